@@ -1,0 +1,38 @@
+# make demo, make test, make check: each sets up .venv first; the second time that takes no time.
+PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+READY := .venv/ready
+
+.PHONY: demo test check bench bench-parity clean
+
+demo: $(READY)
+	$(BIN)/python -m torch_impl.train experiment=demo strategy=ddp strategy.replicas=2
+	$(BIN)/python -m tf_impl.train experiment=demo strategy=mirrored strategy.replicas=2
+	$(BIN)/python -m common.compare
+
+test: $(READY)
+	$(BIN)/python -m pytest -q
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# Steady-state speed against plain hand-written loops, and the cost of the batches.
+bench: $(READY)
+	$(BIN)/python -m benchmarks.speed
+
+# The parity numbers that take longer than a minute: real pretrained weights on real data.
+bench-parity: $(READY)
+	$(BIN)/python -m benchmarks.parity
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "error: Python 3.11, 3.12 or 3.13 is needed"; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv cache runs report.html report.json

@@ -1,0 +1,93 @@
+"""Compare runs: tables and a verdict on the terminal, report.html and report.json in a directory."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from common.compare.find import newest_runs
+from common.compare.report import write_report
+from common.compare.table import print_comparison
+from common.compare.verdict import LOCKSTEP, Tolerance, compare_runs
+from common.errors import UserError
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+
+
+@dataclass
+class Settings:
+    """The keys of conf/compare.yaml."""
+
+    runs: str
+    output: str
+    reference: str | None
+    tolerances: dict[str, Tolerance] = field(default_factory=dict)
+
+
+def load_settings(overrides: Sequence[str] = ()) -> Settings:
+    """conf/compare.yaml with Hydra overrides. Raises UserError for unknown keys and for values of the wrong type."""
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            config = compose("compare", overrides=list(overrides))
+        settings: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Settings), config))
+    except (HydraException, OmegaConfBaseException) as error:
+        key = getattr(error, "full_key", None)
+        text = str(getattr(error, "msg", None) or error).splitlines()[0]
+        raise UserError(f"{f'{key}: ' if key else ''}{text}; the keys are {', '.join(_keys())}") from error
+    for precision, tolerance in settings.tolerances.items():
+        if not (tolerance.loss >= 0 and tolerance.grad_norm >= 0):
+            raise UserError(f"tolerances.{precision}: loss and grad_norm must be numbers from 0 up")
+    return settings  # type: ignore[no-any-return]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code: 0 when the comparison was made, 1 with --check unless all pairs are in lockstep, 2 for a user's error."""
+    parser = argparse.ArgumentParser(
+        prog="python -m common.compare",
+        description=__doc__,
+        epilog=f"keys, with their defaults:\n\n{(CONF / 'compare.yaml').read_text()}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "arguments",
+        nargs="*",
+        metavar="RUN_DIR | key=value",
+        help="run directories (default: the newest run of each framework and strategy), and overrides of the keys below",
+    )
+    parser.add_argument("--check", action="store_true", help="exit with 1 unless every pair of runs is in lockstep")
+    options = parser.parse_args(arguments)
+    # A directory of a Hydra sweep may have "=" in its name.
+    overrides = [word for word in options.arguments if "=" in word and not Path(word).exists()]
+    run_dirs = [Path(word) for word in options.arguments if word not in overrides]
+    try:
+        settings = load_settings(overrides)
+        notes: list[str] = []
+        if not run_dirs:
+            run_dirs, notes = newest_runs(Path(settings.runs))
+        comparison = compare_runs(run_dirs, settings.tolerances, settings.reference)
+        comparison.notes.extend(notes)
+        paths = write_report(comparison, Path(settings.output))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print_comparison(comparison)
+    for path in paths:
+        print(path)
+    return 1 if options.check and comparison.verdict != LOCKSTEP else 0
+
+
+def _keys() -> list[str]:
+    config = OmegaConf.load(CONF / "compare.yaml")
+    tolerances = [f"tolerances.{precision}.{name}" for precision in config.tolerances for name in vars(Tolerance(0, 0))]
+    return [str(key) for key in config if key != "tolerances"] + tolerances
+
+
+if __name__ == "__main__":
+    sys.exit(main())

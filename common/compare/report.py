@@ -1,0 +1,114 @@
+"""report.html, which carries everything it shows and opens offline, and report.json for programs."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+
+from common.compare.charts import charts, line_style
+from common.compare.table import PAIR_COLUMNS, RUN_COLUMNS, pair_cells, run_cells, speed_ratio, words
+from common.compare.verdict import ABSENT, Comparison, Pair, config_differences, explain, may_change_curve
+from common.errors import UserError
+
+
+def write_report(comparison: Comparison, directory: Path) -> list[Path]:
+    """Write report.html and report.json into `directory`, made if missing; return their absolute paths."""
+    contents = {
+        "report.html": render_html(comparison),
+        "report.json": json.dumps(as_json(comparison), indent=2, allow_nan=False, ensure_ascii=False) + "\n",
+    }
+    paths = []
+    for name, text in contents.items():
+        path = directory.resolve() / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"output={directory}: cannot write {path}: {error.strerror}") from error
+        paths.append(path)
+    return paths
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """The content of report.json. Numbers at full precision; null for what is unknown or not finite.
+
+    verdict: lockstep, diverged, not comparable or only one run; sentence: the verdict in words; reference: a label;
+    tolerances: {precision: {loss, grad_norm}}; runs: a list, each with its label (unique) and path; pairs: every pair, a and b
+    are labels; config_differences: {key: {values: {label: value}, may_change_curve}}; notes: sentences.
+    """
+    return _finite(
+        {
+            "verdict": comparison.verdict,
+            "sentence": comparison.sentence,
+            "reference": comparison.reference.label,
+            "tolerances": {name: vars(tolerance) for name, tolerance in comparison.tolerances.items()},
+            "runs": [
+                {
+                    "label": run.label,
+                    "path": str(run.path),
+                    **{key: run.summary.get(key) for key in ("framework", "strategy", "replicas", "status", "started")},
+                    "precision": run.precision,
+                    "steps": len(run.steps),
+                    **{key: run.summary.get(key) for key in ("final_loss", "accuracy", "examples_per_second")},
+                    "tokens_per_second": run.summary.get("tokens_per_second"),
+                    "speed_ratio": speed_ratio(run, comparison.reference),
+                    **{
+                        key: run.summary.get(key)
+                        for key in ("peak_memory_bytes", "fingerprints", "versions", "hardware")
+                    },
+                }
+                for run in comparison.runs
+            ],
+            "pairs": [_pair_as_json(pair) for pair in comparison.pairs],
+            "config_differences": _config_table(comparison),
+            "notes": comparison.notes,
+        }
+    )
+
+
+def render_html(comparison: Comparison) -> str:
+    """The whole page. All text of users is escaped: by Jinja2 in HTML, by its `tojson` in scripts, by charts() in labels."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters["words"] = words
+    runs = comparison.runs
+    return environment.get_template("report.html.j2").render(
+        comparison=comparison,
+        headline=comparison.sentence.removeprefix(f"{comparison.verdict}: "),
+        swatches=[line_style(index) for index in range(len(runs))],
+        run_columns=RUN_COLUMNS,
+        run_rows=[run_cells(run, comparison.reference) for run in runs],
+        pair_columns=PAIR_COLUMNS,
+        pair_rows=[(pair, pair_cells(pair), explain(pair)) for pair in comparison.pairs],
+        config_rows=_config_table(comparison),
+        charts=charts(comparison),
+        plotly_js=get_plotlyjs(),
+    )
+
+
+def _pair_as_json(pair: Pair) -> dict[str, Any]:
+    plain = vars(pair) | {"a": pair.a.label, "b": pair.b.label, "tolerance": vars(pair.tolerance)}
+    return plain | {"config_differences": {key: list(values) for key, values in pair.config_differences.items()}}
+
+
+def _config_table(comparison: Comparison) -> dict[str, Any]:
+    """Every key in which any two runs differ: its value in each run, and whether that makes any two different experiments."""
+    table: dict[str, Any] = {}
+    for pair in comparison.pairs:
+        for key in config_differences(pair.a, pair.b):
+            values = {run.label: run.config.get(key, ABSENT) for run in comparison.runs}
+            row = table.setdefault(key, {"values": values, "may_change_curve": False})
+            row["may_change_curve"] |= may_change_curve(key, pair.a, pair.b)
+    return dict(sorted(table.items(), key=lambda item: (not item[1]["may_change_curve"], item[0])))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,62 @@
+"""Global batches: what the batch plan says, gathered from the token cache when a replica asks for its shard."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.data import plan
+from common.data.cache import TokenizedSplit
+
+
+@dataclass(frozen=True)
+class GlobalBatch:
+    """The examples of one synchronous update. `size` is their number; `tokens` counts theirs, padding left out."""
+
+    step: int
+    ids: np.ndarray
+    split: TokenizedSplit
+
+    @property
+    def size(self) -> int:
+        return len(self.ids)
+
+    @property
+    def tokens(self) -> int:
+        return int(self.split.lengths(self.ids).sum())
+
+    def shard(self, rank: int, world_size: int) -> dict[str, np.ndarray]:
+        """What replica `rank` trains on: see `shards`."""
+        ids, weights, bounds = self._padded(world_size)
+        return self._gather(ids[bounds[rank] : bounds[rank + 1]], weights[bounds[rank] : bounds[rank + 1]])
+
+    def shards(self, world_size: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """All shards in one set of arrays, and their bounds int64 [world_size + 1].
+
+        `input_ids`, `token_type_ids`, `attention_mask` int32 [rows, width], padded to the longest example of the global
+        batch; `labels` int32 [rows]; `weights` float64 [rows]: 1, or 0 for the rows that fill up a global batch smaller
+        than the world size, so that no shard is empty. A loss is sum(weights * losses) / size.
+        """
+        ids, weights, bounds = self._padded(world_size)
+        return self._gather(ids, weights), bounds
+
+    def _padded(self, world_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        missing = max(0, world_size - self.size)
+        ids = np.concatenate((self.ids, np.repeat(self.ids[:1], missing)))
+        weights = np.concatenate((np.ones(self.size), np.zeros(missing)))
+        return ids, weights, plan.shard_bounds(len(ids), world_size)
+
+    def _gather(self, ids: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+        return {**self.split.gather(ids, self.split.width(self.ids)), "weights": weights}
+
+
+def training_batches(split: TokenizedSplit, global_batch_size: int, seed: int, steps: range) -> Iterator[GlobalBatch]:
+    """The global batches of `steps`."""
+    for step in steps:
+        yield GlobalBatch(step, plan.example_ids(len(split), global_batch_size, seed, step), split)
+
+
+def evaluation_batches(split: TokenizedSplit, global_batch_size: int) -> Iterator[GlobalBatch]:
+    """Every example once, in order."""
+    for index, start in enumerate(range(0, len(split), global_batch_size)):
+        yield GlobalBatch(index + 1, np.arange(start, min(start + global_batch_size, len(split))), split)

@@ -1,0 +1,71 @@
+"""Tokenizers: a WordPiece trained on the corpus for models with random initial weights, else the checkpoint's own.
+
+The `tokenizers` library is used directly: transformers' classes import torch.
+"""
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from tokenizers import BertWordPieceTokenizer, Tokenizer
+
+from common.errors import UserError
+
+SPECIAL_TOKENS = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
+
+
+def train_wordpiece(texts: Iterable[str], max_vocabulary: int) -> Tokenizer:
+    """A lower-casing BERT WordPiece tokenizer of at most `max_vocabulary` tokens; the same texts give the same one."""
+    trainer = BertWordPieceTokenizer(lowercase=True)
+    texts = [trainer.normalize(text) for text in texts]
+    # The library numbers the continuing characters in hash order and breaks ties by number: naming them first, in
+    # order, makes the vocabulary a function of the texts.
+    characters = [f"##{character}" for character in sorted(set("".join(texts)))]
+    trainer.train_from_iterator(
+        texts,
+        vocab_size=max_vocabulary,
+        min_frequency=1,
+        special_tokens=[*SPECIAL_TOKENS.values(), *characters],
+        show_progress=False,
+    )
+    # A second wrapper adds the [CLS] a [SEP] b [SEP] template and forgets that the characters were named as special.
+    return BertWordPieceTokenizer(vocab=trainer.get_vocab(), lowercase=True)._tokenizer
+
+
+def load_tokenizer(directory: Path) -> Tokenizer:
+    """The tokenizer of a checkpoint in Hugging Face format: tokenizer.json, or vocab.txt of older ones."""
+    if (directory / "tokenizer.json").exists():
+        return Tokenizer.from_file(str(directory / "tokenizer.json"))
+    if not (directory / "vocab.txt").exists():
+        raise UserError(f"model.checkpoint: {directory} has neither tokenizer.json nor vocab.txt; add its tokenizer")
+    settings = directory / "tokenizer_config.json"
+    lowercase = json.loads(settings.read_text()).get("do_lower_case", True) if settings.exists() else True
+    return BertWordPieceTokenizer(str(directory / "vocab.txt"), lowercase=lowercase)._tokenizer
+
+
+def save_trained(tokenizer: Tokenizer, directory: Path) -> None:
+    """Write a trained tokenizer so that transformers and KerasHub load it."""
+    tokenizer.save(str(directory / "tokenizer.json"))
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, **SPECIAL_TOKENS}
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))
+    vocabulary = tokenizer.get_vocab()
+    (directory / "vocab.txt").write_text(
+        "".join(f"{token}\n" for token in sorted(vocabulary, key=vocabulary.__getitem__))
+    )
+
+
+def copy_tokenizer(source: Path, directory: Path) -> None:
+    """Copy a tokenizer's files; one that has only vocab.txt gets its tokenizer.json."""
+    for name in FILES:
+        if (source / name).exists():
+            shutil.copyfile(source / name, directory / name)
+    if not (directory / "tokenizer.json").exists():
+        load_tokenizer(source).save(str(directory / "tokenizer.json"))

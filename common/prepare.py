@@ -1,0 +1,48 @@
+"""Build the token cache and the initial checkpoint ahead of time: python -m common.prepare data=... model=...
+
+Training calls `prepare` too: what is there already is only opened.
+"""
+
+import logging
+import sys
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig
+
+from common.config import CONF, Config, check, parse
+from common.data.cache import TokenCache, open_token_cache
+from common.data.plan import steps_per_epoch
+from common.errors import one_line_errors
+from common.pretrained import find_source
+from common.weights import InitialCheckpoint, open_initial_checkpoint
+
+
+def prepare(config: Config) -> tuple[TokenCache, InitialCheckpoint]:
+    """The token cache and the initial checkpoint of a config, built first where they are missing. Raises UserError."""
+    source = find_source(config)
+    cache = open_token_cache(config, source)
+    return cache, open_initial_checkpoint(config, cache, source)
+
+
+def resolve(config: Config, cache: TokenCache) -> None:
+    """Write out what the corpus decides: `train.steps` where epochs are given, and `schedule.total_steps`."""
+    if config.train.epochs is not None:
+        config.train.steps = config.train.epochs * steps_per_epoch(len(cache.train), config.train.global_batch_size)
+        config.train.epochs = None
+    config.schedule.total_steps = config.schedule.total_steps or config.train.steps
+
+
+@hydra.main(version_base="1.3", config_path=CONF, config_name="train")
+def main(composed: DictConfig) -> Any:
+    config = parse(composed)
+    check(config)
+    cache, initial = prepare(config)
+    print(f"token cache: {cache.directory} ({len(cache.train)} train, {len(cache.validation)} validation examples)")
+    print(f"initial checkpoint: {initial.directory}")
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    with one_line_errors():
+        main()

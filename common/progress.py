@@ -1,0 +1,95 @@
+"""What a person sees of a run: a progress bar on a terminal, plain lines elsewhere, a closing table."""
+
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+log = logging.getLogger("lockstep")
+
+
+def log_to(run_dir: Path | None) -> None:
+    """Send Lockstep's messages to standard output and, in the chief, to the run's train.log.
+
+    On a terminal the chief leaves standard output to the progress bar.
+    """
+    handlers: list[logging.Handler] = []
+    if run_dir is not None:
+        handlers.append(logging.FileHandler(run_dir / "train.log"))
+    if run_dir is None or not sys.stdout.isatty():
+        handlers.append(logging.StreamHandler(sys.stdout))
+    log.handlers = handlers
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+class TrainingProgress:
+    """Shows the steps of a run as they are recorded."""
+
+    def __init__(self, title: str, total_steps: int, log_every: int) -> None:
+        self._total, self._log_every = total_steps, log_every
+        self._bar: Progress | None = None
+        if sys.stdout.isatty():
+            self._bar = Progress(
+                TextColumn(title),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("loss {task.fields[loss]:.4f}  {task.fields[speed]:.0f} examples/s  left"),
+                TimeRemainingColumn(),
+                console=Console(),
+            )
+            self._task = self._bar.add_task("train", total=total_steps, loss=float("nan"), speed=0.0)
+            self._bar.start()
+
+    def steps(self, rows: list[dict[str, Any]], speed: float) -> None:
+        """`speed` is in examples per second over these rows."""
+        last = rows[-1]
+        if self._bar is not None:
+            self._bar.update(self._task, completed=last["step"], loss=last["loss"], speed=speed)
+        if last["step"] % self._log_every == 0 or last["step"] == self._total:
+            log.info(
+                "step %d/%d  loss %.6f  grad_norm %.4f  learning_rate %.3g  %.1f examples/s",
+                *(last["step"], self._total, last["loss"], last["grad_norm"], last["learning_rate"], speed),
+            )
+
+    def evaluation(self, row: dict[str, Any]) -> None:
+        """Shown as a line, on a terminal above the bar."""
+        text = (
+            f"step {row['step']}  validation loss {row['loss']:.6f}  accuracy {row['accuracy']:.4f} "
+            f"({row['count']} examples)"
+        )
+        if self._bar is not None:
+            self._bar.console.print(text, highlight=False)
+        log.info(text)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def closing_table(run_dir: Path, summary: dict[str, Any]) -> None:
+    """Print what the run came to."""
+
+    def shown(key: str, form: str) -> str:
+        return "-" if summary[key] is None else format(summary[key], form)
+
+    table = Table(title=f"{summary['framework']} {summary['strategy']} x{summary['replicas']}: {summary['status']}")
+    for column in ("steps", "final loss", "accuracy", "examples/s", "tokens/s", "peak memory"):
+        table.add_column(column, justify="right")
+    memory = max(summary["peak_memory_bytes"], default=0)
+    table.add_row(
+        str(summary["steps"]),
+        shown("final_loss", ".6f"),
+        shown("accuracy", ".4f"),
+        shown("examples_per_second", ".1f"),
+        shown("tokens_per_second", ".0f"),
+        f"{memory / 2**20:.0f} MiB",
+    )
+    console = Console()
+    console.print(table)
+    console.print(f"run directory: {run_dir}", highlight=False, soft_wrap=True)

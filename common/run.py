@@ -1,0 +1,81 @@
+"""A run from both ends: what the command that starts it does around its processes, and what one process of it does."""
+
+import logging
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from safetensors.numpy import save_file
+
+from common import loop
+from common.config import Config
+from common.data.cache import TokenCache
+from common.errors import UserError
+from common.prepare import prepare
+from common.processes import Interrupted, Process, Stop, supervise
+from common.progress import closing_table, log_to
+from common.record import Recorder, facts, write_summary
+from common.weights import InitialCheckpoint
+
+log = logging.getLogger("lockstep")
+
+
+def start(config: Config, framework: str, processes: list[Process]) -> int:
+    """Run the processes of a run to their end. Returns its exit code; writes the summary if the chief could not."""
+    assert config.run_dir is not None
+    run_dir = Path(config.run_dir)
+    outcome = supervise(processes, run_dir / "train.log")
+    if not (run_dir / "summary.json").exists():
+        status = "interrupted" if outcome.exit_code > 128 else "failed"
+        write_summary(run_dir, facts(config, framework, {}), status, [], outcome.problem)
+        print(f"{status}: {outcome.problem}; see {run_dir / 'train.log'}", file=sys.stderr)
+    return outcome.exit_code
+
+
+def work(config: Config, framework: str, make_strategy: Callable[[Config, InitialCheckpoint], loop.Strategy]) -> int:
+    """One process of a run: train, and in the chief record. Returns its exit code."""
+    assert config.run_dir is not None
+    run_dir, stop = Path(config.run_dir), Stop()
+    cache, initial = prepare(config)
+    try:
+        strategy = make_strategy(config, initial)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if not strategy.is_chief:
+        loop.run(config, strategy, cache, None, stop)
+        return 0
+    log_to(run_dir)
+    about = facts(config, framework, {"token_cache": cache.fingerprint, "initial_weights": initial.fingerprint})
+    recorder = Recorder(run_dir)
+    status, exit_code, problem = "failed", 1, None
+    peak_memory_bytes: list[int] = []
+    try:
+        peak_memory_bytes = loop.run(config, strategy, cache, recorder, stop)
+        _save_model(strategy, initial, cache, run_dir / "model")
+        status, exit_code = "completed", 0
+    except Interrupted as interruption:
+        status, exit_code, problem = "interrupted", interruption.exit_code, str(interruption)
+    except (loop.NonFiniteLoss, UserError) as error:
+        problem = str(error)
+    except Exception as error:
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        with (run_dir / "train.log").open("a") as file:
+            traceback.print_exc(file=file)
+    finally:
+        recorder.close()
+        summary = write_summary(run_dir, about, status, peak_memory_bytes, problem)
+    closing_table(run_dir, summary)
+    if problem:
+        print(f"{status}: {problem}; see {run_dir / 'train.log'}", file=sys.stderr)
+    return exit_code
+
+
+def _save_model(strategy: loop.Strategy, initial: InitialCheckpoint, cache: TokenCache, directory: Path) -> None:
+    """The final weights as a Hugging Face directory."""
+    directory.mkdir()
+    for path in initial.directory.iterdir():
+        if (path.suffix == ".json" and path.name != "manifest.json") or path.name == "vocab.txt":
+            (directory / path.name).write_bytes(path.read_bytes())
+    save_file(strategy.state(), directory / "model.safetensors", metadata={"format": "pt"})

@@ -1,0 +1,22 @@
+"""Shards of a global batch as tensors."""
+
+import numpy as np
+import tensorflow as tf
+
+SIGNATURE = {
+    "input_ids": tf.TensorSpec([None, None], tf.int32),
+    "token_type_ids": tf.TensorSpec([None, None], tf.int32),
+    "attention_mask": tf.TensorSpec([None, None], tf.int32),
+    "labels": tf.TensorSpec([None], tf.int32),
+    "weights": tf.TensorSpec([None], tf.float64),
+}
+
+
+def to_tensors(arrays: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
+    """The arrays of a shard: int32, and `weights` float64. See common.data.batches."""
+    return {name: tf.convert_to_tensor(array) for name, array in arrays.items()}
+
+
+def shard_of(batch: dict[str, tf.Tensor], bounds: tf.Tensor, replica: int) -> dict[str, tf.Tensor]:
+    """Replica `replica`'s rows of a whole global batch, inside a tf.function."""
+    return {name: tensor[bounds[replica] : bounds[replica + 1]] for name, tensor in batch.items()}

@@ -1,0 +1,114 @@
+"""The update: `aligned` is torch's arithmetic with every value from the config, `native` is Keras with its defaults."""
+
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from common.config import Config
+from common.schedule import learning_rate
+
+SCALARS = tf.TensorSpec([3], tf.float64)
+
+
+class Optimizer:
+    """Updates a model's parameters from their gradients, summed over the replicas. Make it in the strategy's scope."""
+
+    def __init__(self, config: Config, model: keras.Model) -> None:
+        self.settings, self.config = config.optimizer, config
+        self.parameters = [variable.value for variable in model.trainable_variables]
+        self._native = _native(config, model) if self.settings.semantics == "native" else None
+        slots = 0 if self._native else 1 if self.settings.name == "sgd" else 2
+        self._slots = [
+            [tf.Variable(tf.zeros_like(parameter), trainable=False) for parameter in self.parameters]
+            for _ in range(slots)
+        ]
+
+    def scalars(self, step: int) -> np.ndarray:
+        """What update `step` (from 1) needs besides gradients, computed in float64: learning rate, epsilon, decay.
+
+        Adam's fused op divides by sqrt(v) + epsilon before bias correction and torch after it; with
+        c = sqrt(1 - beta2^t) the learning rate times c / (1 - beta1^t) and epsilon times c make the one the other. In
+        float32 the op's slots are m and v times `_rounding`, which is taken back here.
+        """
+        rate, settings = learning_rate(self.config, step), self.settings
+        if self._native is not None:
+            self._native.learning_rate.assign(rate)
+        decay = settings.weight_decay * (rate if settings.name == "adamw" else 1.0)
+        if settings.name == "sgd":
+            return np.array([rate, 0.0, decay])
+        assert settings.beta1 is not None and settings.beta2 is not None and settings.epsilon is not None
+        dtype = self.parameters[0].dtype.as_numpy_dtype
+        first, second = _rounding(settings.beta1, dtype), math.sqrt(_rounding(settings.beta2, dtype))
+        correction = math.sqrt(1 - settings.beta2**step) * second
+        return np.array([rate * correction / (1 - settings.beta1**step) / first, settings.epsilon * correction, decay])
+
+    def densify(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+        """An embedding's gradient as one dense tensor: Keras's Adam squares repeated rows one by one."""
+        return gradients if self._native is not None else [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def update(self, gradients: list[tf.Tensor], scalars: tf.Tensor) -> tf.Tensor:
+        """Apply one update in a replica, from summed gradients. Returns the norm of the gradient before clipping."""
+        norm = tf.linalg.global_norm(gradients)
+        if self.settings.max_grad_norm is not None:  # torch's formula
+            scale = tf.minimum(tf.cast(self.settings.max_grad_norm, norm.dtype) / (norm + 1e-6), 1)
+            gradients = [gradient * scale for gradient in gradients]
+        if self._native is not None:
+            self._apply_native(gradients)
+        else:
+            for index, gradient in enumerate(gradients):
+                self._apply_aligned(index, gradient, tf.unstack(tf.cast(scalars, gradient.dtype)))
+        return norm
+
+    def _apply_aligned(self, index: int, gradient: tf.Tensor, scalars: list[tf.Tensor]) -> None:
+        rate, epsilon, decay = scalars
+        # .handle is this replica's copy: each replica makes the same update from the same gradients, as in torch's DDP
+        parameter, slots = self.parameters[index], [slot[index].handle for slot in self._slots]
+        if self.settings.weight_decay and self.settings.name == "adamw":
+            tf.raw_ops.AssignSubVariableOp(resource=parameter.handle, value=parameter * decay)
+        elif self.settings.weight_decay:
+            gradient += parameter * decay
+        if self.settings.name == "sgd":
+            tf.raw_ops.ResourceApplyMomentum(
+                var=parameter.handle,
+                accum=slots[0],
+                lr=rate,
+                grad=gradient,
+                momentum=tf.cast(self.settings.momentum or 0.0, gradient.dtype),
+            )
+            return
+        zero = tf.zeros([], gradient.dtype)  # no powers of beta: `rate` has the bias correction
+        tf.raw_ops.ResourceApplyAdam(
+            var=parameter.handle,
+            m=slots[0],
+            v=slots[1],
+            beta1_power=zero,
+            beta2_power=zero,
+            lr=rate,
+            beta1=tf.constant(self.settings.beta1, gradient.dtype),
+            beta2=tf.constant(self.settings.beta2, gradient.dtype),
+            epsilon=epsilon,
+            grad=gradient,
+        )
+
+    def _apply_native(self, gradients: list[tf.Tensor]) -> None:
+        assert self._native is not None
+        replicas = tf.distribute.get_replica_context().num_replicas_in_sync  # Keras sums over the replicas once more
+        self._native.apply([gradient / tf.cast(replicas, gradient.dtype) for gradient in gradients])
+
+
+def _rounding(beta: float, dtype: type[np.floating]) -> float:
+    """(1 - beta) as the fused op computes it, over 1 - beta as torch does: 1.3e-5 off 1 for 0.999 in float32."""
+    return float(dtype(1) - dtype(beta)) / (1 - beta)
+
+
+def _native(config: Config, model: keras.Model) -> keras.Optimizer:
+    settings = config.optimizer
+    if settings.name == "sgd":
+        optimizer = keras.optimizers.SGD(settings.learning_rate, settings.momentum or 0.0)
+    else:
+        kind = keras.optimizers.AdamW if settings.name == "adamw" else keras.optimizers.Adam
+        optimizer = kind(settings.learning_rate)
+    optimizer.build(model.trainable_variables)
+    return optimizer

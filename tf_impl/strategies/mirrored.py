@@ -1,0 +1,79 @@
+"""MirroredStrategy: one process; every variable has a copy on each device, and gradients are all-reduced."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from common.config import Config
+from common.data.batches import GlobalBatch
+from common.loop import Evaluation, StepResult
+from common.weights import InitialCheckpoint
+from tf_impl.batches import SIGNATURE, shard_of, to_tensors
+from tf_impl.device import peak_memory_bytes, replica_devices
+from tf_impl.model import build_model, compute_logits, evaluation_sums, parameters_by_name, summed_loss
+from tf_impl.optimizer import SCALARS, Optimizer
+
+BOUNDS = tf.TensorSpec([None], tf.int64)
+
+
+class Mirrored:
+    is_chief = True
+
+    def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
+        assert config.strategy.replicas is not None
+        self.world_size = config.strategy.replicas
+        self.devices = replica_devices(self.world_size)
+        self.strategy = tf.distribute.MirroredStrategy(self.devices)
+        with self.strategy.scope():
+            self.model = build_model(config, initial)
+            self.optimizer = Optimizer(config, self.model)
+
+    def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
+        for batch in batches:
+            shards, bounds = batch.shards(self.world_size)
+            scalars = self.optimizer.scalars(batch.step)
+            loss, grad_norm = self._train_step(to_tensors(shards), bounds, batch.size, scalars)
+            yield StepResult(batch, loss, grad_norm)
+
+    @tf.function(input_signature=[SIGNATURE, BOUNDS, tf.TensorSpec([], tf.int32), SCALARS])
+    def _train_step(
+        self, shards: dict[str, tf.Tensor], bounds: tf.Tensor, size: tf.Tensor, scalars: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        def replica_step() -> tuple[tf.Tensor, tf.Tensor]:
+            replica = tf.distribute.get_replica_context()
+            shard = shard_of(shards, bounds, replica.replica_id_in_sync_group)
+            with tf.GradientTape() as tape:
+                logits = compute_logits(self.model, shard, training=True)
+                loss = summed_loss(logits, shard) / tf.cast(size, logits.dtype)
+            gradients = self.optimizer.densify(tape.gradient(loss, self.optimizer.parameters))
+            loss, gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, (loss, gradients))
+            return loss, self.optimizer.update(gradients, scalars)
+
+        losses, grad_norms = self.strategy.run(replica_step)  # the same on every replica
+        return self.strategy.experimental_local_results(losses)[0], self.strategy.experimental_local_results(
+            grad_norms
+        )[0]
+
+    def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
+        sums, count = tf.zeros([2], tf.float64), 0
+        for batch in batches:
+            shards, bounds = batch.shards(self.world_size)
+            sums += self._evaluation_step(to_tensors(shards), bounds)
+            count += batch.size
+        loss, right = sums.numpy().tolist()
+        return Evaluation(loss / count, right / count, count)
+
+    @tf.function(input_signature=[SIGNATURE, BOUNDS])
+    def _evaluation_step(self, shards: dict[str, tf.Tensor], bounds: tf.Tensor) -> tf.Tensor:
+        def replica_step() -> tf.Tensor:
+            shard = shard_of(shards, bounds, tf.distribute.get_replica_context().replica_id_in_sync_group)
+            return evaluation_sums(compute_logits(self.model, shard, training=False), shard)
+
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, self.strategy.run(replica_step), axis=None)
+
+    def state(self) -> dict[str, np.ndarray]:
+        return parameters_by_name(self.model)
+
+    def peak_memory_bytes(self) -> list[int]:
+        return peak_memory_bytes(self.devices)

@@ -1,0 +1,59 @@
+"""One replica on one device: what every other strategy must equal."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from common.config import Config
+from common.data.batches import GlobalBatch
+from common.loop import Evaluation, StepResult
+from common.weights import InitialCheckpoint
+from tf_impl.batches import SIGNATURE, to_tensors
+from tf_impl.device import peak_memory_bytes, replica_devices
+from tf_impl.model import build_model, compute_logits, evaluation_sums, parameters_by_name, summed_loss
+from tf_impl.optimizer import SCALARS, Optimizer
+
+
+class Single:
+    world_size = 1
+    is_chief = True
+
+    def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
+        self.devices = replica_devices(1)
+        self.model = build_model(config, initial)
+        self.optimizer = Optimizer(config, self.model)
+
+    def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
+        for batch in batches:
+            shard = to_tensors(batch.shard(0, 1))
+            loss, grad_norm = self._train_step(shard, batch.size, self.optimizer.scalars(batch.step))
+            yield StepResult(batch, loss, grad_norm)
+
+    @tf.function(input_signature=[SIGNATURE, tf.TensorSpec([], tf.int32), SCALARS])
+    def _train_step(
+        self, shard: dict[str, tf.Tensor], size: tf.Tensor, scalars: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            logits = compute_logits(self.model, shard, training=True)
+            loss = summed_loss(logits, shard) / tf.cast(size, logits.dtype)
+        gradients = self.optimizer.densify(tape.gradient(loss, self.optimizer.parameters))
+        return loss, self.optimizer.update(gradients, scalars)
+
+    def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
+        sums, count = tf.zeros([2], tf.float64), 0
+        for batch in batches:
+            sums += self._evaluation_step(to_tensors(batch.shard(0, 1)))
+            count += batch.size
+        loss, right = sums.numpy().tolist()
+        return Evaluation(loss / count, right / count, count)
+
+    @tf.function(input_signature=[SIGNATURE])
+    def _evaluation_step(self, shard: dict[str, tf.Tensor]) -> tf.Tensor:
+        return evaluation_sums(compute_logits(self.model, shard, training=False), shard)
+
+    def state(self) -> dict[str, np.ndarray]:
+        return parameters_by_name(self.model)
+
+    def peak_memory_bytes(self) -> list[int]:
+        return peak_memory_bytes(self.devices)

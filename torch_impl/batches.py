@@ -1,0 +1,13 @@
+"""Shards of a global batch as tensors."""
+
+import numpy as np
+import torch
+
+
+def to_tensors(arrays: dict[str, np.ndarray], device: torch.device) -> dict[str, torch.Tensor]:
+    """The arrays of a shard on a device: int64, and `weights` float64. See common.data.batches."""
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return {
+        name: tensor.to(device, torch.float64 if name == "weights" else torch.int64, non_blocking=True)
+        for name, tensor in tensors.items()
+    }

@@ -1,0 +1,24 @@
+"""Where replicas live: a GPU each where there are GPUs, else the CPU."""
+
+import torch
+
+from common.errors import UserError
+from common.hardware import peak_resident_bytes, visible_gpus
+
+
+def replica_devices(count: int) -> list[torch.device]:
+    """The devices of this machine's replicas."""
+    if visible_gpus() and not torch.cuda.is_available():
+        raise UserError(
+            "this PyTorch cannot use the visible GPU(s); set CUDA_VISIBLE_DEVICES= (empty) or install its GPU build"
+        )
+    gpus = torch.cuda.is_available()
+    return [torch.device("cuda", index) if gpus else torch.device("cpu") for index in range(count)]
+
+
+def peak_memory_bytes(devices: list[torch.device]) -> list[int]:
+    """Peak memory of each replica: allocated on its GPU, or resident in this process."""
+    return [
+        torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_resident_bytes()
+        for device in devices
+    ]

@@ -1,0 +1,45 @@
+"""BERT for sentence-pair classification: Hugging Face's, from the initial checkpoint."""
+
+import numpy as np
+import torch
+from torch.nn import Module
+from torch.nn.functional import cross_entropy
+from transformers import BertForSequenceClassification
+from transformers.utils.logging import disable_progress_bar
+
+from common.config import Config
+from common.weights import InitialCheckpoint
+
+
+def build_model(config: Config, initial: InitialCheckpoint) -> Module:
+    """The model with the initial weights, float64 for precision=float64, else float32 (bfloat16 is for computing)."""
+    torch.manual_seed(config.train.seed)  # of dropout
+    disable_progress_bar()
+    dtype = torch.float64 if config.train.precision == "float64" else torch.float32
+    return BertForSequenceClassification.from_pretrained(initial.directory, dtype=dtype)
+
+
+def compute_logits(model: Module, batch: dict[str, torch.Tensor], precision: str) -> torch.Tensor:
+    """Logits [n, classes], at least float32; precision=bfloat16 computes them under autocast."""
+    device = batch["input_ids"].device
+    with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        logits: torch.Tensor = model(
+            input_ids=batch["input_ids"], token_type_ids=batch["token_type_ids"], attention_mask=batch["attention_mask"]
+        ).logits
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def summed_loss(logits: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Cross-entropy summed over the examples, each times its weight; a scalar."""
+    return (cross_entropy(logits, batch["labels"], reduction="none") * batch["weights"].to(logits.dtype)).sum()
+
+
+def evaluation_sums(logits: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Summed loss and number of right answers, float64 [2]."""
+    right = (logits.argmax(-1) == batch["labels"]) * batch["weights"]
+    return torch.stack([summed_loss(logits.double(), batch), right.sum()])
+
+
+def parameters_by_name(model: Module) -> dict[str, np.ndarray]:
+    """The parameters under their Hugging Face names."""
+    return {name: parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}

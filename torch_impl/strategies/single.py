@@ -1,0 +1,54 @@
+"""One replica on one device: what every other strategy must equal."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import torch
+
+from common.config import Config
+from common.data.batches import GlobalBatch
+from common.loop import Evaluation, StepResult
+from common.weights import InitialCheckpoint
+from torch_impl.batches import to_tensors
+from torch_impl.device import peak_memory_bytes, replica_devices
+from torch_impl.model import build_model, compute_logits, evaluation_sums, parameters_by_name, summed_loss
+from torch_impl.optimizer import Optimizer
+
+
+class Single:
+    world_size = 1
+    is_chief = True
+
+    def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
+        self.device = replica_devices(1)[0]
+        self.precision = config.train.precision
+        self.model = build_model(config, initial).to(self.device)
+        self.optimizer = Optimizer(config, self.model)
+
+    def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
+        self.model.train()
+        for batch in batches:
+            shard = to_tensors(batch.shard(0, 1), self.device)
+            logits = compute_logits(self.model, shard, self.precision)
+            loss = summed_loss(logits, shard) / batch.size
+            loss.backward()
+            grad_norm = self.optimizer.update(batch.step)
+            yield StepResult(batch, loss.detach(), grad_norm)
+
+    @torch.no_grad()
+    def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
+        self.model.eval()
+        sums, count = torch.zeros(2, dtype=torch.float64, device=self.device), 0
+        for batch in batches:
+            shard = to_tensors(batch.shard(0, 1), self.device)
+            logits = compute_logits(self.model, shard, self.precision)
+            sums += evaluation_sums(logits, shard)
+            count += batch.size
+        loss, right = sums.tolist()
+        return Evaluation(loss / count, right / count, count)
+
+    def state(self) -> dict[str, np.ndarray]:
+        return parameters_by_name(self.model)
+
+    def peak_memory_bytes(self) -> list[int]:
+        return peak_memory_bytes([self.device])

@@ -1,0 +1,32 @@
+"""Train with PyTorch: python -m torch_impl.train strategy=ddp"""
+
+import sys
+
+import hydra
+from omegaconf import DictConfig
+
+from common.config import CONF, parse, validate
+from common.errors import one_line_errors
+from common.prepare import prepare, resolve
+from common.progress import log_to
+from common.record import new_run_dir
+from torch_impl.launch import join, joins_group, launch
+
+
+@hydra.main(version_base="1.3", config_path=CONF, config_name="train")
+def main(composed: DictConfig) -> None:
+    config = parse(composed)
+    validate(config, "torch")
+    if joins_group():
+        sys.exit(join(config))
+    log_to(None)
+    with new_run_dir(config, "torch"):
+        cache, _ = prepare(config)
+        resolve(config, cache)
+    if exit_code := launch(config):
+        sys.exit(exit_code)
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        main()
