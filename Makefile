@@ -12,20 +12,20 @@ demo: $(READY)
 	$(BIN)/python -m common.compare
 
 test: $(READY)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -m "not bench"
 
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Steady-state speed against plain hand-written loops, and the cost of the batches.
+# Steady-state speed against plain hand-written loops.
 bench: $(READY)
 	$(BIN)/python -m benchmarks.speed
 
 # The parity numbers that take longer than a minute: real pretrained weights on real data.
 bench-parity: $(READY)
-	$(BIN)/python -m benchmarks.parity
+	$(BIN)/python -m pytest -q -m bench -rP tests/parity
 
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "error: Python 3.11, 3.12 or 3.13 is needed"; exit 2; }

@@ -184,13 +184,14 @@ AT_LEAST = {
 
 def parse(composed: DictConfig) -> Config:
     """The composed Hydra config as a `Config`; raises UserError for a missing or mistyped value."""
+    if composed.data.name not in DATA:
+        raise UserError(f"data.name={composed.data.name}: no such kind of data; there are {', '.join(DATA)}")
+    groups = {"data": DATA[composed.data.name], "model": Pretrained if "revision" in composed.model else Bert}
+    schema = OmegaConf.merge(
+        OmegaConf.structured(Config), {name: OmegaConf.structured(groups[name]) for name in groups}
+    )
     try:
-        data_class = DATA[composed.data.name]
-        model_class = Pretrained if "checkpoint" in composed.model else Bert
-        merged = OmegaConf.merge(OmegaConf.structured(Config), composed)
-        merged.data = OmegaConf.merge(OmegaConf.structured(data_class), composed.data)
-        merged.model = OmegaConf.merge(OmegaConf.structured(model_class), composed.model)
-        config = OmegaConf.to_object(merged)
+        config = OmegaConf.to_object(OmegaConf.merge(schema, composed))
     except MissingMandatoryValue as error:
         raise UserError(f"{error.full_key}: has no value; give {error.full_key}=...") from error
     assert isinstance(config, Config)
@@ -219,6 +220,9 @@ def check(config: Config) -> None:
     for key in ("optimizer.momentum", "optimizer.beta1", "optimizer.beta2", "model.dropout"):
         if (value := _value(config, key)) is not None and not 0 <= value < 1:
             raise UserError(f"{key}={value}: must be at least 0 and less than 1")
+    for key in ("beta1", "beta2", "epsilon"):
+        if config.optimizer.name != "sgd" and getattr(config.optimizer, key) is None:
+            raise UserError(f"optimizer.{key}=null: {config.optimizer.name} needs a value")
     if config.optimizer.max_grad_norm is not None and not config.optimizer.max_grad_norm > 0:
         raise UserError(
             f"optimizer.max_grad_norm={config.optimizer.max_grad_norm}: must be above 0, or null for no clipping"

@@ -3,11 +3,15 @@
 import os
 import re
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from hydra.errors import HydraException, MissingConfigException
-from omegaconf.errors import OmegaConfBaseException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+DEBUG = "--debug" in sys.argv or "HYDRA_FULL_ERROR" in os.environ
+KEYS = "`--cfg job` lists the keys (data=, model= and strategy= choose which exist)"
 
 
 class UserError(ValueError):
@@ -15,34 +19,35 @@ class UserError(ValueError):
 
 
 @contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Print a user's error as one line and exit with 2; `--debug` or HYDRA_FULL_ERROR=1 shows the stack trace."""
-    debug = "--debug" in sys.argv or "HYDRA_FULL_ERROR" in os.environ
+def one_line_errors(strategies: Sequence[str]) -> Iterator[None]:
+    """Print a user's error as one line and exit with 2; `--debug` or HYDRA_FULL_ERROR=1 shows the stack trace.
+
+    strategies: those to list for one that does not exist. Around a Hydra task it goes inside as well as outside, since
+    Hydra adds a line of its own to what leaves a task.
+    """
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors instead of printing them
     try:
         yield
     except (UserError, HydraException, OmegaConfBaseException) as error:
-        if debug:
-            raise
-        sys.exit(_exit_with(error))
+        if DEBUG:
+            traceback.print_exc()
+        print(f"error: {explain(error, strategies)}", file=sys.stderr)
+        sys.exit(2)
 
 
-def _exit_with(error: Exception) -> int:
-    print(f"error: {explain(error)}", file=sys.stderr)
-    return 2
-
-
-def explain(error: Exception) -> str:
+def explain(error: Exception, strategies: Sequence[str]) -> str:
     """One line for an error of ours, of Hydra's or of OmegaConf's."""
     text = str(error)
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, choice = error.missing_cfg_file.rpartition("/")
-        return f"{group}={choice}: no such choice; there are {', '.join(error.options)}"
+        choices = strategies if group == "strategy" else error.options
+        return f"{group}={choice}: no such choice; there are {', '.join(choices)}"
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: not a key=value that Hydra can read ({text.splitlines()[0]})"
     if match := re.match(r"Could not override '([^']+)'", text):
-        return (
-            f"{match[1]}: no such key here; `--cfg job` lists the keys (data=, model= and strategy= choose which exist)"
-        )
-    if isinstance(error, OmegaConfBaseException) and getattr(error, "full_key", None):
-        return f"{error.full_key}: {str(error.msg or text).splitlines()[0]}"
+        return f"{match[1]}: no such key here; {KEYS}"
+    if isinstance(error, OmegaConfBaseException) and error.full_key:
+        unknown = isinstance(error, ConfigKeyError | ConfigAttributeError)
+        return f"{error.full_key}: " + (f"no such key here; {KEYS}" if unknown else str(error.msg).splitlines()[0])
     return " ".join(text.split())

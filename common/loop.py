@@ -75,14 +75,16 @@ def run(config: Config, strategy: Strategy, cache: TokenCache, recorder: Recorde
         title = f"{config.strategy.name} x{strategy.world_size}"
         progress = TrainingProgress(title, config.train.steps, config.train.log_every)
     try:
-        _Loop(config, strategy, cache, recorder, progress, stop).run()
+        Loop(config, strategy, cache, recorder, progress, stop).run()
         return strategy.peak_memory_bytes()
     finally:
         if progress is not None:
             progress.close()
 
 
-class _Loop:
+class Loop:
+    """The steps and evaluations of one run."""
+
     def __init__(
         self,
         config: Config,
@@ -99,14 +101,16 @@ class _Loop:
         self.shown, self.since = 0, 0.0  # examples at, and time of, the last progress; for the speed
 
     def run(self) -> None:
+        """All steps, with the evaluations between them."""
         steps = self.config.train.steps
         every = self.config.train.eval_every or steps
         for first in range(1, steps + 1, every):
             last = min(first + every - 1, steps)
-            self._train(range(first, last + 1))
-            self._evaluate(last)
+            self.train(range(first, last + 1))
+            self.evaluate(last)
 
-    def _train(self, steps: range) -> None:
+    def train(self, steps: range) -> None:
+        """Make these steps and record them."""
         train = self.config.train
         batches = training_batches(self.cache.train, train.global_batch_size, train.seed, steps)
         block: list[tuple[StepResult, float]] = []
@@ -151,7 +155,8 @@ class _Loop:
             self.progress.steps(rows, (self.examples - self.shown) / (now - self.since))
             self.shown, self.since = self.examples, now
 
-    def _evaluate(self, step: int) -> None:
+    def evaluate(self, step: int) -> None:
+        """Evaluate after `step` and record it."""
         start = self._seconds()
         batches = evaluation_batches(self.cache.validation, self.config.train.global_batch_size)
         evaluation = self.strategy.evaluate(self.stop.end(batches))

@@ -10,7 +10,7 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig
 
-from common.config import CONF, Config, check, parse
+from common.config import CONF, STRATEGIES, Config, check, parse
 from common.data.cache import TokenCache, open_token_cache
 from common.data.plan import steps_per_epoch
 from common.errors import one_line_errors
@@ -34,6 +34,7 @@ def resolve(config: Config, cache: TokenCache) -> None:
 
 
 @hydra.main(version_base="1.3", config_path=CONF, config_name="train")
+@one_line_errors(sorted({*STRATEGIES["torch"], *STRATEGIES["tf"]}))
 def main(composed: DictConfig) -> Any:
     config = parse(composed)
     check(config)
@@ -44,5 +45,5 @@ def main(composed: DictConfig) -> Any:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-    with one_line_errors():
+    with one_line_errors(sorted({*STRATEGIES["torch"], *STRATEGIES["tf"]})):
         main()

@@ -10,6 +10,16 @@ from common.data.tokenizer import FILES as TOKENIZER_FILES
 from common.errors import UserError
 from common.hub import download_checkpoint
 
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
+
 
 @dataclass(frozen=True)
 class SourceCheckpoint:
@@ -55,24 +65,42 @@ def _checked(directory: Path, config: Config) -> SourceCheckpoint:
             f"model.checkpoint: {directory} has no weights (*.safetensors; pickled weights are not loaded); "
             "save it with save_pretrained"
         )
-    source = json.loads((directory / "config.json").read_text())
+    source = _read_config(directory)
     if source.get("model_type") != "bert":
         raise UserError(f"model.checkpoint: {directory} is a {source.get('model_type')} model; Lockstep trains bert")
     if source.get("hidden_act", "gelu") not in ACTIVATIONS:
         raise UserError(f"model.checkpoint: hidden_act {source['hidden_act']} is not one of {', '.join(ACTIVATIONS)}")
+    if missing := [size for size in SIZES if not isinstance(source.get(size), int)]:
+        raise UserError(
+            f"model.checkpoint: {directory / 'config.json'} has no {', '.join(missing)}; is it a whole BERT?"
+        )
     check_max_length(config.train.max_length, source["max_position_embeddings"])
     return SourceCheckpoint(directory, source, _classes(directory, source))
 
 
+def _read_config(directory: Path) -> dict[str, Any]:
+    path = directory / "config.json"
+    try:
+        source = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"model.checkpoint: {path} cannot be read ({error})") from error
+    if not isinstance(source, dict):
+        raise UserError(f"model.checkpoint: {path} is not an object; give a directory in Hugging Face format")
+    return source
+
+
 def _classes(directory: Path, source: dict[str, Any]) -> list[str] | None:
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     for path in weight_files(directory):
-        with safe_open(path, "np") as weights:
-            if "classifier.weight" in set(weights.keys()):
-                count = weights.get_slice("classifier.weight").get_shape()[0]
-                names = source.get("id2label") or {}
-                return [str(names.get(str(index), index)) for index in range(count)]
+        try:
+            with safe_open(path, "np") as weights:
+                if "classifier.weight" in set(weights.keys()):
+                    count = weights.get_slice("classifier.weight").get_shape()[0]
+                    names = source.get("id2label") or {}
+                    return [str(names.get(str(index), index)) for index in range(count)]
+        except (OSError, SafetensorError) as error:
+            raise UserError(f"model.checkpoint: {path} cannot be read ({error}); fetch or save it again") from error
     return None
 
 

@@ -85,7 +85,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a group of processes ended: exit code of the run, and what went wrong, if anything did."""
+    """How a group of processes ended: exit code of the run, and which process failed, if one did."""
 
     exit_code: int
     problem: str | None
@@ -139,7 +139,9 @@ def _watch(processes: list[Process], running: list[subprocess.Popen[bytes]], sto
     if stop.signum is not None and chief.poll() != 0:
         return Outcome(128 + stop.signum, f"stopped by {signal.Signals(stop.signum).name}")
     if problem is None and chief.returncode:
-        problem = f"{processes[0].name} ended with {_how(chief.returncode)}"
+        fallen = [pair for pair in zip(processes, running, strict=True) if pair[1].poll()]
+        process, child = fallen[-1]  # another rank's end is more likely the cause than the chief's
+        problem = f"{process.name} ended with {_how(child.returncode)}"
     end = time.monotonic() + STRAGGLER_SECONDS
     while problem is None and time.monotonic() < end and any(child.poll() is None for child in running):
         time.sleep(POLL_SECONDS)

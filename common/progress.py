@@ -81,14 +81,14 @@ def closing_table(run_dir: Path, summary: dict[str, Any]) -> None:
     table = Table(title=f"{summary['framework']} {summary['strategy']} x{summary['replicas']}: {summary['status']}")
     for column in ("steps", "final loss", "accuracy", "examples/s", "tokens/s", "peak memory"):
         table.add_column(column, justify="right")
-    memory = max(summary["peak_memory_bytes"], default=0)
+    peaks = summary["peak_memory_bytes"]
     table.add_row(
         str(summary["steps"]),
         shown("final_loss", ".6f"),
         shown("accuracy", ".4f"),
         shown("examples_per_second", ".1f"),
         shown("tokens_per_second", ".0f"),
-        f"{memory / 2**20:.0f} MiB",
+        f"{max(peaks) / 2**20:.0f} MiB" if peaks else "-",
     )
     console = Console()
     console.print(table)

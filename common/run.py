@@ -30,6 +30,8 @@ def start(config: Config, framework: str, processes: list[Process]) -> int:
         status = "interrupted" if outcome.exit_code > 128 else "failed"
         write_summary(run_dir, facts(config, framework, {}), status, [], outcome.problem)
         print(f"{status}: {outcome.problem}; see {run_dir / 'train.log'}", file=sys.stderr)
+    elif outcome.exit_code == 1:
+        print(f"failed: {outcome.problem}", file=sys.stderr)
     return outcome.exit_code
 
 

@@ -15,18 +15,30 @@ from typing import Any
 import xxhash
 from filelock import FileLock
 
+from common.errors import UserError
+
 log = logging.getLogger("lockstep")
 
 MANIFEST = "manifest.json"
 
 
 def open_or_build(directory: Path, build: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-    """The manifest of `directory`; where it is not whole `build(empty directory)` makes it and returns extra entries."""
+    """The manifest of `directory`; where it is not whole `build(empty directory)` makes it and returns extra entries.
+
+    Raises UserError where the cache directory, its parent, cannot be written.
+    """
     manifest, _ = _verified(directory)
     if manifest is not None:
         return manifest
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(directory.with_name(directory.name + ".lock")):
+    lock = FileLock(directory.with_name(directory.name + ".lock"))
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        raise UserError(
+            f"cache_dir={directory.parent}: cannot be written ({error.strerror}); choose another"
+        ) from error
+    with lock:
         manifest, problem = _verified(directory)
         if manifest is not None:  # another process built it while this one waited
             return manifest
@@ -55,6 +67,8 @@ def _verified(directory: Path) -> tuple[dict[str, Any] | None, str]:
         return None, ""
     try:
         manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text())
+        if manifest.pop("seal") != fingerprint(manifest):
+            return None, f"{MANIFEST} does not match its checksum"
         for name, expected in manifest["checksums"].items():
             if checksum(directory / name) != expected:
                 return None, f"{name} does not match its checksum"
@@ -72,7 +86,7 @@ def _build(directory: Path, build: Callable[[Path], dict[str, Any]]) -> dict[str
         extra = build(partial)
         files = sorted(path for path in partial.rglob("*") if path.is_file())
         manifest = {**extra, "checksums": {str(path.relative_to(partial)): checksum(path) for path in files}}
-        (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        (partial / MANIFEST).write_text(json.dumps({**manifest, "seal": fingerprint(manifest)}, indent=1))
         for path in [*files, partial / MANIFEST, partial]:
             _fsync(path)
         if directory.exists():

@@ -15,8 +15,3 @@ SIGNATURE = {
 def to_tensors(arrays: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
     """The arrays of a shard: int32, and `weights` float64. See common.data.batches."""
     return {name: tf.convert_to_tensor(array) for name, array in arrays.items()}
-
-
-def shard_of(batch: dict[str, tf.Tensor], bounds: tf.Tensor, replica: int) -> dict[str, tf.Tensor]:
-    """Replica `replica`'s rows of a whole global batch, inside a tf.function."""
-    return {name: tensor[bounds[replica] : bounds[replica + 1]] for name, tensor in batch.items()}

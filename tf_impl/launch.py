@@ -14,8 +14,11 @@ from common.config import Config
 from common.errors import UserError
 from common.processes import Process, die_with_parent, python
 
-# Informational lines, the logger's note on itself, and the CUDA driver missing (replica_devices reports a GPU that is).
-STARTUP_CHATTER = re.compile(r"I\d{4} |WARNING: All log messages before absl::InitializeLog|E\d{4} .*cuInit")
+# Informational lines, one of which has two, the logger's note on itself, and that there is no CUDA driver
+# (replica_devices says so where there is a GPU).
+STARTUP_CHATTER = re.compile(
+    r"I\d{4} |To enable the following instructions:|WARNING: All log messages before absl::|E\d{4} .*cuInit"
+)
 
 
 def launch(config: Config) -> int:

@@ -5,7 +5,7 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from common.config import CONF, parse, validate
+from common.config import CONF, STRATEGIES, parse, validate
 from common.errors import one_line_errors
 from common.prepare import prepare, resolve
 from common.progress import log_to
@@ -14,6 +14,7 @@ from tf_impl.launch import join, joins_group, launch
 
 
 @hydra.main(version_base="1.3", config_path=CONF, config_name="train")
+@one_line_errors(STRATEGIES["tf"])
 def main(composed: DictConfig) -> None:
     config = parse(composed)
     validate(config, "tf")
@@ -28,5 +29,5 @@ def main(composed: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with one_line_errors(STRATEGIES["tf"]):
         main()

@@ -5,6 +5,7 @@ The `tokenizers` library is used directly: transformers' classes import torch.
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -26,13 +27,20 @@ def train_wordpiece(texts: Iterable[str], max_vocabulary: int) -> Tokenizer:
     """A lower-casing BERT WordPiece tokenizer of at most `max_vocabulary` tokens; the same texts give the same one."""
     trainer = BertWordPieceTokenizer(lowercase=True)
     texts = [trainer.normalize(text) for text in texts]
+    counts = Counter(character for text in texts for character in text if not character.isspace())
+    room = (max_vocabulary - len(SPECIAL_TOKENS)) // 2  # a character is two tokens: alone and within a word
+    kept = sorted(sorted(counts), key=counts.__getitem__, reverse=True)[:room]
+    if len(kept) < len(counts):
+        rare = str.maketrans(dict.fromkeys(counts.keys() - set(kept), " "))
+        texts = [text.translate(rare) for text in texts]
     # The library numbers the continuing characters in hash order and breaks ties by number: naming them first, in
     # order, makes the vocabulary a function of the texts.
-    characters = [f"##{character}" for character in sorted(set("".join(texts)))]
+    characters = [f"##{character}" for character in sorted(kept)]
     trainer.train_from_iterator(
         texts,
         vocab_size=max_vocabulary,
         min_frequency=1,
+        limit_alphabet=max_vocabulary,
         special_tokens=[*SPECIAL_TOKENS.values(), *characters],
         show_progress=False,
     )

@@ -9,7 +9,7 @@ from common.config import Config
 from common.data.batches import GlobalBatch
 from common.loop import Evaluation, StepResult
 from common.weights import InitialCheckpoint
-from tf_impl.batches import SIGNATURE, shard_of, to_tensors
+from tf_impl.batches import SIGNATURE, to_tensors
 from tf_impl.device import peak_memory_bytes, replica_devices
 from tf_impl.model import build_model, compute_logits, evaluation_sums, parameters_by_name, summed_loss
 from tf_impl.optimizer import SCALARS, Optimizer
@@ -42,7 +42,7 @@ class Mirrored:
     ) -> tuple[tf.Tensor, tf.Tensor]:
         def replica_step() -> tuple[tf.Tensor, tf.Tensor]:
             replica = tf.distribute.get_replica_context()
-            shard = shard_of(shards, bounds, replica.replica_id_in_sync_group)
+            shard = _shard_of(shards, bounds, replica.replica_id_in_sync_group)
             with tf.GradientTape() as tape:
                 logits = compute_logits(self.model, shard, training=True)
                 loss = summed_loss(logits, shard) / tf.cast(size, logits.dtype)
@@ -67,7 +67,7 @@ class Mirrored:
     @tf.function(input_signature=[SIGNATURE, BOUNDS])
     def _evaluation_step(self, shards: dict[str, tf.Tensor], bounds: tf.Tensor) -> tf.Tensor:
         def replica_step() -> tf.Tensor:
-            shard = shard_of(shards, bounds, tf.distribute.get_replica_context().replica_id_in_sync_group)
+            shard = _shard_of(shards, bounds, tf.distribute.get_replica_context().replica_id_in_sync_group)
             return evaluation_sums(compute_logits(self.model, shard, training=False), shard)
 
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, self.strategy.run(replica_step), axis=None)
@@ -77,3 +77,7 @@ class Mirrored:
 
     def peak_memory_bytes(self) -> list[int]:
         return peak_memory_bytes(self.devices)
+
+
+def _shard_of(shards: dict[str, tf.Tensor], bounds: tf.Tensor, replica: int) -> dict[str, tf.Tensor]:
+    return {name: tensor[bounds[replica] : bounds[replica + 1]] for name, tensor in shards.items()}

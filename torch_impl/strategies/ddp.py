@@ -1,5 +1,6 @@
 """DistributedDataParallel: a process for each replica; gradients are all-reduced in buckets while backward runs."""
 
+import atexit
 import os
 import warnings
 from collections.abc import Iterable, Iterator
@@ -33,6 +34,7 @@ class DDP:
             rank=self.rank,
             world_size=self.world_size,
         )
+        atexit.register(dist.destroy_process_group)  # its threads must be joined before the interpreter goes
         self.precision = config.train.precision
         self.model = build_model(config, initial).to(self.device)
         with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers, which 2.11 knows under this name only

@@ -1,0 +1,164 @@
+"""Fixtures that several test files share."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+from safetensors.numpy import save_file
+
+from common.config import CONF, Config, parse
+from common.data.cache import TokenizedSplit
+
+Compose = Callable[..., DictConfig]
+MakeConfig = Callable[..., Config]
+MakeSplit = Callable[..., TokenizedSplit]
+Python = Callable[..., str]
+StartPython = Callable[..., subprocess.Popen[str]]
+
+ROOT = Path(__file__).parents[1]
+SMALL_CORPUS = ("data.train_examples=60", "data.validation_examples=12")
+SMALL_MODEL = (
+    "model.layers=1",
+    "model.hidden_size=8",
+    "model.intermediate_size=16",
+    "model.max_vocabulary=200",  # too small for whole words
+)
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS += ["anna", "saw", "a", "the", "dog", "cat", "##s", ".", "did", "not"]
+
+
+@pytest.fixture(scope="session")
+def composed() -> Compose:
+    """Compose conf/train.yaml with overrides, as the command line does; the same ones only once, as it takes 0.1 s."""
+
+    @cache
+    def compose_train(*overrides: str) -> DictConfig:
+        with initialize_config_dir(CONF, version_base="1.3"):
+            return compose("train", list(overrides))
+
+    return compose_train
+
+
+@pytest.fixture
+def make_config(composed: Compose, tmp_path: Path) -> MakeConfig:
+    """A parsed config with overrides; its cache is in tmp_path."""
+
+    def make(*overrides: str) -> Config:
+        config = parse(composed(*overrides))
+        if not any(override.startswith("cache_dir=") for override in overrides):
+            config.cache_dir = str(tmp_path / "cache")
+        return config
+
+    return make
+
+
+@pytest.fixture
+def small_config(make_config: MakeConfig) -> MakeConfig:
+    """A config of a built-in corpus and a model that take no time to prepare."""
+    return lambda *overrides: make_config(*SMALL_CORPUS, *SMALL_MODEL, *overrides)
+
+
+@pytest.fixture(scope="session")
+def make_split() -> MakeSplit:
+    """A split in memory of examples with the given lengths; the first half of each is its first segment."""
+
+    def make(lengths: list[int], max_length: int = 512, classes: int = 3) -> TokenizedSplit:
+        sizes = np.array(lengths, np.int64)
+        return TokenizedSplit(
+            tokens=np.arange(1, sizes.sum() + 1, dtype=np.uint32),
+            offsets=np.concatenate(([0], np.cumsum(sizes))),
+            first_lengths=((sizes + 1) // 2).astype(np.uint16),
+            labels=(np.arange(len(sizes)) % classes).astype(np.int32),
+            pad_id=0,
+            max_length=max_length,
+        )
+
+    return make
+
+
+@pytest.fixture
+def old_checkpoint(tmp_path: Path) -> Path:
+    """A BERT encoder as checkpoints of 2018 have it: no `bert.` prefix, gamma and beta, vocab.txt, no head."""
+    directory = tmp_path / "checkpoint"
+    directory.mkdir()
+    hf_config = {
+        "model_type": "bert",
+        "vocab_size": len(WORDS),
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+        "hidden_act": "gelu_new",
+        "max_position_embeddings": 32,
+        "type_vocab_size": 2,
+        "torch_dtype": "float16",
+    }
+    (directory / "config.json").write_text(json.dumps(hf_config))
+    (directory / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    shapes: dict[str, tuple[int, ...]] = {"embeddings.LayerNorm.gamma": (8,), "embeddings.LayerNorm.beta": (8,)}
+    shapes |= {f"embeddings.{name}_embeddings.weight": (rows, 8) for name, rows in EMBEDDINGS}
+    for name, outputs, inputs in LINEARS:
+        shapes |= {f"encoder.layer.0.{name}.weight": (outputs, inputs), f"encoder.layer.0.{name}.bias": (outputs,)}
+    for name in ("attention.output", "output"):
+        shapes |= {f"encoder.layer.0.{name}.LayerNorm.{part}": (8,) for part in ("gamma", "beta")}
+    stream = np.random.default_rng(0)
+    weights = {name: stream.standard_normal(shape).astype(np.float16) for name, shape in shapes.items()}
+    save_file({**weights, "cls.predictions.bias": np.ones(3, np.float32)}, directory / "model.safetensors")
+    return directory
+
+
+EMBEDDINGS = (("word", len(WORDS)), ("position", 32), ("token_type", 2))
+LINEARS = (
+    ("attention.self.query", 8, 8),
+    ("attention.self.key", 8, 8),
+    ("attention.self.value", 8, 8),
+    ("attention.output.dense", 8, 8),
+    ("intermediate.dense", 16, 8),
+    ("output.dense", 8, 16),
+)
+
+
+@pytest.fixture(scope="session")
+def python() -> Python:
+    """Run Python code in a process of its own, in the repository, with sys.argv[1:]. Returns what it printed."""
+
+    def run(code: str, *arguments: Any) -> str:
+        command = [sys.executable, "-c", code, *map(str, arguments)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def start_python() -> Iterator[StartPython]:
+    """Start Python code as `python` runs it, its output piped; what is left at the end of the test is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(code: str, *arguments: Any) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", code, *map(str, arguments)]
+        started.append(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def wait_until(true: Callable[[], Any], seconds: float = 30.0) -> None:
+    """Wait until something is true; fails where it does not become so in time."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "this takes too long"
+        time.sleep(0.01)

@@ -1,0 +1,122 @@
+"""The runs that the parity tests compare: made once for the session, one process for each framework, side by side."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+STRATEGIES = {
+    "torch-single": ("torch", "single", 1),
+    "torch-dp-2": ("torch", "dp", 2),
+    "torch-dp-4": ("torch", "dp", 4),
+    "torch-ddp-2": ("torch", "ddp", 2),
+    "torch-ddp-4": ("torch", "ddp", 4),
+    "tf-single": ("tf", "single", 1),
+    "tf-mirrored-2": ("tf", "mirrored", 2),
+    "tf-mirrored-4": ("tf", "mirrored", 4),
+}
+# 500 examples: step 16 or 17 is the smaller last batch of an epoch
+CORPUS = ("data.train_examples=500", "data.validation_examples=120")
+EXPERIMENTS = {
+    "adam": ("optimizer=adam", "optimizer.learning_rate=3e-5", "train.steps=30"),
+    "adamw": ("optimizer=adamw", "optimizer.learning_rate=1e-3", "train.steps=30"),
+    "adamw-30": ("optimizer=adamw", "optimizer.learning_rate=1e-3", "train.steps=30", "train.global_batch_size=30"),
+    "float64": (
+        "optimizer=adamw",
+        "optimizer.learning_rate=1e-3",
+        "train.steps=100",
+        "train.global_batch_size=30",
+        "train.precision=float64",
+    ),
+}
+FAULTS = ("native_adam", "tanh_gelu", "mean_of_replica_means", "other_shuffle", "layer_norm_epsilon")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run to make; a fault is planted in tf mirrored x4, whose shards are uneven at 30 examples."""
+
+    strategy: str
+    overrides: tuple[str, ...]
+    fault: str | None = None
+
+    @property
+    def process(self) -> str:
+        """The process that makes it: TensorFlow's collectives bind a process to what they first reduced."""
+        framework, strategy, replicas = STRATEGIES[self.strategy]
+        if strategy != "mirrored":
+            return framework
+        native = "native" if self.fault == "native_adam" else "aligned"
+        return f"tf-{replicas}-{native}-{'float64' if EXPERIMENTS['float64'][-1] in self.overrides else 'float32'}"
+
+    def described(self, run_dir: Path) -> dict[str, object]:
+        """An entry of the trainer's RUNS.json."""
+        _, name, replicas = STRATEGIES[self.strategy]
+        overrides = [*self.overrides, f"strategy={name}", f"strategy.replicas={replicas}"]
+        overrides += ["optimizer.semantics=native"] if self.fault == "native_adam" else []
+        return {"run_dir": str(run_dir), "overrides": overrides, "fault": self.fault}
+
+
+def train(runs: dict[Path, Planned]) -> None:
+    """Make the runs, up to three processes side by side."""
+    with ThreadPoolExecutor(3) as pool:
+        list(
+            pool.map(
+                lambda name: _train(name, runs), sorted({planned.process for planned in runs.values()}, reverse=True)
+            )
+        )
+
+
+def _train(name: str, runs: dict[Path, Planned]) -> None:
+    base = next(iter(runs)).parent
+    spec, output = base / f"{name}.json", base / f"{name}.log"
+    spec.write_text(json.dumps([planned.described(path) for path, planned in runs.items() if planned.process == name]))
+    with output.open("w") as file:
+        result = subprocess.run(
+            [sys.executable, "-m", "tests.parity.trainer", name.partition("-")[0], str(spec)],
+            stdout=file,
+            stderr=file,
+            env={"OMP_WAIT_POLICY": "PASSIVE", **os.environ},
+        )
+    assert result.returncode == 0, output.read_text()[-3000:]
+
+
+class Runs:
+    """Run directories by experiment, strategy and fault."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+
+    def path(self, experiment: str, strategy: str, fault: str | None = None) -> Path:
+        return self.base / "-".join(filter(None, (experiment, strategy, fault)))
+
+    def paths(self, experiment: str, strategies: Iterable[str]) -> list[Path]:
+        return [self.path(experiment, strategy) for strategy in strategies]
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Every strategy in every experiment, and the planted faults."""
+    made = Runs(tmp_path_factory.mktemp("parity"))
+    shared = (*CORPUS, f"cache_dir={made.base / 'cache'}")
+    planned = {
+        made.path(experiment, strategy): Planned(strategy, (*shared, *overrides))
+        for experiment, overrides in EXPERIMENTS.items()
+        for strategy in STRATEGIES
+    }
+    for experiment, fault in faulty(FAULTS):
+        overrides = (*shared, *EXPERIMENTS[experiment])
+        planned[made.path(experiment, "tf-mirrored-4", fault)] = Planned("tf-mirrored-4", overrides, fault)
+    train(planned)
+    return made
+
+
+def faulty(faults: Sequence[str]) -> list[tuple[str, str]]:
+    """The experiments that each fault is planted in."""
+    return [(experiment, fault) for experiment in ("adamw-30", "float64") for fault in faults]

@@ -1,0 +1,105 @@
+"""Trains a list of runs in one process of one framework: python -m tests.parity.trainer torch|tf RUNS.json
+
+RUNS.json is a list of {"run_dir", "overrides", "fault"}; a fault is planted for that run alone. Runs with ddp start
+their own processes, as the command does.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from hydra import compose, initialize_config_dir
+
+from common import run
+from common.config import CONF, Config, parse, validate
+from common.data import plan
+from common.prepare import prepare, resolve
+from common.record import new_run_dir
+from common.weights import InitialCheckpoint
+
+
+def main(framework: str, runs: list[dict[str, Any]]) -> None:
+    with initialize_config_dir(CONF, version_base="1.3"):
+        configs = [parse(compose("train", [*item["overrides"], f"run_dir={item['run_dir']}"])) for item in runs]
+    for item, config in zip(runs, configs, strict=True):
+        validate(config, framework)
+        with new_run_dir(config, framework):
+            cache, _ = prepare(config)
+            resolve(config, cache)
+        with planted(item["fault"], framework):
+            assert train(framework, config) == 0, item
+
+
+def train(framework: str, config: Config) -> int:
+    """What the command does after it has prepared, but in this process where one process is all it takes."""
+    if config.strategy.name == "ddp":
+        from torch_impl.launch import launch
+
+        return launch(config)
+    if framework == "torch":
+        from torch_impl.strategies import STRATEGIES as strategies
+    else:
+        from tf_impl.device import replica_devices
+        from tf_impl.strategies import STRATEGIES as strategies
+
+        replica_devices(4)  # TensorFlow's devices are made once in a process: enough for every run
+    return run.work(config, framework, strategies[config.strategy.name])
+
+
+@contextmanager
+def planted(fault: str | None, framework: str) -> Iterator[None]:
+    """Put in one of the mistakes that the parity tests must see (native Keras Adam is a config key)."""
+    if fault == "tanh_gelu":
+        with _changed_checkpoint_config(hidden_act="gelu_new"):
+            yield
+    elif fault == "layer_norm_epsilon":
+        with _changed_checkpoint_config(layer_norm_eps=1e-6):
+            yield
+    elif fault == "other_shuffle":
+        right = plan.example_ids
+        with patch("common.data.plan.example_ids", lambda count, size, seed, step: right(count, size, seed + 1, step)):
+            yield
+    elif fault == "mean_of_replica_means":
+        with _mean_of_replica_means():
+            yield
+    else:
+        assert fault in (None, "native_adam")
+        yield
+
+
+@contextmanager
+def _changed_checkpoint_config(**changes: Any) -> Iterator[None]:
+    right: Callable[[InitialCheckpoint], dict[str, Any]] = vars(InitialCheckpoint)["hf_config"].fget
+
+    def wrong(self: InitialCheckpoint) -> dict[str, Any]:
+        return {**right(self), **changes}
+
+    with patch.object(InitialCheckpoint, "hf_config", property(wrong)):
+        yield
+
+
+@contextmanager
+def _mean_of_replica_means() -> Iterator[None]:
+    import tensorflow as tf
+
+    from tf_impl.strategies import mirrored
+
+    right = mirrored.summed_loss
+
+    def wrong(logits: tf.Tensor, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        rows = tf.cast(tf.shape(logits)[0], logits.dtype)
+        replicas = tf.distribute.get_replica_context().num_replicas_in_sync
+        return right(logits, batch) / rows * GLOBAL_BATCH / tf.cast(replicas, logits.dtype)
+
+    with patch.object(mirrored, "summed_loss", wrong):
+        yield
+
+
+GLOBAL_BATCH = 30  # of the runs that `mean_of_replica_means` is planted in
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(Path(sys.argv[2]).read_text()))
