@@ -20,60 +20,47 @@ PATIENCE = 20_000  # draws without a new pair after which the grammar counts as 
 
 Triple = tuple[str, str, int]
 Slots = dict[str, str]
+World = tuple[int, ...]
 Forms = Mapping[str, Callable[..., bool]]  # sentence with slots -> is it true in this world?
 
-# The lexicon.
+# The lexicon. Plurals are regular where the grammar makes them.
 
 NAMES = ["Anna", "Ben", "Carl", "Dora", "Emma", "Felix", "Grace", "Henry"]
 DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
-OUTDOORS = ["in the park", "at the market", "near the lake", "behind the school", "on the farm", "at the fair"]
-INDOORS = [
-    f"in the {room}" for room in ("kitchen", "library", "museum", "hotel", "theatre", "school", "office", "castle")
-]
-ACTIVITIES = ["singing", "dancing", "reading", "cooking", "sleeping", "working"]
-SIGHTINGS = dict(see="saw", draw="drew", notice="noticed", find="found", photograph="photographed")
-DEEDS = dict(help="helped", call="called", thank="thanked", visit="visited", invite="invited", praise="praised")
-KINDS = {  # what is general: its kinds, none of which is another; every plural is regular
-    "flower": "rose tulip orchid daffodil",
-    "animal": "dog cat horse rabbit",
-    "bird": "sparrow owl parrot eagle",
-    "insect": "bee ant beetle moth",
-    "tool": "hammer drill shovel ladder",
-    "vehicle": "car truck van tractor",
-    "tree": "oak pine maple willow",
-    "vegetable": "carrot onion leek cucumber",
-    "instrument": "violin guitar trumpet flute",
+SIGHTINGS = {"see": "saw", "draw": "drew", "notice": "noticed", "find": "found", "photograph": "photographed"}
+DEEDS = {"help": "helped", "call": "called", "thank": "thanked", "visit": "visited", "invite": "invited"}
+DOINGS = ["singing", "dancing", "reading", "cooking", "sleeping", "working", "waiting"]
+PLACES = ["in the house", "in the garden", "in the street", "at the station", "at the market", "near the lake"]
+KINDS = {  # a general noun: nouns for its kinds
+    "flower": ["rose", "tulip", "orchid", "daffodil"],
+    "animal": ["dog", "cat", "horse", "rabbit"],
+    "tool": ["hammer", "drill", "shovel", "chisel"],
+    "vehicle": ["car", "truck", "van", "tractor"],
+    "garment": ["coat", "shirt", "skirt", "sweater"],
+    "vegetable": ["carrot", "onion", "leek", "cucumber"],
+    "instrument": ["violin", "guitar", "trumpet", "flute"],
+    "toy": ["doll", "ball", "kite", "puzzle"],
 }
 COLOURS = ["red", "blue", "green", "white", "black", "orange"]
 COLOURED = ["coat", "hat", "jacket", "kite", "tent", "umbrella", "boat", "bicycle"]
-STATES = {  # two states of which exactly one holds: what can be in them
-    ("open", "closed"): "doors windows gates drawers boxes",
-    ("locked", "unlocked"): "doors gates suitcases safes boxes",
-    ("awake", "asleep"): "children nurses guards dogs cats",
-    ("married", "unmarried"): "teachers guests waiters guards nurses",
-    ("broken", "intact"): "cups plates chairs mirrors clocks",
-    ("painted", "unpainted"): "walls doors chairs tables shelves",
-}
 
 # The grammar: the forms of each phenomenon, and what each says about a world.
 
-# Did a see an x, a y, another thing of that kind, anything else? Did b see an x?
+# Did a see an x, a y (another of its kind), a third of the kind, anything else?
 KIND_FORMS: Forms = {
-    "{a} {saw} {an_x} {place}.": lambda x, y, z, other, b: x,
-    "{a} {saw} {a_y} {place}.": lambda x, y, z, other, b: y,
-    "{a} {saw} {an_x} and {a_y} {place}.": lambda x, y, z, other, b: x and y,
-    "{a} {saw} {a_general} {place}.": lambda x, y, z, other, b: x or y or z,
-    "{a} did not {see} any {x}s {place}.": lambda x, y, z, other, b: not x,
-    "{a} did not {see} any {y}s {place}.": lambda x, y, z, other, b: not y,
-    "{a} did not {see} any {general}s {place}.": lambda x, y, z, other, b: not (x or y or z),
-    "{a} did not {see} anything {place}.": lambda x, y, z, other, b: not (x or y or z or other),
-    "{b} {saw} {an_x} {place}.": lambda x, y, z, other, b: b,
-    "{b} did not {see} any {x}s {place}.": lambda x, y, z, other, b: not b,
+    "{a} {saw} {an_x}.": lambda x, y, third, other: x,
+    "{a} {saw} {a_y}.": lambda x, y, third, other: y,
+    "{a} {saw} {an_x} and {a_y}.": lambda x, y, third, other: x and y,
+    "{a} {saw} {a_kind}.": lambda x, y, third, other: x or y or third,
+    "{a} did not {see} any {x}s.": lambda x, y, third, other: not x,
+    "{a} did not {see} any {y}s.": lambda x, y, third, other: not y,
+    "{a} did not {see} any {kind}s.": lambda x, y, third, other: not (x or y or third),
+    "{a} did not {see} anything.": lambda x, y, third, other: not (x or y or third or other),
 }
-# How many x did a see, how many b?
+# How many x did a see?
 NUMBER_FORMS: Forms = {
-    form: says
+    f"{{a}} {{saw}} {bound} {number} {{x}}s.": lambda count, n=n, holds=holds: holds(count, n)
     for (n, number), (bound, holds) in product(
         NUMBERS.items(),
         {
@@ -84,50 +71,41 @@ NUMBER_FORMS: Forms = {
             "fewer than": lambda count, n: count < n,
         }.items(),
     )
-    for form, says in {
-        f"{{a}} {{saw}} {bound} {number} {{x}}s {{place}}.": lambda a, b, n=n, holds=holds: holds(a, n),
-        f"{{b}} {{saw}} {bound} {number} {{x}}s {{place}}.": lambda a, b, n=n, holds=holds: holds(b, n),
-    }.items()
 }
-# How many of four things are on here, how many there? The rest are off.
+# How many of a's two x are there, how many of a's two others of the kind?
 QUANTIFIER_FORMS: Forms = {
-    form: says
-    for quantifier, holds in {
-        "All of the": lambda count: count == 4,
-        "Some of the": lambda count: count > 0,
-        "Not all of the": lambda count: count < 4,
-        "None of the": lambda count: count == 0,
-    }.items()
-    for form, says in {
-        f"{quantifier} {{things}} {{here}} are {{on}}.": lambda here, there, holds=holds: holds(here),
-        f"{quantifier} {{things}} {{here}} are {{off}}.": lambda here, there, holds=holds: holds(4 - here),
-        f"{quantifier} {{things}} {{there}} are {{on}}.": lambda here, there, holds=holds: holds(there),
-        f"{quantifier} {{things}} {{there}} are {{off}}.": lambda here, there, holds=holds: holds(4 - there),
-    }.items()
+    "All of {a}'s {x}s are {there}.": lambda x, other: x == 2,
+    "Some of {a}'s {x}s are {there}.": lambda x, other: x > 0,
+    "Not all of {a}'s {x}s are {there}.": lambda x, other: x < 2,
+    "None of {a}'s {x}s are {there}.": lambda x, other: x == 0,
+    "All of {a}'s {kind}s are {there}.": lambda x, other: x + other == 4,
+    "Some of {a}'s {kind}s are {there}.": lambda x, other: x + other > 0,
+    "Not all of {a}'s {kind}s are {there}.": lambda x, other: x + other < 4,
+    "None of {a}'s {kind}s are {there}.": lambda x, other: x + other == 0,
 }
 # Did a help b, b help a?
-VOICE_FORMS: Forms = {
+ACTIVE_FORMS: Forms = {
     "{a} {helped} {b} on {day}.": lambda ab, ba: ab,
     "{b} {helped} {a} on {day}.": lambda ab, ba: ba,
-    "{b} was {helped} by {a} on {day}.": lambda ab, ba: ab,
-    "{a} was {helped} by {b} on {day}.": lambda ab, ba: ba,
     "{a} did not {help} {b} on {day}.": lambda ab, ba: not ab,
     "{b} did not {help} {a} on {day}.": lambda ab, ba: not ba,
+}
+PASSIVE_FORMS: Forms = {
+    "{b} was {helped} by {a} on {day}.": lambda ab, ba: ab,
+    "{a} was {helped} by {b} on {day}.": lambda ab, ba: ba,
     "{b} was not {helped} by {a} on {day}.": lambda ab, ba: not ab,
     "{a} was not {helped} by {b} on {day}.": lambda ab, ba: not ba,
 }
-# Are a, b and c there (or busy)?
+# Is a there (or doing it), is b?
 CONNECTIVE_FORMS: Forms = {
-    "Both {a} and {b} are {there}.": lambda a, b, c: a and b,
-    "At least one of {a} and {b} is {there}.": lambda a, b, c: a or b,
-    "At most one of {a} and {b} is {there}.": lambda a, b, c: not (a and b),
-    "Neither {a} nor {b} is {there}.": lambda a, b, c: not (a or b),
-    "{a} is {there}.": lambda a, b, c: a,
-    "{b} is {there}.": lambda a, b, c: b,
-    "{c} is {there}.": lambda a, b, c: c,
-    "{a} is not {there}.": lambda a, b, c: not a,
-    "{b} is not {there}.": lambda a, b, c: not b,
-    "{c} is not {there}.": lambda a, b, c: not c,
+    "Both {a} and {b} are {there}.": lambda a, b: a and b,
+    "At least one of {a} and {b} is {there}.": lambda a, b: a or b,
+    "At most one of {a} and {b} is {there}.": lambda a, b: not (a and b),
+    "Neither {a} nor {b} is {there}.": lambda a, b: not (a or b),
+    "{a} is {there}.": lambda a, b: a,
+    "{b} is {there}.": lambda a, b: b,
+    "{a} is not {there}.": lambda a, b: not a,
+    "{b} is not {there}.": lambda a, b: not b,
 }
 
 
@@ -147,59 +125,59 @@ def _a(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
-def _sighting(draw: Draw, x: str, y: str, general: str) -> Slots:
-    (see, saw), (a, b) = draw.one(SIGHTINGS.items()), draw.some(NAMES, 2)
-    nouns = {"x": x, "y": y, "general": general, "an_x": _a(x), "a_y": _a(y), "a_general": _a(general)}
-    return nouns | {"a": a, "b": b, "see": see, "saw": saw, "place": draw.one(OUTDOORS)}
+def _sighting(draw: Draw, x: str, y: str, kind: str) -> Slots:
+    see, saw = draw.one(SIGHTINGS.items())
+    nouns = {"x": x, "y": y, "kind": kind, "an_x": _a(x), "a_y": _a(y), "a_kind": _a(kind)}
+    return nouns | {"a": draw.one(NAMES), "see": see, "saw": saw, "there": draw.one(PLACES)}
 
 
 def _kinds(draw: Draw) -> Slots:
-    general = draw.one(KINDS)
-    x, y = draw.some(KINDS[general].split(), 2)
-    return _sighting(draw, x, y, general)
+    kind = draw.one(KINDS)
+    x, y = draw.some(KINDS[kind], 2)
+    return _sighting(draw, x, y, kind)
 
 
 def _colours(draw: Draw) -> Slots:
-    general = draw.one(COLOURED)
-    x, y = (f"{colour} {general}" for colour in draw.some(COLOURS, 2))
-    return _sighting(draw, x, y, general)
-
-
-def _states(draw: Draw) -> Slots:
-    states = draw.one(STATES)
-    (on, off), (here, there) = draw.some(states, 2), draw.some(INDOORS, 2)
-    return {"things": draw.one(STATES[states].split()), "on": on, "off": off, "here": here, "there": there}
+    thing, (x, y) = draw.one(COLOURED), draw.some(COLOURS, 2)
+    return _sighting(draw, f"{x} {thing}", f"{y} {thing}", thing)
 
 
 def _deeds(draw: Draw) -> Slots:
-    (help_, helped), (a, b) = draw.one(DEEDS.items()), draw.some(NAMES, 2)
-    return {"a": a, "b": b, "help": help_, "helped": helped, "day": draw.one(DAYS)}
+    (base, past), (a, b) = draw.one(DEEDS.items()), draw.some(NAMES, 2)
+    return {"a": a, "b": b, "help": base, "helped": past, "day": draw.one(DAYS)}
 
 
 def _whereabouts(draw: Draw) -> Slots:
-    a, b, c = draw.some(NAMES, 3)
-    return {"a": a, "b": b, "c": c, "there": draw.one(INDOORS + ACTIVITIES)}
+    a, b = draw.some(NAMES, 2)
+    return {"a": a, "b": b, "there": draw.one(PLACES + DOINGS)}
 
 
 @dataclass
 class Phenomenon:
-    """The possible worlds, the sentence forms, and how to fill their slots."""
+    """The possible worlds, the sentence forms on either side of a pair, and how to fill their slots."""
 
-    worlds: Sequence[tuple[int, ...]]
-    forms: Forms
+    worlds: Sequence[World]
+    premise_forms: Forms
+    hypothesis_forms: Forms
     fill: Callable[[Draw], Slots]
+    implicatures: bool = False  # whether a sentence may suggest more than it says, as "some are" suggests "not all are"
     premises: dict[str, list[list[str]]] = field(init=False)  # hypothesis form -> class -> premise forms
 
     def __post_init__(self) -> None:
-        true_in = {form: {world for world in self.worlds if holds(*world)} for form, holds in self.forms.items()}
-        table: dict[str, list[list[str]]] = {form: [[], [], []] for form in self.forms}
-        for (premise, p), (hypothesis, h) in product(true_in.items(), repeat=2):
+        tables = {hypothesis: self._premises(hypothesis) for hypothesis in self.hypothesis_forms}
+        self.premises = {hypothesis: table for hypothesis, table in tables.items() if all(table)}
+
+    def _premises(self, hypothesis: str) -> list[list[str]]:
+        """The premise forms of each class. Where readings may differ, a pair is left out."""
+        table: list[list[str]] = [[], [], []]
+        h = {world for world in self.worlds if self.hypothesis_forms[hypothesis](*world)}
+        for premise, holds in self.premise_forms.items():
+            p = {world for world in self.worlds if holds(*world)}
             label = 0 if p <= h else 1 if p & h else 2
-            # Where one of the two always holds ("some are", "not all are"), logic says neutral, usage often does not.
-            disputed = label == 1 and len(p | h) == len(self.worlds)
+            disputed = self.implicatures and label == 1 and len(p | h) == len(self.worlds)
             if premise != hypothesis and not disputed:
-                table[hypothesis][label].append(premise)
-        self.premises = {hypothesis: classes for hypothesis, classes in table.items() if all(classes)}
+                table[label].append(premise)
+        return table
 
     def pair(self, draw: Draw, label: int) -> tuple[str, str]:
         """A premise and a hypothesis of the class. A hypothesis form is as likely in one class as in another."""
@@ -209,13 +187,17 @@ class Phenomenon:
         return premise.format(**slots), hypothesis.format(**slots)
 
 
+def _worlds(values: int, facts: int) -> list[World]:
+    return list(product(range(values), repeat=facts))
+
+
 PHENOMENA = {
-    "hypernyms": Phenomenon(list(product((0, 1), repeat=5)), KIND_FORMS, _kinds),
-    "modifiers": Phenomenon(list(product((0, 1), repeat=5)), KIND_FORMS, _colours),
-    "numerals": Phenomenon(list(product(range(9), repeat=2)), NUMBER_FORMS, _kinds),
-    "quantifiers": Phenomenon(list(product(range(5), repeat=2)), QUANTIFIER_FORMS, _states),
-    "voice": Phenomenon(list(product((0, 1), repeat=2)), VOICE_FORMS, _deeds),
-    "connectives": Phenomenon(list(product((0, 1), repeat=3)), CONNECTIVE_FORMS, _whereabouts),
+    "hypernyms": Phenomenon(_worlds(2, 4), KIND_FORMS, KIND_FORMS, _kinds),
+    "modifiers": Phenomenon(_worlds(2, 4), KIND_FORMS, KIND_FORMS, _colours),
+    "numerals": Phenomenon(_worlds(9, 1), NUMBER_FORMS, NUMBER_FORMS, _kinds),
+    "quantifiers": Phenomenon(_worlds(3, 2), QUANTIFIER_FORMS, QUANTIFIER_FORMS, _kinds, implicatures=True),
+    "voice": Phenomenon(_worlds(2, 2), ACTIVE_FORMS, PASSIVE_FORMS, _deeds),
+    "connectives": Phenomenon(_worlds(2, 2), CONNECTIVE_FORMS, CONNECTIVE_FORMS, _whereabouts),
 }
 
 

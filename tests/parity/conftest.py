@@ -23,18 +23,25 @@ STRATEGIES = {
 }
 # 500 examples: step 16 or 17 is the smaller last batch of an epoch
 CORPUS = ("data.train_examples=500", "data.validation_examples=120")
+PLAIN = ("schedule=constant", "optimizer.max_grad_norm=null")
+ADAMW = ("optimizer=adamw", "optimizer.learning_rate=1e-3", *PLAIN)
 EXPERIMENTS = {
-    "adam": ("optimizer=adam", "optimizer.learning_rate=3e-5", "train.steps=30"),
-    "adamw": ("optimizer=adamw", "optimizer.learning_rate=1e-3", "train.steps=30"),
-    "adamw-30": ("optimizer=adamw", "optimizer.learning_rate=1e-3", "train.steps=30", "train.global_batch_size=30"),
-    "float64": (
-        "optimizer=adamw",
-        "optimizer.learning_rate=1e-3",
-        "train.steps=100",
-        "train.global_batch_size=30",
-        "train.precision=float64",
+    "adam": ("train.steps=30", "optimizer=adam", "optimizer.learning_rate=3e-5", *PLAIN),
+    "adamw": ("train.steps=30", *ADAMW),
+    "adamw-30": ("train.steps=30", *ADAMW, "train.global_batch_size=30"),
+    "float64": ("train.steps=100", *ADAMW, "train.global_batch_size=30", "train.precision=float64"),
+    # what the others leave out: momentum, coupled weight decay, clipping, warm-up and decay
+    "sgd": (
+        "train.steps=30",
+        "optimizer=sgd",
+        "optimizer.learning_rate=0.1",
+        "optimizer.weight_decay=0.01",
+        "optimizer.max_grad_norm=0.3",
+        "schedule=cosine",
+        "schedule.warmup_steps=5",
     ),
 }
+PAIRED = {"sgd": ("torch-single", "tf-single", "tf-mirrored-2")}  # strategies of an experiment, where not all
 FAULTS = ("native_adam", "tanh_gelu", "mean_of_replica_means", "other_shuffle", "layer_norm_epsilon")
 
 
@@ -108,10 +115,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     planned = {
         made.path(experiment, strategy): Planned(strategy, (*shared, *overrides))
         for experiment, overrides in EXPERIMENTS.items()
-        for strategy in STRATEGIES
+        for strategy in PAIRED.get(experiment, STRATEGIES)
     }
     for experiment, fault in faulty(FAULTS):
         overrides = (*shared, *EXPERIMENTS[experiment])
+        if experiment == "float64":  # enough to see it
+            overrides = (*overrides, "train.steps=10")
         planned[made.path(experiment, "tf-mirrored-4", fault)] = Planned("tf-mirrored-4", overrides, fault)
     train(planned)
     return made
