@@ -82,7 +82,7 @@ def work(framework: str, run_dir: Path) -> None:
         from tf_impl.strategies.mirrored import Mirrored
 
         strategy = Mirrored(config, initial)
-        plain_mirrored = PlainMirrored(initial, strategy.devices)
+        plain_mirrored = PlainMirrored(initial, strategy.strategy)
 
         def plain(batches: list[GlobalBatch]) -> Callable[[], None]:
             ready = [

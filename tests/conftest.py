@@ -12,11 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
+from hypothesis import settings
 from omegaconf import DictConfig
 from safetensors.numpy import save_file
 
 from common.config import CONF, Config, parse
 from common.data.cache import TokenizedSplit
+
+settings.register_profile("lockstep", deadline=None)  # a busy machine is no failure
+settings.load_profile("lockstep")
 
 Compose = Callable[..., DictConfig]
 MakeConfig = Callable[..., Config]
@@ -153,7 +157,10 @@ def start_python() -> Iterator[StartPython]:
     yield start
     for process in started:
         process.kill()
-        process.communicate()
+        process.wait()
+        for pipe in (process.stdout, process.stderr):
+            assert pipe is not None
+            pipe.close()
 
 
 def wait_until(true: Callable[[], Any], seconds: float = 30.0) -> None:

@@ -65,7 +65,7 @@ def test_compare_composes() -> None:
 @pytest.mark.parametrize(
     ("overrides", "learning_rate"),
     [
-        ([], 1e-3),
+        (["optimizer.learning_rate=0.5"], 0.5),
         (["model=minilm"], 3e-5),
         (["model=bert_base", "optimizer=adam"], 3e-5),
         (["model=minilm", "optimizer.learning_rate=1e-4"], 1e-4),

@@ -110,7 +110,12 @@ class Run:
 def run(make_config: MakeConfig, cache: TokenCache, stop: Stop, tmp_path: Path) -> Run:
     directory = tmp_path / "run"
     directory.mkdir()
-    return Run(make_config("schedule=linear", "train.seed=7"), cache, stop, directory)
+    return Run(
+        make_config("schedule=linear", "schedule.warmup_steps=0", "optimizer.learning_rate=1e-3", "train.seed=7"),
+        cache,
+        stop,
+        directory,
+    )
 
 
 @pytest.mark.parametrize("log_every", [1, 3, 7, 100])

@@ -38,7 +38,7 @@ def ready():
     Path(DIRECTORY, f"{os.environ['MARK']}-{os.getpid()}").touch()
 
 """
-SLEEP = "ready(); time.sleep(600)"
+SLEEP = "ready(); time.sleep(60)"
 OBEY = """
 from common.processes import Stop
 stop = Stop()
@@ -48,7 +48,14 @@ while stop.signum is None:
 sys.exit(7)
 """
 IGNORE = "[signal.signal(s, signal.SIG_IGN) for s in (signal.SIGINT, signal.SIGTERM)]; " + SLEEP
-FAMILY = f"die_with_parent(); subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); {SLEEP}"
+FAMILY = (
+    """
+die_with_parent()
+sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
+subprocess.Popen(sleeper, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+"""
+    + SLEEP
+)
 
 
 class Group:
@@ -166,13 +173,17 @@ def test_no_child_survives_a_killed_parent(group: Group) -> None:
     everyone = [*pids, *(child.pid for family in families for child in family)]
     assert all(map(alive, everyone))
     supervisor.kill()
-    wait_until(lambda: not any(map(alive, everyone)), seconds=5)
+    try:
+        wait_until(lambda: not any(map(alive, everyone)), seconds=5)
+    finally:
+        for pid in filter(alive, everyone):
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_a_process_that_cannot_be_started_ends_those_that_were(python: Python, tmp_path: Path) -> None:
     code = (
         "import sys, psutil; from pathlib import Path; from common.processes import Process, supervise\n"
-        "sleeper = Process('a', [sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "sleeper = Process('a', [sys.executable, '-c', 'import time; time.sleep(60)'])\n"
         "try:\n"
         "    supervise([sleeper, Process('b', ['/not/there'])], Path(sys.argv[1]))\n"
         "except FileNotFoundError:\n"

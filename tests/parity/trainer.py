@@ -88,18 +88,20 @@ def _mean_of_replica_means() -> Iterator[None]:
 
     from tf_impl.strategies import mirrored
 
-    right = mirrored.summed_loss
+    right_shard, right_loss = mirrored._shard_of, mirrored.summed_loss
 
-    def wrong(logits: tf.Tensor, batch: dict[str, tf.Tensor]) -> tf.Tensor:
-        rows = tf.cast(tf.shape(logits)[0], logits.dtype)
+    def shard_of(shards: dict[str, tf.Tensor], bounds: tf.Tensor, replica: int) -> dict[str, tf.Tensor]:
+        return {**right_shard(shards, bounds, replica), "global_rows": tf.shape(shards["labels"])[0]}
+
+    def wrong_loss(logits: tf.Tensor, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Divided by the global batch, as the strategy does next, and summed over replicas: the mean of their means."""
+        rows, global_rows = (tf.cast(n, logits.dtype) for n in (tf.shape(logits)[0], batch["global_rows"]))
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync
-        return right(logits, batch) / rows * GLOBAL_BATCH / tf.cast(replicas, logits.dtype)
+        return right_loss(logits, batch) / rows * global_rows / tf.cast(replicas, logits.dtype)
 
-    with patch.object(mirrored, "summed_loss", wrong):
+    with patch.object(mirrored, "_shard_of", shard_of), patch.object(mirrored, "summed_loss", wrong_loss):
         yield
 
-
-GLOBAL_BATCH = 30  # of the runs that `mean_of_replica_means` is planted in
 
 if __name__ == "__main__":
     main(sys.argv[1], json.loads(Path(sys.argv[2]).read_text()))

@@ -1,23 +1,28 @@
 """The built-in sentence pairs: reproducible, balanced, held out, right, and not to be told by their words alone."""
 
 import hashlib
+import json
 import re
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from common.data.builtin_nli import CLASSES, DAYS, NAMES, PHENOMENA, Draw, generate
+from common.data.builtin_nli import CLASSES, DAYS, NAMES, PHENOMENA, Draw, Triple, generate
 
 ENTAILMENT, NEUTRAL, CONTRADICTION = range(3)
+Splits = tuple[list[Triple], list[Triple]]
 
 
 @pytest.fixture(scope="module")
-def splits():
+def splits() -> Splits:
     return generate(seed=0, train_examples=24_000, validation_examples=3_000)
 
 
-def test_a_seed_gives_the_same_pairs_on_every_machine():
+def test_a_seed_gives_the_same_pairs_on_every_machine() -> None:
     pairs = generate(7, 300, 60)
     assert pairs == generate(7, 300, 60)
     assert pairs != generate(8, 300, 60)
@@ -25,7 +30,7 @@ def test_a_seed_gives_the_same_pairs_on_every_machine():
     assert hashlib.sha256(repr(pairs).encode()).hexdigest()[:16] == "9ac8166f59863154"
 
 
-def test_counts_distinct_pairs_and_balanced_classes(splits):
+def test_counts_distinct_pairs_and_balanced_classes(splits: Splits) -> None:
     for pairs, examples in zip(splits, (24_000, 3_000), strict=True):
         assert len(pairs) == len({pair[:2] for pair in pairs}) == examples
         assert set(Counter(label for *_, label in pairs).values()) == {examples // 3}
@@ -34,13 +39,13 @@ def test_counts_distinct_pairs_and_balanced_classes(splits):
         assert max(counts.values()) - min(counts[label] for label in range(3)) <= 1
 
 
-def test_no_validation_sentence_is_in_train(splits):
+def test_no_validation_sentence_is_in_train(splits: Splits) -> None:
     train, validation = ({sentence for pair in pairs for sentence in pair[:2]} for pairs in splits)
     assert len(validation) > 1_000
     assert not train & validation
 
 
-def test_sentences_are_well_formed(splits):
+def test_sentences_are_well_formed(splits: Splits) -> None:
     for pair in splits[0] + splits[1]:
         assert pair[0] != pair[1]
         for sentence in pair[:2]:
@@ -51,7 +56,7 @@ def test_sentences_are_well_formed(splits):
 
 
 @pytest.mark.parametrize("name", PHENOMENA)
-def test_every_hypothesis_form_occurs_in_every_class(name):
+def test_every_hypothesis_form_occurs_in_every_class(name: str) -> None:
     assert len(PHENOMENA[name].premises) >= 4
     for classes in PHENOMENA[name].premises.values():
         assert len(classes) == len(CLASSES) and all(classes)
@@ -96,11 +101,11 @@ KNOWN = {  # phenomenon: premise form, hypothesis form, class
 @pytest.mark.parametrize(
     ("name", "premise", "hypothesis", "label"), [(name, *k) for name in KNOWN for k in KNOWN[name]]
 )
-def test_known_inferences(name, premise, hypothesis, label):
+def test_known_inferences(name: str, premise: str, hypothesis: str, label: int) -> None:
     assert [premise in forms for forms in PHENOMENA[name].premises[hypothesis]] == [i == label for i in range(3)]
 
 
-def test_what_usage_and_logic_judge_differently_is_left_out():
+def test_what_usage_and_logic_judge_differently_is_left_out() -> None:
     some, not_all = "Some of {a}'s {x}s are {there}.", "Not all of {a}'s {x}s are {there}."
     table = PHENOMENA["quantifiers"].premises
     assert not any(not_all in forms for forms in table[some])
@@ -109,13 +114,13 @@ def test_what_usage_and_logic_judge_differently_is_left_out():
 
 @pytest.mark.parametrize("key", ["train_examples", "validation_examples"])
 @pytest.mark.parametrize("examples", [1_000_000, 0, -1])
-def test_a_count_that_the_grammar_cannot_give(key, examples):
+def test_a_count_that_the_grammar_cannot_give(key: str, examples: int) -> None:
     with pytest.raises(ValueError, match=rf"data\.{key}: .*not {examples}$") as error:
         generate(0, **{"train_examples": 3, "validation_examples": 3} | {key: examples})
     assert "\n" not in str(error.value)
 
 
-def bag_of_words_accuracy(splits, sides):
+def bag_of_words_accuracy(splits: Splits, sides: tuple[int, ...]) -> float:
     """Validation accuracy of a softmax regression on word counts, a feature per word and side."""
     vocabulary: dict[tuple[int, str], int] = {}
     bags = [[[(side, word) for side in sides for word in pair[side].split()] for pair in pairs] for pairs in splits]
@@ -137,66 +142,21 @@ def bag_of_words_accuracy(splits, sides):
         velocity = 0.9 * velocity - 0.2 * gradient
         weights = weights + velocity
     assert (np.argmax(x @ weights, 1) == y).mean() > 1 / 3
-    return (np.argmax(x_validation @ weights, 1) == y_validation).mean()
+    return float((np.argmax(x_validation @ weights, 1) == y_validation).mean())
 
 
-def test_a_bag_of_words_does_not_tell_the_class(splits):
+def test_a_bag_of_words_does_not_tell_the_class(splits: Splits) -> None:
     assert bag_of_words_accuracy(splits, sides=(0, 1)) < 0.62
 
 
-def test_the_hypothesis_alone_does_not_tell_the_class(splits):
+def test_the_hypothesis_alone_does_not_tell_the_class(splits: Splits) -> None:
     assert bag_of_words_accuracy(splits, sides=(1,)) < 0.40
 
 
 @pytest.mark.slow
-def test_a_small_bert_from_scratch_learns_it(splits):
-    torch = pytest.importorskip("torch")
-    from tokenizers import BertWordPieceTokenizer
-    from transformers import BertConfig, BertForSequenceClassification
-
-    tokenizer = BertWordPieceTokenizer()
-    sentences = [sentence for pair in splits[0] for sentence in pair[:2]]
-    tokenizer.train_from_iterator(sentences, vocab_size=1_000, show_progress=False)
-    tokenizer.enable_padding()
-    tokenizer.enable_truncation(64)
-    torch.manual_seed(0)
-    model = BertForSequenceClassification(
-        BertConfig(
-            vocab_size=tokenizer.get_vocab_size(),
-            hidden_size=128,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=512,
-            max_position_embeddings=64,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-            num_labels=len(CLASSES),
-        )
-    )
-
-    def batch(pairs):
-        encodings = tokenizer.encode_batch([pair[:2] for pair in pairs])
-        return {
-            "input_ids": torch.tensor([e.ids for e in encodings]),
-            "token_type_ids": torch.tensor([e.type_ids for e in encodings]),
-            "attention_mask": torch.tensor([e.attention_mask for e in encodings]),
-            "labels": torch.tensor([label for *_, label in pairs]),
-        }
-
-    steps, warmup, size = 2_000, 200, 32
-    train, validation = splits
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda k: min((k + 1) / warmup, 1 - k / steps))
-    for step in range(steps):
-        start = step * size % len(train)
-        model(**batch(train[start : start + size])).loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        schedule.step()
-    right = 0
-    with torch.no_grad():
-        for start in range(0, len(validation), 250):
-            inputs = batch(validation[start : start + 250])
-            right += int((model(**inputs).logits.argmax(-1) == inputs["labels"]).sum())
-    assert right / len(validation) >= 0.80
+def test_two_layers_learn_it_from_scratch(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torch_impl.train", "experiment=learn", "strategy=ddp", "run_dir=run"]
+    subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    print(f"accuracy {summary['accuracy']:.3f} after {summary['steps']} steps")
+    assert summary["accuracy"] >= 0.80

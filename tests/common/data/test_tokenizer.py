@@ -20,7 +20,7 @@ def vocabulary(tokenizer: Tokenizer) -> list[str]:
     return sorted(tokens, key=tokens.__getitem__)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(texts=st.lists(st.text(max_size=30), max_size=30), limit=st.integers(100, 160))
 def test_the_vocabulary_is_bounded_and_a_function_of_the_texts(texts: list[str], limit: int) -> None:
     first = vocabulary(train_wordpiece(texts, limit))
