@@ -4,6 +4,7 @@ conf/ holds the values; nothing has a default here, so that what a run used is w
 """
 
 import importlib.util
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -215,8 +216,8 @@ def check(config: Config) -> None:
         if (value := _value(config, key)) not in choices:
             raise UserError(f"{key}={value}: no such choice; there are {', '.join(choices)}")
     for key, least in AT_LEAST.items():
-        if (value := _value(config, key)) is not None and not value >= least:
-            raise UserError(f"{key}={value}: must be at least {least}")
+        if (value := _value(config, key)) is not None and not least <= value < math.inf:
+            raise UserError(f"{key}={value}: must be at least {least} and finite")
     for key in ("optimizer.momentum", "optimizer.beta1", "optimizer.beta2", "model.dropout"):
         if (value := _value(config, key)) is not None and not 0 <= value < 1:
             raise UserError(f"{key}={value}: must be at least 0 and less than 1")

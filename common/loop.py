@@ -31,11 +31,19 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Mean loss, share of right answers and number of examples."""
+    """Loss summed over the examples, number of right answers and of examples."""
 
-    loss: float
-    accuracy: float
+    summed_loss: float
+    right: float
     count: int
+
+    @property
+    def loss(self) -> float:
+        return self.summed_loss / self.count
+
+    @property
+    def accuracy(self) -> float:
+        return self.right / self.count
 
 
 class Strategy(Protocol):

@@ -39,7 +39,7 @@ def main(composed: DictConfig) -> Any:
     config = parse(composed)
     check(config)
     cache, initial = prepare(config)
-    print(f"token cache: {cache.directory} ({len(cache.train)} train, {len(cache.validation)} validation examples)")
+    print(f"token cache: {cache.directory} ({cache})")
     print(f"initial checkpoint: {initial.directory}")
 
 

@@ -23,6 +23,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SECONDS = 7.0  # between a stop request and SIGKILL
 STRAGGLER_SECONDS = 3.0  # between the end of one process and SIGKILL for the others
 POLL_SECONDS = 0.05
+USER_ERROR = 2  # the exit code of a process that a user can mend
 
 T = TypeVar("T")
 
@@ -145,7 +146,7 @@ def _watch(processes: list[Process], running: list[subprocess.Popen[bytes]], sto
     end = time.monotonic() + STRAGGLER_SECONDS
     while problem is None and time.monotonic() < end and any(child.poll() is None for child in running):
         time.sleep(POLL_SECONDS)
-    return Outcome(1 if problem else 0, problem)
+    return Outcome(chief.returncode if chief.returncode == USER_ERROR else 1 if problem else 0, problem)
 
 
 def _how(returncode: int) -> str:

@@ -1,6 +1,7 @@
 """A run from both ends: what the command that starts it does around its processes, and what one process of it does."""
 
 import logging
+import shutil
 import sys
 import traceback
 from collections.abc import Callable
@@ -30,8 +31,8 @@ def start(config: Config, framework: str, processes: list[Process]) -> int:
         status = "interrupted" if outcome.exit_code > 128 else "failed"
         write_summary(run_dir, facts(config, framework, {}), status, [], outcome.problem)
         print(f"{status}: {outcome.problem}; see {run_dir / 'train.log'}", file=sys.stderr)
-    elif outcome.exit_code == 1:
-        print(f"failed: {outcome.problem}", file=sys.stderr)
+    elif outcome.problem and not outcome.problem.startswith(f"{processes[0].name} ") and outcome.exit_code == 1:
+        print(f"failed: {outcome.problem}", file=sys.stderr)  # the chief has said what it knows: not that a rank fell
     return outcome.exit_code
 
 
@@ -50,6 +51,7 @@ def work(config: Config, framework: str, make_strategy: Callable[[Config, Initia
         return 0
     log_to(run_dir)
     about = facts(config, framework, {"token_cache": cache.fingerprint, "initial_weights": initial.fingerprint})
+    log.info("%s; classes %s", cache, ", ".join(cache.classes))
     recorder = Recorder(run_dir)
     status, exit_code, problem = "failed", 1, None
     peak_memory_bytes: list[int] = []
@@ -76,8 +78,6 @@ def work(config: Config, framework: str, make_strategy: Callable[[Config, Initia
 
 def _save_model(strategy: loop.Strategy, initial: InitialCheckpoint, cache: TokenCache, directory: Path) -> None:
     """The final weights as a Hugging Face directory."""
-    directory.mkdir()
-    for path in initial.directory.iterdir():
-        if (path.suffix == ".json" and path.name != "manifest.json") or path.name == "vocab.txt":
-            (directory / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(cache.tokenizer_directory, directory)
+    shutil.copy(initial.directory / "config.json", directory)
     save_file(strategy.state(), directory / "model.safetensors", metadata={"format": "pt"})

@@ -32,15 +32,9 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def command(workplace: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    def call(module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", module, *arguments],
-            cwd=workplace,
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
+    def call(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", module, *arguments]
+        return subprocess.run(command, cwd=workplace, capture_output=True, text=True, timeout=240)
 
     return call
 
@@ -149,9 +143,22 @@ def test_help_lists_groups_and_keys(command: Command) -> None:
     assert "global_batch_size: 32" in command("tf_impl.train", "--cfg", "job").stdout
 
 
+@pytest.mark.parametrize(("framework", "strategy"), [("torch", "dp"), ("tf", "mirrored")])
+def test_bfloat16_and_dropout_train(
+    command: Command, finished: dict[str, Any], tmp_path: Path, framework: str, strategy: str
+) -> None:
+    changed = ("train.precision=bfloat16", "model.dropout=0.1", f"run_dir={tmp_path}", *TINY)
+    result = command(f"{framework}_impl.train", f"strategy={strategy}", "strategy.replicas=2", *changed)
+    assert result.returncode == 0 and result.stderr == ""
+    exact = [row["loss"] for row in read_rows(finished[framework][0] / "metrics.jsonl")]
+    losses = [row["loss"] for row in read_rows(tmp_path / "metrics.jsonl")]
+    assert losses != exact
+    assert np.abs(np.array(losses) - exact).max() < 0.1
+
+
 def test_a_sweep_makes_a_run_directory_for_each_job(command: Command, tmp_path: Path) -> None:
     arguments = ("-m", "strategy.replicas=1,2", "strategy=ddp", "run_name=sweep", *TINY)
-    result = command("torch_impl.train", *arguments, LOCKSTEP_TEST="1")
+    result = command("torch_impl.train", *arguments)
     assert result.returncode == 0, result.stderr
     found = re.findall(r"run directory: (\S+-sweep\S*)", result.stdout)
     assert len(set(found)) == 2

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
@@ -16,7 +15,7 @@ from common.compare.find import newest_runs
 from common.compare.report import write_report
 from common.compare.table import print_comparison
 from common.compare.verdict import LOCKSTEP, Tolerance, compare_runs
-from common.errors import UserError
+from common.errors import KEYS, UserError, explain, one_line_errors
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -36,19 +35,22 @@ def load_settings(overrides: Sequence[str] = ()) -> Settings:
     try:
         with initialize_config_dir(str(CONF), version_base="1.3"):
             config = compose("compare", overrides=list(overrides))
-        settings: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Settings), config))
+        settings = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Settings), config))
     except (HydraException, OmegaConfBaseException) as error:
-        key = getattr(error, "full_key", None)
-        text = str(getattr(error, "msg", None) or error).splitlines()[0]
-        raise UserError(f"{f'{key}: ' if key else ''}{text}; the keys are {', '.join(_keys())}") from error
+        raise UserError(explain(error, ()).replace(KEYS, f"the keys are {', '.join(_keys())}")) from error
+    assert isinstance(settings, Settings)
     for precision, tolerance in settings.tolerances.items():
         if not (tolerance.loss >= 0 and tolerance.grad_norm >= 0):
             raise UserError(f"tolerances.{precision}: loss and grad_norm must be numbers from 0 up")
-    return settings  # type: ignore[no-any-return]
+    return settings
 
 
+@one_line_errors(())
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code: 0 when the comparison was made, 1 with --check unless all pairs are in lockstep, 2 for a user's error."""
+    """The exit code: 0 when the comparison was made, 1 with --check unless all pairs are in lockstep.
+
+    A user's error exits with 2 from inside.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m common.compare",
         description=__doc__,
@@ -59,24 +61,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "arguments",
         nargs="*",
         metavar="RUN_DIR | key=value",
-        help="run directories (default: the newest run of each framework and strategy), and overrides of the keys below",
+        help="run directories (default: the newest run of each framework and strategy), overrides of the keys below",
     )
     parser.add_argument("--check", action="store_true", help="exit with 1 unless every pair of runs is in lockstep")
+    parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     options = parser.parse_args(arguments)
     # A directory of a Hydra sweep may have "=" in its name.
-    overrides = [word for word in options.arguments if "=" in word and not Path(word).exists()]
+    overrides = [word for word in options.arguments if word.find("=") > 0 and not Path(word).exists()]
     run_dirs = [Path(word) for word in options.arguments if word not in overrides]
-    try:
-        settings = load_settings(overrides)
-        notes: list[str] = []
-        if not run_dirs:
-            run_dirs, notes = newest_runs(Path(settings.runs))
-        comparison = compare_runs(run_dirs, settings.tolerances, settings.reference)
-        comparison.notes.extend(notes)
-        paths = write_report(comparison, Path(settings.output))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    settings = load_settings(overrides)
+    notes: list[str] = []
+    if not run_dirs:
+        run_dirs, notes = newest_runs(Path(settings.runs))
+    comparison = compare_runs(run_dirs, settings.tolerances, settings.reference)
+    comparison.notes.extend(notes)
+    paths = write_report(comparison, Path(settings.output))
     print_comparison(comparison)
     for path in paths:
         print(path)

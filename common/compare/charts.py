@@ -18,7 +18,10 @@ FLOOR = 1e-17  # where zeros are drawn on a logarithmic axis
 
 
 def charts(comparison: Comparison) -> list[dict[str, Any]]:
-    """One dict per chart: title, caption, and plotly's data and layout. Labels are escaped for plotly's pseudo-HTML."""
+    """One dict per chart: title, caption, plotly's data and layout, and `height` (pixels) of one as wide as the page.
+
+    Labels are escaped for plotly's pseudo-HTML.
+    """
     runs, several = comparison.runs, len(comparison.runs) > 1
     result = [_chart("Training loss", "Mean over each global batch.", _curves(runs, "loss"), "loss")]
     if several:
@@ -28,9 +31,7 @@ def charts(comparison: Comparison) -> list[dict[str, Any]]:
         result.append(_difference_chart(comparison, "grad_norm"))
     if any(len(run.eval_steps) for run in runs):
         result.append(_chart("Validation loss", "Over every validation example once.", _evals(runs, "loss"), "loss"))
-        accuracy = _chart(
-            "Validation accuracy", "Over every validation example once.", _evals(runs, "accuracy"), "accuracy"
-        )
+        accuracy = _chart("Validation accuracy", result[-1]["caption"], _evals(runs, "accuracy"), "accuracy")
         accuracy["layout"]["yaxis"]["tickformat"] = ".1%"
         result.append(accuracy)
     result.append(_throughput(runs))
@@ -60,7 +61,7 @@ def _evals(runs: list[Run], name: str) -> list[dict[str, Any]]:
 
 
 def _difference_chart(comparison: Comparison, name: str) -> dict[str, Any]:
-    """|difference| to the reference on a logarithmic axis, with the tolerance of each pair's precision as a dashed line."""
+    """|difference| to the reference on a logarithmic axis, with the tolerances of the pairs as dashed lines."""
     reference = comparison.reference
     traces, zeros, gaps = [], False, False
     for index, run in enumerate(comparison.runs):
@@ -80,10 +81,8 @@ def _difference_chart(comparison: Comparison, name: str) -> dict[str, Any]:
     if name == "loss":
         title, caption = "Loss difference", f"|loss − loss of {reference}|, logarithmic."
     else:
-        title, caption = (
-            "Gradient norm difference",
-            f"|difference to {reference}| / the larger of the two, logarithmic.",
-        )
+        title = "Gradient norm difference"
+        caption = f"|difference to {reference}| / the larger of the two, logarithmic."
     caption += f" Zeros are drawn at {FLOOR:g}." if zeros else ""
     caption += " Gaps: not finite." if gaps else ""
     chart = _chart(title, caption, traces, "difference" if name == "loss" else "relative difference")
@@ -112,6 +111,7 @@ def _throughput(runs: list[Run]) -> dict[str, Any]:
         "showlegend": False,
         "bargap": 0.4,
     }
+    chart["height"] = 80 + 34 * len(runs)
     return chart
 
 

@@ -13,8 +13,8 @@ STRATEGIES = ("single", "dp", "ddp", "allreduce", "mirrored", "multiworker", "pa
 def newest_runs(root: Path) -> tuple[list[Path], list[str]]:
     """The newest run of each framework and strategy anywhere under `root`, and notes on what was left out.
 
-    Order: torch before tf, single before the other strategies. Newest by `started` of summary.json. Raises UserError when
-    there is none.
+    Order: torch before tf, single before the other strategies. Newest by `started` of summary.json. Raises UserError
+    when there is none.
     """
     newest: dict[tuple[str, str], tuple[str, Path]] = {}
     notes: list[str] = []

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+from plotly.offline import get_plotlyjs
 
 from common.compare.charts import charts, line_style
+from common.compare.experiment import ABSENT, config_differences, may_change_curve
 from common.compare.table import PAIR_COLUMNS, RUN_COLUMNS, pair_cells, run_cells, speed_ratio, words
-from common.compare.verdict import ABSENT, Comparison, Pair, config_differences, explain, may_change_curve
+from common.compare.verdict import Comparison, Pair, explain
 from common.errors import UserError
 
 
@@ -36,8 +37,8 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     """The content of report.json. Numbers at full precision; null for what is unknown or not finite.
 
     verdict: lockstep, diverged, not comparable or only one run; sentence: the verdict in words; reference: a label;
-    tolerances: {precision: {loss, grad_norm}}; runs: a list, each with its label (unique) and path; pairs: every pair, a and b
-    are labels; config_differences: {key: {values: {label: value}, may_change_curve}}; notes: sentences.
+    tolerances: {precision: {loss, grad_norm}}; runs: a list, each with its label (unique) and path; pairs: every pair,
+    a and b are labels; config_differences: {key: {values: {label: value}, may_change_curve}}; notes: sentences.
     """
     return _finite(
         {
@@ -52,13 +53,11 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
                     **{key: run.summary.get(key) for key in ("framework", "strategy", "replicas", "status", "started")},
                     "precision": run.precision,
                     "steps": len(run.steps),
-                    **{key: run.summary.get(key) for key in ("final_loss", "accuracy", "examples_per_second")},
-                    "tokens_per_second": run.summary.get("tokens_per_second"),
+                    **{key: run.summary.get(key) for key in ("final_loss", "accuracy")},
+                    **{key: run.summary.get(key) for key in ("examples_per_second", "tokens_per_second")},
                     "speed_ratio": speed_ratio(run, comparison.reference),
-                    **{
-                        key: run.summary.get(key)
-                        for key in ("peak_memory_bytes", "fingerprints", "versions", "hardware")
-                    },
+                    **{key: run.summary.get(key) for key in ("peak_memory_bytes", "fingerprints")},
+                    **{key: run.summary.get(key) for key in ("versions", "hardware")},
                 }
                 for run in comparison.runs
             ],
@@ -70,7 +69,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def render_html(comparison: Comparison) -> str:
-    """The whole page. All text of users is escaped: by Jinja2 in HTML, by its `tojson` in scripts, by charts() in labels."""
+    """The page. Users' text is escaped: by Jinja2 in HTML, by its `tojson` in scripts, by charts() in labels."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -96,7 +95,7 @@ def _pair_as_json(pair: Pair) -> dict[str, Any]:
 
 
 def _config_table(comparison: Comparison) -> dict[str, Any]:
-    """Every key in which any two runs differ: its value in each run, and whether that makes any two different experiments."""
+    """Every key in which two runs differ: its value in each, and whether that makes any two different experiments."""
     table: dict[str, Any] = {}
     for pair in comparison.pairs:
         for key in config_differences(pair.a, pair.b):

@@ -19,7 +19,7 @@ EVALS = ("loss", "accuracy")
 
 @dataclass(eq=False)
 class Run:
-    """One run directory. `metrics` and `evals` hold arrays as long as `steps` and `eval_steps` (float64, NaN for null)."""
+    """One run directory. `metrics` and `evals` hold float64 arrays as long as `steps` and `eval_steps`; NaN is null."""
 
     path: Path
     config: dict[str, Any]  # flat: {"train.seed": 1, ...}
@@ -87,7 +87,7 @@ def load_run(path: Path) -> Run:
 
 
 def distinguish(runs: Iterable[Run]) -> None:
-    """Make labels unique: runs of the same framework, strategy and replicas get the directory's name, or its path, behind."""
+    """Make labels unique: to those of one framework, strategy and replicas, add the directory's name, or its path."""
     for describe in (lambda run: run.path.name, lambda run: str(run.path)):
         by_label: dict[str, list[Run]] = {}
         for run in runs:

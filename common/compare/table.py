@@ -33,13 +33,10 @@ def print_comparison(comparison: Comparison) -> None:
     console.print(comparison.sentence, style=f"bold {STYLES.get(comparison.verdict, 'yellow')}")
 
 
-RUN_COLUMNS = (
-    "run", "status", "precision", "steps", "final loss", "accuracy", "examples/s", "tokens/s", "speed", "peak memory / replica",
-)  # fmt: skip
-PAIR_COLUMNS = (
-    "run a", "run b", "verdict", "steps", "max |Δ loss|", "at step", "max rel. Δ grad_norm", "at step", "beyond at",
-    "Δ eval loss", "Δ accuracy",
-)  # fmt: skip
+RUN_COLUMNS = ["run", "status", "precision", "steps", "final loss", "accuracy"]
+RUN_COLUMNS += ["examples/s", "tokens/s", "speed", "peak memory / replica"]
+PAIR_COLUMNS = ["run a", "run b", "verdict", "steps", "max Δ loss", "max Δ grad_norm", "beyond at"]
+PAIR_COLUMNS += ["Δ eval loss", "Δ accuracy"]
 
 
 def run_cells(run: Run, reference: Run) -> list[str]:
@@ -61,16 +58,14 @@ def run_cells(run: Run, reference: Run) -> list[str]:
 
 
 def pair_cells(pair: Pair) -> list[str]:
-    """One row under PAIR_COLUMNS."""
+    """One row under PAIR_COLUMNS; the largest differences with the step they occur at."""
     return [
         pair.a.label,
         pair.b.label,
         pair.verdict,
         str(pair.steps),
-        number(pair.max_loss_difference, ".2e"),
-        number(pair.max_loss_difference_step, "d"),
-        number(pair.max_grad_norm_difference, ".2e"),
-        number(pair.max_grad_norm_difference_step, "d"),
+        _at(pair.max_loss_difference, pair.max_loss_difference_step),
+        _at(pair.max_grad_norm_difference, pair.max_grad_norm_difference_step),
         number(pair.first_step_beyond, "d"),
         number(pair.evaluation_loss_difference, ".2e"),
         number(pair.accuracy_difference, ".2%"),
@@ -103,6 +98,10 @@ def words(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(words(entry) for entry in value)
     return "null" if value is None else str(value)
+
+
+def _at(difference: float | None, step: int | None) -> str:
+    return "-" if difference is None else f"{number(difference, '.2e')} at {step}"
 
 
 def _table(title: str, columns: Sequence[str], rows: list[list[str]]) -> Table:

@@ -8,33 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from common.compare.experiment import config_differences, explanations, may_change_curve, reasons_against
 from common.compare.runs import Run, distinguish, load_run
 from common.errors import UserError
 
 LOCKSTEP, DIVERGED, NOT_COMPARABLE, ONLY_ONE_RUN = "lockstep", "diverged", "not comparable", "only one run"
-ABSENT = "(absent)"
-
-# Config keys (with all keys below them) that must not change a curve.
-IGNORED_KEYS = (
-    "strategy",
-    "run_dir",
-    "run_name",
-    "cache_dir",
-    "resume",
-    "train.log_every",
-    "train.eval_every",
-    "train.checkpoint_every",
-    "train.warmup_steps_untimed",
-)
-# Keys that say where something came from: they do not count where its content, by fingerprint, is the same in both runs.
-ORIGIN_KEYS = {
-    "data": "token_cache",
-    "model.name": "initial_weights",
-    "model.checkpoint": "initial_weights",
-    "model.revision": "initial_weights",
-}
-# The length of a run shows in its steps; it changes the curve only where the schedule depends on it.
-LENGTH_KEYS = ("train.steps", "train.epochs")
 
 
 @dataclass
@@ -47,7 +25,7 @@ class Tolerance:
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two runs compared at their common steps. Differences are infinite where a value is not finite, None without steps."""
+    """Two runs compared at their common steps. Differences are inf where a value is not finite, None without steps."""
 
     a: Run
     b: Run
@@ -85,8 +63,9 @@ def compare_runs(
 ) -> Comparison:
     """Compare every pair of the runs, in the order given.
 
-    tolerances: per train.precision; a pair gets those of its coarser precision. reference: directory or name of the run that
-    others are measured against in tables and plots (default: the first); the verdict does not depend on it. Raises UserError.
+    tolerances: per train.precision; a pair gets those of its coarser precision. reference: directory or name of the
+    run that others are measured against in tables and plots (default: the first); the verdict does not depend on it.
+    Raises UserError.
     """
     runs = [load_run(Path(path)) for path in run_dirs]
     seen: set[Path] = set()
@@ -111,7 +90,10 @@ def compare_runs(
 
 
 def differences(a: Run, b: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Common steps, |loss difference|, and |difference| / max(|a|, |b|) of grad_norm. Infinite where a value is not finite."""
+    """Common steps, |loss difference|, and |difference| / max(|a|, |b|) of grad_norm.
+
+    A difference is infinite where a value is not finite.
+    """
     steps, of_a, of_b = np.intersect1d(a.steps, b.steps, assume_unique=True, return_indices=True)
     loss_a, loss_b = a.metrics["loss"][of_a], b.metrics["loss"][of_b]
     norm_a, norm_b = a.metrics["grad_norm"][of_a], b.metrics["grad_norm"][of_b]
@@ -120,30 +102,6 @@ def differences(a: Run, b: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         scale = np.maximum(np.maximum(np.abs(norm_a), np.abs(norm_b)), np.finfo(np.float64).tiny)
         norm = np.abs(norm_a - norm_b) / scale
     return steps, np.where(np.isfinite(loss), loss, np.inf), np.where(np.isfinite(norm), norm, np.inf)
-
-
-def config_differences(a: Run, b: Run) -> dict[str, tuple[Any, Any]]:
-    """All keys whose values differ, sorted: {key: (value of a, value of b)}."""
-    keys = sorted(a.config.keys() | b.config.keys())
-    values = {key: (a.config.get(key, ABSENT), b.config.get(key, ABSENT)) for key in keys}
-    return {key: (x, y) for key, (x, y) in values.items() if x != y}
-
-
-def may_change_curve(key: str, a: Run, b: Run) -> bool:
-    """Whether a difference in this key makes the runs different experiments: see IGNORED_KEYS and what follows it."""
-
-    def below(parent: str) -> bool:
-        return key == parent or key.startswith(parent + ".")
-
-    if any(below(parent) for parent in IGNORED_KEYS):
-        return False
-    for parent, name in ORIGIN_KEYS.items():
-        if below(parent) and a.fingerprint(name) is not None and a.fingerprint(name) == b.fingerprint(name):
-            return False
-    constant = all(run.config.get("schedule.name") == "constant" for run in (a, b))
-    if key in LENGTH_KEYS:
-        return not constant and any(run.config.get("schedule.total_steps") is None for run in (a, b))
-    return key != "schedule.total_steps" or not constant
 
 
 def _compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance]) -> Pair:
@@ -156,7 +114,7 @@ def _compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance]) -> Pair:
     eval_steps, i, j = np.intersect1d(a.eval_steps, b.eval_steps, assume_unique=True, return_indices=True)
     evals = {name: np.abs(a.evals[name][i] - b.evals[name][j]) for name in ("loss", "accuracy")}
     changed = {key: values for key, values in config_differences(a, b).items() if may_change_curve(key, a, b)}
-    reasons = _reasons(a, b, changed, len(steps))
+    reasons = reasons_against(a, b, changed)
     return Pair(
         a=a,
         b=b,
@@ -173,7 +131,7 @@ def _compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance]) -> Pair:
         accuracy_difference=float(evals["accuracy"][-1]) if len(eval_steps) else None,
         config_differences=changed,
         reasons=reasons,
-        notes=_notes(a, b),
+        notes=explanations(a, b),
     )
 
 
@@ -182,56 +140,6 @@ def _largest(steps: np.ndarray, values: np.ndarray) -> tuple[float | None, int |
         return None, None
     at = int(np.argmax(values))
     return float(values[at]), int(steps[at])
-
-
-def _reasons(a: Run, b: Run, changed: dict[str, tuple[Any, Any]], common: int) -> list[str]:
-    reasons = []
-    if changed:
-        listed = ", ".join(f"{key} ({x} | {y})" for key, (x, y) in changed.items())
-        reasons.append(f"different configs: {listed}")
-    for name, words in (("token_cache", "token caches"), ("initial_weights", "initial weights")):
-        if a.fingerprint(name) != b.fingerprint(name):
-            reasons.append(f"different {words} ({a.fingerprint(name)} | {b.fingerprint(name)})")
-    for run in (a, b):
-        if run.doubled:
-            reasons.append(f"{run} has more than one row for {_span(run.doubled)}; the last one is compared")
-    if not common:
-        reasons.append("no common steps")
-    elif common < max(len(a.steps), len(b.steps)):
-        only = [
-            f"{run} alone has {_span(np.setdiff1d(run.steps, other.steps).tolist())}"
-            for run, other in ((a, b), (b, a))
-            if len(np.setdiff1d(run.steps, other.steps))
-        ]
-        reasons.append(f"different steps: {', '.join(only)}; compared at the {common} common steps")
-    return reasons
-
-
-def _span(steps: list[int]) -> str:
-    if len(steps) == 1:
-        return f"step {steps[0]}"
-    contiguous = steps[-1] - steps[0] + 1 == len(steps)
-    return (
-        f"steps {steps[0]} to {steps[-1]}" if contiguous else f"{len(steps)} steps between {steps[0]} and {steps[-1]}"
-    )
-
-
-def _notes(a: Run, b: Run) -> list[str]:
-    """What explains a divergence: other batches, another learning rate, dropout."""
-    notes = []
-    steps, i, j = np.intersect1d(a.steps, b.steps, assume_unique=True, return_indices=True)
-    for name, words in (
-        ("examples", "the runs consumed different batches"),
-        ("tokens", "the runs consumed different batches"),
-        ("learning_rate", "the runs follow different schedules"),
-    ):
-        differ = steps[~np.isclose(a.metrics[name][i], b.metrics[name][j], rtol=1e-9, atol=0, equal_nan=True)]
-        if len(differ):
-            notes.append(f"{name} differs from step {differ[0]}: {words}")
-    dropout = [run.config.get("model.dropout") for run in (a, b)]
-    if all(isinstance(rate, float) and rate > 0 for rate in dropout) and a.label != b.label:
-        notes.append("model.dropout > 0: every replica draws its own masks, so the curves cannot agree step by step")
-    return notes
 
 
 def _overall(runs: list[Run], pairs: list[Pair]) -> tuple[str, str]:

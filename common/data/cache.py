@@ -76,10 +76,15 @@ class TokenCache:
     validation: TokenizedSplit
     classes: list[str]
     vocabulary: int
+    dropped: int  # rows without a gold label
 
     @property
     def tokenizer_directory(self) -> Path:
         return self.directory / "tokenizer"
+
+    def __str__(self) -> str:
+        dropped = f", {self.dropped} rows without a gold label dropped" if self.dropped else ""
+        return f"{len(self.train)} training and {len(self.validation)} validation examples{dropped}"
 
 
 def open_token_cache(config: Config, source: SourceCheckpoint | None) -> TokenCache:
@@ -103,7 +108,12 @@ def open_token_cache(config: Config, source: SourceCheckpoint | None) -> TokenCa
         }
     )
     directory = Path(config.cache_dir) / f"tokens-{key}"
-    manifest = open_or_build(directory, lambda partial: _build(partial, config, source))
+
+    def build(partial: Path) -> dict[str, Any]:
+        log.info("building the token cache %s", directory)
+        return _build(partial, config, source)
+
+    manifest = open_or_build(directory, build)
     return TokenCache(
         directory=directory,
         fingerprint=fingerprint(manifest["checksums"]),
@@ -111,6 +121,7 @@ def open_token_cache(config: Config, source: SourceCheckpoint | None) -> TokenCa
         validation=_open_split(directory, "validation", manifest),
         classes=manifest["classes"],
         vocabulary=manifest["vocabulary"],
+        dropped=manifest["dropped"],
     )
 
 
@@ -121,9 +132,6 @@ def _open_split(directory: Path, name: str, manifest: dict[str, Any]) -> Tokeniz
 
 def _build(directory: Path, config: Config, source: SourceCheckpoint | None) -> dict[str, Any]:
     corpus = read_corpus(config.data, source.classes if source else None)
-    for name, split in (("train", corpus.train), ("validation", corpus.validation)):
-        dropped = f"; {split.dropped} without a gold label dropped" if split.dropped else ""
-        log.info("%s: %d examples%s", name, len(split.labels), dropped)
     kept = directory / "tokenizer"
     kept.mkdir()
     if source is None:
@@ -143,6 +151,7 @@ def _build(directory: Path, config: Config, source: SourceCheckpoint | None) -> 
         "vocabulary": tokenizer.get_vocab_size(),
         "pad_id": tokenizer.token_to_id("[PAD]") or 0,
         "max_length": config.train.max_length,
+        "dropped": corpus.train.dropped + corpus.validation.dropped,
     }
 
 

@@ -56,7 +56,7 @@ class Fake:
         ids = np.concatenate([batch.ids for batch in batches]).tolist()
         assert ids == list(range(VALIDATION))
         self.calls.append(("evaluate", len(self.trained)))
-        return Evaluation(0.5, 0.25, len(ids))
+        return Evaluation(0.5 * len(ids), 0.25 * len(ids), len(ids))
 
     def state(self) -> dict[str, np.ndarray]:
         return {}
@@ -76,7 +76,7 @@ def stop() -> Iterator[Stop]:
 def cache(make_split: MakeSplit, tmp_path: Path) -> TokenCache:
     """Examples of 3, 4, 5, 3, ... tokens."""
     train, validation = (make_split([3 + index % 3 for index in range(count)]) for count in (TRAIN, VALIDATION))
-    return TokenCache(tmp_path, "", train, validation, ["a", "b", "c"], 100)
+    return TokenCache(tmp_path, "", train, validation, ["a", "b", "c"], 100, 0)
 
 
 class Run:
@@ -192,7 +192,7 @@ def test_a_stop_request_ends_evaluation(run: Run, monkeypatch: pytest.MonkeyPatc
             seen += batch.size
             signal.raise_signal(signal.SIGTERM)
         assert seen == 4, "one batch"
-        return Evaluation(0.5, 0.5, seen)
+        return Evaluation(0.5 * seen, 0.5 * seen, seen)
 
     fake = Fake()
     monkeypatch.setattr(fake, "evaluate", evaluate)

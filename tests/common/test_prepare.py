@@ -54,7 +54,9 @@ def test_command(tmp_path: Path) -> None:
     done = command(*arguments)
     assert (done.returncode, done.stderr) == (0, "")
     token_cache, checkpoint = done.stdout.splitlines()[-2:]
-    assert re.fullmatch(rf"token cache: {tmp_path}/tokens-\w{{16}} \(60 train, 12 validation examples\)", token_cache)
+    assert re.fullmatch(
+        rf"token cache: {tmp_path}/tokens-\w{{16}} \(60 training and 12 validation examples\)", token_cache
+    )
     assert re.fullmatch(rf"initial checkpoint: {tmp_path}/weights-\w{{16}}", checkpoint)
 
 

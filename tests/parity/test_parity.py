@@ -69,7 +69,7 @@ def test_training_moved_the_weights(runs: Runs, experiment: str) -> None:
 def test_evaluation_counts_every_example_once(runs: Runs) -> None:
     comparison = compare_runs(runs.paths("adamw-30", STRATEGIES), TOLERANCES)
     for run in comparison.runs:
-        assert [row["count"] for row in read_rows(run.path / "evals.jsonl")] == [120]
+        assert [row["count"] for row in read_rows(run.path / "evals.jsonl")] == [122]
     for pair in comparison.pairs:
         assert pair.accuracy_difference == 0
         assert pair.evaluation_loss_difference is not None and abs(pair.evaluation_loss_difference) <= 1e-5

@@ -61,8 +61,8 @@ class Mirrored:
             shards, bounds = batch.shards(self.world_size)
             sums += self._evaluation_step(to_tensors(shards), bounds)
             count += batch.size
-        loss, right = sums.numpy().tolist()
-        return Evaluation(loss / count, right / count, count)
+        summed_loss, right = sums.numpy().tolist()
+        return Evaluation(summed_loss, right, count)
 
     @tf.function(input_signature=[SIGNATURE, BOUNDS])
     def _evaluation_step(self, shards: dict[str, tf.Tensor], bounds: tf.Tensor) -> tf.Tensor:

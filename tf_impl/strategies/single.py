@@ -45,8 +45,8 @@ class Single:
         for batch in batches:
             sums += self._evaluation_step(to_tensors(batch.shard(0, 1)))
             count += batch.size
-        loss, right = sums.numpy().tolist()
-        return Evaluation(loss / count, right / count, count)
+        summed_loss, right = sums.numpy().tolist()
+        return Evaluation(summed_loss, right, count)
 
     @tf.function(input_signature=[SIGNATURE])
     def _evaluation_step(self, shard: dict[str, tf.Tensor]) -> tf.Tensor:

@@ -64,8 +64,8 @@ class DDP:
             sums += evaluation_sums(logits, shard)
             count += batch.size
         dist.all_reduce(sums)
-        loss, right = sums.tolist()
-        return Evaluation(loss / count, right / count, count)
+        summed_loss, right = sums.tolist()
+        return Evaluation(summed_loss, right, count)
 
     def state(self) -> dict[str, np.ndarray]:
         return parameters_by_name(self.model)

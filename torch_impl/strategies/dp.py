@@ -98,8 +98,8 @@ class DP:
             logits = compute_logits(self.replicas, whole, self.precision)
             sums += evaluation_sums(logits, whole)
             count += batch.size
-        loss, right = sums.tolist()
-        return Evaluation(loss / count, right / count, count)
+        summed_loss, right = sums.tolist()
+        return Evaluation(summed_loss, right, count)
 
     def state(self) -> dict[str, np.ndarray]:
         return parameters_by_name(self.model)

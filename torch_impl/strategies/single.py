@@ -44,8 +44,8 @@ class Single:
             logits = compute_logits(self.model, shard, self.precision)
             sums += evaluation_sums(logits, shard)
             count += batch.size
-        loss, right = sums.tolist()
-        return Evaluation(loss / count, right / count, count)
+        summed_loss, right = sums.tolist()
+        return Evaluation(summed_loss, right, count)
 
     def state(self) -> dict[str, np.ndarray]:
         return parameters_by_name(self.model)

@@ -123,7 +123,9 @@ def test_a_count_that_the_grammar_cannot_give(key: str, examples: int) -> None:
 def bag_of_words_accuracy(splits: Splits, sides: tuple[int, ...]) -> float:
     """Validation accuracy of a softmax regression on word counts, a feature per word and side."""
     vocabulary: dict[tuple[int, str], int] = {}
-    bags = [[[(side, word) for side in sides for word in pair[side].split()] for pair in pairs] for pairs in splits]
+    bags = [
+        [[(side, word) for side in sides for word in str(pair[side]).split()] for pair in pairs] for pairs in splits
+    ]
     for bag in bags[0]:
         for word in bag:
             vocabulary.setdefault(word, len(vocabulary))

@@ -288,7 +288,7 @@ def million_rows(pairs_config: Config, tmp_path: Path) -> Iterator[Path]:
             }
             for name, array in arrays.items():
                 np.save(directory / f"{split}.{name}.npy", array)
-        return {"classes": ["0"], "vocabulary": 200, "pad_id": 0, "max_length": 128}
+        return {"classes": ["0"], "vocabulary": 200, "pad_id": 0, "max_length": 128, "dropped": 0}
 
     with patch.object(cache, "_build", fabricate):
         directory = open_token_cache(pairs_config, None).directory
