@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 
-from common.config import CONF, Config, load, parse, save, validate
+from common.config import CONF, Config, load, parse, save
 from common.data.batches import GlobalBatch, training_batches
 from common.data.cache import TokenCache
 from common.hardware import cores
@@ -25,6 +25,7 @@ from common.prepare import prepare, resolve
 from common.processes import Stop
 from common.progress import TrainingProgress
 from common.record import Recorder
+from common.validation import validate
 
 BLOCK = 20  # steps
 ROUNDS = 12  # of one block each; the first two warm up

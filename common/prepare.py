@@ -10,11 +10,12 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig
 
-from common.config import CONF, STRATEGIES, Config, check, parse
+from common.config import CONF, STRATEGIES, Config, parse
 from common.data.cache import TokenCache, open_token_cache
 from common.data.plan import steps_per_epoch
 from common.errors import one_line_errors
 from common.pretrained import find_source
+from common.validation import check
 from common.weights import InitialCheckpoint, open_initial_checkpoint
 
 

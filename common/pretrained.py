@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.config import ACTIVATIONS, Config, Pretrained, check_max_length
+from common.config import Config, Pretrained
 from common.data.tokenizer import FILES as TOKENIZER_FILES
 from common.errors import UserError
 from common.hub import download_checkpoint
+from common.validation import ACTIVATIONS, check_max_length
 
 SIZES = (
     "vocab_size",

@@ -5,11 +5,12 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from common.config import CONF, STRATEGIES, parse, validate
+from common.config import CONF, STRATEGIES, parse
 from common.errors import one_line_errors
 from common.prepare import prepare, resolve
 from common.progress import log_to
 from common.record import new_run_dir
+from common.validation import validate
 from torch_impl.launch import join, joins_group, launch
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from common.compare.verdict import Tolerance, compare_runs
-from tests.parity.conftest import FAULTS, Planned, Runs, train
+from tests.parity.conftest import FAULTS, PLAIN, Planned, Runs, train
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "cad_nli"
 EXPERIMENT = (
@@ -15,6 +15,7 @@ EXPERIMENT = (
     f"data.validation={DATA / 'validation.jsonl'}",
     "optimizer=adam",
     "optimizer.learning_rate=3e-5",
+    *PLAIN,
 )
 STEPS = {60: 2e-6, 300: 1e-5}
 FAULTY_STEPS = 10

@@ -15,10 +15,11 @@ from unittest.mock import patch
 from hydra import compose, initialize_config_dir
 
 from common import run
-from common.config import CONF, Config, parse, validate
+from common.config import CONF, Config, parse
 from common.data import plan
 from common.prepare import prepare, resolve
 from common.record import new_run_dir
+from common.validation import validate
 from common.weights import InitialCheckpoint
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 
-from common.config import CONF, parse, validate
+from common.config import CONF, parse
 from common.data.batches import training_batches
 from common.prepare import prepare, resolve
+from common.validation import validate
 
 
 def test_a_batch_costs_less_than_two_percent_of_a_bert_mini_step(tmp_path: Path) -> None:

@@ -1,0 +1,116 @@
+"""Every check on a config's values: a mistake in it is found here, before any process starts."""
+
+import math
+from typing import Any
+
+from common.config import STRATEGIES, Bert, Config, Strategy
+from common.errors import UserError
+from common.hardware import visible_gpus
+
+COMMANDS = {"torch": "python -m torch_impl.train", "tf": "python -m tf_impl.train"}
+ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
+CHOICES = {
+    "optimizer.name": ("adamw", "adam", "sgd"),
+    "optimizer.semantics": ("aligned", "native"),
+    "schedule.name": ("constant", "linear", "cosine"),
+    "train.precision": ("float32", "bfloat16", "float64"),
+}
+AT_LEAST = {
+    "train.steps": 1,
+    "train.epochs": 1,
+    "train.global_batch_size": 1,
+    "train.max_length": 3,
+    "train.seed": 0,
+    "train.log_every": 1,
+    "train.eval_every": 1,
+    "train.warmup_steps_untimed": 0,
+    "strategy.replicas": 1,
+    "schedule.warmup_steps": 0,
+    "schedule.total_steps": 1,
+    "optimizer.learning_rate": 0.0,
+    "optimizer.weight_decay": 0.0,
+    "optimizer.epsilon": 0.0,
+    "data.train_examples": 3,
+    "data.validation_examples": 3,
+    "model.layers": 1,
+    "model.hidden_size": 1,
+    "model.heads": 1,
+    "model.intermediate_size": 1,
+    "model.max_vocabulary": 100,
+}
+
+
+def validate(config: Config, framework: str) -> None:
+    """Check every value and fill in `strategy.replicas`; `framework` is "torch" or "tf". Raises UserError."""
+    _check_strategy(config.strategy, framework)
+    check(config)
+    if config.train.global_batch_size < (config.strategy.replicas or 1):
+        raise UserError(
+            f"train.global_batch_size={config.train.global_batch_size}: smaller than the {config.strategy.replicas} "
+            "replicas; raise it or lower strategy.replicas"
+        )
+
+
+def check(config: Config) -> None:
+    """Check every value that does not depend on the framework. Raises UserError."""
+    for key, choices in CHOICES.items():
+        if (value := _value(config, key)) not in choices:
+            raise UserError(f"{key}={value}: no such choice; there are {', '.join(choices)}")
+    for key, least in AT_LEAST.items():
+        if (value := _value(config, key)) is not None and not least <= value < math.inf:
+            raise UserError(f"{key}={value}: must be at least {least} and finite")
+    for key in ("optimizer.momentum", "optimizer.beta1", "optimizer.beta2", "model.dropout"):
+        if (value := _value(config, key)) is not None and not 0 <= value < 1:
+            raise UserError(f"{key}={value}: must be at least 0 and less than 1")
+    for key in ("beta1", "beta2", "epsilon"):
+        if config.optimizer.name != "sgd" and getattr(config.optimizer, key) is None:
+            raise UserError(f"optimizer.{key}=null: {config.optimizer.name} needs a value")
+    if config.optimizer.max_grad_norm is not None and not config.optimizer.max_grad_norm > 0:
+        raise UserError(
+            f"optimizer.max_grad_norm={config.optimizer.max_grad_norm}: must be above 0, or null for no clipping"
+        )
+    if isinstance(config.model, Bert):
+        _check_bert(config.model, config.train.max_length)
+    if config.run_name is not None and (not config.run_name.strip() or {"/", "\\"} & set(config.run_name)):
+        raise UserError(f"run_name={config.run_name}: a name without path separators; use run_dir=PATH for a place")
+
+
+def _check_strategy(strategy: Strategy, framework: str) -> None:
+    mine = STRATEGIES[framework]
+    if strategy.name not in mine:
+        other = "tf" if framework == "torch" else "torch"
+        if strategy.name in STRATEGIES[other]:
+            title = {"torch": "PyTorch", "tf": "TensorFlow"}[other]
+            raise UserError(f"strategy={strategy.name}: is {title}'s; run {COMMANDS[other]} strategy={strategy.name}")
+        raise UserError(f"strategy={strategy.name}: no such strategy; {framework}_impl has {', '.join(mine)}")
+    gpus = visible_gpus()
+    if strategy.name == "single":
+        if strategy.replicas not in (None, 1):
+            raise UserError(f"strategy.replicas={strategy.replicas}: strategy=single has 1; choose another strategy")
+        strategy.replicas = 1
+    elif strategy.replicas is None:
+        strategy.replicas = gpus or 2
+    if gpus and strategy.replicas > gpus:
+        raise UserError(
+            f"strategy.replicas={strategy.replicas}: more than the {gpus} visible GPU(s); lower it, or set "
+            "CUDA_VISIBLE_DEVICES= (empty) to train on the CPU"
+        )
+
+
+def _check_bert(model: Bert, max_length: int) -> None:
+    if model.hidden_size % model.heads:
+        raise UserError(f"model.heads={model.heads}: must divide model.hidden_size={model.hidden_size}")
+    if model.hidden_act not in ACTIVATIONS:
+        raise UserError(f"model.hidden_act={model.hidden_act}: no such activation; there are {', '.join(ACTIVATIONS)}")
+    check_max_length(max_length, model.max_positions)
+
+
+def check_max_length(max_length: int, positions: int) -> None:
+    """`train.max_length` tokens must fit the model's positions."""
+    if max_length > positions:
+        raise UserError(f"train.max_length={max_length}: beyond the model's {positions} positions; lower it")
+
+
+def _value(config: Config, key: str) -> Any:
+    section, _, name = key.partition(".")
+    return getattr(getattr(config, section), name, None)
