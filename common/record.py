@@ -31,14 +31,15 @@ PACKAGES = {"torch": ("torch", "transformers"), "tf": ("tensorflow", "keras", "k
 
 @contextmanager
 def new_run_dir(config: Config, framework: str) -> Iterator[Path]:
-    """Create the directory of a run and write its config; it is taken away again when the body raises UserError."""
+    """Create the directory of a run and write its config; what was created goes again when the body raises UserError."""
+    was_there = config.run_dir is not None and Path(config.run_dir).expanduser().exists()
     run_dir = _create(config, framework)
     config.run_dir = str(run_dir)
     try:
         yield run_dir
         configs.save(config, run_dir / "config.yaml")
     except UserError:
-        if not any(run_dir.iterdir()):
+        if not was_there and not any(run_dir.iterdir()):
             run_dir.rmdir()
         raise
 
