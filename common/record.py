@@ -31,7 +31,7 @@ PACKAGES = {"torch": ("torch", "transformers"), "tf": ("tensorflow", "keras", "k
 
 @contextmanager
 def new_run_dir(config: Config, framework: str) -> Iterator[Path]:
-    """Create the directory of a run and write its config; what was created goes again when the body raises UserError."""
+    """Create the directory of a run and write its config; what it created goes when the body raises UserError."""
     was_there = config.run_dir is not None and Path(config.run_dir).expanduser().exists()
     run_dir = _create(config, framework)
     config.run_dir = str(run_dir)

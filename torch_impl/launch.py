@@ -3,6 +3,7 @@
 import os
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 from common import config as configs
@@ -50,12 +51,9 @@ def join(config: Config) -> int:
     if config.strategy.name != "ddp":
         raise UserError(f"strategy={config.strategy.name}: one process only; under torchrun use strategy=ddp")
     config.strategy.replicas = int(os.environ["WORLD_SIZE"])
-    if os.environ["RANK"] != "0":
-        cache, _ = prepare(config)
-        resolve(config, cache)
-        config.run_dir = "."  # only the chief writes
-        return _work(config)
-    with new_run_dir(config, "torch"):
+    is_chief = os.environ["RANK"] == "0"
+    config.run_dir = config.run_dir if is_chief else "."  # only the chief writes
+    with new_run_dir(config, "torch") if is_chief else nullcontext():
         cache, _ = prepare(config)
         resolve(config, cache)
     return _work(config)

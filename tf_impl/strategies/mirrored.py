@@ -50,10 +50,9 @@ class Mirrored:
             loss, gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, (loss, gradients))
             return loss, self.optimizer.update(gradients, scalars)
 
-        losses, grad_norms = self.strategy.run(replica_step)  # the same on every replica
-        return self.strategy.experimental_local_results(losses)[0], self.strategy.experimental_local_results(
-            grad_norms
-        )[0]
+        per_replica = self.strategy.run(replica_step)  # the same on every replica
+        loss, grad_norm = (self.strategy.experimental_local_results(values)[0] for values in per_replica)
+        return loss, grad_norm
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         sums, count = tf.zeros([2], tf.float64), 0
