@@ -108,12 +108,7 @@ def open_token_cache(config: Config, source: SourceCheckpoint | None) -> TokenCa
         }
     )
     directory = Path(config.cache_dir) / f"tokens-{key}"
-
-    def build(partial: Path) -> dict[str, Any]:
-        log.info("building the token cache %s", directory)
-        return _build(partial, config, source)
-
-    manifest = open_or_build(directory, build)
+    manifest = open_or_build(directory, lambda partial: _build(partial, config, source))
     return TokenCache(
         directory=directory,
         fingerprint=fingerprint(manifest["checksums"]),
@@ -132,6 +127,7 @@ def _open_split(directory: Path, name: str, manifest: dict[str, Any]) -> Tokeniz
 
 def _build(directory: Path, config: Config, source: SourceCheckpoint | None) -> dict[str, Any]:
     corpus = read_corpus(config.data, source.classes if source else None)
+    log.info("building the token cache of %d examples", len(corpus.train.labels) + len(corpus.validation.labels))
     kept = directory / "tokenizer"
     kept.mkdir()
     if source is None:
