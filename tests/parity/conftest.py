@@ -60,7 +60,7 @@ class Planned:
         if strategy != "mirrored":
             return framework
         native = "native" if self.fault == "native_adam" else "aligned"
-        return f"tf-{replicas}-{native}-{'float64' if EXPERIMENTS['float64'][-1] in self.overrides else 'float32'}"
+        return f"tf-{replicas}-{native}-{'float64' if 'train.precision=float64' in self.overrides else 'float32'}"
 
     def described(self, run_dir: Path) -> dict[str, object]:
         """An entry of the trainer's RUNS.json."""
