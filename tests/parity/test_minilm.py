@@ -63,9 +63,8 @@ def test_minilm_draws_the_same_curve(minilm_runs: Runs, steps: int) -> None:
 def uneven_pair(runs: Runs, precision: str, fault: str | None = None) -> Pair:
     right, other = runs.path(precision, UNEVEN[0]), runs.path(precision, UNEVEN[1], fault)
     (pair,) = compare_runs([right, other], TOLERANCES).pairs
-    print(
-        f"minilm, {precision}, {fault}: part at step {pair.first_step_beyond}, by {pair.max_loss_difference:.1e} at most"
-    )
+    apart = f"apart at step {pair.first_step_beyond}, by {pair.max_loss_difference:.1e}"
+    print(f"minilm, {precision}, {fault or 'no fault'}: {apart}")
     return pair
 
 
