@@ -7,8 +7,8 @@ READY := .venv/ready
 .PHONY: demo test check bench bench-parity clean
 
 demo: $(READY)
-	$(BIN)/python -m torch_impl.train experiment=demo strategy=ddp strategy.replicas=2
-	$(BIN)/python -m tf_impl.train experiment=demo strategy=mirrored strategy.replicas=2
+	$(BIN)/python -m torch_impl.train experiment=demo strategy=ddp
+	$(BIN)/python -m tf_impl.train experiment=demo strategy=mirrored
 	$(BIN)/python -m common.compare
 
 test: $(READY)

@@ -34,6 +34,9 @@ def one_line_errors(strategies: Sequence[str]) -> Iterator[None]:
             traceback.print_exc()
         print(f"error: {explain(error, strategies)}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:  # before the run's processes have started: they handle it themselves
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
 
 
 def explain(error: Exception, strategies: Sequence[str]) -> str:

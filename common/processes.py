@@ -141,7 +141,8 @@ def _watch(processes: list[Process], running: list[subprocess.Popen[bytes]], sto
         return Outcome(128 + stop.signum, f"stopped by {signal.Signals(stop.signum).name}")
     if problem is None and chief.returncode:
         fallen = [pair for pair in zip(processes, running, strict=True) if pair[1].poll()]
-        process, child = fallen[-1]  # another rank's end is more likely the cause than the chief's
+        killed = [pair for pair in fallen if pair[1].returncode < 0]  # more likely the cause than what ended by itself
+        process, child = (killed or fallen)[0]
         problem = f"{process.name} ended with {_how(child.returncode)}"
     end = time.monotonic() + STRAGGLER_SECONDS
     while problem is None and time.monotonic() < end and any(child.poll() is None for child in running):

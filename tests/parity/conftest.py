@@ -21,12 +21,13 @@ STRATEGIES = {
     "tf-mirrored-2": ("tf", "mirrored", 2),
     "tf-mirrored-4": ("tf", "mirrored", 4),
 }
-# the last batch of an epoch, step 16 or 17, and of the evaluation at 30 has 2 examples: fewer than 4 replicas
-CORPUS = ("data.train_examples=482", "data.validation_examples=122")
+# The last batch of an epoch, step 16 or 17, is smaller; that of the evaluation at 30 has 2 examples for 4 replicas.
+CORPUS = ("data.train_examples=500", "data.validation_examples=122")
 PLAIN = ("schedule=constant", "optimizer.max_grad_norm=null")
 ADAMW = ("optimizer=adamw", "optimizer.learning_rate=1e-3", *PLAIN)
 EXPERIMENTS = {
-    "adam": ("train.steps=30", "optimizer=adam", "optimizer.learning_rate=3e-5", *PLAIN),
+    # 482 = 15 x 32 + 2: a training batch with fewer examples than replicas
+    "adam": ("train.steps=30", "optimizer=adam", "optimizer.learning_rate=3e-5", *PLAIN, "data.train_examples=482"),
     "adamw": ("train.steps=30", *ADAMW),
     "adamw-30": ("train.steps=30", *ADAMW, "train.global_batch_size=30"),
     "float64": ("train.steps=100", *ADAMW, "train.global_batch_size=30", "train.precision=float64"),
@@ -60,7 +61,8 @@ class Planned:
         if strategy != "mirrored":
             return framework
         native = "native" if self.fault == "native_adam" else "aligned"
-        return f"tf-{replicas}-{native}-{'float64' if 'train.precision=float64' in self.overrides else 'float32'}"
+        shapes = [key for key in self.overrides if key.startswith(("data.train_examples=4", "train.precision="))]
+        return "-".join(["tf", str(replicas), native, *(key.partition("=")[2] for key in shapes)])
 
     def described(self, run_dir: Path) -> dict[str, object]:
         """An entry of the trainer's RUNS.json."""

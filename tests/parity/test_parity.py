@@ -1,5 +1,6 @@
 """Every pair of synchronous strategies draws the same curve at every step, and every planted mistake is seen."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from safetensors.numpy import load_file
 
 from common.compare.verdict import Pair, Tolerance, compare_runs
 from common.record import read_rows
+from common.store import checksum
 from tests.parity.conftest import EXPERIMENTS, FAULTS, PAIRED, STRATEGIES, Runs, faulty
 
 TOLERANCES = {
@@ -61,9 +63,10 @@ def test_a_planted_fault_is_seen(runs: Runs, experiment: str, fault: str) -> Non
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_training_moved_the_weights(runs: Runs, experiment: str) -> None:
     """Equal curves would prove little if nothing had been learned from."""
-    (initial,) = {path.parent for path in (runs.base / "cache").glob("weights-*/model.safetensors")}
-    before = load_file(initial / "model.safetensors")
-    after = final_weights(runs.path(experiment, "torch-single"))
+    run_dir = runs.path(experiment, "torch-single")
+    started_from = json.loads((run_dir / "summary.json").read_text())["fingerprints"]["initial_weights"]
+    (initial,) = (path for path in runs.base.glob("cache/weights-*/*.safetensors") if checksum(path) == started_from)
+    before, after = load_file(initial), final_weights(run_dir)
     assert not [name for name in before if ".key.bias" not in name and np.array_equal(before[name], after[name])]
 
 
