@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--check", action="store_true", help="exit with 1 unless every pair of runs is in lockstep")
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     # A directory of a Hydra sweep may have "=" in its name.
     overrides = [word for word in options.arguments if word.find("=") > 0 and not Path(word).exists()]
     run_dirs = [Path(word) for word in options.arguments if word not in overrides]
