@@ -26,6 +26,7 @@ def one_line_errors(strategies: Sequence[str]) -> Iterator[None]:
     Hydra adds a line of its own to what leaves a task.
     """
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
+    before = os.environ.get("HYDRA_FULL_ERROR")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors instead of printing them
     try:
         yield
@@ -37,6 +38,9 @@ def one_line_errors(strategies: Sequence[str]) -> Iterator[None]:
     except KeyboardInterrupt:  # before the run's processes have started: they handle it themselves
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+    finally:
+        if before is None:
+            os.environ.pop("HYDRA_FULL_ERROR", None)
 
 
 def explain(error: Exception, strategies: Sequence[str]) -> str:

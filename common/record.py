@@ -26,6 +26,7 @@ from common.errors import UserError  # noqa: E402
 
 log = logging.getLogger("lockstep")
 
+RUNS = Path("runs")
 PACKAGES = {"torch": ("torch", "transformers"), "tf": ("tensorflow", "keras", "keras-hub")}
 
 
@@ -41,6 +42,8 @@ def new_run_dir(config: Config, framework: str) -> Iterator[Path]:
     except UserError:
         if not was_there and not any(run_dir.iterdir()):
             run_dir.rmdir()
+            if run_dir.parent == RUNS and not any(RUNS.iterdir()):
+                RUNS.rmdir()
         raise
 
 
@@ -57,7 +60,7 @@ def _create(config: Config, framework: str) -> Path:
             return run_dir
         name = f"{datetime.now():%Y%m%d-%H%M%S}-{config.run_name or f'{framework}-{config.strategy.name}'}"
         for attempt in range(1, 1000):
-            run_dir = Path("runs") / (name if attempt == 1 else f"{name}-{attempt}")
+            run_dir = RUNS / (name if attempt == 1 else f"{name}-{attempt}")
             try:
                 run_dir.mkdir(parents=True)
                 return run_dir

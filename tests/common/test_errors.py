@@ -8,7 +8,7 @@ import pytest
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from common.errors import explain
+from common.errors import explain, one_line_errors
 from tests.conftest import ROOT
 
 SCRIPT = """
@@ -67,3 +67,10 @@ def test_an_interpolation_that_fails_names_its_key() -> None:
         _ = config.data.train
     text = explain(raised.value, [])
     assert text.startswith("data.train: ") and "nowhere" in text and "\n" not in text
+
+
+def test_the_environment_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    with one_line_errors(()):
+        assert os.environ["HYDRA_FULL_ERROR"] == "1"
+    assert "HYDRA_FULL_ERROR" not in os.environ
