@@ -18,7 +18,10 @@ OmegaConf.register_new_resolver(
 )
 
 CONF = str(Path(__file__).parents[1] / "conf")
-STRATEGIES = {"torch": ("single", "dp", "ddp"), "tf": ("single", "mirrored")}
+STRATEGIES = {
+    "torch": ("single", "dp", "ddp", "allreduce", "parameter_server"),
+    "tf": ("single", "mirrored", "multiworker", "central_storage", "parameter_server"),
+}
 
 
 @dataclass
@@ -116,6 +119,97 @@ class Strategy:
     name: str
     replicas: int | None
 
+    @property
+    def updates_per_batch(self) -> int:
+        """Updates that one global batch makes."""
+        return 1
+
+
+@dataclass
+class Dp(Strategy):
+    """`loss`: where it is computed; `output_device`: the index of the replica that the outputs are gathered on."""
+
+    loss: str
+    output_device: int
+
+
+@dataclass
+class Ddp(Strategy):
+    """DistributedDataParallel's arguments; `accumulate`: passes that make one update, all but the last unsynced."""
+
+    bucket_cap_mb: float
+    gradient_as_bucket_view: bool
+    static_graph: bool
+    comm_hook: str
+    overlap: bool
+    accumulate: int
+
+
+@dataclass
+class AllReduce(Strategy):
+    """`bucket_cap_mb: null` reduces every parameter by itself."""
+
+    algorithm: str
+    bucket_cap_mb: float | None
+    overlap: bool
+
+
+@dataclass
+class MultiWorker:
+    """`workers: null` means every visible GPU, or 2 where there is none; `bytes_per_pack: 0` lets TensorFlow choose."""
+
+    name: str
+    workers: int | None
+    communication: str
+    bytes_per_pack: int
+
+    @property
+    def replicas(self) -> int | None:
+        """Every worker has one replica."""
+        return self.workers
+
+    @property
+    def updates_per_batch(self) -> int:
+        """Updates that one global batch makes."""
+        return 1
+
+
+@dataclass
+class ParameterServer:
+    """`batch`: what one update is computed from; `max_staleness: null` sets no bound, 0 makes it synchronous."""
+
+    name: str
+    workers: int | None
+    parameter_servers: int | None
+    batch: str
+    max_staleness: int | None
+
+    @property
+    def replicas(self) -> int | None:
+        """Every worker has one replica."""
+        return self.workers
+
+    @property
+    def updates_per_batch(self) -> int:
+        """Updates that one global batch makes."""
+        assert self.workers is not None
+        return 1 if self.batch == "global" or self.max_staleness == 0 else self.workers
+
+
+@dataclass
+class Cluster:
+    """Where a run's processes are: `local` (this machine), `env` (as torchrun or TF_CONFIG says) or `hosts`.
+
+    timeout: seconds to wait for a peer. hosts, node and port are those of `hosts`: the addresses of the machines, the
+    index of this one and the first port that the processes of a machine listen on.
+    """
+
+    name: str
+    timeout: float
+    hosts: list[str] | None
+    node: int | None
+    port: int | None
+
 
 @dataclass
 class Train:
@@ -140,7 +234,8 @@ class Config:
     model: Any
     optimizer: Optimizer
     schedule: Schedule
-    strategy: Strategy
+    strategy: Any
+    cluster: Cluster
     train: Train
     run_dir: str | None
     run_name: str | None
@@ -148,13 +243,24 @@ class Config:
 
 
 DATA = {"builtin_nli": BuiltinNli, "files": Files, "hub": Hub}
+STRATEGY = {
+    "dp": Dp,
+    "ddp": Ddp,
+    "allreduce": AllReduce,
+    "multiworker": MultiWorker,
+    "parameter_server": ParameterServer,
+}  # the others are a Strategy
 
 
 def parse(composed: DictConfig) -> Config:
     """The composed Hydra config as a `Config`; raises UserError for a missing or mistyped value."""
     if composed.data.name not in DATA:
         raise UserError(f"data.name={composed.data.name}: no such kind of data; there are {', '.join(DATA)}")
-    groups = {"data": DATA[composed.data.name], "model": Pretrained if "revision" in composed.model else Bert}
+    groups = {
+        "data": DATA[composed.data.name],
+        "model": Pretrained if "revision" in composed.model else Bert,
+        "strategy": STRATEGY.get(composed.strategy.name, Strategy),
+    }
     schema = OmegaConf.merge(
         OmegaConf.structured(Config), {name: OmegaConf.structured(groups[name]) for name in groups}
     )

@@ -6,16 +6,19 @@ A child's standard input is a pipe that its parent never writes to: it closes wh
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import IO, TypeVar
+
+from common.errors import UserError
 
 log = logging.getLogger("lockstep")
 
@@ -77,11 +80,12 @@ def die_with_parent() -> None:
 
 @dataclass(frozen=True)
 class Process:
-    """A process to start; `environment` is added to this process's own."""
+    """A process to start; `environment` is added to this process's own. One that `serves` never ends by itself."""
 
     name: str
     command: list[str]
     environment: dict[str, str] = field(default_factory=dict)
+    serves: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,7 +149,8 @@ def _watch(processes: list[Process], running: list[subprocess.Popen[bytes]], sto
         process, child = (killed or fallen)[0]
         problem = f"{process.name} ended with {_how(child.returncode)}"
     end = time.monotonic() + STRAGGLER_SECONDS
-    while problem is None and time.monotonic() < end and any(child.poll() is None for child in running):
+    finishing = [child for process, child in zip(processes, running, strict=True) if not process.serves]
+    while problem is None and time.monotonic() < end and any(child.poll() is None for child in finishing):
         time.sleep(POLL_SECONDS)
     return Outcome(chief.returncode if chief.returncode == USER_ERROR else 1 if problem else 0, problem)
 
@@ -161,6 +166,30 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
     child.wait()
     if child.stdin is not None:
         child.stdin.close()
+
+
+@contextmanager
+def reserved_ports(count: int) -> Iterator[list[int]]:
+    """Free ports that nobody else can take meanwhile; only a server that sets SO_REUSEPORT can listen on them."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            each.bind(("", 0))
+        yield [each.getsockname()[1] for each in sockets]
+
+
+def check_ports(ports: Sequence[int]) -> None:
+    """Raises UserError where something on this machine listens on one of these."""
+    for port in ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("", port))
+            except OSError as error:
+                raise UserError(
+                    f"cluster.port: port {port} is in use on this host ({error.strerror}); give another"
+                ) from error
 
 
 def python(module: str, *arguments: str) -> list[str]:

@@ -5,13 +5,14 @@ import logging
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import IO, Any
 
 sys.modules.setdefault("tensorboard.compat.notf", ModuleType("notf"))  # its event writer then imports no TensorFlow
 
@@ -48,9 +49,10 @@ def new_run_dir(config: Config, framework: str) -> Iterator[Path]:
 
 
 def _create(config: Config, framework: str) -> Path:
+    node = f"-node{config.cluster.node}" if config.cluster.node else ""  # the others only keep their train.log
     try:
         if config.run_dir is not None:
-            run_dir = Path(config.run_dir).expanduser()
+            run_dir = Path(config.run_dir + node).expanduser()
             run_dir.mkdir(parents=True, exist_ok=True)
             if any(run_dir.iterdir()):
                 raise UserError(f"run_dir={run_dir}: is not empty; a run has a directory of its own, choose another")
@@ -58,7 +60,7 @@ def _create(config: Config, framework: str) -> Path:
             probe.touch()
             probe.unlink()
             return run_dir
-        name = f"{datetime.now():%Y%m%d-%H%M%S}-{config.run_name or f'{framework}-{config.strategy.name}'}"
+        name = f"{datetime.now():%Y%m%d-%H%M%S}-{config.run_name or f'{framework}-{config.strategy.name}'}{node}"
         for attempt in range(1, 1000):
             run_dir = RUNS / (name if attempt == 1 else f"{name}-{attempt}")
             try:
@@ -86,9 +88,12 @@ def facts(config: Config, framework: str, fingerprints: dict[str, str]) -> dict[
 
 
 def write_summary(
-    run_dir: Path, about: dict[str, Any], status: str, peak_memory_bytes: list[int], error: str | None = None
+    run_dir: Path, about: dict[str, Any], status: str, report: dict[str, Any], error: str | None = None
 ) -> dict[str, Any]:
-    """Write summary.json from what the run's files hold. `status` is completed, interrupted or failed."""
+    """Write summary.json from what the run's files hold. `status` is completed, interrupted or failed.
+
+    report: of the strategy; see common.loop.Strategy.
+    """
     untimed = configs.load(run_dir / "config.yaml").train.warmup_steps_untimed
     steps, evals = read_rows(run_dir / "metrics.jsonl"), read_rows(run_dir / "evals.jsonl")
     summary = {
@@ -96,10 +101,13 @@ def write_summary(
         "status": status,
         "steps": len(steps),
         **_speed(steps, evals, untimed),
-        "peak_memory_bytes": peak_memory_bytes,
+        "peak_memory_bytes": [],
+        **report,
         "final_loss": steps[-1]["loss"] if steps else None,
         "accuracy": evals[-1]["accuracy"] if evals else None,
     }
+    if stale := Counter(row["staleness"] for row in steps if "staleness" in row):
+        summary["staleness"] = {str(staleness): stale[staleness] for staleness in sorted(stale)}
     if error:
         summary["error"] = error
     partial = run_dir / "summary.json.partial"
@@ -134,6 +142,7 @@ class Recorder:
         self.run_dir = run_dir
         self._metrics = (run_dir / "metrics.jsonl").open("a")
         self._evals = (run_dir / "evals.jsonl").open("a")
+        self._traffic: IO[str] | None = None  # only some strategies have any
         self._events = EventFileWriter(str(run_dir / "tensorboard"))
 
     def steps(self, rows: list[dict[str, Any]]) -> None:
@@ -142,6 +151,14 @@ class Recorder:
         self._metrics.flush()
         for row in rows:
             self._event(row, {f"train/{key}": row[key] for key in ("loss", "learning_rate", "grad_norm")})
+
+    def traffic(self, rows: list[dict[str, Any]]) -> None:
+        """Append rows of traffic.jsonl."""
+        if rows and self._traffic is None:
+            self._traffic = (self.run_dir / "traffic.jsonl").open("a")
+        if self._traffic is not None:
+            self._traffic.write("".join(json.dumps(row) + "\n" for row in rows))
+            self._traffic.flush()
 
     def evaluation(self, row: dict[str, Any]) -> None:
         """Append a row of evals.jsonl."""
@@ -157,4 +174,6 @@ class Recorder:
         """Flush and close every file."""
         self._metrics.close()
         self._evals.close()
+        if self._traffic is not None:
+            self._traffic.close()
         self._events.close()

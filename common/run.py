@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from safetensors.numpy import save_file
 
@@ -23,13 +24,19 @@ log = logging.getLogger("lockstep")
 
 
 def start(config: Config, framework: str, processes: list[Process]) -> int:
-    """Run the processes of a run to their end. Returns its exit code; writes the summary if the chief could not."""
+    """Run this machine's processes of a run to their end. Returns its exit code.
+
+    The first is the chief, but on the hosts after the first. Writes the summary if the chief could not.
+    """
     assert config.run_dir is not None
     run_dir = Path(config.run_dir)
     outcome = supervise(processes, run_dir / "train.log")
-    if not (run_dir / "summary.json").exists():
+    if config.cluster.node:
+        if outcome.problem:
+            print(f"failed: {outcome.problem}; see {run_dir / 'train.log'}", file=sys.stderr)
+    elif not (run_dir / "summary.json").exists():
         status = "interrupted" if outcome.exit_code > 128 else "failed"
-        write_summary(run_dir, facts(config, framework, {}), status, [], outcome.problem)
+        write_summary(run_dir, facts(config, framework, {}), status, {}, outcome.problem)
         print(f"{status}: {outcome.problem}; see {run_dir / 'train.log'}", file=sys.stderr)
     elif outcome.problem and not outcome.problem.startswith(f"{processes[0].name} ") and outcome.exit_code == 1:
         print(f"failed: {outcome.problem}", file=sys.stderr)  # the chief has said what it knows: not that a rank fell
@@ -54,9 +61,9 @@ def work(config: Config, framework: str, make_strategy: Callable[[Config, Initia
     log.info("%s; classes %s", cache, ", ".join(cache.classes))
     recorder = Recorder(run_dir)
     status, exit_code, problem = "failed", 1, None
-    peak_memory_bytes: list[int] = []
+    report: dict[str, Any] = {}
     try:
-        peak_memory_bytes = loop.run(config, strategy, cache, recorder, stop)
+        report = loop.run(config, strategy, cache, recorder, stop)
         _save_model(strategy, initial, cache, run_dir / "model")
         status, exit_code = "completed", 0
     except Interrupted as interruption:
@@ -69,7 +76,7 @@ def work(config: Config, framework: str, make_strategy: Callable[[Config, Initia
             traceback.print_exc(file=file)
     finally:
         recorder.close()
-        summary = write_summary(run_dir, about, status, peak_memory_bytes, problem)
+        summary = write_summary(run_dir, about, status, report, problem)
     closing_table(run_dir, summary)
     if problem:
         print(f"{status}: {problem}; see {run_dir / 'train.log'}", file=sys.stderr)

@@ -3,17 +3,24 @@
 import math
 from typing import Any
 
-from common.config import STRATEGIES, Bert, Config, Strategy
+from common.config import STRATEGIES, Bert, Cluster, Config, Ddp
 from common.errors import UserError
 from common.hardware import visible_gpus
 
 COMMANDS = {"torch": "python -m torch_impl.train", "tf": "python -m tf_impl.train"}
+GROUPS = ("ddp", "allreduce", "multiworker", "parameter_server")  # strategies of several processes
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
 CHOICES = {
     "optimizer.name": ("adamw", "adam", "sgd"),
     "optimizer.semantics": ("aligned", "native"),
     "schedule.name": ("constant", "linear", "cosine"),
     "train.precision": ("float32", "bfloat16", "float64"),
+    "cluster.name": ("local", "env", "hosts"),
+    "strategy.loss": ("gathered", "in_forward", "criterion"),
+    "strategy.comm_hook": ("none", "fp16", "bf16", "powersgd"),
+    "strategy.algorithm": ("gather_broadcast", "all_to_all", "ring", "recursive_doubling", "native"),
+    "strategy.communication": ("auto", "ring", "nccl"),
+    "strategy.batch": ("replica", "global"),
 }
 AT_LEAST = {
     "train.steps": 1,
@@ -25,6 +32,14 @@ AT_LEAST = {
     "train.eval_every": 1,
     "train.warmup_steps_untimed": 0,
     "strategy.replicas": 1,
+    "strategy.workers": 1,
+    "strategy.parameter_servers": 1,
+    "strategy.max_staleness": 0,
+    "strategy.output_device": 0,
+    "strategy.accumulate": 1,
+    "strategy.bytes_per_pack": 0,
+    "cluster.timeout": 1.0,
+    "cluster.node": 0,
     "schedule.warmup_steps": 0,
     "schedule.total_steps": 1,
     "optimizer.learning_rate": 0.0,
@@ -42,19 +57,26 @@ AT_LEAST = {
 
 def validate(config: Config, framework: str) -> None:
     """Check every value and fill in `strategy.replicas`; `framework` is "torch" or "tf". Raises UserError."""
-    _check_strategy(config.strategy, framework)
+    _check_strategy(config.strategy, config.cluster, framework)
     check(config)
-    if config.train.global_batch_size < (config.strategy.replicas or 1):
+    _check_cluster(config.cluster, config.strategy)
+    check_batch_size(config)
+
+
+def check_batch_size(config: Config) -> None:
+    """Every replica must have an example of a whole global batch."""
+    if config.train.global_batch_size < config.strategy.replicas:
+        count = "workers" if hasattr(config.strategy, "workers") else "replicas"
         raise UserError(
             f"train.global_batch_size={config.train.global_batch_size}: smaller than the {config.strategy.replicas} "
-            "replicas; raise it or lower strategy.replicas"
+            f"{count}; raise it or lower strategy.{count}"
         )
 
 
 def check(config: Config) -> None:
     """Check every value that does not depend on the framework. Raises UserError."""
     for key, choices in CHOICES.items():
-        if (value := _value(config, key)) not in choices:
+        if (value := _value(config, key, choices[0])) not in choices:
             raise UserError(f"{key}={value}: no such choice; there are {', '.join(choices)}")
     for key, least in AT_LEAST.items():
         if (value := _value(config, key)) is not None and not least <= value < math.inf:
@@ -75,7 +97,7 @@ def check(config: Config) -> None:
         raise UserError(f"run_name={config.run_name}: a name without path separators; use run_dir=PATH for a place")
 
 
-def _check_strategy(strategy: Strategy, framework: str) -> None:
+def _check_strategy(strategy: Any, cluster: Cluster, framework: str) -> None:
     mine = STRATEGIES[framework]
     if strategy.name not in mine:
         other = "tf" if framework == "torch" else "torch"
@@ -84,16 +106,51 @@ def _check_strategy(strategy: Strategy, framework: str) -> None:
             raise UserError(f"strategy={strategy.name}: is {title}'s; run {COMMANDS[other]} strategy={strategy.name}")
         raise UserError(f"strategy={strategy.name}: no such strategy; {framework}_impl has {', '.join(mine)}")
     gpus = visible_gpus()
+    count = "workers" if hasattr(strategy, "workers") else "replicas"
     if strategy.name == "single":
         if strategy.replicas not in (None, 1):
             raise UserError(f"strategy.replicas={strategy.replicas}: strategy=single has 1; choose another strategy")
         strategy.replicas = 1
     elif strategy.replicas is None:
-        strategy.replicas = gpus or 2
-    if gpus and strategy.replicas > gpus:
+        setattr(strategy, count, (gpus or 2) * (len(cluster.hosts) if cluster.hosts else 1))
+    if getattr(strategy, "parameter_servers", 0) is None:
+        strategy.parameter_servers = 1
+    if gpus and cluster.name == "local" and strategy.replicas > gpus:
         raise UserError(
-            f"strategy.replicas={strategy.replicas}: more than the {gpus} visible GPU(s); lower it, or set "
+            f"strategy.{count}={strategy.replicas}: more than the {gpus} visible GPU(s); lower it, or set "
             "CUDA_VISIBLE_DEVICES= (empty) to train on the CPU"
+        )
+    if getattr(strategy, "output_device", 0) >= max(strategy.replicas, 1):
+        raise UserError(
+            f"strategy.output_device={strategy.output_device}: no such replica; there are 0 to {strategy.replicas - 1}"
+        )
+    if (value := getattr(strategy, "bucket_cap_mb", None)) is not None and not 0 < value < math.inf:
+        raise UserError(f"strategy.bucket_cap_mb={value}: must be above 0 and finite")
+    if isinstance(strategy, Ddp) and strategy.static_graph and strategy.accumulate > 1:
+        raise UserError(
+            "strategy.static_graph=true: PyTorch's DDP cannot accumulate with it; set strategy.accumulate=1 or leave it"
+        )
+
+
+def _check_cluster(cluster: Cluster, strategy: Any) -> None:
+    if cluster.name != "hosts":
+        return
+    for key in ("hosts", "node", "port"):
+        if getattr(cluster, key) in (None, []):
+            raise UserError(f"cluster.{key}: has no value; give cluster.{key}=...")
+    assert cluster.hosts is not None and cluster.node is not None and cluster.port is not None
+    if strategy.name not in GROUPS:
+        raise UserError(f"cluster=hosts: strategy={strategy.name} is one process; use {', '.join(GROUPS)}")
+    if cluster.node >= len(cluster.hosts):
+        raise UserError(f"cluster.node={cluster.node}: there are hosts 0 to {len(cluster.hosts) - 1}")
+    if len(set(cluster.hosts)) < len(cluster.hosts):
+        raise UserError("cluster.hosts: a host is named twice; name each once, and raise the replicas or workers")
+    if not 1024 <= cluster.port <= 65000:
+        raise UserError(f"cluster.port={cluster.port}: must be between 1024 and 65000")
+    if strategy.replicas < len(cluster.hosts) and strategy.name != "parameter_server":
+        count = "workers" if hasattr(strategy, "workers") else "replicas"
+        raise UserError(
+            f"strategy.{count}={strategy.replicas}: fewer than the {len(cluster.hosts)} hosts; raise it or name fewer"
         )
 
 
@@ -111,6 +168,7 @@ def check_max_length(max_length: int, positions: int) -> None:
         raise UserError(f"train.max_length={max_length}: beyond the model's {positions} positions; lower it")
 
 
-def _value(config: Config, key: str) -> Any:
+def _value(config: Config, key: str, absent: Any = None) -> Any:
+    """The value of a key, or `absent` where a strategy, a model or data of this kind has no such key."""
     section, _, name = key.partition(".")
-    return getattr(getattr(config, section), name, None)
+    return getattr(getattr(config, section), name, absent)

@@ -107,8 +107,8 @@ def test_compare_finds_the_two_in_lockstep(finished: dict[str, Any], command: Co
 @pytest.mark.parametrize(
     ("module", "arguments", "words"),
     [
-        ("torch_impl.train", ["strategy=horovod"], ["strategy=horovod", "single, dp, ddp"]),
-        ("tf_impl.train", ["strategy=horovod"], ["strategy=horovod", "single, mirrored"]),
+        ("torch_impl.train", ["strategy=horovod"], ["strategy=horovod", "single, dp, ddp, allreduce"]),
+        ("tf_impl.train", ["strategy=horovod"], ["strategy=horovod", "single, mirrored, multiworker"]),
         ("torch_impl.train", ["strategy=mirrored"], ["python -m tf_impl.train strategy=mirrored"]),
         ("tf_impl.train", ["strategy=dp"], ["python -m torch_impl.train strategy=dp"]),
         ("torch_impl.train", ["strategy=ddp", "strategy.replicas=0"], ["strategy.replicas=0", "at least 1"]),

@@ -3,12 +3,14 @@
 import numpy as np
 import tensorflow as tf
 
-SIGNATURE = {
-    "input_ids": tf.TensorSpec([None, None], tf.int32),
-    "token_type_ids": tf.TensorSpec([None, None], tf.int32),
-    "attention_mask": tf.TensorSpec([None, None], tf.int32),
-    "labels": tf.TensorSpec([None], tf.int32),
-    "weights": tf.TensorSpec([None], tf.float64),
+SIGNATURES = {  # of what to_tensors returns, by the kind of model
+    "bert": {
+        "input_ids": tf.TensorSpec([None, None], tf.int32),
+        "token_type_ids": tf.TensorSpec([None, None], tf.int32),
+        "attention_mask": tf.TensorSpec([None, None], tf.int32),
+        "labels": tf.TensorSpec([None], tf.int32),
+        "weights": tf.TensorSpec([None], tf.float64),
+    },
 }
 
 

@@ -1,18 +1,23 @@
-"""The processes of a TensorFlow run: one, whose replicas are devices. It imports tensorflow only in that process."""
+"""The processes of a TensorFlow run: one, or one for each task of a cluster. It imports tensorflow only in them."""
 
+import json
 import os
 import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from common import cluster, run
 from common import config as configs
-from common import run
+from common.cluster import Task
 from common.config import Config
-from common.errors import UserError
-from common.processes import Process, die_with_parent, python
+from common.hardware import cores
+from common.prepare import prepare, resolve
+from common.processes import Process, check_ports, die_with_parent, python, reserved_ports
+from common.record import new_run_dir
+from common.validation import GROUPS
 
 # Informational lines, one of which has two, the logger's note on itself, and that there is no CUDA driver
 # (replica_devices says so where there is a GPU).
@@ -22,22 +27,55 @@ STARTUP_CHATTER = re.compile(
 
 
 def launch(config: Config) -> int:
-    """Start the processes of a run and see them to their end. Returns its exit code."""
+    """Start this machine's processes of a run and see them to their end. Returns its exit code."""
     assert config.run_dir is not None
+    shared = {"KERAS_BACKEND": "tensorflow"}
+    if config.strategy.name not in GROUPS:
+        command = python("tf_impl.launch", config.run_dir)
+        return run.start(config, "tf", [Process("tensorflow", command, shared)])
+    roles = cluster.roles(config)
+    if config.cluster.name == "hosts":
+        assert config.cluster.hosts is not None and config.cluster.port is not None
+        tasks = cluster.place(config.cluster.hosts, roles, range(config.cluster.port, config.cluster.port + 1000))
+        check_ports([int(task.address.rpartition(":")[2]) for task in tasks if task.node == config.cluster.node])
+        return _start(config, tasks, shared)
+    with reserved_ports(sum(roles.values())) as ports:
+        tasks = cluster.place(["127.0.0.1"], roles, ports)
+        return _start(config, tasks, {**shared, "TF_GRPC_REUSE_PORT": "1"})
+
+
+def _start(config: Config, tasks: list[Task], shared: dict[str, str]) -> int:
+    assert config.run_dir is not None
+    mine = [task for task in tasks if task.node == (config.cluster.node or 0)]
+    computing = [task for task in mine if task.role == "worker"]
+    shared["TF_NUM_INTRAOP_THREADS"] = str(max(1, cores() // max(1, len(computing))))
     command = python("tf_impl.launch", config.run_dir)
-    return run.start(config, "tf", [Process("tensorflow", command, {"KERAS_BACKEND": "tensorflow"})])
+    serves = config.strategy.name == "parameter_server"
+    return run.start(
+        config,
+        "tf",
+        [
+            Process(str(task), command, {**cluster.tf_config(tasks, task), **shared}, serves and task.role != "chief")
+            for task in mine
+        ],
+    )
 
 
-def joins_group() -> bool:
-    """Whether a scheduler set the variables that make this process a member of a cluster."""
-    return "TF_CONFIG" in os.environ
+def joins_group(config: Config) -> bool:
+    """Whether a scheduler that sets TF_CONFIG started this process. Raises UserError."""
+    return cluster.read_tf_config(config, os.environ) is not None
 
 
 def join(config: Config) -> int:
     """Be one task of the cluster that TF_CONFIG describes. Returns the exit code of this process."""
-    raise UserError(
-        f"strategy={config.strategy.name}: one process only, but TF_CONFIG describes a cluster; unset TF_CONFIG"
-    )
+    task = json.loads(os.environ["TF_CONFIG"])
+    first = "chief" if "chief" in task["cluster"] else "worker"
+    is_chief = (task["task"]["type"], task["task"]["index"]) == (first, 0)
+    config.run_dir = config.run_dir if is_chief else "."  # only the chief writes
+    with new_run_dir(config, "tf") if is_chief else nullcontext():
+        cache, _ = prepare(config)
+        resolve(config, cache)
+    return _work(config)
 
 
 def _work(config: Config) -> int:

@@ -18,8 +18,9 @@ from tf_impl.launch import join, joins_group, launch
 @one_line_errors(STRATEGIES["tf"])
 def main(composed: DictConfig) -> None:
     config = parse(composed)
+    member = joins_group(config)
     validate(config, "tf")
-    if joins_group():
+    if member:
         sys.exit(join(config))
     log_to(None)
     with new_run_dir(config, "tf"):

@@ -1,4 +1,4 @@
-"""The processes of a PyTorch run: one, or for ddp one for each replica. It imports torch only in those processes."""
+"""The processes of a PyTorch run: one, or one for each rank of a group. It imports torch only in those processes."""
 
 import os
 import sys
@@ -6,51 +6,63 @@ import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 
+from common import cluster, run
 from common import config as configs
-from common import run
+from common.cluster import Task
 from common.config import Config
-from common.errors import UserError
 from common.hardware import cores, loopback_interface
 from common.prepare import prepare, resolve
-from common.processes import Process, die_with_parent, python
+from common.processes import Process, check_ports, die_with_parent, python
 from common.record import new_run_dir
+from common.validation import GROUPS
 
 
 def launch(config: Config) -> int:
-    """Start the processes of a run and see them to their end. Returns its exit code."""
-    assert config.run_dir is not None and config.strategy.replicas is not None
-    command = python("torch_impl.launch", config.run_dir)
+    """Start this machine's processes of a run and see them to their end. Returns its exit code."""
+    assert config.run_dir is not None
     # Threads that spin at a barrier while another process has their core wait for whole scheduler ticks: 1.5 s a step
     # in place of 0.05 s, measured on a busy machine with two cores.
     patient = {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE")}
-    if config.strategy.name != "ddp":
-        return run.start(config, "torch", [Process("torch", command, patient)])
-    world_size = config.strategy.replicas
+    if config.strategy.name not in GROUPS:
+        return run.start(config, "torch", [Process("torch", python("torch_impl.launch", config.run_dir), patient)])
+    if config.cluster.name == "hosts":
+        assert config.cluster.hosts is not None and config.cluster.port is not None
+        tasks = cluster.place(config.cluster.hosts, cluster.roles(config), [config.cluster.port] * 1000)
+        if config.cluster.node == 0:
+            check_ports([config.cluster.port])
+        return _start(config, tasks, patient)
+    tasks = cluster.place(["127.0.0.1"], cluster.roles(config), [0] * 1000)
     with tempfile.TemporaryDirectory(prefix="lockstep-") as meeting_place:  # a file: no port that another could take
         shared = {
-            **patient,
-            "WORLD_SIZE": str(world_size),
-            "LOCKSTEP_RENDEZVOUS": f"file://{meeting_place}/rendezvous",
+            "LOCKSTEP_RENDEZVOUS": str(Path(meeting_place, "rendezvous")),
             "GLOO_SOCKET_IFNAME": loopback_interface(),
-            "OMP_NUM_THREADS": str(max(1, cores() // world_size)),
         }
-        ranks = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world_size)]
-        return run.start(config, "torch", [Process(f"rank {env['RANK']}", command, env) for env in ranks])
+        return _start(config, tasks, {**patient, **shared})
 
 
-def joins_group() -> bool:
-    """Whether torchrun, or something that sets the same variables, started this process."""
-    return "RANK" in os.environ
+def _start(config: Config, tasks: list[Task], shared: dict[str, str]) -> int:
+    assert config.run_dir is not None
+    mine = [task for task in tasks if task.node == (config.cluster.node or 0)]
+    computing = [task for task in mine if task.role == "worker"]
+    shared["OMP_NUM_THREADS"] = str(max(1, cores() // max(1, len(computing))))
+    command = python("torch_impl.launch", config.run_dir)
+    return run.start(
+        config,
+        "torch",
+        [
+            Process(f"rank {tasks.index(task)}", command, {**cluster.torch_environment(tasks, task), **shared})
+            for task in mine
+        ],
+    )
+
+
+def joins_group(config: Config) -> bool:
+    """Whether torchrun, or something that sets the same variables, started this process. Raises UserError."""
+    return cluster.read_torch_environment(config, os.environ) is not None
 
 
 def join(config: Config) -> int:
     """Be one rank of the group that torchrun started. Returns the exit code of this process."""
-    missing = [name for name in ("WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
-    if missing:
-        raise UserError(f"RANK is set but {', '.join(missing)} is not; start with torchrun, or unset RANK")
-    if config.strategy.name != "ddp":
-        raise UserError(f"strategy={config.strategy.name}: one process only; under torchrun use strategy=ddp")
-    config.strategy.replicas = int(os.environ["WORLD_SIZE"])
     is_chief = os.environ["RANK"] == "0"
     config.run_dir = config.run_dir if is_chief else "."  # only the chief writes
     with new_run_dir(config, "torch") if is_chief else nullcontext():

@@ -11,21 +11,27 @@ from common.config import Config
 from common.weights import InitialCheckpoint
 
 
+class _Bert(BertForSequenceClassification):
+    """Called with the inputs of a batch; returns logits [n, classes]."""
+
+    def forward(self, **inputs: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = super().forward(**inputs).logits
+        return logits
+
+
 def build_model(config: Config, initial: InitialCheckpoint) -> Module:
     """The model with the initial weights, float64 for precision=float64, else float32 (bfloat16 is for computing)."""
     torch.manual_seed(config.train.seed)  # of dropout
     disable_progress_bar()
     dtype = torch.float64 if config.train.precision == "float64" else torch.float32
-    return BertForSequenceClassification.from_pretrained(initial.directory, dtype=dtype)
+    return _Bert.from_pretrained(initial.directory, dtype=dtype)
 
 
 def compute_logits(model: Module, batch: dict[str, torch.Tensor], precision: str) -> torch.Tensor:
     """Logits [n, classes], at least float32; precision=bfloat16 computes them under autocast."""
-    device = batch["input_ids"].device
-    with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-        logits: torch.Tensor = model(
-            input_ids=batch["input_ids"], token_type_ids=batch["token_type_ids"], attention_mask=batch["attention_mask"]
-        ).logits
+    inputs = {name: tensor for name, tensor in batch.items() if name not in ("labels", "weights")}
+    with torch.autocast(batch["labels"].device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        logits: torch.Tensor = model(**inputs)
     return logits if logits.dtype == torch.float64 else logits.float()
 
 

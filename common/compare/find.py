@@ -7,7 +7,7 @@ from common.compare.runs import read_summary
 from common.errors import UserError
 
 FRAMEWORKS = ("torch", "tf")
-STRATEGIES = ("single", "dp", "ddp", "allreduce", "mirrored", "multiworker", "parameter_server")
+STRATEGIES = ("single", "dp", "ddp", "allreduce", "mirrored", "multiworker", "central_storage", "parameter_server")
 
 
 def newest_runs(root: Path) -> tuple[list[Path], list[str]]:

@@ -11,11 +11,15 @@ from common.data.cache import TokenizedSplit
 
 @dataclass(frozen=True)
 class GlobalBatch:
-    """The examples of one synchronous update. `size` is their number; `tokens` counts theirs, padding left out."""
+    """The examples of one synchronous update. `size` is their number; `tokens` counts theirs, padding left out.
+
+    part: which of the parts of global batch `step` this is, for asynchronous updates.
+    """
 
     step: int
     ids: np.ndarray
     split: TokenizedSplit
+    part: int = 0
 
     @property
     def size(self) -> int:
@@ -39,6 +43,14 @@ class GlobalBatch:
         """
         ids, weights, bounds = self._padded(world_size)
         return self._gather(ids, weights), bounds
+
+    def parts(self, count: int) -> list["GlobalBatch"]:
+        """Its shards as batches of their own, without the empty ones."""
+        bounds = plan.shard_bounds(self.size, count)
+        return [
+            GlobalBatch(self.step, self.ids[bounds[part] : bounds[part + 1]], self.split, part)
+            for part in range(min(count, self.size))
+        ]
 
     def _padded(self, world_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         missing = max(0, world_size - self.size)

@@ -10,12 +10,13 @@ from common.validation import CHOICES as CHECKED_CHOICES
 from common.validation import validate
 from tests.conftest import Compose, MakeConfig
 
-GROUPS = ("data", "model", "optimizer", "schedule", "strategy", "experiment")
+GROUPS = ("data", "model", "optimizer", "schedule", "strategy", "cluster", "experiment")
 CHOICES = [f"{path.parent.name}={path.stem}" for group in GROUPS for path in sorted(Path(CONF, group).glob("*.yaml"))]
 MANDATORY = {
     "data=files": ["data.train=t.csv", "data.validation=v.csv"],
     "data=hub": ["data.path=owner/name", "data.revision=main"],
     "model=pretrained": ["model.checkpoint=owner/name"],
+    "cluster=hosts": ["cluster.hosts=[a,b]", "cluster.node=1", "strategy=parameter_server"],
 }
 
 
@@ -37,7 +38,7 @@ def test_every_choice_composes_for_both_sides(composed: Compose, choice: str) ->
                 validate(config, framework)
             continue
         validate(config, framework)
-        assert config.strategy.replicas == (1 if config.strategy.name == "single" else 2)
+        assert config.strategy.replicas == (1 if config.strategy.name == "single" else 4 if name == "hosts" else 2)
         if group not in ("data", "experiment"):  # data=mnli is a hub's
             assert getattr(config, group).name == name
 

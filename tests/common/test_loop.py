@@ -61,8 +61,8 @@ class Fake:
     def state(self) -> dict[str, np.ndarray]:
         return {}
 
-    def peak_memory_bytes(self) -> list[int]:
-        return [1, 2]
+    def report(self) -> dict[str, Any]:
+        return {"peak_memory_bytes": [1, 2]}
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ class Run:
     def __init__(self, config: Config, cache: TokenCache, stop: Stop, directory: Path) -> None:
         self.config, self.cache, self.stop, self.directory = config, cache, stop, directory
 
-    def __call__(self, strategy: Fake, record: bool = True, **train: Any) -> list[int]:
+    def __call__(self, strategy: Fake, record: bool = True, **train: Any) -> dict[str, Any]:
         for key, value in {"steps": 7, "global_batch_size": 4, "log_every": 3, **train}.items():
             assert hasattr(self.config.train, key)
             setattr(self.config.train, key, value)
@@ -122,7 +122,7 @@ def run(make_config: MakeConfig, cache: TokenCache, stop: Stop, tmp_path: Path) 
 @pytest.mark.parametrize("eval_every", [None, 1, 2, 100])
 def test_every_step_is_recorded_once(run: Run, log_every: int, eval_every: int | None) -> None:
     fake = Fake()
-    assert run(fake, log_every=log_every, eval_every=eval_every) == [1, 2]
+    assert run(fake, log_every=log_every, eval_every=eval_every) == {"peak_memory_bytes": [1, 2]}
     rows = run.steps
     assert [row["step"] for row in rows] == list(range(1, 8))
     assert [row["loss"] for row in rows] == [1 / step for step in range(1, 8)]

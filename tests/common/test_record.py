@@ -194,7 +194,7 @@ def test_recording_imports_no_framework(run_dir: Path, python: Python) -> None:
 
 def summary(run_dir: Path, config: Config, status: str = "completed", error: str | None = None) -> dict[str, Any]:
     about = facts(config, "torch", {"token_cache": "1", "initial_weights": "2"})
-    written = write_summary(run_dir, about, status, [5, 6], error)
+    written = write_summary(run_dir, about, status, {"peak_memory_bytes": [5, 6]}, error)
     assert json.loads((run_dir / "summary.json").read_text()) == written
     assert not list(run_dir.glob("*.partial"))
     return written

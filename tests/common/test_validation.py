@@ -41,6 +41,8 @@ def test_more_replicas_than_gpus(make_config: MakeConfig, monkeypatch: pytest.Mo
 
 # Bad input
 
+TF = "single, mirrored, multiworker, central_storage, parameter_server"
+
 
 def said(composed: Compose, framework: str, overrides: list[str]) -> str:
     """What a user reads of a config that cannot be run."""
@@ -54,9 +56,21 @@ def said(composed: Compose, framework: str, overrides: list[str]) -> str:
 @pytest.mark.parametrize(
     ("framework", "overrides", "expected"),
     [
-        ("torch", ["strategy=horovod"], "strategy=horovod: no such choice; there are single, dp, ddp"),
-        ("tf", ["strategy=horovod"], "strategy=horovod: no such choice; there are single, mirrored"),
-        ("tf", ["strategy.name=horovod"], "strategy=horovod: no such strategy; tf_impl has single, mirrored"),
+        (
+            "torch",
+            ["strategy=horovod"],
+            "strategy=horovod: no such choice; there are single, dp, ddp, allreduce, parameter_server",
+        ),
+        (
+            "tf",
+            ["strategy=horovod"],
+            f"strategy=horovod: no such choice; there are {TF}",
+        ),
+        (
+            "tf",
+            ["strategy.name=horovod"],
+            f"strategy=horovod: no such strategy; tf_impl has {TF}",
+        ),
         (
             "torch",
             ["strategy=mirrored"],

@@ -1,6 +1,7 @@
 """MirroredStrategy: one process; every variable has a copy on each device, and gradients are all-reduced."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -9,7 +10,7 @@ from common.config import Config
 from common.data.batches import GlobalBatch
 from common.loop import Evaluation, StepResult
 from common.weights import InitialCheckpoint
-from tf_impl.batches import SIGNATURE, to_tensors
+from tf_impl.batches import SIGNATURES, to_tensors
 from tf_impl.device import peak_memory_bytes, replica_devices
 from tf_impl.model import build_model, compute_logits, evaluation_sums, parameters_by_name, summed_loss
 from tf_impl.optimizer import SCALARS, Optimizer
@@ -28,15 +29,17 @@ class Mirrored:
         with self.strategy.scope():
             self.model = build_model(config, initial)
             self.optimizer = Optimizer(config, self.model)
+        batch = SIGNATURES[initial.hf_config["model_type"]]
+        self.train_step = tf.function(self._train_step, [batch, BOUNDS, tf.TensorSpec([], tf.int32), SCALARS])
+        self.evaluation_step = tf.function(self._evaluation_step, [batch, BOUNDS])
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
             shards, bounds = batch.shards(self.world_size)
             scalars = self.optimizer.scalars(batch.step)
-            loss, grad_norm = self._train_step(to_tensors(shards), bounds, batch.size, scalars)
+            loss, grad_norm = self.train_step(to_tensors(shards), bounds, batch.size, scalars)
             yield StepResult(batch, loss, grad_norm)
 
-    @tf.function(input_signature=[SIGNATURE, BOUNDS, tf.TensorSpec([], tf.int32), SCALARS])
     def _train_step(
         self, shards: dict[str, tf.Tensor], bounds: tf.Tensor, size: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -58,12 +61,11 @@ class Mirrored:
         sums, count = tf.zeros([2], tf.float64), 0
         for batch in batches:
             shards, bounds = batch.shards(self.world_size)
-            sums += self._evaluation_step(to_tensors(shards), bounds)
+            sums += self.evaluation_step(to_tensors(shards), bounds)
             count += batch.size
         summed_loss, right = sums.numpy().tolist()
         return Evaluation(summed_loss, right, count)
 
-    @tf.function(input_signature=[SIGNATURE, BOUNDS])
     def _evaluation_step(self, shards: dict[str, tf.Tensor], bounds: tf.Tensor) -> tf.Tensor:
         def replica_step() -> tf.Tensor:
             shard = _shard_of(shards, bounds, tf.distribute.get_replica_context().replica_id_in_sync_group)
@@ -74,8 +76,8 @@ class Mirrored:
     def state(self) -> dict[str, np.ndarray]:
         return parameters_by_name(self.model)
 
-    def peak_memory_bytes(self) -> list[int]:
-        return peak_memory_bytes(self.devices)
+    def report(self) -> dict[str, Any]:
+        return {"peak_memory_bytes": peak_memory_bytes(self.devices)}
 
 
 def _shard_of(shards: dict[str, tf.Tensor], bounds: tf.Tensor, replica: int) -> dict[str, tf.Tensor]:

@@ -1,6 +1,7 @@
 """One replica on one device: what every other strategy must equal."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -9,7 +10,7 @@ from common.config import Config
 from common.data.batches import GlobalBatch
 from common.loop import Evaluation, StepResult
 from common.weights import InitialCheckpoint
-from tf_impl.batches import SIGNATURE, to_tensors
+from tf_impl.batches import SIGNATURES, to_tensors
 from tf_impl.device import peak_memory_bytes, replica_devices
 from tf_impl.model import build_model, compute_logits, evaluation_sums, parameters_by_name, summed_loss
 from tf_impl.optimizer import SCALARS, Optimizer
@@ -23,14 +24,16 @@ class Single:
         self.devices = replica_devices(1)
         self.model = build_model(config, initial)
         self.optimizer = Optimizer(config, self.model)
+        batch = SIGNATURES[initial.hf_config["model_type"]]
+        self.train_step = tf.function(self._train_step, [batch, tf.TensorSpec([], tf.int32), SCALARS])
+        self.evaluation_step = tf.function(self._evaluation_step, [batch])
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
             shard = to_tensors(batch.shard(0, 1))
-            loss, grad_norm = self._train_step(shard, batch.size, self.optimizer.scalars(batch.step))
+            loss, grad_norm = self.train_step(shard, batch.size, self.optimizer.scalars(batch.step))
             yield StepResult(batch, loss, grad_norm)
 
-    @tf.function(input_signature=[SIGNATURE, tf.TensorSpec([], tf.int32), SCALARS])
     def _train_step(
         self, shard: dict[str, tf.Tensor], size: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -43,17 +46,16 @@ class Single:
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         sums, count = tf.zeros([2], tf.float64), 0
         for batch in batches:
-            sums += self._evaluation_step(to_tensors(batch.shard(0, 1)))
+            sums += self.evaluation_step(to_tensors(batch.shard(0, 1)))
             count += batch.size
         summed_loss, right = sums.numpy().tolist()
         return Evaluation(summed_loss, right, count)
 
-    @tf.function(input_signature=[SIGNATURE])
     def _evaluation_step(self, shard: dict[str, tf.Tensor]) -> tf.Tensor:
         return evaluation_sums(compute_logits(self.model, shard, training=False), shard)
 
     def state(self) -> dict[str, np.ndarray]:
         return parameters_by_name(self.model)
 
-    def peak_memory_bytes(self) -> list[int]:
-        return peak_memory_bytes(self.devices)
+    def report(self) -> dict[str, Any]:
+        return {"peak_memory_bytes": peak_memory_bytes(self.devices)}

@@ -3,11 +3,16 @@
 import atexit
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from common.config import Config
@@ -16,8 +21,11 @@ from common.loop import Evaluation, StepResult
 from common.weights import InitialCheckpoint
 from torch_impl.batches import to_tensors
 from torch_impl.device import peak_memory_bytes, replica_devices
+from torch_impl.group import join_group
 from torch_impl.model import build_model, compute_logits, evaluation_sums, parameters_by_name, summed_loss
 from torch_impl.optimizer import Optimizer
+
+CommHook = Callable[[Any, dist.GradBucket], Future[torch.Tensor]]  # all of them average
 
 
 class DDP:
@@ -26,33 +34,47 @@ class DDP:
         self.device = replica_devices(local_rank + 1)[local_rank]
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-        self.rank, self.world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        backend = "nccl" if self.device.type == "cuda" else "gloo"
+        self.rank, self.world_size = join_group(config.cluster.timeout, backend)
         self.is_chief = self.rank == 0
-        dist.init_process_group(
-            "nccl" if self.device.type == "cuda" else "gloo",
-            os.environ.get("LOCKSTEP_RENDEZVOUS", "env://"),
-            rank=self.rank,
-            world_size=self.world_size,
-        )
         atexit.register(dist.destroy_process_group)  # its threads must be joined before the interpreter goes
         self.precision = config.train.precision
+        self.accumulate = config.strategy.accumulate
         self.model = build_model(config, initial).to(self.device)
         with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers, which 2.11 knows under this name only
             warnings.simplefilter("ignore", FutureWarning)
-            self.replica = DistributedDataParallel(self.model, broadcast_buffers=False, gradient_as_bucket_view=True)
+            self.replica = DistributedDataParallel(
+                self.model,
+                broadcast_buffers=False,
+                bucket_cap_mb=config.strategy.bucket_cap_mb,
+                gradient_as_bucket_view=config.strategy.gradient_as_bucket_view,
+                static_graph=config.strategy.static_graph,
+            )
+        state, hook = _comm_hook(config.strategy.comm_hook)
+        if not config.strategy.overlap:
+            state, hook = [], _after_backward(state, hook)
+        self.replica.register_comm_hook(state, hook)
         self.optimizer = Optimizer(config, self.model)
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         self.replica.train()
         for batch in batches:
             shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
-            logits = compute_logits(self.replica, shard, self.precision)
-            loss = summed_loss(logits, shard) / batch.size
-            (loss * self.world_size).backward()  # DDP averages the gradients: times world_size, the average is the sum
+            loss = torch.zeros((), device=self.device)
+            *unsynced, last = _passes(shard, self.accumulate)
+            with self.replica.no_sync() if unsynced else nullcontext():
+                for part in unsynced:
+                    loss = loss + self._backward(part, batch.size)
+            loss = loss + self._backward(last, batch.size)
             grad_norm = self.optimizer.update(batch.step)
-            loss = loss.detach()
             dist.all_reduce(loss)
             yield StepResult(batch, loss, grad_norm)
+
+    def _backward(self, part: dict[str, torch.Tensor], size: int) -> torch.Tensor:
+        logits = compute_logits(self.replica, part, self.precision)
+        loss = summed_loss(logits, part) / size
+        (loss * self.world_size).backward()  # DDP averages the gradients: times world_size, the average is the sum
+        return loss.detach()
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
@@ -70,7 +92,44 @@ class DDP:
     def state(self) -> dict[str, np.ndarray]:
         return parameters_by_name(self.model)
 
-    def peak_memory_bytes(self) -> list[int]:
+    def report(self) -> dict[str, Any]:
         peaks: list[list[int]] = [[]] * self.world_size
         dist.all_gather_object(peaks, peak_memory_bytes([self.device]))
-        return [peak for rank in peaks for peak in rank]
+        return {"peak_memory_bytes": [peak for rank in peaks for peak in rank]}
+
+
+def _passes(shard: dict[str, torch.Tensor], count: int) -> list[dict[str, torch.Tensor]]:
+    """The shard in up to `count` parts, none of them empty."""
+    parts = {name: tensor.tensor_split(min(count, len(tensor))) for name, tensor in shard.items()}
+    return [dict(zip(parts, tensors, strict=True)) for tensors in zip(*parts.values(), strict=True)]
+
+
+def _comm_hook(name: str) -> tuple[Any, CommHook]:
+    if name == "powersgd":  # from the second step on; float64 gradients and small ones too
+        return powerSGD_hook.PowerSGDState(None, 1, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook
+    hooks = {
+        "none": default_hooks.allreduce_hook,
+        "fp16": default_hooks.fp16_compress_hook,
+        # by another name: DDP knows this hook's, and refuses it for Gloo, which sums bfloat16 all the same
+        "bf16": lambda state, bucket: default_hooks.bf16_compress_hook(state, bucket),
+    }
+    return None, hooks[name]
+
+
+def _after_backward(inner_state: Any, inner: CommHook) -> CommHook:
+    """A hook that holds every bucket back until the last one is ready, which is when backward ends."""
+
+    def hook(held: list[tuple[dist.GradBucket, Future[torch.Tensor]]], bucket: dist.GradBucket) -> Future[torch.Tensor]:
+        future: Future[torch.Tensor] = Future()
+        held.append((bucket, future))
+        if bucket.is_last():
+            for each, reduced in held:
+                inner(inner_state, each).then(partial(_pass_on, reduced))
+            held.clear()
+        return future
+
+    return hook
+
+
+def _pass_on(reduced: Future[torch.Tensor], done: Future[torch.Tensor]) -> None:
+    reduced.set_result(done.value())

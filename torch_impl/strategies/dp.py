@@ -6,12 +6,12 @@ On GPUs it is torch.nn.DataParallel; without them the same four moves over virtu
 import copy
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
 from torch.func import functional_call
 from torch.nn import Module
-from transformers.modeling_outputs import SequenceClassifierOutput
 
 from common.config import Config
 from common.data.batches import GlobalBatch
@@ -35,11 +35,11 @@ class VirtualDataParallel(Module):
         threads = max(1, cores() // replicas)
         self._pool = ThreadPoolExecutor(replicas, initializer=torch.set_num_threads, initargs=(threads,))
 
-    def forward(self, **batch: torch.Tensor) -> SequenceClassifierOutput:
+    def forward(self, **batch: torch.Tensor) -> torch.Tensor:
         inputs = self._scatter(batch)
         replicas = self._replicate(len(inputs))
         logits = self._parallel_apply(replicas, inputs)
-        return SequenceClassifierOutput(logits=torch.cat(logits))  # gather
+        return torch.cat(logits)  # gather
 
     def _scatter(self, batch: dict[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
         rows = len(batch["input_ids"])
@@ -59,7 +59,7 @@ class VirtualDataParallel(Module):
         def apply(structure: Module, replica: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> torch.Tensor:
             structure.train(self.training)
             with torch.set_grad_enabled(grad), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-                logits: torch.Tensor = functional_call(structure, replica, kwargs=batch).logits
+                logits: torch.Tensor = functional_call(structure, replica, kwargs=batch)
                 return logits
 
         return list(self._pool.map(apply, self._structures, replicas, inputs))
@@ -104,5 +104,5 @@ class DP:
     def state(self) -> dict[str, np.ndarray]:
         return parameters_by_name(self.model)
 
-    def peak_memory_bytes(self) -> list[int]:
-        return peak_memory_bytes(self.devices)
+    def report(self) -> dict[str, Any]:
+        return {"peak_memory_bytes": peak_memory_bytes(self.devices)}

@@ -1,6 +1,7 @@
 """One replica on one device: what every other strategy must equal."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,5 +51,5 @@ class Single:
     def state(self) -> dict[str, np.ndarray]:
         return parameters_by_name(self.model)
 
-    def peak_memory_bytes(self) -> list[int]:
-        return peak_memory_bytes([self.device])
+    def report(self) -> dict[str, Any]:
+        return {"peak_memory_bytes": peak_memory_bytes([self.device])}

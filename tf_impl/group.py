@@ -1,0 +1,5 @@
+"""Meet the other processes of a run."""
+
+
+def join_group(timeout: float) -> None:
+    """Watch the start of this process's cluster."""
