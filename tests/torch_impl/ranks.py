@@ -1,0 +1,64 @@
+"""Ranks of a process group that call what a test sends them, so that many cases share their start."""
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from common.hardware import loopback_interface
+
+
+class Ranks:
+    """`size` processes, joined over Gloo; they end with `close`, and with this process."""
+
+    def __init__(self, size: int, directory: Path) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch.distributed"])
+        pipes = [context.Pipe() for _ in range(size)]
+        self.pipes = [mine for mine, _ in pipes]
+        self.processes = [
+            context.Process(target=_serve, args=(rank, size, str(directory / "rendezvous"), theirs), daemon=True)
+            for rank, (_, theirs) in enumerate(pipes)
+        ]
+        for process in self.processes:
+            process.start()
+        for _, theirs in pipes:
+            theirs.close()
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """What the function returns in each rank; raises what it raised in one."""
+        for pipe in self.pipes:
+            pipe.send((function, arguments))
+        results = [pipe.recv() for pipe in self.pipes]
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+        return results
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.join()
+        for pipe in self.pipes:
+            pipe.close()
+
+
+def _serve(rank: int, size: int, rendezvous: str, pipe: Connection) -> None:
+    os.environ |= {"GLOO_SOCKET_IFNAME": loopback_interface(), "CUDA_VISIBLE_DEVICES": ""}
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store=dist.FileStore(rendezvous, size), rank=rank, world_size=size)
+    while True:
+        try:
+            function, arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send(function(*arguments))
+        except Exception as error:
+            pipe.send(error)
