@@ -1,0 +1,153 @@
+"""Synchronous SGD by hand: a process for each replica; gradients are summed by the all-reduces of allreduce.py."""
+
+import atexit
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.nn import Parameter
+
+from common.config import Config
+from common.data.batches import GlobalBatch
+from common.loop import Evaluation, StepResult
+from common.weights import InitialCheckpoint
+from torch_impl.allreduce import Traffic, all_reduce
+from torch_impl.batches import to_tensors
+from torch_impl.device import peak_memory_bytes, replica_devices
+from torch_impl.group import join_group
+from torch_impl.model import build_model, compute_logits, evaluation_sums, parameters_by_name, summed_loss
+from torch_impl.optimizer import Optimizer
+
+
+class AllReduce:
+    def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
+        local_rank = int(os.environ["LOCAL_RANK"])
+        self.device = replica_devices(local_rank + 1)[local_rank]
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        backend = "nccl" if self.device.type == "cuda" else "gloo"
+        self.rank, self.world_size = join_group(config.cluster.timeout, backend)
+        self.is_chief = self.rank == 0
+        atexit.register(dist.destroy_process_group)  # its threads must be joined before the interpreter goes
+        self.precision = config.train.precision
+        self.algorithm = config.strategy.algorithm
+        self.model = build_model(config, initial).to(self.device)
+        buckets = make_buckets(list(self.model.parameters()), config.strategy.bucket_cap_mb)
+        self.reducer = Reducer(buckets, self.algorithm, config.strategy.overlap)
+        self.optimizer = Optimizer(config, self.model)
+
+    def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
+        self.model.train()
+        for batch in batches:
+            shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
+            logits = compute_logits(self.model, shard, self.precision)
+            loss = summed_loss(logits, shard) / batch.size
+            loss.backward()
+            self.reducer.finish()
+            grad_norm = self.optimizer.update(batch.step)
+            loss = loss.detach()
+            dist.all_reduce(loss)  # for the record; not counted as traffic
+            yield StepResult(batch, loss, grad_norm)
+
+    @torch.no_grad()
+    def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
+        self.model.eval()
+        sums, count = torch.zeros(2, dtype=torch.float64, device=self.device), 0
+        for batch in batches:
+            shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
+            logits = compute_logits(self.model, shard, self.precision)
+            sums += evaluation_sums(logits, shard)
+            count += batch.size
+        dist.all_reduce(sums)
+        summed_loss, right = sums.tolist()
+        return Evaluation(summed_loss, right, count)
+
+    def state(self) -> dict[str, np.ndarray]:
+        return parameters_by_name(self.model)
+
+    def report(self) -> dict[str, Any]:
+        """`messages_sent` and `bytes_sent`: of each rank for gradients, over all steps; None for native."""
+        traffic = self.reducer.traffic
+        rows: list[Any] = [None] * self.world_size
+        dist.all_gather_object(rows, (*peak_memory_bytes([self.device]), traffic.messages, traffic.bytes))
+        peaks, messages, sent = (list(column) for column in zip(*rows, strict=True))
+        counted = self.algorithm != "native"
+        return {
+            "peak_memory_bytes": peaks,
+            "messages_sent": messages if counted else None,
+            "bytes_sent": sent if counted else None,
+        }
+
+
+def make_buckets(parameters: list[Parameter], cap_mb: float | None) -> list[list[Parameter]]:
+    """Parameters in reverse, which is about the order in which backward finishes their gradients, in buckets.
+
+    A bucket holds up to cap_mb MiB, and at least one parameter; with None it holds just one.
+    """
+    cap = 0.0 if cap_mb is None else cap_mb * 2**20
+    buckets: list[list[Parameter]] = []
+    filled = 0.0
+    for parameter in reversed(parameters):
+        if not buckets or filled + parameter.nbytes > cap:
+            buckets.append([])
+            filled = 0.0
+        buckets[-1].append(parameter)
+        filled += parameter.nbytes
+    return buckets
+
+
+class Reducer:
+    """Sums the gradients of a backward pass over all ranks, bucket after bucket.
+
+    Whenever a bucket becomes ready, all ranks reduce the buckets in the same order, since one thread does it.
+    """
+
+    def __init__(self, buckets: list[list[Parameter]], algorithm: str, overlap: bool) -> None:
+        self.buckets, self.algorithm = buckets, algorithm
+        self.traffic = Traffic()
+        self._thread = ThreadPoolExecutor(1)
+        self._begin()
+        if overlap:
+            for index, bucket in enumerate(buckets):
+                for parameter in bucket:
+                    parameter.register_post_accumulate_grad_hook(partial(self._ready, index))
+
+    def _begin(self) -> None:
+        self._missing = [len(bucket) for bucket in self.buckets]  # gradients that backward has still to finish
+        self._launched: list[Future[None]] = []
+
+    def _ready(self, index: int, parameter: torch.Tensor) -> None:
+        self._missing[index] -= 1
+        while len(self._launched) < len(self.buckets) and not self._missing[len(self._launched)]:
+            self._launch()
+
+    def _launch(self) -> None:
+        bucket = self.buckets[len(self._launched)]
+        self._launched.append(self._thread.submit(self._reduce, bucket))
+
+    def _reduce(self, bucket: list[Parameter]) -> None:
+        gradients = [parameter.grad for parameter in bucket if parameter.grad is not None]
+        if not gradients:
+            return
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        all_reduce(flat, self.algorithm, self.traffic)
+        parts = flat.split([gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def finish(self) -> None:
+        """After backward: reduce the buckets that are left, and wait for all. Raises what went wrong in the thread."""
+        while len(self._launched) < len(self.buckets):
+            self._launch()
+        try:
+            for bucket in self._launched:
+                bucket.result()
+        except BaseException:
+            self._thread.shutdown(wait=False, cancel_futures=True)  # the other ranks are elsewhere
+            raise
+        self._begin()
