@@ -29,7 +29,7 @@ STARTUP_CHATTER = re.compile(
 def launch(config: Config) -> int:
     """Start this machine's processes of a run and see them to their end. Returns its exit code."""
     assert config.run_dir is not None
-    shared = {"KERAS_BACKEND": "tensorflow"}
+    shared = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")}
     if config.strategy.name not in GROUPS:
         command = python("tf_impl.launch", config.run_dir)
         return run.start(config, "tf", [Process("tensorflow", command, shared)])

@@ -45,8 +45,16 @@ class Optimizer:
         return np.array([rate * correction / (1 - settings.beta1**step) / first, settings.epsilon * correction, decay])
 
     def densify(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        """An embedding's gradient as one dense tensor: Keras's Adam squares repeated rows one by one."""
-        return gradients if self._native is not None else [tf.convert_to_tensor(gradient) for gradient in gradients]
+        """An embedding's gradient as one dense tensor: Keras's Adam squares repeated rows one by one.
+
+        With their shapes, without which all-reduce does not pack them.
+        """
+        if self._native is not None:
+            return gradients
+        return [
+            tf.ensure_shape(tf.convert_to_tensor(gradient), parameter.shape)
+            for gradient, parameter in zip(gradients, self.parameters, strict=True)
+        ]
 
     def update(self, gradients: list[tf.Tensor], scalars: tf.Tensor) -> tf.Tensor:
         """Apply one update in a replica, from summed gradients. Returns the norm of the gradient before clipping."""

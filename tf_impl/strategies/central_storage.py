@@ -1,0 +1,82 @@
+"""CentralStorageStrategy: one process; the variables are on one device, replicas on several read them every step."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from common.config import Config
+from common.data.batches import GlobalBatch
+from common.loop import Evaluation, StepResult
+from common.weights import InitialCheckpoint
+from tf_impl.batches import SIGNATURES, to_tensors
+from tf_impl.device import peak_memory_bytes, replica_devices
+from tf_impl.model import build_model, compute_logits, evaluation_sums, parameters_by_name, summed_loss
+from tf_impl.optimizer import SCALARS, Optimizer
+
+BOUNDS = tf.TensorSpec([None], tf.int64)
+SUM = tf.distribute.ReduceOp.SUM
+
+
+class CentralStorage:
+    is_chief = True
+
+    def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
+        self.world_size = config.strategy.replicas
+        self.devices = replica_devices(self.world_size)
+        self.strategy = tf.distribute.experimental.CentralStorageStrategy(self.devices, "/CPU:0")
+        with self.strategy.scope():
+            self.model = build_model(config, initial)
+            self.optimizer = Optimizer(config, self.model)
+        batch = SIGNATURES[initial.hf_config["model_type"]]
+        self.train_step = tf.function(self._train_step, [batch, BOUNDS, tf.TensorSpec([], tf.int32), SCALARS])
+        self.evaluation_step = tf.function(self._evaluation_step, [batch, BOUNDS])
+
+    def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
+        for batch in batches:
+            shards, bounds = batch.shards(self.world_size)
+            scalars = self.optimizer.scalars(batch.step)
+            loss, grad_norm = self.train_step(to_tensors(shards), bounds, batch.size, scalars)
+            yield StepResult(batch, loss, grad_norm)
+
+    def _train_step(
+        self, shards: dict[str, tf.Tensor], bounds: tf.Tensor, size: tf.Tensor, scalars: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        def replica_step() -> tuple[tf.Tensor, list[tf.Tensor]]:
+            shard = _shard_of(shards, bounds, tf.distribute.get_replica_context().replica_id_in_sync_group)
+            with tf.GradientTape() as tape:
+                logits = compute_logits(self.model, shard, training=True)
+                loss = summed_loss(logits, shard) / tf.cast(size, logits.dtype)
+            return loss, self.optimizer.densify(tape.gradient(loss, self.optimizer.parameters))
+
+        loss, gradients = self.strategy.run(replica_step)
+        loss, gradients = self.strategy.reduce(SUM, loss, None), [self.strategy.reduce(SUM, g, None) for g in gradients]
+        with tf.device("/CPU:0"):  # one update, where the variables are
+            return loss, self.optimizer.update(gradients, scalars)
+
+    def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
+        sums, count = tf.zeros([2], tf.float64), 0
+        for batch in batches:
+            shards, bounds = batch.shards(self.world_size)
+            sums += self.evaluation_step(to_tensors(shards), bounds)
+            count += batch.size
+        summed_loss, right = sums.numpy().tolist()
+        return Evaluation(summed_loss, right, count)
+
+    def _evaluation_step(self, shards: dict[str, tf.Tensor], bounds: tf.Tensor) -> tf.Tensor:
+        def replica_step() -> tf.Tensor:
+            shard = _shard_of(shards, bounds, tf.distribute.get_replica_context().replica_id_in_sync_group)
+            return evaluation_sums(compute_logits(self.model, shard, training=False), shard)
+
+        return self.strategy.reduce(SUM, self.strategy.run(replica_step), axis=None)
+
+    def state(self) -> dict[str, np.ndarray]:
+        return parameters_by_name(self.model)
+
+    def report(self) -> dict[str, Any]:
+        return {"peak_memory_bytes": peak_memory_bytes(self.devices)}
+
+
+def _shard_of(shards: dict[str, tf.Tensor], bounds: tf.Tensor, replica: int) -> dict[str, tf.Tensor]:
+    return {name: tensor[bounds[replica] : bounds[replica + 1]] for name, tensor in shards.items()}
