@@ -31,7 +31,7 @@ ONE_SIDED = {  # public methods that only one side can have, and why
 }
 
 ONE_SIDED_FILES = {  # what only one side has besides strategies, and why
-    "torch_impl": ["allreduce.py", "collectives.py"],  # all-reduce by hand: TensorFlow has no point-to-point messages
+    "torch_impl": ["allreduce.py", "collectives.py", "tour.py"],  # by hand: TensorFlow has no point-to-point messages
 }
 
 
