@@ -73,6 +73,15 @@ def tf_config(tasks: Sequence[Task], task: Task) -> dict[str, str]:
 # What an environment says
 
 
+def is_chief(framework: str, environment: Mapping[str, str]) -> bool:
+    """Whether this process is the first of its run, which records it; `framework` is "torch" or "tf"."""
+    if framework == "torch":
+        return environment.get("RANK", "0") == "0"
+    parsed = json.loads(environment.get("TF_CONFIG", "{}"))
+    first = "chief" if "chief" in parsed.get("cluster", {}) else "worker"
+    return bool(parsed.get("task", {"type": first, "index": 0}) == {"type": first, "index": 0})
+
+
 def read_torch_environment(config: Config, environment: Mapping[str, str]) -> int | None:
     """The rank that the environment gives this process, or None where it gives none. Raises UserError.
 

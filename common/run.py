@@ -1,6 +1,7 @@
 """A run from both ends: what the command that starts it does around its processes, and what one process of it does."""
 
 import logging
+import os
 import shutil
 import sys
 import traceback
@@ -11,11 +12,12 @@ from typing import Any
 from safetensors.numpy import save_file
 
 from common import loop
+from common.cluster import is_chief
 from common.config import Config
 from common.data.cache import TokenCache
 from common.errors import UserError
 from common.prepare import prepare
-from common.processes import Interrupted, Process, Stop, supervise
+from common.processes import USER_ERROR, Interrupted, Process, Stop, supervise
 from common.progress import closing_table, log_to
 from common.record import Recorder, facts, write_summary
 from common.weights import InitialCheckpoint
@@ -52,7 +54,9 @@ def work(config: Config, framework: str, make_strategy: Callable[[Config, Initia
         strategy = make_strategy(config, initial)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        if is_chief(framework, os.environ):
+            write_summary(run_dir, facts(config, framework, {}), "failed", {}, str(error))
+        return USER_ERROR
     if not strategy.is_chief:
         loop.run(config, strategy, cache, None, stop)
         return 0

@@ -1,8 +1,13 @@
 """Meet the other processes of a run."""
 
 import os
+import socket
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
+from threading import Thread
 
 import torch.distributed as dist
 
@@ -18,12 +23,8 @@ def join_group(timeout: float, backend: str = "gloo") -> tuple[int, int]:
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     store = _meeting_place(rank, world_size, timeout)
-    store.set(f"here/{rank}", "")
-    end = time.monotonic() + timeout
-    while missing := [other for other in range(world_size) if not store.check([f"here/{other}"])]:
-        if time.monotonic() > end:
-            raise UserError(f"cluster.timeout={timeout:g}: {_ranks(missing)} of {world_size} did not come in time")
-        time.sleep(POLL_SECONDS)
+    if missing := _absent(store, rank, world_size, timeout):
+        raise UserError(f"cluster.timeout={timeout:g}: {_ranks(missing)} of {world_size} did not come in time")
     try:
         dist.init_process_group(
             backend,
@@ -44,14 +45,64 @@ def _meeting_place(rank: int, world_size: int, timeout: float) -> dist.Store:
         return dist.FileStore(path, world_size)
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     serves = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    make = partial(
+        *(dist.TCPStore, address, port, world_size, serves, timedelta(seconds=timeout)),
+        wait_for_workers=False,
+        multi_tenant=True,
+    )
+    if not serves:
+        return _connect(address, port, timeout, make)
     try:
-        return dist.TCPStore(
-            address, port, world_size, serves, timedelta(seconds=timeout), wait_for_workers=False, multi_tenant=True
-        )
-    except (dist.DistError, RuntimeError) as error:
-        if serves:
-            raise UserError(f"MASTER_PORT={port}: cannot listen there ({' '.join(str(error).split())})") from error
-        raise UserError(f"cluster.timeout={timeout:g}: rank 0 did not come in time ({address}:{port})") from error
+        return make()
+    except RuntimeError as error:
+        raise UserError(f"MASTER_PORT={port}: cannot listen there ({' '.join(str(error).split())})") from error
+
+
+def _connect(address: str, port: int, timeout: float, make: Callable[[], dist.Store]) -> dist.Store:
+    """The store that rank 0 or torchrun serves.
+
+    By itself TCPStore waits for a server up to twice as long and prints stack traces, and for ever where something else
+    listens.
+    """
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            socket.create_connection((address, port), max(POLL_SECONDS, end - time.monotonic())).close()
+            break
+        except OSError as error:
+            if time.monotonic() > end:
+                raise UserError(
+                    f"cluster.timeout={timeout:g}: rank 0 did not come in time ({address}:{port}: {error})"
+                ) from error
+        time.sleep(POLL_SECONDS)
+    found: list[dist.Store] = []
+
+    def connect() -> None:
+        with suppress(RuntimeError):
+            found.append(make())
+
+    thread = Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(max(1.0, end - time.monotonic()))
+    if not found:
+        raise UserError(f"MASTER_PORT={port}: what listens at {address} is not rank 0; give both another port")
+    return found[0]
+
+
+def _absent(store: dist.Store, rank: int, world_size: int, timeout: float) -> list[int]:
+    """Say that this rank is here and wait for the others. Returns those that have not come when the time is up.
+
+    The first whose time is up says so to all, and stays until they have read it, since rank 0 takes the server with it.
+    """
+    end = time.monotonic() + timeout
+    store.set(f"here/{rank}", "")
+    while absent := [other for other in range(world_size) if not store.check([f"here/{other}"])]:
+        if time.monotonic() > end or store.check(["over"]):
+            store.set("over", "")
+            time.sleep(10 * POLL_SECONDS)
+            break
+        time.sleep(POLL_SECONDS)
+    return absent
 
 
 def _ranks(ranks: list[int]) -> str:
