@@ -83,8 +83,11 @@ def _work(config: Config) -> int:
         import tensorflow as tf
 
         from tf_impl.strategies import STRATEGIES
+        from tf_impl.strategies.parameter_server import serve
 
         tf.config.list_physical_devices("GPU")
+    if config.strategy.name == "parameter_server" and json.loads(os.environ["TF_CONFIG"])["task"]["type"] != "chief":
+        return serve(config)
     return run.work(config, "tf", STRATEGIES[config.strategy.name])
 
 

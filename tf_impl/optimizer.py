@@ -1,6 +1,7 @@
 """The update: `aligned` is torch's arithmetic with every value from the config, `native` is Keras with its defaults."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
@@ -17,32 +18,34 @@ class Optimizer:
 
     def __init__(self, config: Config, model: keras.Model) -> None:
         self.settings, self.config = config.optimizer, config
-        self.parameters = [variable.value for variable in model.trainable_variables]
+        self.parameters = [shard for variable in model.trainable_variables for shard in _shards(variable.value)]
         self._native = _native(config, model) if self.settings.semantics == "native" else None
         slots = 0 if self._native else 1 if self.settings.name == "sgd" else 2
-        self._slots = [
-            [tf.Variable(tf.zeros_like(parameter), trainable=False) for parameter in self.parameters]
-            for _ in range(slots)
-        ]
+        self._slots = [[_zeros_beside(parameter) for parameter in self.parameters] for _ in range(slots)]
 
     def scalars(self, step: int) -> np.ndarray:
-        """What update `step` (from 1) needs besides gradients, computed in float64: learning rate, epsilon, decay.
+        """What update `step` (from 1) needs besides gradients, computed in float64: learning rate, epsilon, decay."""
+        rate = learning_rate(self.config, step)
+        if self._native is not None:
+            self._native.learning_rate.assign(rate)
+        return np.array(self.corrected(rate, step))
+
+    def corrected(self, rate: Any, step: Any) -> list[Any]:
+        """The scalars of update `step` at this learning rate, numbers or float64 tensors.
 
         Adam's fused op divides by sqrt(v) + epsilon before bias correction and torch after it; with
         c = sqrt(1 - beta2^t) the learning rate times c / (1 - beta1^t) and epsilon times c make the one the other. In
         float32 the op's slots are m and v times `_rounding`, which is taken back here.
         """
-        rate, settings = learning_rate(self.config, step), self.settings
-        if self._native is not None:
-            self._native.learning_rate.assign(rate)
+        settings = self.settings
         decay = settings.weight_decay * (rate if settings.name == "adamw" else 1.0)
         if settings.name == "sgd":
-            return np.array([rate, 0.0, decay])
+            return [rate, 0.0, decay]
         assert settings.beta1 is not None and settings.beta2 is not None and settings.epsilon is not None
         dtype = self.parameters[0].dtype.as_numpy_dtype
         first, second = _rounding(settings.beta1, dtype), math.sqrt(_rounding(settings.beta2, dtype))
-        correction = math.sqrt(1 - settings.beta2**step) * second
-        return np.array([rate * correction / (1 - settings.beta1**step) / first, settings.epsilon * correction, decay])
+        correction = (1 - settings.beta2**step) ** 0.5 * second
+        return [rate * correction / (1 - settings.beta1**step) / first, settings.epsilon * correction, decay]
 
     def densify(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
         """An embedding's gradient as one dense tensor: Keras's Adam squares repeated rows one by one.
@@ -84,6 +87,7 @@ class Optimizer:
                 lr=rate,
                 grad=gradient,
                 momentum=tf.cast(self.settings.momentum or 0.0, gradient.dtype),
+                use_locking=True,
             )
             return
         zero = tf.zeros([], gradient.dtype)  # no powers of beta: `rate` has the bias correction
@@ -98,12 +102,25 @@ class Optimizer:
             beta2=tf.constant(self.settings.beta2, gradient.dtype),
             epsilon=epsilon,
             grad=gradient,
+            use_locking=True,
         )
 
     def _apply_native(self, gradients: list[tf.Tensor]) -> None:
         assert self._native is not None
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync  # Keras sums over the replicas once more
         self._native.apply([gradient / tf.cast(replicas, gradient.dtype) for gradient in gradients])
+
+
+def _shards(variable: Any) -> list[tf.Variable]:
+    """A variable's parts on the parameter servers, or itself."""
+    shards: list[tf.Variable] = getattr(variable, "variables", [variable])
+    return shards
+
+
+def _zeros_beside(parameter: tf.Variable) -> tf.Variable:
+    """A slot on the device of its parameter."""
+    with tf.distribute.get_strategy().extended.colocate_vars_with(parameter):
+        return tf.Variable(tf.zeros(parameter.shape, parameter.dtype), trainable=False)
 
 
 def _rounding(beta: float, dtype: type[np.floating]) -> float:

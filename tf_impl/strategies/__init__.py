@@ -8,6 +8,7 @@ from common.weights import InitialCheckpoint
 from tf_impl.strategies.central_storage import CentralStorage
 from tf_impl.strategies.mirrored import Mirrored
 from tf_impl.strategies.multiworker import MultiWorker
+from tf_impl.strategies.parameter_server import ParameterServer
 from tf_impl.strategies.single import Single
 
 STRATEGIES: dict[str, Callable[[Config, InitialCheckpoint], Strategy]] = {
@@ -15,4 +16,5 @@ STRATEGIES: dict[str, Callable[[Config, InitialCheckpoint], Strategy]] = {
     "mirrored": Mirrored,
     "multiworker": MultiWorker,
     "central_storage": CentralStorage,
+    "parameter_server": ParameterServer,
 }

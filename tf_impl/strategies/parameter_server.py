@@ -1,0 +1,164 @@
+"""ParameterServerStrategy: the variables are on servers; a coordinator hands out batches to workers, which read the
+variables, compute gradients and update them where they are, without waiting for each other."""
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from common.config import Config
+from common.data.batches import GlobalBatch
+from common.hand_out import HandOut
+from common.hardware import cores
+from common.loop import Evaluation, StepResult
+from common.schedule import learning_rate
+from common.weights import InitialCheckpoint
+from tf_impl.batches import SIGNATURES, to_tensors
+from tf_impl.group import join_group, listens
+from tf_impl.model import build_model, compute_logits, evaluation_sums, parameters_by_name, summed_loss
+from tf_impl.optimizer import Optimizer
+
+SHARD_BYTES = 64 << 10  # smaller variables stay whole
+SIZE, RATE = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float64)
+
+
+class ParameterServer:
+    """The coordinator. Workers and servers run `serve`."""
+
+    is_chief = True
+
+    def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
+        self.config, self.world_size = config, config.strategy.workers
+        resolver = join_group(config.cluster.timeout)
+        servers = config.strategy.parameter_servers
+        partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(SHARD_BYTES, servers)
+        self.strategy = tf.distribute.ParameterServerStrategy(resolver, partitioner)
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
+        with self.strategy.scope():
+            self.model = build_model(config, initial)
+            self.optimizer = Optimizer(config, self.model)
+            self.version = tf.Variable(np.int64(0), trainable=False)  # updates so far
+        batch = SIGNATURES[initial.hf_config["model_type"]]
+        self.update_step = tf.function(self._update_step, [batch, SIZE, RATE])
+        self.gradient_step = tf.function(self._gradient_step, [batch, SIZE])
+        self.apply_step = tf.function(self._apply_step)
+        self.evaluation_step = tf.function(self._evaluation_step, [batch])
+
+    def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
+        if self.config.strategy.max_staleness == 0:
+            return self._train_synchronously(batches)
+        return self._train_asynchronously(batches)
+
+    def _train_asynchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
+        strategy = self.config.strategy
+        hand_out = HandOut(batches, strategy.updates_per_batch, self.world_size, strategy.max_staleness)
+        results: SimpleQueue[StepResult | BaseException] = SimpleQueue()
+
+        def update(batch: GlobalBatch) -> None:
+            shard, rate = to_tensors(batch.shard(0, 1)), learning_rate(self.config, batch.step)
+            try:
+                done = self.coordinator.schedule(self.update_step, (shard, batch.size, rate)).fetch()
+                loss, grad_norm, staleness, worker = done
+                results.put(StepResult(batch, loss, grad_norm, int(staleness), int(worker)))
+            except BaseException as error:
+                results.put(error)
+
+        with ThreadPoolExecutor(self.world_size) as pool:
+            while True:
+                while (batch := hand_out.take()) is not None:
+                    pool.submit(update, batch)
+                if not hand_out.under_way:
+                    return
+                result = results.get()
+                if isinstance(result, BaseException):
+                    raise result
+                hand_out.finish(result.batch)
+                yield result
+
+    def _update_step(self, shard: dict[str, tf.Tensor], size: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """On a worker: read, compute, update. Returns loss, gradient norm, staleness and the worker's index."""
+        read = self.version.read_value()
+        with tf.control_dependencies([read]):
+            loss, gradients = self._gradient_step(shard, size)
+        with tf.control_dependencies(gradients):  # fetch and add: every update has a number of its own
+            number = tf.raw_ops.ResourceCountUpTo(resource=self.version.handle, limit=2**62, T=tf.int64)
+        scalars = self.optimizer.corrected(rate, tf.cast(number + 1, tf.float64))
+        grad_norm = self.optimizer.update(gradients, tf.stack(scalars))
+        worker = tf.distribute.coordinator.experimental_get_current_worker_index()
+        return loss, grad_norm, number - read, worker
+
+    def _gradient_step(self, shard: dict[str, tf.Tensor], size: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        with tf.GradientTape() as tape:
+            logits = compute_logits(self.model, shard, training=True)
+            loss = summed_loss(logits, shard) / tf.cast(size, logits.dtype)
+        return loss, self.optimizer.densify(tape.gradient(loss, self.optimizer.parameters))
+
+    def _train_synchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
+        """The workers' shards of one global batch make one update; the coordinator sums their gradients in order."""
+        for batch in batches:
+            shards = [to_tensors(batch.shard(rank, self.world_size)) for rank in range(self.world_size)]
+            values = [self.coordinator.schedule(self.gradient_step, (shard, batch.size)) for shard in shards]
+            losses, gradients = zip(*(value.fetch() for value in values), strict=True)
+            loss, grad_norm = self.apply_step(losses, gradients, self.optimizer.scalars(batch.step))
+            yield StepResult(batch, loss, grad_norm, staleness=0)
+
+    def _apply_step(
+        self, losses: tuple[tf.Tensor, ...], gradients: tuple[list[tf.Tensor], ...], scalars: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        self.version.assign_add(1)
+        summed = [tf.add_n(parts) for parts in zip(*gradients, strict=True)]
+        return tf.add_n(losses), self.optimizer.update(summed, scalars)
+
+    def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
+        summed_loss, right, count, values = 0.0, 0.0, 0, []
+        for batch in batches:
+            values.append(self.coordinator.schedule(self.evaluation_step, (to_tensors(batch.shard(0, 1)),)))
+            count += batch.size
+        for value in values:
+            sums = value.fetch()
+            summed_loss, right = summed_loss + float(sums[0]), right + float(sums[1])
+        return Evaluation(summed_loss, right, count)
+
+    def _evaluation_step(self, shard: dict[str, tf.Tensor]) -> tf.Tensor:
+        return evaluation_sums(compute_logits(self.model, shard, training=False), shard)
+
+    def state(self) -> dict[str, np.ndarray]:
+        return parameters_by_name(self.model)
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "peak_memory_bytes": [_peak_resident_bytes(worker) for worker in range(self.world_size)],
+            "version": int(self.version.read_value()),
+        }
+
+
+def _peak_resident_bytes(worker: int) -> int:
+    """What Linux says of a worker's process; the worker itself reads it."""
+    with tf.device(f"/job:worker/task:{worker}/device:CPU:0"):
+        status = tf.io.read_file("/proc/self/status").numpy().decode()
+    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")))
+
+
+def serve(config: Config) -> int:
+    """Be a worker or a parameter server until the coordinator is gone. Returns the exit code of this process."""
+    resolver = join_group(config.cluster.timeout)
+    settings = tf.compat.v1.ConfigProto(  # with fewer threads between operations a cluster on two cores can hang
+        inter_op_parallelism_threads=max(4, cores()),
+        intra_op_parallelism_threads=int(os.environ.get("TF_NUM_INTRAOP_THREADS", "0")),
+    )
+    server = tf.distribute.Server(
+        resolver.cluster_spec(), resolver.task_type, resolver.task_id, protocol="grpc", config=settings
+    )
+    assert server is not None
+    (coordinator,) = resolver.cluster_spec().as_dict()["chief"]
+    seen = misses = 0
+    while misses < (3 if seen else config.cluster.timeout):
+        time.sleep(1)
+        present = listens(coordinator)
+        seen, misses = seen + present, 0 if present else misses + 1
+    return 0
