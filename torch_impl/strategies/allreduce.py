@@ -34,6 +34,7 @@ class AllReduce:
         self.rank, self.world_size = join_group(config.cluster.timeout, backend)
         self.is_chief = self.rank == 0
         atexit.register(dist.destroy_process_group)  # its threads must be joined before the interpreter goes
+        dist.barrier()  # NCCL wants every rank in its first operation; of a message only two know
         self.precision = config.train.precision
         self.algorithm = config.strategy.algorithm
         self.model = build_model(config, initial).to(self.device)
