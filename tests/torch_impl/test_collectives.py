@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -93,6 +94,12 @@ def test_a_mistake_is_one_line(arguments: list[str], words: list[str]) -> None:
     assert all(word in result.stderr for word in words)
 
 
+def lives(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 Start = Callable[..., tuple[subprocess.Popen[str], list[psutil.Process]]]
 
 
@@ -121,7 +128,7 @@ def test_nothing_outlives_the_command(start: Start, signum: int, code: int) -> N
     command, ranks = start()
     command.send_signal(signum)
     assert command.wait(10) == code
-    wait_until(lambda: not any(rank.is_running() for rank in ranks), 10)
+    wait_until(lambda: not any(map(lives, ranks)), 10)
 
 
 def test_a_rank_that_falls_ends_the_command_and_is_named(start: Start) -> None:
@@ -131,7 +138,7 @@ def test_a_rank_that_falls_ends_the_command_and_is_named(start: Start) -> None:
     _, errors = command.communicate(timeout=20)
     assert command.returncode == 1
     assert "failed: rank 2 ended with signal SIGKILL" in errors
-    assert not any(rank.is_running() for rank in ranks)
+    assert not any(map(lives, ranks))
 
 
 def test_help_names_every_option() -> None:
