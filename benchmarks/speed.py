@@ -59,6 +59,7 @@ def work(framework: str, run_dir: Path) -> None:
     """One process: time blocks of both loops in turn."""
     config = load(run_dir / "config.yaml")
     cache, initial = prepare(config)
+    assert isinstance(cache, TokenCache)
     strategy: Strategy
     if framework == "torch":
         import torch

@@ -64,6 +64,35 @@ class Hub:
 
 
 @dataclass
+class Digits:
+    """The 1,797 handwritten digits, 8 x 8, that scikit-learn comes with."""
+
+    name: str
+
+
+@dataclass
+class Idx:
+    """IDX files of images and labels, as MNIST is distributed: train-*, and t10k-* for validation."""
+
+    name: str
+    directory: str
+
+
+@dataclass
+class HubImages:
+    """A data set of labelled images on the Hugging Face hub at a pinned revision."""
+
+    name: str
+    path: str
+    subset: str | None
+    revision: str
+    train_split: str
+    validation_split: str
+    image: str
+    label: str
+
+
+@dataclass
 class Bert:
     """A BERT with random initial weights and a WordPiece tokenizer trained on the corpus."""
 
@@ -85,6 +114,17 @@ class Pretrained:
     name: str
     checkpoint: str
     revision: str | None
+    dropout: float
+
+
+@dataclass
+class ConvNet:
+    """Two convolutions and two linear layers, with random initial weights."""
+
+    name: str
+    channels: list[int]
+    kernel_size: int
+    hidden_size: int
     dropout: float
 
 
@@ -242,7 +282,10 @@ class Config:
     cache_dir: str
 
 
-DATA = {"builtin_nli": BuiltinNli, "files": Files, "hub": Hub}
+TEXT = {"builtin_nli": BuiltinNli, "files": Files, "hub": Hub}
+IMAGES = {"digits": Digits, "mnist": HubImages, "idx": Idx}
+DATA = {**TEXT, **IMAGES}
+MODEL = {"convnet": ConvNet}  # the others are a Pretrained or a Bert
 STRATEGY = {
     "dp": Dp,
     "ddp": Ddp,
@@ -258,7 +301,7 @@ def parse(composed: DictConfig) -> Config:
         raise UserError(f"data.name={composed.data.name}: no such kind of data; there are {', '.join(DATA)}")
     groups = {
         "data": DATA[composed.data.name],
-        "model": Pretrained if "revision" in composed.model else Bert,
+        "model": Pretrained if "revision" in composed.model else MODEL.get(composed.model.name, Bert),
         "strategy": STRATEGY.get(composed.strategy.name, Strategy),
     }
     schema = OmegaConf.merge(

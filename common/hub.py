@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.config import Hub
+from common.config import Hub, HubImages
 from common.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ class Unreachable(UserError):
     def __init__(self, what: str, revision: str | None, reason: str):
         super().__init__(
             f"{what} ({revision or 'main'}): not in the local cache and the hub cannot be reached ({reason}); "
-            "use data=files with model.checkpoint=<directory>, or what is built in: data=builtin_nli with "
-            "model=bert_tiny, bert_mini or bert_small"
+            "use data=files with model.checkpoint=<directory>, data=idx for images, or what is built in: "
+            "data=builtin_nli with model=bert_tiny, bert_mini or bert_small, data=digits with model=convnet"
         )
 
 
@@ -57,7 +57,7 @@ def download_checkpoint(repo_id: str, revision: str | None) -> Path:
         raise UserError(f"{what}: the download broke off; start again: {one_line(error)}") from error
 
 
-def load_splits(data: Hub) -> "dict[str, datasets.Dataset]":
+def load_splits(data: Hub | HubImages) -> "dict[str, datasets.Dataset]":
     """A data set's splits under the keys `train_split` and `validation_split`. Raises UserError.
 
     A commit that was loaded before comes from the local cache without a request; another revision does when the hub
@@ -91,7 +91,7 @@ def load_splits(data: Hub) -> "dict[str, datasets.Dataset]":
     return splits
 
 
-def _cached_builder(data: Hub) -> "datasets.DatasetBuilder | None":
+def _cached_builder(data: Hub | HubImages) -> "datasets.DatasetBuilder | None":
     """What was prepared from this very commit before. Offline, `load_dataset` itself takes the latest of any commit."""
     import datasets
     from datasets.naming import camelcase_to_snakecase

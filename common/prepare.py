@@ -1,4 +1,4 @@
-"""Build the token cache and the initial checkpoint ahead of time: python -m common.prepare data=... model=...
+"""Build the cache and the initial checkpoint ahead of time: python -m common.prepare data=... model=...
 
 Training calls `prepare` too: what is there already is only opened.
 """
@@ -10,8 +10,9 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig
 
-from common.config import CONF, STRATEGIES, Config, parse
-from common.data.cache import TokenCache, open_token_cache
+from common.config import CONF, IMAGES, STRATEGIES, Config, parse
+from common.data.cache import Cache, open_token_cache
+from common.data.images import open_image_cache
 from common.data.plan import steps_per_epoch
 from common.errors import one_line_errors
 from common.pretrained import find_source
@@ -19,14 +20,14 @@ from common.validation import check
 from common.weights import InitialCheckpoint, open_initial_checkpoint
 
 
-def prepare(config: Config) -> tuple[TokenCache, InitialCheckpoint]:
-    """The token cache and the initial checkpoint of a config, built first where they are missing. Raises UserError."""
+def prepare(config: Config) -> tuple[Cache, InitialCheckpoint]:
+    """The cache and the initial checkpoint of a config, built first where they are missing. Raises UserError."""
     source = find_source(config)
-    cache = open_token_cache(config, source)
+    cache = open_image_cache(config) if config.data.name in IMAGES else open_token_cache(config, source)
     return cache, open_initial_checkpoint(config, cache, source)
 
 
-def resolve(config: Config, cache: TokenCache) -> None:
+def resolve(config: Config, cache: Cache) -> None:
     """Write out what the corpus decides: `train.steps` where epochs are given, and `schedule.total_steps`."""
     if config.train.epochs is not None:
         config.train.steps = config.train.epochs * steps_per_epoch(len(cache.train), config.train.global_batch_size)
@@ -40,7 +41,7 @@ def main(composed: DictConfig) -> Any:
     config = parse(composed)
     check(config)
     cache, initial = prepare(config)
-    print(f"token cache: {cache.directory} ({cache})")
+    print(f"cache: {cache.directory} ({cache})")
     print(f"initial checkpoint: {initial.directory}")
 
 

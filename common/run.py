@@ -14,13 +14,13 @@ from safetensors.numpy import save_file
 from common import loop
 from common.cluster import is_chief
 from common.config import Config
-from common.data.cache import TokenCache
 from common.errors import UserError
 from common.prepare import prepare
 from common.processes import USER_ERROR, Interrupted, Process, Stop, supervise
 from common.progress import closing_table, log_to
 from common.record import Recorder, facts, write_summary
-from common.weights import InitialCheckpoint
+from common.store import MANIFEST
+from common.weights import WEIGHTS, InitialCheckpoint
 
 log = logging.getLogger("lockstep")
 
@@ -58,7 +58,7 @@ def work(config: Config, framework: str, make_strategy: Callable[[Config, Initia
             write_summary(run_dir, facts(config, framework, {}), "failed", {}, str(error))
         return USER_ERROR
     if not strategy.is_chief:
-        loop.run(config, strategy, cache, None, stop)
+        loop.run(config, strategy, cache, None, stop)  # type: ignore[arg-type]
         return 0
     log_to(run_dir)
     about = facts(config, framework, {"token_cache": cache.fingerprint, "initial_weights": initial.fingerprint})
@@ -67,8 +67,8 @@ def work(config: Config, framework: str, make_strategy: Callable[[Config, Initia
     status, exit_code, problem = "failed", 1, None
     report: dict[str, Any] = {}
     try:
-        report = loop.run(config, strategy, cache, recorder, stop)
-        _save_model(strategy, initial, cache, run_dir / "model")
+        report = loop.run(config, strategy, cache, recorder, stop)  # type: ignore[arg-type]
+        _save_model(strategy, initial, run_dir / "model")
         status, exit_code = "completed", 0
     except Interrupted as interruption:
         status, exit_code, problem = "interrupted", interruption.exit_code, str(interruption)
@@ -87,8 +87,7 @@ def work(config: Config, framework: str, make_strategy: Callable[[Config, Initia
     return exit_code
 
 
-def _save_model(strategy: loop.Strategy, initial: InitialCheckpoint, cache: TokenCache, directory: Path) -> None:
-    """The final weights as a Hugging Face directory."""
-    shutil.copytree(cache.tokenizer_directory, directory)
-    shutil.copy(initial.directory / "config.json", directory)
-    save_file(strategy.state(), directory / "model.safetensors", metadata={"format": "pt"})
+def _save_model(strategy: loop.Strategy, initial: InitialCheckpoint, directory: Path) -> None:
+    """The final weights as a directory like the initial checkpoint's."""
+    shutil.copytree(initial.directory, directory, ignore=shutil.ignore_patterns(WEIGHTS, MANIFEST))
+    save_file(strategy.state(), directory / WEIGHTS, metadata={"format": "pt"})

@@ -1,12 +1,24 @@
-"""Global batches: what the batch plan says, gathered from the token cache when a replica asks for its shard."""
+"""Global batches: what the batch plan says, gathered from the cache when a replica asks for its shard."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from common.data import plan
-from common.data.cache import TokenizedSplit
+
+
+class Split(Protocol):
+    """The examples of one split: see common.data.cache and common.data.images."""
+
+    def __len__(self) -> int: ...
+
+    def lengths(self, ids: np.ndarray) -> np.ndarray:
+        """Tokens of each example, int64 [n]; 0 of images."""
+
+    def gather(self, ids: np.ndarray, batch: np.ndarray) -> dict[str, np.ndarray]:
+        """The inputs of a model and `labels` int32 [n] of the examples `ids`, which are some of the global batch's."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +30,7 @@ class GlobalBatch:
 
     step: int
     ids: np.ndarray
-    split: TokenizedSplit
+    split: Split
     part: int = 0
 
     @property
@@ -37,9 +49,10 @@ class GlobalBatch:
     def shards(self, world_size: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """All shards in one set of arrays, and their bounds int64 [world_size + 1].
 
-        `input_ids`, `token_type_ids`, `attention_mask` int32 [rows, width], padded to the longest example of the global
-        batch; `labels` int32 [rows]; `weights` float64 [rows]: 1, or 0 for the rows that fill up a global batch smaller
-        than the world size, so that no shard is empty. A loss is sum(weights * losses) / size.
+        Text: `input_ids`, `token_type_ids`, `attention_mask` int32 [rows, width], padded to the longest example of the
+        global batch. Images: `images` float32 [rows, height, width, channels]. Both: `labels` int32 [rows]; `weights`
+        float64 [rows]: 1, or 0 for the rows that fill up a global batch smaller than the world size, so that no shard
+        is empty. A loss is sum(weights * losses) / size.
         """
         ids, weights, bounds = self._padded(world_size)
         return self._gather(ids, weights), bounds
@@ -59,16 +72,16 @@ class GlobalBatch:
         return ids, weights, plan.shard_bounds(len(ids), world_size)
 
     def _gather(self, ids: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
-        return {**self.split.gather(ids, self.split.width(self.ids)), "weights": weights}
+        return {**self.split.gather(ids, self.ids), "weights": weights}
 
 
-def training_batches(split: TokenizedSplit, global_batch_size: int, seed: int, steps: range) -> Iterator[GlobalBatch]:
+def training_batches(split: Split, global_batch_size: int, seed: int, steps: range) -> Iterator[GlobalBatch]:
     """The global batches of `steps`."""
     for step in steps:
         yield GlobalBatch(step, plan.example_ids(len(split), global_batch_size, seed, step), split)
 
 
-def evaluation_batches(split: TokenizedSplit, global_batch_size: int) -> Iterator[GlobalBatch]:
+def evaluation_batches(split: Split, global_batch_size: int) -> Iterator[GlobalBatch]:
     """Every example once, in order."""
     for index, start in enumerate(range(0, len(split), global_batch_size)):
         yield GlobalBatch(index + 1, np.arange(start, min(start + global_batch_size, len(split))), split)

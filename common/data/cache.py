@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from common.config import Bert, Config
 from common.data import tokenizer as tokenizers
+from common.data.batches import Split as AnySplit
 from common.data.corpus import Split, identity, read_corpus
 from common.pretrained import SourceCheckpoint
 from common.store import fingerprint, open_or_build
@@ -51,8 +52,9 @@ class TokenizedSplit:
         """Tokens of each example."""
         return self.offsets[ids + 1] - self.offsets[ids]
 
-    def gather(self, ids: np.ndarray, width: int) -> dict[str, np.ndarray]:
-        """`input_ids`, `token_type_ids`, `attention_mask` int32 [n, width] and `labels` int32 [n]."""
+    def gather(self, ids: np.ndarray, batch: np.ndarray) -> dict[str, np.ndarray]:
+        """`input_ids`, `token_type_ids`, `attention_mask` int32 [n, width of the batch] and `labels` int32 [n]."""
+        width = self.width(batch)
         input_ids = np.full((len(ids), width), self.pad_id, np.int32)
         for row, start, end in zip(input_ids, self.offsets[ids], self.offsets[ids + 1], strict=True):
             row[: end - start] = self.tokens[start:end]
@@ -67,14 +69,25 @@ class TokenizedSplit:
 
 
 @dataclass(frozen=True)
-class TokenCache:
-    """An opened token cache."""
+class Cache:
+    """An opened cache, of text or of images."""
 
     directory: Path
     fingerprint: str
+    train: AnySplit
+    validation: AnySplit
+    classes: list[str]
+
+    def __str__(self) -> str:
+        return f"{len(self.train)} training and {len(self.validation)} validation examples"
+
+
+@dataclass(frozen=True)
+class TokenCache(Cache):
+    """An opened token cache."""
+
     train: TokenizedSplit
     validation: TokenizedSplit
-    classes: list[str]
     vocabulary: int
     dropped: int  # rows without a gold label
 
@@ -84,7 +97,7 @@ class TokenCache:
 
     def __str__(self) -> str:
         dropped = f", {self.dropped} rows without a gold label dropped" if self.dropped else ""
-        return f"{len(self.train)} training and {len(self.validation)} validation examples{dropped}"
+        return f"{super().__str__()}{dropped}"
 
 
 def open_token_cache(config: Config, source: SourceCheckpoint | None) -> TokenCache:

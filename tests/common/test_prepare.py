@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from common.data.cache import TokenCache
 from common.prepare import prepare, resolve
 from tests.conftest import ROOT, SMALL_CORPUS, SMALL_MODEL, MakeConfig
 
@@ -14,6 +15,7 @@ def test_prepare_is_idempotent(small_config: MakeConfig) -> None:
     config = small_config()
     stamps = {path: path.stat().st_mtime_ns for path in Path(config.cache_dir).rglob("*") if path.is_file()}
     cache, initial = prepare(config)
+    assert isinstance(cache, TokenCache)
     assert (cache.fingerprint, initial.fingerprint) == (first_cache.fingerprint, first.fingerprint)
     assert stamps == {path: path.stat().st_mtime_ns for path in Path(config.cache_dir).rglob("*") if path.is_file()}
     assert initial.hf_config["vocab_size"] == cache.vocabulary
@@ -54,9 +56,7 @@ def test_command(tmp_path: Path) -> None:
     done = command(*arguments)
     assert (done.returncode, done.stderr) == (0, "")
     token_cache, checkpoint = done.stdout.splitlines()[-2:]
-    assert re.fullmatch(
-        rf"token cache: {tmp_path}/tokens-\w{{16}} \(60 training and 12 validation examples\)", token_cache
-    )
+    assert re.fullmatch(rf"cache: {tmp_path}/tokens-\w{{16}} \(60 training and 12 validation examples\)", token_cache)
     assert re.fullmatch(rf"initial checkpoint: {tmp_path}/weights-\w{{16}}", checkpoint)
 
 

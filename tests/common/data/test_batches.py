@@ -47,15 +47,15 @@ def test_a_rank_gets_its_slice_of_the_shards(make_split: MakeSplit, lengths: lis
 
 @given(lengths=lengths)
 def test_a_batch_is_as_wide_as_its_longest_example(make_split: MakeSplit, lengths: list[int]) -> None:
-    batch = batch_of(make_split, lengths)
+    batch, split = batch_of(make_split, lengths), make_split(lengths)
     arrays = batch.shard(0, 1)
     width = arrays["input_ids"].shape[1]
     assert max(lengths) <= width < max(lengths) + 8
     assert batch.tokens == arrays["attention_mask"].sum() == sum(lengths)
     for row, example in enumerate(batch.ids):
-        start, end = batch.split.offsets[example : example + 2]
+        start, end = split.offsets[example : example + 2]
         assert arrays["input_ids"][row].tolist() == [*range(start + 1, end + 1), *[0] * (width - (end - start))]
-    assert arrays["labels"].tolist() == batch.split.labels[batch.ids].tolist()
+    assert arrays["labels"].tolist() == split.labels[batch.ids].tolist()
     assert {name: str(array.dtype) for name, array in arrays.items()} == {
         "input_ids": "int32",
         "token_type_ids": "int32",

@@ -44,7 +44,7 @@ def config_of(composed: Compose, directory: Path, texts: list[Text], *overrides:
 def examples(split: TokenizedSplit) -> list[tuple[list[int], list[int]]]:
     """Token ids and type ids of every example, found through its attention mask."""
     ids = np.arange(len(split))
-    arrays = split.gather(ids, split.width(ids))
+    arrays = split.gather(ids, ids)
     masks = arrays["attention_mask"]
     assert ((arrays["input_ids"] == split.pad_id) | (masks == 1)).all()
     assert ((arrays["token_type_ids"] == 0) | (masks == 1)).all()

@@ -1,0 +1,67 @@
+"""IDX files, the format of MNIST's home page (yann.lecun.com/exdb/mnist): images and their labels, gzip or not.
+
+A file is two zero bytes, the type of its values (8: uint8), the number of its dimensions, each dimension as a
+big-endian uint32, and the values. Images have three dimensions, labels one.
+"""
+
+import gzip
+import math
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from common.errors import UserError
+
+
+def find_idx(directory: str) -> list[tuple[Path, Path]]:
+    """The files of images and of labels to train on (train-*) and to validate with (t10k-*). Raises UserError."""
+    folder = Path(directory).expanduser()
+    if not folder.is_dir():
+        raise UserError(f"data.directory: {'not a directory' if folder.exists() else 'no such directory'}: {directory}")
+    return [(_find(folder, f"{prefix}-images"), _find(folder, f"{prefix}-labels")) for prefix in ("train", "t10k")]
+
+
+def _find(folder: Path, prefix: str) -> Path:
+    found = sorted(path for path in folder.glob(f"{prefix}*") if path.is_file())
+    if not found:
+        raise UserError(f"data.directory: {folder} has no {prefix}* (an IDX file, or its .gz); add it")
+    return found[0]  # an unpacked file before its .gz
+
+
+def read_idx(images_path: Path, labels_path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Images uint8 [n, height, width] and labels uint8 [n]. Raises UserError, which names the file."""
+    images, labels = _read(images_path, 3), _read(labels_path, 1)
+    if len(images) != len(labels):
+        raise UserError(f"{labels_path}: {len(labels)} labels for the {len(images)} images of {images_path.name}")
+    if not images.size:
+        raise UserError(f"{images_path}: no images")
+    return images, labels
+
+
+def _read(path: Path, dimensions: int) -> np.ndarray:
+    content = _content(path)
+    start = 4 + 4 * dimensions
+    magic = bytes([0, 0, 8, dimensions])
+    if content[:4] != magic:
+        raise UserError(
+            f"{path}: begins with {content[:4].hex() or 'nothing'}, not {magic.hex()}: no IDX file of bytes in "
+            f"{dimensions} dimension{'s' if dimensions > 1 else ''}"
+        )
+    shape = np.frombuffer(content[4:start], ">u4").tolist() if len(content) >= start else []
+    if not shape or len(content) - start < math.prod(shape):
+        raise UserError(f"{path}: cut off after {len(content)} bytes; fetch it again")
+    if len(content) - start > math.prod(shape):
+        size = " x ".join(map(str, shape))
+        raise UserError(f"{path}: has {len(content) - start} bytes of values where its header says {size}")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+            return file.read()
+    except gzip.BadGzipFile as error:
+        raise UserError(f"{path}: not gzip ({error}); fetch it again, or rename it if it is not compressed") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
