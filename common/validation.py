@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from common.config import STRATEGIES, Bert, Cluster, Config, Ddp
+from common.config import IMAGES, STRATEGIES, TEXT, Bert, Cluster, Config, ConvNet, Ddp
 from common.errors import UserError
 from common.hardware import visible_gpus
 
@@ -93,6 +93,9 @@ def check(config: Config) -> None:
         )
     if isinstance(config.model, Bert):
         _check_bert(config.model, config.train.max_length)
+    if isinstance(config.model, ConvNet):
+        _check_convnet(config.model)
+    _check_kinds(config.data.name, config.model)
     if config.run_name is not None and (not config.run_name.strip() or {"/", "\\"} & set(config.run_name)):
         raise UserError(f"run_name={config.run_name}: a name without path separators; use run_dir=PATH for a place")
 
@@ -160,6 +163,21 @@ def _check_bert(model: Bert, max_length: int) -> None:
     if model.hidden_act not in ACTIVATIONS:
         raise UserError(f"model.hidden_act={model.hidden_act}: no such activation; there are {', '.join(ACTIVATIONS)}")
     check_max_length(max_length, model.max_positions)
+
+
+def _check_convnet(model: ConvNet) -> None:
+    if len(model.channels) != 2 or min(model.channels) < 1:
+        raise UserError(f"model.channels={model.channels}: must be two numbers, each at least 1")
+    if model.kernel_size < 1 or model.kernel_size % 2 == 0:
+        raise UserError(f"model.kernel_size={model.kernel_size}: must be odd and at least 1")
+
+
+def _check_kinds(data: str, model: Any) -> None:
+    """A convolutional network reads images, a BERT text."""
+    if data in IMAGES and not isinstance(model, ConvNet):
+        raise UserError(f"data={data}: images, but model={model.name} reads text; set model=convnet or another data=")
+    if data in TEXT and isinstance(model, ConvNet):
+        raise UserError(f"data={data}: text, but model=convnet reads images; set data to one of {', '.join(IMAGES)}")
 
 
 def check_max_length(max_length: int, positions: int) -> None:

@@ -27,11 +27,14 @@ ONE_SIDED = {  # public methods that only one side can have, and why
     "tf_impl/optimizer.py": [
         "Optimizer.scalars",  # what a compiled step cannot compute in float64 by itself
         "Optimizer.densify",  # only TensorFlow's gradients are sparse
-    ]
+    ],
+    "torch_impl/convnet.py": ["ConvNet.forward"],  # each framework's name for it
+    "tf_impl/convnet.py": ["ConvNet.call"],
 }
 
 ONE_SIDED_FILES = {  # what only one side has besides strategies, and why
     "torch_impl": ["allreduce.py", "collectives.py", "tour.py"],  # by hand: TensorFlow has no point-to-point messages
+    "tf_impl": ["layout.py"],  # parameters are kept in PyTorch's layout, which is not Keras's
 }
 
 

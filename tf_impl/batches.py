@@ -11,9 +11,14 @@ SIGNATURES = {  # of what to_tensors returns, by the kind of model
         "labels": tf.TensorSpec([None], tf.int32),
         "weights": tf.TensorSpec([None], tf.float64),
     },
+    "convnet": {
+        "images": tf.TensorSpec([None, None, None, None], tf.float32),
+        "labels": tf.TensorSpec([None], tf.int32),
+        "weights": tf.TensorSpec([None], tf.float64),
+    },
 }
 
 
 def to_tensors(arrays: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
-    """The arrays of a shard: int32, and `weights` float64. See common.data.batches."""
+    """The arrays of a shard, as they are. See common.data.batches."""
     return {name: tf.convert_to_tensor(array) for name, array in arrays.items()}

@@ -1,30 +1,23 @@
-"""BERT for sentence-pair classification: Hugging Face's, from the initial checkpoint."""
+"""The model, from the initial checkpoint; what it computes of a batch."""
 
 import numpy as np
 import torch
 from torch.nn import Module
 from torch.nn.functional import cross_entropy
-from transformers import BertForSequenceClassification
-from transformers.utils.logging import disable_progress_bar
 
 from common.config import Config
 from common.weights import InitialCheckpoint
+from torch_impl.bert import build_bert
+from torch_impl.convnet import build_convnet
 
-
-class _Bert(BertForSequenceClassification):
-    """Called with the inputs of a batch; returns logits [n, classes]."""
-
-    def forward(self, **inputs: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = super().forward(**inputs).logits
-        return logits
+MODELS = {"bert": build_bert, "convnet": build_convnet}  # by config.json's model_type
 
 
 def build_model(config: Config, initial: InitialCheckpoint) -> Module:
     """The model with the initial weights, float64 for precision=float64, else float32 (bfloat16 is for computing)."""
     torch.manual_seed(config.train.seed)  # of dropout
-    disable_progress_bar()
     dtype = torch.float64 if config.train.precision == "float64" else torch.float32
-    return _Bert.from_pretrained(initial.directory, dtype=dtype)
+    return MODELS[initial.hf_config["model_type"]](initial, dtype)
 
 
 def compute_logits(model: Module, batch: dict[str, torch.Tensor], precision: str) -> torch.Tensor:

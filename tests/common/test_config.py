@@ -4,7 +4,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from common import config as configs
-from common.config import CONF, STRATEGIES, BuiltinNli, Files, Hub, parse
+from common.config import CONF, STRATEGIES, BuiltinNli, Digits, Files, Hub, HubImages, Idx, parse
 from common.errors import UserError
 from common.validation import CHOICES as CHECKED_CHOICES
 from common.validation import validate
@@ -15,6 +15,9 @@ CHOICES = [f"{path.parent.name}={path.stem}" for group in GROUPS for path in sor
 MANDATORY = {
     "data=files": ["data.train=t.csv", "data.validation=v.csv"],
     "data=hub": ["data.path=owner/name", "data.revision=main"],
+    "data=digits": ["model=convnet"],
+    "data=mnist": ["model=convnet"],
+    "data=idx": ["model=convnet", "data.directory=d"],
     "model=pretrained": ["model.checkpoint=owner/name"],
     "cluster=hosts": ["cluster.hosts=[a,b]", "cluster.node=1", "strategy=parameter_server"],
 }
@@ -44,7 +47,16 @@ def test_every_choice_composes_for_both_sides(composed: Compose, choice: str) ->
 
 
 @pytest.mark.parametrize(
-    ("choice", "kind"), [("builtin_nli", BuiltinNli), ("files", Files), ("hub", Hub), ("mnli", Hub)]
+    ("choice", "kind"),
+    [
+        ("builtin_nli", BuiltinNli),
+        ("files", Files),
+        ("hub", Hub),
+        ("mnli", Hub),
+        ("digits", Digits),
+        ("mnist", HubImages),
+        ("idx", Idx),
+    ],
 )
 def test_kinds_of_data(make_config: MakeConfig, choice: str, kind: type) -> None:
     assert type(make_config(f"data={choice}", *MANDATORY.get(f"data={choice}", [])).data) is kind
@@ -65,6 +77,9 @@ def test_compare_composes() -> None:
         (["model=minilm", "optimizer.learning_rate=1e-4"], 1e-4),
         (["experiment=minilm_finetune"], 3e-5),
         (["optimizer=sgd"], 1e-2),
+        (["experiment=classic"], 3e-5),
+        (["experiment=classic_laptop"], 3e-5),
+        (["model=convnet", "optimizer=adam"], 1e-2),
     ],
 )
 def test_learning_rates(make_config: MakeConfig, overrides: list[str], learning_rate: float) -> None:
@@ -76,6 +91,27 @@ def test_an_experiment_overrides_groups(make_config: MakeConfig) -> None:
     assert (config.model.name, config.optimizer.name, config.schedule.name) == ("minilm", "adam", "linear")
     assert (config.schedule.warmup_steps, config.train.steps) == (30, 5)
     assert Path(config.model.checkpoint, "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("experiment", "model", "data"),
+    [("classic", "bert_base", "hub"), ("classic_laptop", "bert_tiny", "builtin_nli"), ("mnist", "convnet", "mnist")],
+)
+def test_what_experiments_train(make_config: MakeConfig, experiment: str, model: str, data: str) -> None:
+    config = make_config(f"experiment={experiment}")
+    assert (config.model.name, config.data.name, config.schedule.name) == (model, data, "constant")
+    assert config.optimizer.max_grad_norm is None
+
+
+def test_the_convolutional_network_brings_its_data_and_optimizer(make_config: MakeConfig) -> None:
+    config = make_config("model=convnet")
+    assert (config.data.name, config.optimizer.name, config.schedule.name) == ("digits", "sgd", "constant")
+    assert (config.optimizer.learning_rate, config.optimizer.momentum) == (0.01, 0.5)
+    for other in (
+        make_config("model=convnet", "data=idx", "data.directory=d"),
+        make_config("experiment=mnist", "data=idx", "data.directory=d"),
+    ):
+        assert other.data == Idx("idx", "d")
 
 
 @pytest.mark.parametrize("choice", ["data=builtin_nli", "data=files", "data=mnli", "model=bert_mini", "model=minilm"])

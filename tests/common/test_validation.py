@@ -92,13 +92,16 @@ def test_strategies_of_this_side_only(composed: Compose, framework: str, overrid
             ["model=bert_huge"],
             "model=bert_huge: no such choice; there are bert_base, bert_mini, bert_small, ",
         ),
-        (["data=mnist"], "data=mnist: no such choice; there are builtin_nli, files, hub, mnli"),
+        (["data=cifar"], "data=cifar: no such choice; there are builtin_nli, digits, files, hub, idx, mnist, mnli"),
         (["optimizer.name=lion"], "optimizer.name=lion: no such choice; there are adamw, adam, sgd"),
         (["optimizer.semantics=keras"], "optimizer.semantics=keras: no such choice; there are aligned, native"),
         (["schedule.name=step"], "schedule.name=step: no such choice; there are constant, linear, cosine"),
         (["train.precision=float16"], "train.precision=float16: no such choice; there are float32, bfloat16, float64"),
         (["model.hidden_act=swish"], "model.hidden_act=swish: no such activation; there are gelu, "),
-        (["data.name=mnist"], "data.name=mnist: no such kind of data; there are builtin_nli, files, hub"),
+        (
+            ["data.name=cifar"],
+            "data.name=cifar: no such kind of data; there are builtin_nli, files, hub, digits, mnist",
+        ),
         # keys and types
         (["train.stepz=3"], "train.stepz: no such key here; "),
         (["+train.stepz=3"], "train.stepz: no such key here; "),
@@ -115,6 +118,7 @@ def test_strategies_of_this_side_only(composed: Compose, framework: str, overrid
         (["data=files", "data.train=x"], "data.validation: has no value; give data.validation=..."),
         (["data=hub", "data.path=x"], "data.revision: has no value; give data.revision=..."),
         (["model=pretrained"], "model.checkpoint: has no value; give model.checkpoint=..."),
+        (["model=convnet", "data=idx"], "data.directory: has no value; give data.directory=..."),
         # values
         (["strategy=ddp", "strategy.replicas=0"], "strategy.replicas=0: must be at least 1"),
         (["strategy=ddp", "strategy.replicas=-1"], "strategy.replicas=-1: must be at least 1"),
@@ -143,6 +147,20 @@ def test_strategies_of_this_side_only(composed: Compose, framework: str, overrid
         (["model.dropout=1"], "model.dropout=1.0: must be at least 0 and less than 1"),
         (["model.heads=3"], "model.heads=3: must divide model.hidden_size=128"),
         (["model.max_vocabulary=99"], "model.max_vocabulary=99: must be at least 100"),
+        (["model=convnet", "model.channels=[10]"], "model.channels=[10]: must be two numbers, each at least 1"),
+        (["model=convnet", "model.channels=[10,0]"], "model.channels=[10, 0]: must be two numbers, each at least 1"),
+        (["model=convnet", "model.kernel_size=4"], "model.kernel_size=4: must be odd and at least 1"),
+        (["model=convnet", "model.kernel_size=-1"], "model.kernel_size=-1: must be odd and at least 1"),
+        (["model=convnet", "model.hidden_size=0"], "model.hidden_size=0: must be at least 1"),
+        # data that the model does not read
+        (
+            ["data=digits"],
+            "data=digits: images, but model=bert_tiny reads text; set model=convnet or another data=",
+        ),
+        (
+            ["model=convnet", "data=builtin_nli"],
+            "data=builtin_nli: text, but model=convnet reads images; set data to one of digits, mnist, idx",
+        ),
         (["data.train_examples=2"], "data.train_examples=2: must be at least 3"),
         (["run_name=a/b"], "run_name=a/b: a name without path separators; use run_dir=PATH for a place"),
         (["run_name='a\\b'"], "run_name=a\\b: a name without path separators"),
