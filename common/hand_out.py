@@ -10,13 +10,13 @@ from common.data.batches import GlobalBatch
 
 
 class HandOut:
-    """Hands out batches to `workers` workers, one at a time to each."""
+    """Hands out batches, at most `at_once` at a time."""
 
     def __init__(
-        self, batches: Iterable[GlobalBatch], updates_per_batch: int, workers: int, max_staleness: int | None
+        self, batches: Iterable[GlobalBatch], updates_per_batch: int, at_once: int, max_staleness: int | None
     ) -> None:
         self._parts = (part for batch in batches for part in batch.parts(updates_per_batch))
-        self._workers, self._max_staleness = workers, max_staleness
+        self._at_once, self._max_staleness = at_once, max_staleness
         self._exposed: dict[tuple[int, int], int] = {}  # under way: updates that may come between its read and its own
 
     @property
@@ -26,7 +26,7 @@ class HandOut:
 
     def take(self) -> GlobalBatch | None:
         """The next batch; None where one under way must finish first, or where there are no more."""
-        if self.under_way == self._workers or not self._fresh_enough():
+        if self.under_way == self._at_once or not self._fresh_enough():
             return None
         batch = next(self._parts, None)
         if batch is not None:

@@ -50,7 +50,12 @@ def _start(config: Config, tasks: list[Task], shared: dict[str, str]) -> int:
         config,
         "torch",
         [
-            Process(f"rank {tasks.index(task)}", command, {**cluster.torch_environment(tasks, task), **shared})
+            Process(
+                f"rank {tasks.index(task)}",
+                command,
+                {**cluster.torch_environment(tasks, task), **shared},
+                serves=config.strategy.name == "parameter_server" and task.role != "chief",
+            )
             for task in mine
         ],
     )
@@ -73,7 +78,10 @@ def join(config: Config) -> int:
 
 def _work(config: Config) -> int:
     from torch_impl.strategies import STRATEGIES
+    from torch_impl.strategies.parameter_server import serve
 
+    if config.strategy.name == "parameter_server" and os.environ["RANK"] != "0":
+        return serve(config)
     return run.work(config, "torch", STRATEGIES[config.strategy.name])
 
 

@@ -20,10 +20,13 @@ class Optimizer:
             else _aligned(config, self.parameters)
         )
 
-    def update(self, step: int) -> torch.Tensor:
-        """Apply update `step` (from 1) and clear the gradients. Returns the norm of the gradient before clipping."""
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        norm = get_total_norm(gradients)
+    def update(self, step: int, norm: torch.Tensor | None = None) -> torch.Tensor:
+        """Apply update `step` (from 1) and clear the gradients. Returns the norm of the gradient before clipping.
+
+        norm: where these are not all of the model's parameters.
+        """
+        if norm is None:
+            norm = get_total_norm([parameter.grad for parameter in self.parameters if parameter.grad is not None])
         if self.config.optimizer.max_grad_norm is not None:
             clip_grads_with_norm_(self.parameters, self.config.optimizer.max_grad_norm, norm)
         for group in self._optimizer.param_groups:

@@ -24,7 +24,9 @@ class MultiWorker:
         self.devices = replica_devices(1)
         self.options = tf.distribute.experimental.CommunicationOptions(
             bytes_per_pack=config.strategy.bytes_per_pack,
-            implementation=tf.distribute.experimental.CommunicationImplementation[config.strategy.communication.upper()],
+            implementation=tf.distribute.experimental.CommunicationImplementation[
+                config.strategy.communication.upper()
+            ],
         )
         resolver = join_group(config.cluster.timeout)
         self.strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, self.options)
@@ -83,7 +85,9 @@ class MultiWorker:
         return parameters_by_name(self.model)
 
     def report(self) -> dict[str, Any]:
-        peaks = self._summed(tf.one_hot(self.rank, self.world_size, peak_memory_bytes(self.devices)[0], 0, dtype=tf.int64))
+        peaks = self._summed(
+            tf.one_hot(self.rank, self.world_size, peak_memory_bytes(self.devices)[0], 0, dtype=tf.int64)
+        )
         return {"peak_memory_bytes": peaks.numpy().tolist()}
 
     @tf.function

@@ -56,7 +56,8 @@ class ParameterServer:
 
     def _train_asynchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         strategy = self.config.strategy
-        hand_out = HandOut(batches, strategy.updates_per_batch, self.world_size, strategy.max_staleness)
+        at_once = 2 * self.world_size  # the next batch waits where the worker is: none idles
+        hand_out = HandOut(batches, strategy.updates_per_batch, at_once, strategy.max_staleness)
         results: SimpleQueue[StepResult | BaseException] = SimpleQueue()
 
         def update(batch: GlobalBatch) -> None:
@@ -68,7 +69,7 @@ class ParameterServer:
             except BaseException as error:
                 results.put(error)
 
-        with ThreadPoolExecutor(self.world_size) as pool:
+        with ThreadPoolExecutor(at_once) as pool:
             while True:
                 while (batch := hand_out.take()) is not None:
                     pool.submit(update, batch)

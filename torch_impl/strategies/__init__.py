@@ -8,6 +8,7 @@ from common.weights import InitialCheckpoint
 from torch_impl.strategies.allreduce import AllReduce
 from torch_impl.strategies.ddp import DDP
 from torch_impl.strategies.dp import DP
+from torch_impl.strategies.parameter_server import ParameterServer
 from torch_impl.strategies.single import Single
 
 STRATEGIES: dict[str, Callable[[Config, InitialCheckpoint], Strategy]] = {
@@ -15,4 +16,5 @@ STRATEGIES: dict[str, Callable[[Config, InitialCheckpoint], Strategy]] = {
     "dp": DP,
     "ddp": DDP,
     "allreduce": AllReduce,
+    "parameter_server": ParameterServer,
 }
