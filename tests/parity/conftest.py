@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,8 @@ STRATEGIES = {
 CORPUS = ("data.train_examples=500", "data.validation_examples=122")
 PLAIN = ("schedule=constant", "optimizer.max_grad_norm=null")
 ADAMW = ("optimizer=adamw", "optimizer.learning_rate=1e-3", *PLAIN)
-EXPERIMENTS = {
+CONVNET = ("train.steps=30", "model=convnet", "train.global_batch_size=62")  # step 24 has 11 images, of 1,437
+BERT = {
     # 482 = 15 x 32 + 2: a training batch with fewer examples than replicas
     "adam": ("train.steps=30", "optimizer=adam", "optimizer.learning_rate=3e-5", *PLAIN, "data.train_examples=482"),
     "adamw": ("train.steps=30", *ADAMW),
@@ -42,8 +43,18 @@ EXPERIMENTS = {
         "schedule.warmup_steps=5",
     ),
 }
-PAIRED = {"sgd": ("torch-single", "tf-single", "tf-mirrored-2")}  # strategies of an experiment, where not all
+EXPERIMENTS = {name: (*CORPUS, *overrides) for name, overrides in BERT.items()} | {
+    "convnet": CONVNET,
+    "convnet64": (*CONVNET, "train.precision=float64"),
+}
+PAIRED = {  # strategies of an experiment, where not all
+    "sgd": ("torch-single", "tf-single", "tf-mirrored-2"),
+    "convnet": ("torch-single", "torch-ddp-2", "tf-single", "tf-mirrored-4"),
+    "convnet64": ("torch-single", "tf-single", "tf-mirrored-4"),
+}
 FAULTS = ("native_adam", "tanh_gelu", "mean_of_replica_means", "other_shuffle", "layer_norm_epsilon")
+FAULTY = [(experiment, fault) for experiment in ("adamw-30", "float64") for fault in FAULTS]
+FAULTY += [("convnet", "flatten_order"), ("convnet64", "flatten_order")]
 
 
 @dataclass(frozen=True)
@@ -61,7 +72,8 @@ class Planned:
         if strategy != "mirrored":
             return framework
         native = "native" if self.fault == "native_adam" else "aligned"
-        shapes = [key for key in self.overrides if key.startswith(("data.train_examples=4", "train.precision="))]
+        changing = ("data.train_examples=4", "train.precision=", "model=")
+        shapes = [key for key in self.overrides if key.startswith(changing)]
         return "-".join(["tf", str(replicas), native, *(key.partition("=")[2] for key in shapes)])
 
     def described(self, run_dir: Path) -> dict[str, object]:
@@ -113,21 +125,16 @@ class Runs:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """Every strategy in every experiment, and the planted faults."""
     made = Runs(tmp_path_factory.mktemp("parity"))
-    shared = (*CORPUS, f"cache_dir={made.base / 'cache'}")
+    cache = f"cache_dir={made.base / 'cache'}"
     planned = {
-        made.path(experiment, strategy): Planned(strategy, (*shared, *overrides))
+        made.path(experiment, strategy): Planned(strategy, (cache, *overrides))
         for experiment, overrides in EXPERIMENTS.items()
         for strategy in PAIRED.get(experiment, STRATEGIES)
     }
-    for experiment, fault in faulty(FAULTS):
-        overrides = (*shared, *EXPERIMENTS[experiment])
+    for experiment, fault in FAULTY:
+        overrides = (cache, *EXPERIMENTS[experiment])
         if experiment == "float64":  # enough to see it
             overrides = (*overrides, "train.steps=10")
         planned[made.path(experiment, "tf-mirrored-4", fault)] = Planned("tf-mirrored-4", overrides, fault)
     train(planned)
     return made
-
-
-def faulty(faults: Sequence[str]) -> list[tuple[str, str]]:
-    """The experiments that each fault is planted in."""
-    return [(experiment, fault) for experiment in ("adamw-30", "float64") for fault in faults]

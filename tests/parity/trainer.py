@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -67,6 +68,9 @@ def planted(fault: str | None, framework: str) -> Iterator[None]:
     elif fault == "mean_of_replica_means":
         with _mean_of_replica_means():
             yield
+    elif fault == "flatten_order":
+        with _flattened_in_keras_order():
+            yield
     else:
         assert fault in (None, "native_adam")
         yield
@@ -89,10 +93,13 @@ def _mean_of_replica_means() -> Iterator[None]:
 
     from tf_impl.strategies import mirrored
 
-    right_shard, right_loss = mirrored._shard_of, mirrored.summed_loss
+    right_shard, right_logits, right_loss = mirrored._shard_of, mirrored.compute_logits, mirrored.summed_loss
 
     def shard_of(shards: dict[str, tf.Tensor], bounds: tf.Tensor, replica: int) -> dict[str, tf.Tensor]:
         return {**right_shard(shards, bounds, replica), "global_rows": tf.shape(shards["labels"])[0]}
+
+    def compute_logits(model: Any, batch: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
+        return right_logits(model, {name: batch[name] for name in batch if name != "global_rows"}, training)
 
     def wrong_loss(logits: tf.Tensor, batch: dict[str, tf.Tensor]) -> tf.Tensor:
         """Divided by the global batch, as the strategy does next, and summed over replicas: the mean of their means."""
@@ -100,7 +107,22 @@ def _mean_of_replica_means() -> Iterator[None]:
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync
         return right_loss(logits, batch) / rows * global_rows / tf.cast(replicas, logits.dtype)
 
-    with patch.object(mirrored, "_shard_of", shard_of), patch.object(mirrored, "summed_loss", wrong_loss):
+    with patch.multiple(mirrored, _shard_of=shard_of, compute_logits=compute_logits, summed_loss=wrong_loss):
+        yield
+
+
+@contextmanager
+def _flattened_in_keras_order() -> Iterator[None]:
+    """fc1's kernel as another linear layer's, though Keras flattens (height, width, channels)."""
+    from tf_impl import model
+
+    def build(hf_config: dict[str, Any]) -> Any:
+        made = right(hf_config)
+        made.named_parameters = [replace(each, kernel=each.kernel and each.shape) for each in made.named_parameters]
+        return made
+
+    right = model.MODELS["convnet"]
+    with patch.dict(model.MODELS, convnet=build):
         yield
 
 
