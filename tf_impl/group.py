@@ -28,10 +28,11 @@ def join_group(timeout: float) -> tf.distribute.cluster_resolver.TFConfigCluster
     host, _, port = cluster[first][0].rpartition(":")
     me = f"{resolver.task_type} {resolver.task_id}"
     end = time.monotonic() + timeout
-    if me == f"{first} 0":
-        missing = _receive([task for task in tasks if task != me], int(port), end)
-    else:
-        missing = _report(me, (host.strip("[]"), int(port)), end)
+    missing = (
+        _receive([task for task in tasks if task != me], int(port), end)
+        if me == f"{first} 0"
+        else _report(me, (host.strip("[]"), int(port)), end)
+    )
     if missing is None:
         raise UserError(f"cluster.timeout={timeout:g}: {first} 0 ({host}:{port}) did not come in time")
     if missing:

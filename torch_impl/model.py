@@ -23,7 +23,7 @@ def build_model(config: Config, initial: InitialCheckpoint) -> Module:
 def compute_logits(model: Module, batch: dict[str, torch.Tensor], precision: str) -> torch.Tensor:
     """Logits [n, classes], at least float32; precision=bfloat16 computes them under autocast."""
     inputs = {name: tensor for name, tensor in batch.items() if name not in ("labels", "weights")}
-    with torch.autocast(batch["labels"].device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+    with torch.autocast(next(iter(inputs.values())).device.type, torch.bfloat16, enabled=precision == "bfloat16"):
         logits: torch.Tensor = model(**inputs)
     return logits if logits.dtype == torch.float64 else logits.float()
 

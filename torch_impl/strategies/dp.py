@@ -1,17 +1,23 @@
-"""DataParallel: one process; a step scatters the batch, replicates the model, applies in parallel, gathers the logits.
+"""DataParallel: one process; a step scatters the batch, replicates the model and applies the replicas in parallel.
 
-On GPUs it is torch.nn.DataParallel; without them the same four moves over virtual replicas in threads.
+Where the loss is computed is `strategy.loss`: from the logits, gathered on one replica (torch.nn.DataParallel, the
+classic); in each replica's forward pass, so that only scalars are gathered; or by a parallel criterion, from logits
+that stay where they are (DataParallelModel and DataParallelCriterion of PyTorch-Encoding). Autograd turns the moves
+around: its backward pass scatters the gradients of what was gathered, and sums those of the copies into the model's.
 """
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 from torch.nn import Module
+from torch.nn.parallel import replicate
 
 from common.config import Config
 from common.data.batches import GlobalBatch
@@ -24,79 +30,119 @@ from torch_impl.device import peak_memory_bytes, replica_devices
 from torch_impl.model import build_model, compute_logits, evaluation_sums, parameters_by_name, summed_loss
 from torch_impl.optimizer import Optimizer
 
-
-class VirtualDataParallel(Module):
-    """torch.nn.DataParallel's four moves on the CPU, a thread for each replica."""
-
-    def __init__(self, module: Module, replicas: int) -> None:
-        super().__init__()
-        self.module = module
-        self._structures = [copy.deepcopy(module) for _ in range(replicas)]  # where the copied parameters are put
-        threads = max(1, cores() // replicas)
-        self._pool = ThreadPoolExecutor(replicas, initializer=torch.set_num_threads, initargs=(threads,))
-
-    def forward(self, **batch: torch.Tensor) -> torch.Tensor:
-        inputs = self._scatter(batch)
-        replicas = self._replicate(len(inputs))
-        logits = self._parallel_apply(replicas, inputs)
-        return torch.cat(logits)  # gather
-
-    def _scatter(self, batch: dict[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
-        rows = len(batch["input_ids"])
-        sizes = np.diff(shard_bounds(rows, min(rows, len(self._structures)))).tolist()
-        parts = {name: tensor.split(sizes) for name, tensor in batch.items()}
-        return [{name: part[index] for name, part in parts.items()} for index in range(len(sizes))]
-
-    def _replicate(self, count: int) -> list[dict[str, torch.Tensor]]:
-        """Copies of the parameters; autograd sums their gradients into the originals."""
-        return [{name: p.clone() for name, p in self.module.named_parameters()} for _ in range(count)]
-
-    def _parallel_apply(
-        self, replicas: list[dict[str, torch.Tensor]], inputs: list[dict[str, torch.Tensor]]
-    ) -> list[torch.Tensor]:
-        grad, autocast = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")  # both are a thread's own
-
-        def apply(structure: Module, replica: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> torch.Tensor:
-            structure.train(self.training)
-            with torch.set_grad_enabled(grad), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-                logits: torch.Tensor = functional_call(structure, replica, kwargs=batch)
-                return logits
-
-        return list(self._pool.map(apply, self._structures, replicas, inputs))
+Batch = dict[str, torch.Tensor]
+TRAFFIC = ("scattered", "broadcast", "gathered", "reduced", "logits", "memory")  # bytes of each replica and step
 
 
 class DP:
     is_chief = True
 
     def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
-        assert config.strategy.replicas is not None
         self.world_size = config.strategy.replicas
         self.devices = replica_devices(self.world_size)
+        self.on_gpus = self.devices[0].type == "cuda"
+        self.loss, self.output = config.strategy.loss, config.strategy.output_device
         self.precision = config.train.precision
         self.model = build_model(config, initial).to(self.devices[0])
-        self.replicas: Module = VirtualDataParallel(self.model, self.world_size)
-        if self.devices[0].type == "cuda":
-            self.replicas = torch.nn.DataParallel(self.model, self.devices)
+        self.structures = [] if self.on_gpus else [copy.deepcopy(self.model) for _ in self.devices]
+        threads = max(1, cores() // self.world_size)
+        self.pool = ThreadPoolExecutor(self.world_size, initializer=torch.set_num_threads, initargs=(threads,))
         self.optimizer = Optimizer(config, self.model)
+        self.traffic = self._no_traffic()
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
-        self.replicas.train()
+        self._train(True)
         for batch in batches:
+            self.traffic = self._no_traffic()
             whole = to_tensors(batch.shard(0, 1), self.devices[0])
-            logits = compute_logits(self.replicas, whole, self.precision)
-            loss = summed_loss(logits, whole) / batch.size
+            loss = self._summed_loss(whole) / batch.size
             loss.backward()
             grad_norm = self.optimizer.update(batch.step)
-            yield StepResult(batch, loss.detach(), grad_norm)
+            if self.on_gpus:
+                self.traffic["memory"] = peak_memory_bytes(self.devices)
+            yield StepResult(batch, loss.detach(), grad_norm, traffic=self.traffic)
+
+    def _train(self, mode: bool) -> None:
+        for module in (self.model, *self.structures):
+            module.train(mode)
+
+    def _no_traffic(self) -> dict[str, list[int]]:
+        return {kind: [0] * self.world_size for kind in TRAFFIC}
+
+    def _summed_loss(self, whole: Batch) -> torch.Tensor:
+        targets = {name: whole[name] for name in ("labels", "weights")}
+        if self.loss == "gathered":
+            inputs = self._scatter({name: whole[name] for name in whole.keys() - targets.keys()})
+            logits = self._gather(self._parallel_apply(self._logits, self._replicate(len(inputs)), inputs))
+            self.traffic["logits"][self.output] += _bytes(logits)
+            return summed_loss(logits, {name: tensor.to(logits.device) for name, tensor in targets.items()})
+        batches = self._scatter(whole)
+        models = self._replicate(len(batches))
+        if self.loss == "in_forward":
+            losses = self._parallel_apply(self._loss, models, batches)
+        else:
+            logits = self._parallel_apply(self._logits, models, batches)
+            losses = self._parallel_apply(lambda _, *replica: summed_loss(*replica), logits, batches)
+        return self._gather(losses).sum()
+
+    def _logits(self, replica: int, model: Any, batch: Batch) -> torch.Tensor:
+        logits = compute_logits(model, batch, self.precision)
+        self.traffic["logits"][replica] = _bytes(logits)
+        return logits
+
+    def _loss(self, replica: int, model: Any, batch: Batch) -> torch.Tensor:
+        return summed_loss(self._logits(replica, model, batch), batch)
+
+    def _scatter(self, whole: Batch) -> list[Batch]:
+        rows = len(next(iter(whole.values())))
+        bounds = shard_bounds(rows, min(rows, self.world_size)).tolist()
+        batches = []
+        for replica, (start, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+            batches.append({name: tensor[start:end].to(self.devices[replica]) for name, tensor in whole.items()})
+            self.traffic["scattered"][replica] = _bytes(*batches[-1].values()) if replica else 0
+        return batches
+
+    def _replicate(self, count: int) -> list[Any]:
+        parameters = dict(self.model.named_parameters())
+        copied = [0] + [_bytes(*parameters.values())] * (count - 1)  # the first replica's device has them
+        self.traffic["broadcast"][:count] = self.traffic["reduced"][:count] = copied
+        if self.on_gpus:
+            return list(replicate(self.model, self.devices[:count]))
+        copies = [{name: parameter.clone() for name, parameter in parameters.items()} for _ in range(count)]
+        return [partial(_call, structure, each) for structure, each in zip(self.structures, copies, strict=False)]
+
+    def _parallel_apply(self, function: Callable[..., torch.Tensor], *replicas: list[Any]) -> list[torch.Tensor]:
+        """Call the function for every replica, in a thread of its own, with its index and its part of each list."""
+        grad = torch.is_grad_enabled()  # a thread's own
+
+        def apply(replica: int, *arguments: Any) -> torch.Tensor:
+            kept: dict[int, int] = {}  # bytes that backward will need, by address
+
+            def keep(tensor: torch.Tensor) -> torch.Tensor:
+                kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+                return tensor
+
+            with torch.set_grad_enabled(grad), saved_tensors_hooks(keep, lambda tensor: tensor):
+                result = function(replica, *arguments)
+            self.traffic["memory"][replica] += sum(kept.values())
+            return result
+
+        return list(self.pool.map(apply, range(len(replicas[0])), *replicas))
+
+    def _gather(self, outputs: list[torch.Tensor]) -> torch.Tensor:
+        for replica, output in enumerate(outputs):
+            self.traffic["gathered"][replica] = _bytes(output) if replica != self.output else 0
+        return torch.cat([torch.atleast_1d(output).to(self.devices[self.output]) for output in outputs])
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
-        self.replicas.eval()
+        self._train(False)
         sums, count = torch.zeros(2, dtype=torch.float64, device=self.devices[0]), 0
         for batch in batches:
-            whole = to_tensors(batch.shard(0, 1), self.devices[0])
-            logits = compute_logits(self.replicas, whole, self.precision)
-            sums += evaluation_sums(logits, whole)
+            parts = self._scatter(to_tensors(batch.shard(0, 1), self.devices[0]))
+            logits = self._parallel_apply(self._logits, self._replicate(len(parts)), parts)
+            for replica_sums in map(evaluation_sums, logits, parts):
+                sums += replica_sums.to(sums.device)
             count += batch.size
         summed_loss, right = sums.tolist()
         return Evaluation(summed_loss, right, count)
@@ -106,3 +152,13 @@ class DP:
 
     def report(self) -> dict[str, Any]:
         return {"peak_memory_bytes": peak_memory_bytes(self.devices)}
+
+
+def _call(structure: Module, parameters: Batch, **inputs: torch.Tensor) -> torch.Tensor:
+    """A replica on the CPU: autograd sums the gradients of the copied parameters into the originals."""
+    logits: torch.Tensor = functional_call(structure, parameters, kwargs=inputs)
+    return logits
+
+
+def _bytes(*tensors: torch.Tensor) -> int:
+    return sum(tensor.nbytes for tensor in tensors)

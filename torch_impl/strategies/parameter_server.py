@@ -1,8 +1,9 @@
-"""Parameter servers by hand, on point-to-point messages: servers hold the parameters; a coordinator hands out batches to
-workers, which read the parameters, compute gradients and send them to be applied, without waiting for each other.
+"""Parameter servers by hand, on point-to-point messages.
 
-Rank 0 is the coordinator, then come the servers, then the workers. torch.distributed.rpc would be the other way: PyTorch
-has it, and its only transport, TensorPipe, in maintenance mode; Gloo's messages are kept, as DDP needs Gloo.
+The servers hold the parameters; a coordinator hands out batches to workers, which read the parameters, compute gradients
+and send them to be applied, without waiting for each other. Rank 0 is the coordinator, then come the servers, then the
+workers. torch.distributed.rpc would be the other way: PyTorch keeps it, and TensorPipe, its only transport, in
+maintenance mode; Gloo's messages stay, as DDP needs Gloo.
 """
 
 import atexit
@@ -177,6 +178,7 @@ def _work(config: Config, model: Module, device: torch.device, split: Any) -> No
     request = torch.empty(4, dtype=torch.float64)
     coming = dist.irecv(request, 0, tag=REQUEST)
     while True:
+        assert coming is not None
         coming.wait()
         kind, step, part, _ = request.tolist()
         if kind == STOP:
