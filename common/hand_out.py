@@ -1,12 +1,14 @@
-"""Which batches an asynchronous run's workers get, and when: the parts of global batches in the plan's order, each once.
+"""Which batches an asynchronous run's workers get, and when: parts of global batches in the plan's order, each once.
 
 The bound on staleness holds by construction, whatever the workers' speeds: an update may be handed out only if none of
-those under way, itself included, could then come more than `max_staleness` updates after its worker read the parameters.
+those under way, itself included, could then come more than `max_staleness` updates after its worker read the
+parameters.
 """
 
 from collections.abc import Iterable
 
-from common.data.batches import GlobalBatch
+from common.config import Config
+from common.data.batches import GlobalBatch, Split, training_batches
 
 
 class HandOut:
@@ -41,3 +43,9 @@ class HandOut:
     def _fresh_enough(self) -> bool:
         bound = self._max_staleness
         return bound is None or max(self.under_way, *(exposure + 1 for exposure in self._exposed.values()), 0) <= bound
+
+
+def find_batch(config: Config, split: Split, number: int) -> GlobalBatch:
+    """Global batch `number` of the plan, for a worker that was handed out no more than that."""
+    batches = training_batches(split, config.train.global_batch_size, config.train.seed, range(number, number + 1))
+    return next(batches)

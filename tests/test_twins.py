@@ -26,6 +26,7 @@ SECTIONS = {"data", "model", "optimizer", "schedule", "strategy", "train"}
 ONE_SIDED = {  # public methods that only one side can have, and why
     "tf_impl/optimizer.py": [
         "Optimizer.scalars",  # what a compiled step cannot compute in float64 by itself
+        "Optimizer.corrected",
         "Optimizer.densify",  # only TensorFlow's gradients are sparse
     ],
     "torch_impl/convnet.py": ["ConvNet.forward"],  # each framework's name for it

@@ -86,13 +86,3 @@ def _report(me: str, leader: tuple[str, int], end: float) -> list[str] | None:
             pass
         time.sleep(POLL_SECONDS)
     return None
-
-
-def listens(address: str) -> bool:
-    """Whether a server listens at host:port."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), 1).close()
-    except OSError:
-        return False
-    return True

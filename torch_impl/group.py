@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from threading import Thread
 
 import torch.distributed as dist
@@ -45,11 +44,12 @@ def _meeting_place(rank: int, world_size: int, timeout: float) -> dist.Store:
         return dist.FileStore(path, world_size)
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     serves = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    make = partial(
-        *(dist.TCPStore, address, port, world_size, serves, timedelta(seconds=timeout)),
-        wait_for_workers=False,
-        multi_tenant=True,
-    )
+
+    def make() -> dist.Store:
+        return dist.TCPStore(
+            address, port, world_size, serves, timedelta(seconds=timeout), wait_for_workers=False, multi_tenant=True
+        )
+
     if not serves:
         return _connect(address, port, timeout, make)
     try:

@@ -1,4 +1,4 @@
-"""MultiWorkerMirroredStrategy: a process for each worker; each has a copy of every variable; gradients are all-reduced."""
+"""MultiWorkerMirroredStrategy: a process for each worker; each has a copy of every variable."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -2,6 +2,7 @@
 variables, compute gradients and update them where they are, without waiting for each other."""
 
 import os
+import socket
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from common.loop import Evaluation, StepResult
 from common.schedule import learning_rate
 from common.weights import InitialCheckpoint
 from tf_impl.batches import SIGNATURES, to_tensors
-from tf_impl.group import join_group, listens
+from tf_impl.group import join_group
 from tf_impl.model import build_model, compute_logits, evaluation_sums, parameters_by_name, summed_loss
 from tf_impl.optimizer import Optimizer
 
@@ -160,6 +161,16 @@ def serve(config: Config) -> int:
     seen = misses = 0
     while misses < (3 if seen else config.cluster.timeout):
         time.sleep(1)
-        present = listens(coordinator)
+        present = _listens(coordinator)
         seen, misses = seen + present, 0 if present else misses + 1
     return 0
+
+
+def _listens(address: str) -> bool:
+    """Whether a server listens at host:port."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), 1).close()
+    except OSError:
+        return False
+    return True

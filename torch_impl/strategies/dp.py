@@ -81,8 +81,8 @@ class DP:
         if self.loss == "in_forward":
             losses = self._parallel_apply(self._loss, models, batches)
         else:
-            logits = self._parallel_apply(self._logits, models, batches)
-            losses = self._parallel_apply(lambda _, *replica: summed_loss(*replica), logits, batches)
+            outputs = self._parallel_apply(self._logits, models, batches)
+            losses = self._parallel_apply(lambda _, *replica: summed_loss(*replica), outputs, batches)
         return self._gather(losses).sum()
 
     def _logits(self, replica: int, model: Any, batch: Batch) -> torch.Tensor:

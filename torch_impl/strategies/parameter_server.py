@@ -1,8 +1,8 @@
 """Parameter servers by hand, on point-to-point messages.
 
-The servers hold the parameters; a coordinator hands out batches to workers, which read the parameters, compute gradients
-and send them to be applied, without waiting for each other. Rank 0 is the coordinator, then come the servers, then the
-workers. torch.distributed.rpc would be the other way: PyTorch keeps it, and TensorPipe, its only transport, in
+The servers hold the parameters; a coordinator hands out batches to workers, which read the parameters, compute
+gradients and send them to be applied, without waiting for each other. Rank 0 is the coordinator, then come the servers,
+then the workers. torch.distributed.rpc would be the other way: PyTorch keeps it, and TensorPipe, its only transport, in
 maintenance mode; Gloo's messages stay, as DDP needs Gloo.
 """
 
@@ -18,9 +18,8 @@ from torch.nn import Module, Parameter, ParameterList
 from torch.nn.utils import get_total_norm
 
 from common.config import Config
-from common.data.batches import GlobalBatch
-from common.data.plan import example_ids
-from common.hand_out import HandOut
+from common.data.batches import GlobalBatch, Split
+from common.hand_out import HandOut, find_batch
 from common.hardware import cores
 from common.loop import Evaluation, StepResult
 from common.prepare import prepare
@@ -168,11 +167,10 @@ def _serve_parameters(config: Config, parameters: list[Parameter], group: dist.P
         held.clear()
 
 
-def _work(config: Config, model: Module, device: torch.device, split: Any) -> None:
+def _work(config: Config, model: Module, device: torch.device, split: Split) -> None:
     servers, workers = _ranks(config)
     shards = _shards(model, len(servers))
     parameters = list(model.parameters())
-    plan = (len(split), config.train.global_batch_size, config.train.seed)
     synchronous = config.strategy.max_staleness == 0
     model.train()
     request = torch.empty(4, dtype=torch.float64)
@@ -188,7 +186,7 @@ def _work(config: Config, model: Module, device: torch.device, split: Any) -> No
             dist.send(torch.tensor([*peak_memory_bytes([device]), 0, 0], dtype=torch.float64), 0, tag=ANSWER)
             continue
         read = _read(servers, shards)
-        batch = GlobalBatch(int(step), example_ids(*plan, int(step)), split)
+        batch = find_batch(config, split, int(step))
         if synchronous:
             arrays, size = batch.shard(int(part), len(workers)), batch.size
         else:
