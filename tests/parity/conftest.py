@@ -49,7 +49,7 @@ EXPERIMENTS = {name: (*CORPUS, *overrides) for name, overrides in BERT.items()} 
 }
 PAIRED = {  # strategies of an experiment, where not all
     "sgd": ("torch-single", "tf-single", "tf-mirrored-2"),
-    "convnet": ("torch-single", "torch-ddp-2", "tf-single", "tf-mirrored-4"),
+    "convnet": ("torch-single", "torch-dp-4", "torch-ddp-2", "tf-single", "tf-mirrored-4"),
     "convnet64": ("torch-single", "tf-single", "tf-mirrored-4"),
 }
 FAULTS = ("native_adam", "tanh_gelu", "mean_of_replica_means", "other_shuffle", "layer_norm_epsilon")
