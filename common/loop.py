@@ -11,7 +11,7 @@ import numpy as np
 
 from common.config import Config
 from common.data.batches import GlobalBatch, evaluation_batches, training_batches
-from common.data.cache import TokenCache
+from common.data.cache import Cache
 from common.processes import Stop
 from common.progress import TrainingProgress
 from common.record import Recorder
@@ -79,7 +79,7 @@ class NonFiniteLoss(RuntimeError):
     """The loss of a step is nan or infinite."""
 
 
-def run(config: Config, strategy: Strategy, cache: TokenCache, recorder: Recorder | None, stop: Stop) -> dict[str, Any]:
+def run(config: Config, strategy: Strategy, cache: Cache, recorder: Recorder | None, stop: Stop) -> dict[str, Any]:
     """Train on `train.steps` global batches, evaluating every `train.eval_every` and at the end.
 
     Every rank runs it; `recorder` is None but on the chief. Returns the strategy's report. Raises NonFiniteLoss, and
@@ -105,7 +105,7 @@ class Loop:
         self,
         config: Config,
         strategy: Strategy,
-        cache: TokenCache,
+        cache: Cache,
         recorder: Recorder | None,
         progress: TrainingProgress | None,
         stop: Stop,

@@ -58,7 +58,7 @@ def work(config: Config, framework: str, make_strategy: Callable[[Config, Initia
             write_summary(run_dir, facts(config, framework, {}), "failed", {}, str(error))
         return USER_ERROR
     if not strategy.is_chief:
-        loop.run(config, strategy, cache, None, stop)  # type: ignore[arg-type]
+        loop.run(config, strategy, cache, None, stop)
         return 0
     log_to(run_dir)
     about = facts(config, framework, {"token_cache": cache.fingerprint, "initial_weights": initial.fingerprint})
@@ -67,7 +67,7 @@ def work(config: Config, framework: str, make_strategy: Callable[[Config, Initia
     status, exit_code, problem = "failed", 1, None
     report: dict[str, Any] = {}
     try:
-        report = loop.run(config, strategy, cache, recorder, stop)  # type: ignore[arg-type]
+        report = loop.run(config, strategy, cache, recorder, stop)
         _save_model(strategy, initial, run_dir / "model")
         status, exit_code = "completed", 0
     except Interrupted as interruption:

@@ -13,6 +13,7 @@ def replica_devices(count: int) -> list[str]:
             "this TensorFlow cannot use the visible GPU(s); set CUDA_VISIBLE_DEVICES= (empty) or install its GPU build"
         )
     gpus = tf.config.list_physical_devices("GPU")
+    tf.config.experimental.enable_tensor_float_32_execution(False)  # float32 means float32
     if gpus:
         for gpu in gpus:
             tf.config.experimental.set_memory_growth(gpu, True)

@@ -13,6 +13,7 @@ def replica_devices(count: int) -> list[torch.device]:
             "this PyTorch cannot use the visible GPU(s); set CUDA_VISIBLE_DEVICES= (empty) or install its GPU build"
         )
     gpus = torch.cuda.is_available()
+    torch.backends.cudnn.allow_tf32 = False  # float32 means float32
     return [torch.device("cuda", index) if gpus else torch.device("cpu") for index in range(count)]
 
 

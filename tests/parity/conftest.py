@@ -11,16 +11,35 @@ from pathlib import Path
 
 import pytest
 
-STRATEGIES = {
-    "torch-single": ("torch", "single", 1),
-    "torch-dp-2": ("torch", "dp", 2),
-    "torch-dp-4": ("torch", "dp", 4),
-    "torch-ddp-2": ("torch", "ddp", 2),
-    "torch-ddp-4": ("torch", "ddp", 4),
-    "tf-single": ("tf", "single", 1),
-    "tf-mirrored-2": ("tf", "mirrored", 2),
-    "tf-mirrored-4": ("tf", "mirrored", 4),
+CORE = {  # in every experiment but where PAIRED says otherwise
+    "torch-single": "strategy=single",
+    "torch-dp-2": "strategy=dp strategy.replicas=2",
+    "torch-dp-4": "strategy=dp strategy.replicas=4",
+    "torch-ddp-2": "strategy=ddp strategy.replicas=2",
+    "torch-ddp-4": "strategy=ddp strategy.replicas=4",
+    "tf-single": "strategy=single",
+    "tf-mirrored-2": "strategy=mirrored strategy.replicas=2",
+    "tf-mirrored-4": "strategy=mirrored strategy.replicas=4",
 }
+DDP, BY_HAND = "strategy=ddp strategy.replicas=3", "strategy=allreduce strategy.replicas=3"
+SERVERS = "strategy=parameter_server strategy.parameter_servers=2 strategy.max_staleness=0"
+OTHERS = {
+    "torch-dp-3-in_forward": "strategy=dp strategy.replicas=3 strategy.loss=in_forward strategy.output_device=1",
+    "torch-dp-3-criterion": "strategy=dp strategy.replicas=3 strategy.loss=criterion",
+    "torch-ddp-3-after": f"{DDP} strategy.overlap=false strategy.bucket_cap_mb=0.1 strategy.accumulate=3",
+    "torch-ddp-3-static": f"{DDP} strategy.static_graph=true strategy.gradient_as_bucket_view=false",
+    "torch-allreduce-3-ring": f"{BY_HAND} strategy.algorithm=ring strategy.bucket_cap_mb=0.5",
+    "torch-allreduce-3-gather": f"{BY_HAND} strategy.algorithm=gather_broadcast strategy.overlap=false",
+    "torch-allreduce-3-all": f"{BY_HAND} strategy.algorithm=all_to_all strategy.bucket_cap_mb=null",
+    "torch-allreduce-3-doubling": f"{BY_HAND} strategy.algorithm=recursive_doubling",
+    "torch-allreduce-3-native": f"{BY_HAND} strategy.algorithm=native strategy.bucket_cap_mb=1",
+    "torch-parameter_server-3": f"{SERVERS} strategy.workers=3",
+    "tf-central_storage-3": "strategy=central_storage strategy.replicas=3",
+    "tf-multiworker-2": "strategy=multiworker strategy.workers=2 strategy.communication=ring",
+    "tf-multiworker-3": "strategy=multiworker strategy.workers=3 strategy.bytes_per_pack=100000",
+    "tf-parameter_server-3": f"{SERVERS} strategy.workers=3",
+}
+STRATEGIES = CORE | OTHERS
 # The last batch of an epoch, step 16 or 17, is smaller; that of the evaluation at 30 has 2 examples for 4 replicas.
 CORPUS = ("data.train_examples=500", "data.validation_examples=122")
 PLAIN = ("schedule=constant", "optimizer.max_grad_norm=null")
@@ -31,6 +50,7 @@ BERT = {
     "adam": ("train.steps=30", "optimizer=adam", "optimizer.learning_rate=3e-5", *PLAIN, "data.train_examples=482"),
     "adamw": ("train.steps=30", *ADAMW),
     "adamw-30": ("train.steps=30", *ADAMW, "train.global_batch_size=30"),
+    "float64-30": ("train.steps=30", *ADAMW, "train.global_batch_size=30", "train.precision=float64"),
     "float64": ("train.steps=100", *ADAMW, "train.global_batch_size=30", "train.precision=float64"),
     # what the others leave out: momentum, coupled weight decay, clipping, warm-up and decay
     "sgd": (
@@ -47,10 +67,18 @@ EXPERIMENTS = {name: (*CORPUS, *overrides) for name, overrides in BERT.items()} 
     "convnet": CONVNET,
     "convnet64": (*CONVNET, "train.precision=float64"),
 }
-PAIRED = {  # strategies of an experiment, where not all
+CLUSTERS = ("tf-multiworker-2", "tf-multiworker-3", "tf-parameter_server-3")  # start anew for every run
+QUICK = tuple(name for name in OTHERS if name not in CLUSTERS)
+# The strategies of each experiment. `make bench-parity` adds the clusters that are missing here: see test_every.py.
+PAIRED = {
+    "adam": tuple(CORE),
+    "adamw": tuple(CORE),
+    "adamw-30": (*CORE, *QUICK, "tf-multiworker-3", "tf-parameter_server-3"),
+    "float64-30": ("torch-single", "tf-single", *QUICK, "tf-multiworker-2"),
+    "float64": tuple(CORE),
     "sgd": ("torch-single", "tf-single", "tf-mirrored-2"),
-    "convnet": ("torch-single", "torch-dp-4", "torch-ddp-2", "tf-single", "tf-mirrored-4"),
-    "convnet64": ("torch-single", "tf-single", "tf-mirrored-4"),
+    "convnet": ("torch-single", "torch-ddp-2", "tf-single", "tf-mirrored-4", *QUICK, "tf-multiworker-2"),
+    "convnet64": ("torch-single", "tf-single", "tf-mirrored-4", *QUICK, "tf-parameter_server-3"),
 }
 FAULTS = ("native_adam", "tanh_gelu", "mean_of_replica_means", "other_shuffle", "layer_norm_epsilon")
 FAULTY = [(experiment, fault) for experiment in ("adamw-30", "float64") for fault in FAULTS]
@@ -67,40 +95,43 @@ class Planned:
 
     @property
     def process(self) -> str:
-        """The process that makes it: TensorFlow's collectives bind a process to what they first reduced."""
-        framework, strategy, replicas = STRATEGIES[self.strategy]
+        """The process, or group of ranks, that makes it.
+
+        TensorFlow's collectives bind a process to what they first reduced, and its clusters start their own.
+        """
+        framework, strategy, *replicas = self.strategy.split("-")
+        if strategy in ("ddp", "allreduce"):
+            return f"ranks-{replicas[0]}"
+        if strategy in ("multiworker", "parameter_server"):
+            return f"{framework}-clusters"
         if strategy != "mirrored":
             return framework
         native = "native" if self.fault == "native_adam" else "aligned"
         changing = ("data.train_examples=4", "train.precision=", "model=")
         shapes = [key for key in self.overrides if key.startswith(changing)]
-        return "-".join(["tf", str(replicas), native, *(key.partition("=")[2] for key in shapes)])
+        return "-".join(["tf", replicas[0], native, *(key.partition("=")[2] for key in shapes)])
 
     def described(self, run_dir: Path) -> dict[str, object]:
         """An entry of the trainer's RUNS.json."""
-        _, name, replicas = STRATEGIES[self.strategy]
-        overrides = [*self.overrides, f"strategy={name}", f"strategy.replicas={replicas}"]
+        overrides = [*self.overrides, *STRATEGIES[self.strategy].split()]
         overrides += ["optimizer.semantics=native"] if self.fault == "native_adam" else []
         return {"run_dir": str(run_dir), "overrides": overrides, "fault": self.fault}
 
 
 def train(runs: dict[Path, Planned]) -> None:
-    """Make the runs, up to three processes side by side."""
+    """Make the runs, up to three processes or groups of ranks side by side."""
     with ThreadPoolExecutor(3) as pool:
-        list(
-            pool.map(
-                lambda name: _train(name, runs), sorted({planned.process for planned in runs.values()}, reverse=True)
-            )
-        )
+        list(pool.map(lambda name: _train(name, runs), sorted({planned.process for planned in runs.values()})))
 
 
 def _train(name: str, runs: dict[Path, Planned]) -> None:
     base = next(iter(runs)).parent
     spec, output = base / f"{name}.json", base / f"{name}.log"
     spec.write_text(json.dumps([planned.described(path) for path, planned in runs.items() if planned.process == name]))
+    kind, _, ranks = name.partition("-")
     with output.open("w") as file:
         result = subprocess.run(
-            [sys.executable, "-m", "tests.parity.trainer", name.partition("-")[0], str(spec)],
+            [sys.executable, "-m", "tests.parity.trainer", kind, str(spec), *([ranks] if kind == "ranks" else [])],
             stdout=file,
             stderr=file,
             env={"OMP_WAIT_POLICY": "PASSIVE", **os.environ},
@@ -129,7 +160,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     planned = {
         made.path(experiment, strategy): Planned(strategy, (cache, *overrides))
         for experiment, overrides in EXPERIMENTS.items()
-        for strategy in PAIRED.get(experiment, STRATEGIES)
+        for strategy in PAIRED[experiment]
     }
     for experiment, fault in FAULTY:
         overrides = (cache, *EXPERIMENTS[experiment])

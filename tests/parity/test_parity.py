@@ -10,14 +10,14 @@ from safetensors.numpy import load_file
 from common.compare.verdict import Pair, Tolerance, compare_runs
 from common.record import read_rows
 from common.store import checksum
-from tests.parity.conftest import EXPERIMENTS, FAULTY, PAIRED, STRATEGIES, Runs
+from tests.parity.conftest import EXPERIMENTS, FAULTY, PAIRED, Runs
 
 TOLERANCES = {
     "float32": Tolerance(loss=1e-5, grad_norm=1e-4),
     "float64": Tolerance(loss=1e-9, grad_norm=1e-9),
 }
 WEIGHTS = {"float32": 1e-5, "float64": 1e-9}
-STEPS = {"adam": 30, "adamw": 30, "adamw-30": 30, "float64": 100, "sgd": 30, "convnet": 30, "convnet64": 30}
+STEPS = dict.fromkeys(EXPERIMENTS, 30) | {"float64": 100}
 
 
 def violations(pair: Pair) -> list[str]:
@@ -44,7 +44,7 @@ def final_weights(run_dir: Path) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_pair_draws_the_same_curve(runs: Runs, experiment: str) -> None:
-    strategies = PAIRED.get(experiment, STRATEGIES)
+    strategies = PAIRED[experiment]
     comparison = compare_runs(runs.paths(experiment, strategies), TOLERANCES)
     assert comparison.verdict == "lockstep"
     assert len(comparison.pairs) == len(strategies) * (len(strategies) - 1) / 2
@@ -71,7 +71,7 @@ def test_training_moved_the_weights(runs: Runs, experiment: str) -> None:
 
 
 def test_evaluation_counts_every_example_once(runs: Runs) -> None:
-    comparison = compare_runs(runs.paths("adamw-30", STRATEGIES), TOLERANCES)
+    comparison = compare_runs(runs.paths("adamw-30", PAIRED["adamw-30"]), TOLERANCES)
     for run in comparison.runs:
         assert [row["count"] for row in read_rows(run.path / "evals.jsonl")] == [122]
     for pair in comparison.pairs:

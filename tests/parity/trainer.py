@@ -1,10 +1,14 @@
-"""Trains a list of runs in one process of one framework: python -m tests.parity.trainer torch|tf RUNS.json
+"""Trains a list of runs: python -m tests.parity.trainer torch|tf RUNS.json, or ranks RUNS.json WORLD_SIZE
 
-RUNS.json is a list of {"run_dir", "overrides", "fault"}; a fault is planted for that run alone. Runs with ddp start
-their own processes, as the command does.
+RUNS.json is a list of {"run_dir", "overrides", "fault"}; a fault is planted for that run alone. The runs are made one
+after the other, in one process of one framework, or by one group of PyTorch ranks: starting costs more than training.
+Strategies with servers, and TensorFlow's clusters, start their own processes, as the command does.
 """
 
+import atexit
+import importlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,33 +19,41 @@ from unittest.mock import patch
 
 from hydra import compose, initialize_config_dir
 
+from common import config as configs
 from common import run
 from common.config import CONF, Config, parse
 from common.data import plan
+from common.hardware import loopback_interface
 from common.prepare import prepare, resolve
+from common.processes import Process, die_with_parent, python, supervise
 from common.record import new_run_dir
-from common.validation import validate
+from common.validation import GROUPS, validate
 from common.weights import InitialCheckpoint
 
 
 def main(framework: str, runs: list[dict[str, Any]]) -> None:
-    with initialize_config_dir(CONF, version_base="1.3"):
-        configs = [parse(compose("train", [*item["overrides"], f"run_dir={item['run_dir']}"])) for item in runs]
-    for item, config in zip(runs, configs, strict=True):
-        validate(config, framework)
-        with new_run_dir(config, framework):
-            cache, _ = prepare(config)
-            resolve(config, cache)
+    for item, config in zip(runs, prepared(framework, runs), strict=True):
         with planted(item["fault"], framework):
             assert train(framework, config) == 0, item
 
 
+def prepared(framework: str, runs: list[dict[str, Any]]) -> Iterator[Config]:
+    """The runs' configs, each with its run directory made just before it is trained."""
+    with initialize_config_dir(CONF, version_base="1.3"):
+        configs = [parse(compose("train", [*item["overrides"], f"run_dir={item['run_dir']}"])) for item in runs]
+    for config in configs:
+        validate(config, framework)
+        with new_run_dir(config, framework):
+            cache, _ = prepare(config)
+            resolve(config, cache)
+        yield config
+
+
 def train(framework: str, config: Config) -> int:
     """What the command does after it has prepared, but in this process where one process is all it takes."""
-    if config.strategy.name == "ddp":
-        from torch_impl.launch import launch
-
-        return launch(config)
+    if config.strategy.name in GROUPS:
+        module = importlib.import_module(f"{framework}_impl.launch")
+        return int(module.launch(config))
     if framework == "torch":
         from torch_impl.strategies import STRATEGIES as strategies
     else:
@@ -50,6 +62,33 @@ def train(framework: str, config: Config) -> int:
 
         replica_devices(4)  # TensorFlow's devices are made once in a process: enough for every run
     return run.work(config, framework, strategies[config.strategy.name])
+
+
+def train_with_ranks(runs: list[dict[str, Any]], spec: str, world_size: int) -> None:
+    """One group of ranks makes all the runs."""
+    for _ in prepared("torch", runs):
+        pass
+    command = python("tests.parity.trainer", "rank", spec, str(world_size))
+    processes = [Process(f"rank {rank}", [*command, str(rank)], {"OMP_NUM_THREADS": "1"}) for rank in range(world_size)]
+    outcome = supervise(processes, Path(spec).with_suffix(".ranks.log"))
+    assert outcome.exit_code == 0, outcome.problem
+
+
+def be_rank(runs: list[dict[str, Any]], world_size: int, rank: int) -> None:
+    """One rank of a group that makes all the runs."""
+    import torch.distributed as dist
+
+    from torch_impl.strategies import STRATEGIES
+
+    die_with_parent()
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}
+    os.environ["GLOO_SOCKET_IFNAME"] = loopback_interface()
+    for item in runs:
+        os.environ["LOCKSTEP_RENDEZVOUS"] = f"{item['run_dir']}.rendezvous"
+        config = configs.load(Path(item["run_dir"], "config.yaml"))
+        assert run.work(config, "torch", STRATEGIES[config.strategy.name]) == 0, item
+        dist.destroy_process_group()
+        atexit.unregister(dist.destroy_process_group)
 
 
 @contextmanager
@@ -127,4 +166,11 @@ def _flattened_in_keras_order() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], json.loads(Path(sys.argv[2]).read_text()))
+    kind, spec, *numbers = sys.argv[1:]
+    runs = json.loads(Path(spec).read_text())
+    if kind == "ranks":
+        train_with_ranks(runs, spec, int(numbers[0]))
+    elif kind == "rank":
+        be_rank(runs, int(numbers[0]), int(numbers[1]))
+    else:
+        main(kind, runs)
