@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,16 +69,17 @@ EXPERIMENTS = {name: (*CORPUS, *overrides) for name, overrides in BERT.items()} 
 }
 CLUSTERS = ("tf-multiworker-2", "tf-multiworker-3", "tf-parameter_server-3")  # start anew for every run
 QUICK = tuple(name for name in OTHERS if name not in CLUSTERS)
-# The strategies of each experiment. `make bench-parity` adds the clusters that are missing here: see test_every.py.
+SINGLES = ("torch-single", "tf-single")
+# The strategies of each experiment; `make bench-parity` makes all of them draw the curves of four: see test_every.py.
 PAIRED = {
     "adam": tuple(CORE),
-    "adamw": tuple(CORE),
+    "adamw": (*SINGLES, "torch-ddp-2", "tf-mirrored-2"),
     "adamw-30": (*CORE, *QUICK, "tf-multiworker-3", "tf-parameter_server-3"),
-    "float64-30": ("torch-single", "tf-single", *QUICK, "tf-multiworker-2"),
-    "float64": tuple(CORE),
-    "sgd": ("torch-single", "tf-single", "tf-mirrored-2"),
-    "convnet": ("torch-single", "torch-ddp-2", "tf-single", "tf-mirrored-4", *QUICK, "tf-multiworker-2"),
-    "convnet64": ("torch-single", "tf-single", "tf-mirrored-4", *QUICK, "tf-parameter_server-3"),
+    "float64-30": (*SINGLES, *QUICK, "tf-multiworker-2"),
+    "float64": (*SINGLES, "torch-dp-4", "torch-ddp-4", "tf-mirrored-4"),
+    "sgd": (*SINGLES, "tf-mirrored-2"),
+    "convnet": (*SINGLES, "torch-ddp-2", "tf-mirrored-4", *QUICK, "tf-multiworker-2"),
+    "convnet64": (*SINGLES, "tf-mirrored-4", *QUICK, "tf-parameter_server-3"),
 }
 FAULTS = ("native_adam", "tanh_gelu", "mean_of_replica_means", "other_shuffle", "layer_norm_epsilon")
 FAULTY = [(experiment, fault) for experiment in ("adamw-30", "float64") for fault in FAULTS]
@@ -157,11 +158,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """Every strategy in every experiment, and the planted faults."""
     made = Runs(tmp_path_factory.mktemp("parity"))
     cache = f"cache_dir={made.base / 'cache'}"
-    planned = {
-        made.path(experiment, strategy): Planned(strategy, (cache, *overrides))
-        for experiment, overrides in EXPERIMENTS.items()
-        for strategy in PAIRED[experiment]
-    }
+    planned = {made.path(*key): Planned(key[1], (cache, *EXPERIMENTS[key[0]])) for key in keys(PAIRED)}
     for experiment, fault in FAULTY:
         overrides = (cache, *EXPERIMENTS[experiment])
         if experiment == "float64":  # enough to see it
@@ -169,3 +166,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
         planned[made.path(experiment, "tf-mirrored-4", fault)] = Planned("tf-mirrored-4", overrides, fault)
     train(planned)
     return made
+
+
+def keys(strategies: Mapping[str, Iterable[str]]) -> list[tuple[str, str]]:
+    """Experiments with their strategies, one by one."""
+    return [(experiment, strategy) for experiment, names in strategies.items() for strategy in names]

@@ -1,6 +1,7 @@
 """Every pair of synchronous strategies draws the same curve at every step, and every planted mistake is seen."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -42,14 +43,17 @@ def final_weights(run_dir: Path) -> dict[str, np.ndarray]:
     return load_file(run_dir / "model" / "model.safetensors")
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_every_pair_draws_the_same_curve(runs: Runs, experiment: str) -> None:
-    strategies = PAIRED[experiment]
+def assert_lockstep(runs: Runs, experiment: str, strategies: Sequence[str]) -> None:
     comparison = compare_runs(runs.paths(experiment, strategies), TOLERANCES)
     assert comparison.verdict == "lockstep"
     assert len(comparison.pairs) == len(strategies) * (len(strategies) - 1) / 2
     assert {pair.steps for pair in comparison.pairs} == {STEPS[experiment]}
     assert not [violation for pair in comparison.pairs for violation in violations(pair)]
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_pair_draws_the_same_curve(runs: Runs, experiment: str) -> None:
+    assert_lockstep(runs, experiment, PAIRED[experiment])
 
 
 @pytest.mark.parametrize(("experiment", "fault"), FAULTY)
