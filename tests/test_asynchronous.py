@@ -31,7 +31,7 @@ def train(framework: str, run_dir: Path, *overrides: str) -> tuple[list[dict[str
 def assert_every_batch_once(rows: list[dict[str, Any]], parts: int) -> None:
     """The parts of the plan's global batches, each with its examples."""
     steps = EPOCHS * steps_per_epoch(EXAMPLES, BATCH)
-    sizes = {}
+    sizes: dict[tuple[int, int], int] = {}
     for step in range(1, steps + 1):
         size = BATCH if step % (steps // EPOCHS) else EXAMPLES % BATCH
         bounds = shard_bounds(size, parts)
