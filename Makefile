@@ -4,7 +4,7 @@ PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test check bench bench-parity clean
+.PHONY: demo test check bench bench-parity bench-starts clean
 
 demo: $(READY)
 	$(BIN)/python -m torch_impl.train experiment=demo strategy=ddp
@@ -26,6 +26,10 @@ bench: $(READY)
 # The parity numbers that take longer than a minute: real pretrained weights on real data.
 bench-parity: $(READY)
 	$(BIN)/python -m pytest -q -m bench -rP tests/parity
+
+# 20 starts in a row of everything that starts many processes.
+bench-starts: $(READY)
+	$(BIN)/python -m pytest -q -m bench -rP tests/test_starts.py
 
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "error: Python 3.11, 3.12 or 3.13 is needed"; exit 2; }
