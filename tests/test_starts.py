@@ -1,4 +1,4 @@
-"""Starting many processes, again and again: none hangs, no ports clash, nothing is left. Minutes: `make bench-starts`."""
+"""Starting many processes, again and again: none hangs, no port clashes, nothing is left. `make bench-starts`."""
 
 import subprocess
 import sys
