@@ -44,7 +44,13 @@ class Stop:
 
     def __init__(self) -> None:
         self.signum: int | None = None
-        self._previous = {signum: signal.signal(signum, self._request) for signum in SIGNALS}
+        self._previous = {signum: signal.getsignal(signum) for signum in SIGNALS}
+        self.listen()
+
+    def listen(self) -> None:
+        """Take the signals, also back from a library that has taken them."""
+        for signum in SIGNALS:
+            signal.signal(signum, self._request)
 
     def _request(self, signum: int, frame: FrameType | None) -> None:
         self.signum = signum

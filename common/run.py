@@ -57,6 +57,7 @@ def work(config: Config, framework: str, make_strategy: Callable[[Config, Initia
         if is_chief(framework, os.environ):
             write_summary(run_dir, facts(config, framework, {}), "failed", {}, str(error))
         return USER_ERROR
+    stop.listen()  # TensorFlow's collectives have taken SIGTERM
     if not strategy.is_chief:
         loop.run(config, strategy, cache, None, stop)
         return 0
@@ -75,7 +76,7 @@ def work(config: Config, framework: str, make_strategy: Callable[[Config, Initia
     except (loop.NonFiniteLoss, UserError) as error:
         problem = str(error)
     except Exception as error:
-        problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         with (run_dir / "train.log").open("a") as file:
             traceback.print_exc(file=file)
     finally:
