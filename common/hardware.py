@@ -29,6 +29,14 @@ def visible_gpus() -> int:
     return min(count, len([entry for entry in visible.split(",") if entry.strip() not in ("", "-1")]))
 
 
+def only_gpu(index: int | None) -> dict[str, str]:
+    """The environment of a process that is to see only the `index`-th of the visible GPUs, or none of them."""
+    if not visible_gpus():
+        return {}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(visible_gpus())))
+    return {"CUDA_VISIBLE_DEVICES": "" if index is None else visible.split(",")[index]}
+
+
 def peak_resident_bytes() -> int:
     """Peak resident memory of this process, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

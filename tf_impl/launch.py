@@ -13,7 +13,7 @@ from common import cluster, run
 from common import config as configs
 from common.cluster import Task
 from common.config import Config
-from common.hardware import cores
+from common.hardware import cores, only_gpu
 from common.prepare import prepare, resolve
 from common.processes import Process, check_ports, die_with_parent, python, reserved_ports
 from common.record import new_run_dir
@@ -29,19 +29,18 @@ STARTUP_CHATTER = re.compile(
 def launch(config: Config) -> int:
     """Start this machine's processes of a run and see them to their end. Returns its exit code."""
     assert config.run_dir is not None
-    shared = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")}
     if config.strategy.name not in GROUPS:
         command = python("tf_impl.launch", config.run_dir)
-        return run.start(config, "tf", [Process("tensorflow", command, shared)])
+        return run.start(config, "tf", [Process("tensorflow", command)])
     roles = cluster.roles(config)
     if config.cluster.name == "hosts":
         assert config.cluster.hosts is not None and config.cluster.port is not None
         tasks = cluster.place(config.cluster.hosts, roles, range(config.cluster.port, config.cluster.port + 1000))
         check_ports([int(task.address.rpartition(":")[2]) for task in tasks if task.node == config.cluster.node])
-        return _start(config, tasks, shared)
+        return _start(config, tasks, {})
     with reserved_ports(sum(roles.values())) as ports:
         tasks = cluster.place(["127.0.0.1"], roles, ports)
-        return _start(config, tasks, {**shared, "TF_GRPC_REUSE_PORT": "1"})
+        return _start(config, tasks, {"TF_GRPC_REUSE_PORT": "1"})
 
 
 def _start(config: Config, tasks: list[Task], shared: dict[str, str]) -> int:
@@ -50,15 +49,13 @@ def _start(config: Config, tasks: list[Task], shared: dict[str, str]) -> int:
     computing = [task for task in mine if task.role == "worker"]
     shared["TF_NUM_INTRAOP_THREADS"] = str(max(1, cores() // max(1, len(computing))))
     command = python("tf_impl.launch", config.run_dir)
-    serves = config.strategy.name == "parameter_server"
-    return run.start(
-        config,
-        "tf",
-        [
-            Process(str(task), command, {**cluster.tf_config(tasks, task), **shared}, serves and task.role != "chief")
-            for task in mine
-        ],
-    )
+    processes = []
+    for task in mine:
+        gpu = only_gpu(computing.index(task) if task in computing else None)
+        environment = {**cluster.tf_config(tasks, task), **gpu, **shared}
+        serves = config.strategy.name == "parameter_server" and task.role != "chief"
+        processes.append(Process(str(task), command, environment, serves))
+    return run.start(config, "tf", processes)
 
 
 def joins_group(config: Config) -> bool:
@@ -72,6 +69,8 @@ def join(config: Config) -> int:
     first = "chief" if "chief" in task["cluster"] else "worker"
     is_chief = (task["task"]["type"], task["task"]["index"]) == (first, 0)
     config.run_dir = config.run_dir if is_chief else "."  # only the chief writes
+    if config.strategy.name == "parameter_server" and not is_chief:
+        return _work(config)  # a server needs no data
     with new_run_dir(config, "tf") if is_chief else nullcontext():
         cache, _ = prepare(config)
         resolve(config, cache)
@@ -79,6 +78,8 @@ def join(config: Config) -> int:
 
 
 def _work(config: Config) -> int:
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     with _without_startup_chatter():
         import tensorflow as tf
 

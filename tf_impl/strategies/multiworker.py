@@ -21,6 +21,7 @@ SUM = tf.distribute.ReduceOp.SUM
 
 class MultiWorker:
     def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
+        tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[:1], "GPU")
         self.devices = replica_devices(1)
         self.options = tf.distribute.experimental.CommunicationOptions(
             bytes_per_pack=config.strategy.bytes_per_pack,
