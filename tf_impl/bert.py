@@ -27,7 +27,7 @@ def _gelu_tanh(x: tf.Tensor) -> tf.Tensor:
 ACTIVATIONS = {"gelu": _gelu, "gelu_new": _gelu_tanh, "gelu_pytorch_tanh": _gelu_tanh, "relu": tf.nn.relu}
 
 
-def build_bert(hf_config: dict[str, Any]) -> keras.Model:
+def build(hf_config: dict[str, Any]) -> keras.Model:
     """The model, called with the inputs of a batch; returns logits [n, classes]."""
     backbone = BertBackbone(
         vocabulary_size=hf_config["vocab_size"],

@@ -33,7 +33,7 @@ class ConvNet(keras.Model):
         return self.fc2(self.dropout(x, training=training))
 
 
-def build_convnet(hf_config: dict[str, Any]) -> keras.Model:
+def build(hf_config: dict[str, Any]) -> keras.Model:
     """The model."""
     model = ConvNet(hf_config)
     if model.dtype == "float64":  # the pass fuses nothing of this type, and prints a warning at each convolution

@@ -1,22 +1,21 @@
 """The model, from the initial checkpoint; what it computes of a batch."""
 
+from importlib import import_module
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from common.config import Config
 from common.weights import InitialCheckpoint
-from tf_impl.bert import build_bert
-from tf_impl.convnet import build_convnet
-
-MODELS = {"bert": build_bert, "convnet": build_convnet}  # by config.json's model_type
 
 
 def build_model(config: Config, initial: InitialCheckpoint) -> keras.Model:
     """The model with the initial weights, float64 for precision=float64, else float32 (bfloat16 is for computing)."""
     keras.utils.set_random_seed(config.train.seed)  # of dropout
     keras.config.set_dtype_policy("mixed_bfloat16" if config.train.precision == "bfloat16" else config.train.precision)
-    model = MODELS[initial.hf_config["model_type"]](initial.hf_config)
+    kind = import_module(f"tf_impl.{initial.hf_config['model_type']}")  # alone: keras_hub takes a second to import
+    model: keras.Model = kind.build(initial.hf_config)
     weights = initial.weights()
     for parameter in model.named_parameters:
         parameter.variable.assign(parameter.to_keras(weights[parameter.name]))

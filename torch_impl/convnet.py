@@ -34,7 +34,7 @@ class ConvNet(Module):
         return logits
 
 
-def build_convnet(initial: InitialCheckpoint, dtype: torch.dtype) -> Module:
+def build(initial: InitialCheckpoint, dtype: torch.dtype) -> Module:
     """The model with the initial weights."""
     model = ConvNet(initial.hf_config)
     model.load_state_dict({name: torch.from_numpy(weight) for name, weight in initial.weights().items()})

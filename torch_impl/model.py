@@ -1,5 +1,7 @@
 """The model, from the initial checkpoint; what it computes of a batch."""
 
+from importlib import import_module
+
 import numpy as np
 import torch
 from torch.nn import Module
@@ -7,17 +9,15 @@ from torch.nn.functional import cross_entropy
 
 from common.config import Config
 from common.weights import InitialCheckpoint
-from torch_impl.bert import build_bert
-from torch_impl.convnet import build_convnet
-
-MODELS = {"bert": build_bert, "convnet": build_convnet}  # by config.json's model_type
 
 
 def build_model(config: Config, initial: InitialCheckpoint) -> Module:
     """The model with the initial weights, float64 for precision=float64, else float32 (bfloat16 is for computing)."""
     torch.manual_seed(config.train.seed)  # of dropout
     dtype = torch.float64 if config.train.precision == "float64" else torch.float32
-    return MODELS[initial.hf_config["model_type"]](initial, dtype)
+    kind = import_module(f"torch_impl.{initial.hf_config['model_type']}")  # alone: transformers takes seconds to import
+    model: Module = kind.build(initial, dtype)
+    return model
 
 
 def compute_logits(model: Module, batch: dict[str, torch.Tensor], precision: str) -> torch.Tensor:

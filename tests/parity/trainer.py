@@ -153,15 +153,15 @@ def _mean_of_replica_means() -> Iterator[None]:
 @contextmanager
 def _flattened_in_keras_order() -> Iterator[None]:
     """fc1's kernel as another linear layer's, though Keras flattens (height, width, channels)."""
-    from tf_impl import model
+    from tf_impl import convnet
 
     def build(hf_config: dict[str, Any]) -> Any:
         made = right(hf_config)
         made.named_parameters = [replace(each, kernel=each.kernel and each.shape) for each in made.named_parameters]
         return made
 
-    right = model.MODELS["convnet"]
-    with patch.dict(model.MODELS, convnet=build):
+    right = convnet.build
+    with patch.object(convnet, "build", build):
         yield
 
 

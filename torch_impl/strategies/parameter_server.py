@@ -48,7 +48,7 @@ class ParameterServer:
         torch.set_num_threads(cores())  # it computes while the workers wait
         self.device = replica_devices(1)[0]
         self.model = build_model(config, initial).to(self.device)
-        self.shards = _shards(self.model, len(self.servers))
+        self.shards = _shards(dict(self.model.named_parameters()), len(self.servers))
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         if self.config.strategy.max_staleness == 0:
@@ -124,8 +124,10 @@ def serve(config: Config) -> int:
     atexit.register(dist.destroy_process_group)
     servers, workers = _ranks(config)
     group = dist.new_group(servers)
-    if rank in servers:
-        _serve_parameters(config, _shards(build_model(config, initial), len(servers))[servers.index(rank)], group)
+    if rank in servers:  # it knows its parameters, and no model
+        dtype = torch.float64 if config.train.precision == "float64" else torch.float32
+        named = {name: Parameter(torch.from_numpy(array).to(dtype)) for name, array in initial.weights().items()}
+        _serve_parameters(config, _shards(named, len(servers))[servers.index(rank)], group)
     else:
         device = replica_devices(len(workers))[workers.index(rank)]
         _work(config, build_model(config, initial).to(device), device, cache.train)
@@ -169,7 +171,7 @@ def _serve_parameters(config: Config, parameters: list[Parameter], group: dist.P
 
 def _work(config: Config, model: Module, device: torch.device, split: Split) -> None:
     servers, workers = _ranks(config)
-    shards = _shards(model, len(servers))
+    shards = _shards(dict(model.named_parameters()), len(servers))
     parameters = list(model.parameters())
     synchronous = config.strategy.max_staleness == 0
     model.train()
@@ -205,7 +207,7 @@ def _work(config: Config, model: Module, device: torch.device, split: Split) -> 
         for answer, server in zip(answers, servers, strict=True):
             dist.recv(answer, server, tag=ANSWER)
         number, summed_norm = answers[0].tolist()
-        dist.send(torch.tensor([float(loss), summed_norm, number - read], dtype=torch.float64), 0, tag=ANSWER)
+        dist.send(torch.tensor([float(loss.detach()), summed_norm, number - read], dtype=torch.float64), 0, tag=ANSWER)
 
 
 def _read(servers: list[int], shards: list[list[Parameter]]) -> int:
@@ -235,11 +237,11 @@ def _ranks(config: Config) -> tuple[list[int], list[int]]:
     return list(range(1, first)), list(range(first, first + config.strategy.workers))
 
 
-def _shards(model: Module, servers: int) -> list[list[Parameter]]:
+def _shards(named: dict[str, Parameter], servers: int) -> list[list[Parameter]]:
     """Each server's parameters: the largest first, to the server that has the least."""
     shards: list[list[Parameter]] = [[] for _ in range(servers)]
-    for parameter in sorted(model.parameters(), key=lambda p: -p.numel()):
-        min(shards, key=lambda shard: sum(p.numel() for p in shard)).append(parameter)
+    for name in sorted(named, key=lambda name: (-named[name].numel(), name)):
+        min(shards, key=lambda shard: sum(p.numel() for p in shard)).append(named[name])
     return shards
 
 
