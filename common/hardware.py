@@ -3,7 +3,9 @@
 import os
 import platform
 import resource
+import socket
 import sys
+from collections.abc import Collection
 from typing import Any
 
 import psutil
@@ -54,9 +56,27 @@ def describe() -> dict[str, Any]:
     }
 
 
+def interface_with(addresses: Collection[str]) -> str | None:
+    """The name of a network interface of this machine that has one of these addresses; None where none has."""
+    for name, found in psutil.net_if_addrs().items():
+        if any(each.address in addresses for each in found):
+            return name
+    return None
+
+
 def loopback_interface() -> str:
     """The name of the network interface that has 127.0.0.1."""
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(address.address == "127.0.0.1" for address in addresses):
-            return name
-    raise RuntimeError("this machine has no loopback interface")
+    name = interface_with(["127.0.0.1"])
+    assert name is not None
+    return name
+
+
+def interface_towards(host: str) -> str | None:
+    """The name of the network interface that leads to a host; None where none does."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)  # which sends nothing
+            return interface_with([probe.getsockname()[0]])
+    except OSError:
+        return None

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,19 +102,25 @@ class Outcome:
     problem: str | None
 
 
-def supervise(processes: list[Process], log_path: Path) -> Outcome:
+def supervise(
+    processes: list[Process],
+    log_path: Path,
+    chief_speaks: bool = True,
+    lost: Callable[[], str | None] = lambda: None,
+) -> Outcome:
     """Run the processes of a run to their end; the first is the chief, whose end ends the others.
 
-    The chief has this process's output, the others write to `log_path`. A stop signal goes to the chief alone: it
-    leaves at a step of its choosing and the others, who cannot go on without it, are ended after it.
+    The chief has this process's output where it `speaks`, the others write to `log_path`. A stop signal goes to the
+    chief alone: it leaves at a step of its choosing and the others, who cannot go on without it, are ended after it.
+    lost: what is gone elsewhere, without which they cannot go on either.
     """
     stop = Stop()
     running: list[subprocess.Popen[bytes]] = []
     try:
         with log_path.open("ab") as output:
             for index, process in enumerate(processes):
-                running.append(_start(process, None if index == 0 else output))
-        return _watch(processes, running, stop)
+                running.append(_start(process, None if index == 0 and chief_speaks else output))
+        return _watch(processes, running, stop, lost)
     finally:
         for child in running:
             _kill(child)
@@ -132,7 +138,9 @@ def _start(process: Process, output: IO[bytes] | None) -> subprocess.Popen[bytes
     )
 
 
-def _watch(processes: list[Process], running: list[subprocess.Popen[bytes]], stop: Stop) -> Outcome:
+def _watch(
+    processes: list[Process], running: list[subprocess.Popen[bytes]], stop: Stop, lost: Callable[[], str | None]
+) -> Outcome:
     chief = running[0]
     deadline: float | None = None
     problem = None
@@ -145,6 +153,8 @@ def _watch(processes: list[Process], running: list[subprocess.Popen[bytes]], sto
             if child is not chief and child.poll() and problem is None and stop.signum is None:
                 problem = f"{process.name} ended with {_how(child.returncode)}"
                 deadline = time.monotonic() + STRAGGLER_SECONDS
+        if problem is None and stop.signum is None and (problem := lost()):
+            deadline = time.monotonic() + STRAGGLER_SECONDS
         if deadline is not None and time.monotonic() > deadline:
             break
     if stop.signum is not None and chief.poll() != 0:

@@ -15,6 +15,7 @@ from common import loop
 from common.cluster import is_chief
 from common.config import Config
 from common.errors import UserError
+from common.lifeline import Lifeline
 from common.prepare import prepare
 from common.processes import USER_ERROR, Interrupted, Process, Stop, supervise
 from common.progress import closing_table, log_to
@@ -28,16 +29,21 @@ log = logging.getLogger("lockstep")
 def start(config: Config, framework: str, processes: list[Process]) -> int:
     """Run this machine's processes of a run to their end. Returns its exit code.
 
-    The first is the chief, but on the hosts after the first. Writes the summary if the chief could not.
+    The first is the chief, but on the hosts after the first, where all write to train.log alone. Writes the summary if
+    the chief could not.
     """
     assert config.run_dir is not None
     run_dir = Path(config.run_dir)
-    outcome = supervise(processes, run_dir / "train.log")
+    lifeline = Lifeline(config)
+    outcome = supervise(processes, run_dir / "train.log", not config.cluster.node, lambda: lifeline.lost)
+    lifeline.release(outcome.exit_code == 0)
+    status = "interrupted" if outcome.exit_code > 128 else "failed"
     if config.cluster.node:
         if outcome.problem:
-            print(f"failed: {outcome.problem}; see {run_dir / 'train.log'}", file=sys.stderr)
+            said = (run_dir / "train.log").read_text().splitlines()
+            errors = [line for line in said if line.startswith("error: ")]  # what a user can mend
+            print(*errors[-1:] or [f"{status}: {outcome.problem}; see {run_dir / 'train.log'}"], file=sys.stderr)
     elif not (run_dir / "summary.json").exists():
-        status = "interrupted" if outcome.exit_code > 128 else "failed"
         write_summary(run_dir, facts(config, framework, {}), status, {}, outcome.problem)
         print(f"{status}: {outcome.problem}; see {run_dir / 'train.log'}", file=sys.stderr)
     elif outcome.problem and not outcome.problem.startswith(f"{processes[0].name} ") and outcome.exit_code == 1:
@@ -59,7 +65,10 @@ def work(config: Config, framework: str, make_strategy: Callable[[Config, Initia
         return USER_ERROR
     stop.listen()  # TensorFlow's collectives have taken SIGTERM
     if not strategy.is_chief:
-        loop.run(config, strategy, cache, None, stop)
+        try:
+            loop.run(config, strategy, cache, None, stop)
+        except Interrupted as interruption:
+            return interruption.exit_code
         return 0
     log_to(run_dir)
     about = facts(config, framework, {"token_cache": cache.fingerprint, "initial_weights": initial.fingerprint})
@@ -76,7 +85,8 @@ def work(config: Config, framework: str, make_strategy: Callable[[Config, Initia
     except (loop.NonFiniteLoss, UserError) as error:
         problem = str(error)
     except Exception as error:
-        problem = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        said = [line for line in str(error).splitlines() if not line.startswith(" ")]  # but for stack frames
+        problem = f"{type(error).__name__}: {' '.join(' '.join(said).split())[:300]}"
         with (run_dir / "train.log").open("a") as file:
             traceback.print_exc(file=file)
     finally:

@@ -26,10 +26,14 @@ KINDS = {"bert": bert, "convnet": convnet}  # by config.json's model_type
 
 @dataclass(frozen=True)
 class InitialCheckpoint:
-    """A directory in Hugging Face format: config.json, model.safetensors (float32) and a BERT's tokenizer."""
+    """A directory in Hugging Face format: config.json, model.safetensors (float32) and a BERT's tokenizer.
+
+    data_fingerprint: of the cache of the data that it is for.
+    """
 
     directory: Path
     fingerprint: str
+    data_fingerprint: str
 
     @property
     def hf_config(self) -> dict[str, Any]:
@@ -67,7 +71,7 @@ def open_initial_checkpoint(config: Config, cache: Cache, source: SourceCheckpoi
         return {}
 
     manifest = open_or_build(directory, build)
-    return InitialCheckpoint(directory, manifest["checksums"][WEIGHTS])
+    return InitialCheckpoint(directory, manifest["checksums"][WEIGHTS], cache.fingerprint)
 
 
 def parameter_shapes(hf_config: dict[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -7,19 +7,23 @@ before they start their servers: each one says at the first one's address that i
 import json
 import socket
 import time
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from typing import Any
 
 import tensorflow as tf
 
 from common.errors import UserError
+from common.hosts import disagreement
 
 POLL_SECONDS = 0.1
 
 
-def join_group(timeout: float) -> tf.distribute.cluster_resolver.TFConfigClusterResolver:
+def join_group(timeout: float, settings: Mapping[str, Any]) -> tf.distribute.cluster_resolver.TFConfigClusterResolver:
     """Wait for all tasks of the cluster that TF_CONFIG describes. Returns what TensorFlow's strategies take.
 
-    Raises UserError naming the tasks that have not come after `timeout` seconds.
+    Raises UserError naming the tasks that have not come after `timeout` seconds, or the settings that a task has
+    otherwise than the first one.
     """
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     cluster = resolver.cluster_spec().as_dict()
@@ -27,22 +31,19 @@ def join_group(timeout: float) -> tf.distribute.cluster_resolver.TFConfigCluster
     tasks = [f"{role} {index}" for role in sorted(cluster) for index in range(len(cluster[role]))]
     host, _, port = cluster[first][0].rpartition(":")
     me = f"{resolver.task_type} {resolver.task_id}"
-    end = time.monotonic() + timeout
-    missing = (
-        _receive([task for task in tasks if task != me], int(port), end)
-        if me == f"{first} 0"
-        else _report(me, (host.strip("[]"), int(port)), end)
-    )
-    if missing is None:
-        raise UserError(f"cluster.timeout={timeout:g}: {first} 0 ({host}:{port}) did not come in time")
-    if missing:
-        raise UserError(f"cluster.timeout={timeout:g}: {', '.join(missing)} of {len(tasks)} tasks did not come in time")
+    if me == f"{first} 0":
+        problem = _receive([task for task in tasks if task != me], me, settings, int(port), timeout)
+    else:
+        problem = _report(me, settings, f"{first} 0", (host.strip("[]"), int(port)), timeout)
+    if problem is not None:
+        raise UserError(problem)
     return resolver
 
 
-def _receive(others: list[str], port: int, end: float) -> list[str]:
-    """Wait for the other tasks and tell those that came who is missing; returns it."""
-    missing = list(others)
+def _receive(others: list[str], me: str, settings: Mapping[str, Any], port: int, timeout: float) -> str | None:
+    """Wait for the other tasks. Returns why they cannot begin, or None; those that came are told the same."""
+    end = time.monotonic() + timeout
+    missing, problem = list(others), None
     with ExitStack() as stack:
         server = stack.enter_context(socket.socket())
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -55,34 +56,42 @@ def _receive(others: list[str], port: int, end: float) -> list[str]:
             ) from error
         server.listen(len(others))
         came = []
-        while missing and (left := end - time.monotonic()) > 0:
-            server.settimeout(left)
+        while missing and problem is None:
+            server.settimeout(max(0.001, end - time.monotonic()))
             try:
                 connection = stack.enter_context(server.accept()[0])
-                connection.settimeout(POLL_SECONDS)
-                name = connection.recv(100).decode(errors="replace")
-            except OSError:
+                connection.settimeout(1)
+                name, theirs = json.loads(connection.makefile().readline())
+            except TimeoutError:
+                if time.monotonic() > end:
+                    problem = f"cluster.timeout={timeout:g}: {', '.join(missing)} of {len(others) + 1} tasks "
+                    problem += "did not come in time"
                 continue
+            except (OSError, ValueError):  # something that is no task of ours
+                continue
+            problem = disagreement(name, theirs, me, settings)
+            came.append(connection)
             if name in missing:
                 missing.remove(name)
-                came.append(connection)
         for connection in came:
-            connection.sendall(json.dumps(missing).encode() + b"\n")
-    return missing
+            with suppress(OSError):  # it may have gone
+                connection.sendall(json.dumps(problem).encode() + b"\n")
+    return problem
 
 
-def _report(me: str, leader: tuple[str, int], end: float) -> list[str] | None:
-    """Tell the first task that this one is there; returns who is missing, None where that is the first one itself."""
+def _report(me: str, settings: Mapping[str, Any], first: str, leader: tuple[str, int], timeout: float) -> str | None:
+    """Tell the first task that this one is there. Returns why they cannot begin, or None."""
+    end = time.monotonic() + timeout
     while (left := end - time.monotonic()) > 0:
         try:
             with socket.create_connection(leader, left) as connection:
-                connection.sendall(me.encode())
+                connection.sendall(json.dumps([me, settings]).encode() + b"\n")
                 connection.settimeout(left + 2)  # the first one started to wait at another time
-                answer = connection.makefile().readline()
-            if answer:
-                missing: list[str] = json.loads(answer)
-                return missing
+                if answer := connection.makefile().readline():
+                    problem: str | None = json.loads(answer)
+                    return problem
         except OSError:
             pass
         time.sleep(POLL_SECONDS)
-    return None
+    host, port = leader
+    return f"cluster.timeout={timeout:g}: {first} ({host}:{port}) did not come in time"

@@ -13,9 +13,10 @@ from common import cluster, run
 from common import config as configs
 from common.cluster import Task
 from common.config import Config
+from common.errors import one_line_errors
 from common.hardware import cores, only_gpu
 from common.prepare import prepare, resolve
-from common.processes import Process, check_ports, die_with_parent, python, reserved_ports
+from common.processes import Process, die_with_parent, python, reserved_ports
 from common.record import new_run_dir
 from common.validation import GROUPS
 
@@ -36,7 +37,6 @@ def launch(config: Config) -> int:
     if config.cluster.name == "hosts":
         assert config.cluster.hosts is not None and config.cluster.port is not None
         tasks = cluster.place(config.cluster.hosts, roles, range(config.cluster.port, config.cluster.port + 1000))
-        check_ports([int(task.address.rpartition(":")[2]) for task in tasks if task.node == config.cluster.node])
         return _start(config, tasks, {})
     with reserved_ports(sum(roles.values())) as ports:
         tasks = cluster.place(["127.0.0.1"], roles, ports)
@@ -114,4 +114,5 @@ def _without_startup_chatter() -> Iterator[None]:
 
 if __name__ == "__main__":
     die_with_parent()
-    sys.exit(_work(configs.load(Path(sys.argv[1]) / "config.yaml")))
+    with one_line_errors(()):
+        sys.exit(_work(configs.load(Path(sys.argv[1]) / "config.yaml")))

@@ -7,6 +7,7 @@ from omegaconf import DictConfig
 
 from common.config import CONF, STRATEGIES, parse
 from common.errors import one_line_errors
+from common.hosts import check_host
 from common.prepare import prepare, resolve
 from common.progress import log_to
 from common.record import new_run_dir
@@ -22,6 +23,7 @@ def main(composed: DictConfig) -> None:
     validate(config, "tf")
     if member:
         sys.exit(join(config))
+    check_host(config, "tf")
     log_to(None)
     with new_run_dir(config, "tf"):
         cache, _ = prepare(config)

@@ -1,29 +1,37 @@
 """Meet the other processes of a run."""
 
+import json
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from threading import Thread
+from typing import Any
 
 import torch.distributed as dist
 
 from common.errors import UserError
+from common.hosts import disagreement
 
 POLL_SECONDS = 0.05
 
 
-def join_group(timeout: float, backend: str = "gloo") -> tuple[int, int]:
+def join_group(timeout: float, settings: Mapping[str, Any], backend: str = "gloo") -> tuple[int, int]:
     """Become a rank of the run's process group, as RANK and WORLD_SIZE say. Returns both.
 
-    Raises UserError naming the ranks that have not come after `timeout` seconds.
+    Raises UserError naming the ranks that have not come after `timeout` seconds, or the settings that a rank has
+    otherwise than rank 0.
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     store = _meeting_place(rank, world_size, timeout)
-    if missing := _absent(store, rank, world_size, timeout):
-        raise UserError(f"cluster.timeout={timeout:g}: {_ranks(missing)} of {world_size} did not come in time")
+    try:
+        problem = _meet(store, rank, world_size, timeout, settings)
+    except RuntimeError as error:
+        raise UserError(f"rank 0 left before all {world_size} ranks had come") from error
+    if problem is not None:
+        raise UserError(problem)
     try:
         dist.init_process_group(
             backend,
@@ -89,20 +97,37 @@ def _connect(address: str, port: int, timeout: float, make: Callable[[], dist.St
     return found[0]
 
 
-def _absent(store: dist.Store, rank: int, world_size: int, timeout: float) -> list[int]:
-    """Say that this rank is here and wait for the others. Returns those that have not come when the time is up.
+def _meet(store: dist.Store, rank: int, world_size: int, timeout: float, settings: Mapping[str, Any]) -> str | None:
+    """Say that this rank is here and wait for the others. Returns why they cannot begin, or None.
 
-    The first whose time is up says so to all, and stays until they have read it, since rank 0 takes the server with it.
+    The first to know it says so to all. They stay until all have read it, since rank 0 takes the server with it.
     """
     end = time.monotonic() + timeout
-    store.set(f"here/{rank}", "")
-    while absent := [other for other in range(world_size) if not store.check([f"here/{other}"])]:
-        if time.monotonic() > end or store.check(["over"]):
-            store.set("over", "")
-            time.sleep(10 * POLL_SECONDS)
-            break
-        time.sleep(POLL_SECONDS)
-    return absent
+    here = {rank: settings}
+    problem = None
+    store.set(f"here/{rank}", json.dumps(settings))
+    while problem is None:
+        absent = [other for other in range(world_size) if other not in here]
+        for other in absent:
+            if store.check([f"here/{other}"]):
+                here[other] = json.loads(store.get(f"here/{other}"))
+        if store.check(["over"]):
+            problem = store.get("over").decode()
+        elif problem := next(filter(None, (_disagrees(other, here) for other in here)), None):
+            store.set("over", problem)
+        elif not absent:
+            return None
+        elif time.monotonic() > end:
+            problem = f"cluster.timeout={timeout:g}: {_ranks(absent)} of {world_size} did not come in time"
+            store.set("over", problem)
+        else:
+            time.sleep(POLL_SECONDS)
+    time.sleep(10 * POLL_SECONDS)
+    return problem
+
+
+def _disagrees(rank: int, here: Mapping[int, Mapping[str, Any]]) -> str | None:
+    return disagreement(f"rank {rank}", here[rank], "rank 0", here[0]) if 0 in here else None
 
 
 def _ranks(ranks: list[int]) -> str:

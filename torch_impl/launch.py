@@ -10,9 +10,11 @@ from common import cluster, run
 from common import config as configs
 from common.cluster import Task
 from common.config import Config
-from common.hardware import cores, loopback_interface
+from common.errors import one_line_errors
+from common.hardware import cores, interface_towards, loopback_interface
+from common.hosts import interface_of
 from common.prepare import prepare, resolve
-from common.processes import Process, check_ports, die_with_parent, python
+from common.processes import Process, die_with_parent, python
 from common.record import new_run_dir
 from common.validation import GROUPS
 
@@ -23,14 +25,14 @@ def launch(config: Config) -> int:
     # Threads that spin at a barrier while another process has their core wait for whole scheduler ticks: 1.5 s a step
     # in place of 0.05 s, measured on a busy machine with two cores.
     patient = {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE")}
+    patient["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")  # what fails, Python says too
     if config.strategy.name not in GROUPS:
         return run.start(config, "torch", [Process("torch", python("torch_impl.launch", config.run_dir), patient)])
     if config.cluster.name == "hosts":
-        assert config.cluster.hosts is not None and config.cluster.port is not None
+        assert config.cluster.hosts and config.cluster.node is not None and config.cluster.port is not None
         tasks = cluster.place(config.cluster.hosts, cluster.roles(config), [config.cluster.port] * 1000)
-        if config.cluster.node == 0:
-            check_ports([config.cluster.port])
-        return _start(config, tasks, patient)
+        interface = interface_of(config.cluster.hosts[config.cluster.node])
+        return _start(config, tasks, {**patient, "GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface})
     tasks = cluster.place(["127.0.0.1"], cluster.roles(config), [0] * 1000)
     with tempfile.TemporaryDirectory(prefix="lockstep-") as meeting_place:  # a file: no port that another could take
         shared = {
@@ -69,6 +71,8 @@ def joins_group(config: Config) -> bool:
 def join(config: Config) -> int:
     """Be one rank of the group that torchrun started. Returns the exit code of this process."""
     is_chief = os.environ["RANK"] == "0"
+    if interface := interface_towards(os.environ["MASTER_ADDR"]):  # else Gloo takes what the host's own name leads to
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     config.run_dir = config.run_dir if is_chief else "."  # only the chief writes
     with new_run_dir(config, "torch") if is_chief else nullcontext():
         cache, _ = prepare(config)
@@ -87,4 +91,5 @@ def _work(config: Config) -> int:
 
 if __name__ == "__main__":
     die_with_parent()
-    sys.exit(_work(configs.load(Path(sys.argv[1]) / "config.yaml")))
+    with one_line_errors(()):
+        sys.exit(_work(configs.load(Path(sys.argv[1]) / "config.yaml")))

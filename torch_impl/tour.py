@@ -217,7 +217,7 @@ def _right(name: str) -> Column:
 
 
 def main(repeats: int, sizes: list[int]) -> None:
-    rank, size = join_group(TIMEOUT_SECONDS)
+    rank, size = join_group(TIMEOUT_SECONDS, {})
     console = Console(quiet=rank != 0)
     console.print(
         f"{size} ranks, processes that talk over Gloo. `sends` is measured: what a rank writes to its sockets when all "

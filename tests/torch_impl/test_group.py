@@ -15,7 +15,7 @@ from common.processes import reserved_ports
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 2
-MEET = """
+MEET = r"""
 import os, sys
 import torch.distributed as dist
 from common.errors import UserError
@@ -25,11 +25,13 @@ for rank in sys.argv[1:]:
     if os.fork() == 0:
         os.environ["RANK"] = rank
         try:
-            print("rank", *join_group(float(os.environ["TIMEOUT"])), flush=True)
+            settings = {"train.seed": int(rank) if "DIFFER" in os.environ else 0}
+            joined = join_group(float(os.environ["TIMEOUT"]), settings)
+            os.write(1, "rank {} {}\n".format(*joined).encode())  # in one piece
             dist.barrier()
             dist.destroy_process_group()
         except UserError as error:
-            print(error, flush=True)
+            os.write(1, f"{error}\n".encode())
         os._exit(0)
 for rank in sys.argv[1:]:
     os.wait()
@@ -51,8 +53,8 @@ def environment(port: int, **values: object) -> dict[str, str]:
 def meet(request: pytest.FixtureRequest, tmp_path: Path, port: int) -> Callable[..., list[str]]:
     """What each of the ranks says that come to a group of `world_size`."""
 
-    def come(world_size: int, *ranks: int, timeout: int = TIMEOUT) -> list[str]:
-        values: dict[str, object] = {"WORLD_SIZE": world_size, "TIMEOUT": timeout}
+    def come(world_size: int, *ranks: int, timeout: int = TIMEOUT, **more: object) -> list[str]:
+        values: dict[str, object] = {"WORLD_SIZE": world_size, "TIMEOUT": timeout, **more}
         if request.param == "file":
             values["LOCKSTEP_RENDEZVOUS"] = tmp_path / "rendezvous"
         return said_by(environment(port, **values), *ranks)
@@ -69,6 +71,11 @@ def said_by(environment: dict[str, str], *ranks: int) -> list[str]:
 
 def test_all_come(meet: Callable[..., list[str]]) -> None:
     assert meet(2, 1, 0, timeout=60) == ["rank 0 2", "rank 1 2"]
+
+
+def test_ranks_whose_settings_differ_are_refused_at_once(meet: Callable[..., list[str]]) -> None:
+    difference = "rank 1 differs from rank 0 in train.seed (1, not 0); give every host the same"
+    assert meet(3, 1, 0, timeout=60, DIFFER=1) == [difference] * 2
 
 
 @pytest.mark.parametrize(("ranks", "missing"), [([0], "ranks 1, 2"), ([0, 1], "rank 2")])

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from common.config import Config
 from common.data.batches import GlobalBatch
+from common.hosts import must_agree
 from common.loop import Evaluation, StepResult
 from common.weights import InitialCheckpoint
 from tf_impl.batches import SIGNATURES, to_tensors
@@ -29,7 +30,7 @@ class MultiWorker:
                 config.strategy.communication.upper()
             ],
         )
-        resolver = join_group(config.cluster.timeout)
+        resolver = join_group(config.cluster.timeout, must_agree(config, initial))
         self.strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, self.options)
         self.world_size = self.strategy.num_replicas_in_sync
         self.rank = self._rank(resolver)

@@ -16,6 +16,7 @@ from common.config import Config
 from common.data.batches import GlobalBatch
 from common.hand_out import HandOut
 from common.hardware import cores
+from common.hosts import must_agree
 from common.loop import Evaluation, StepResult
 from common.schedule import learning_rate
 from common.weights import InitialCheckpoint
@@ -35,7 +36,7 @@ class ParameterServer:
 
     def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
         self.config, self.world_size = config, config.strategy.workers
-        resolver = join_group(config.cluster.timeout)
+        resolver = join_group(config.cluster.timeout, must_agree(config, initial))
         servers = config.strategy.parameter_servers
         partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(SHARD_BYTES, servers)
         self.strategy = tf.distribute.ParameterServerStrategy(resolver, partitioner)
@@ -148,7 +149,7 @@ def _peak_resident_bytes(worker: int) -> int:
 
 def serve(config: Config) -> int:
     """Be a worker or a parameter server until the coordinator is gone. Returns the exit code of this process."""
-    resolver = join_group(config.cluster.timeout)
+    resolver = join_group(config.cluster.timeout, {})  # the coordinator sends it all that it computes
     settings = tf.compat.v1.ConfigProto(  # with fewer threads between operations a cluster on two cores can hang
         inter_op_parallelism_threads=max(4, cores()),
         intra_op_parallelism_threads=int(os.environ.get("TF_NUM_INTRAOP_THREADS", "0")),

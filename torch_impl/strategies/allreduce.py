@@ -14,6 +14,7 @@ from torch.nn import Parameter
 
 from common.config import Config
 from common.data.batches import GlobalBatch
+from common.hosts import must_agree
 from common.loop import Evaluation, StepResult
 from common.weights import InitialCheckpoint
 from torch_impl.allreduce import Traffic, all_reduce
@@ -31,7 +32,7 @@ class AllReduce:
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         backend = "nccl" if self.device.type == "cuda" else "gloo"
-        self.rank, self.world_size = join_group(config.cluster.timeout, backend)
+        self.rank, self.world_size = join_group(config.cluster.timeout, must_agree(config, initial), backend)
         self.is_chief = self.rank == 0
         atexit.register(dist.destroy_process_group)  # its threads must be joined before the interpreter goes
         dist.barrier()  # NCCL wants every rank in its first operation; of a message only two know

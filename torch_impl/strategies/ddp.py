@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from common.config import Config
 from common.data.batches import GlobalBatch
+from common.hosts import must_agree
 from common.loop import Evaluation, StepResult
 from common.weights import InitialCheckpoint
 from torch_impl.batches import to_tensors
@@ -35,7 +36,7 @@ class DDP:
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         backend = "nccl" if self.device.type == "cuda" else "gloo"
-        self.rank, self.world_size = join_group(config.cluster.timeout, backend)
+        self.rank, self.world_size = join_group(config.cluster.timeout, must_agree(config, initial), backend)
         self.is_chief = self.rank == 0
         atexit.register(dist.destroy_process_group)  # its threads must be joined before the interpreter goes
         self.precision = config.train.precision

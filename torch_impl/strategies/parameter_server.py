@@ -21,6 +21,7 @@ from common.config import Config
 from common.data.batches import GlobalBatch, Split
 from common.hand_out import HandOut, find_batch
 from common.hardware import cores
+from common.hosts import must_agree
 from common.loop import Evaluation, StepResult
 from common.prepare import prepare
 from common.weights import InitialCheckpoint
@@ -41,7 +42,7 @@ class ParameterServer:
 
     def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
         self.config, self.world_size = config, config.strategy.workers
-        join_group(config.cluster.timeout)
+        join_group(config.cluster.timeout, must_agree(config, initial))
         atexit.register(self._stop)
         self.servers, self.workers = _ranks(config)
         dist.new_group(self.servers)
@@ -120,7 +121,7 @@ class ParameterServer:
 def serve(config: Config) -> int:
     """Be a worker or a parameter server until the coordinator says stop. Returns the exit code of this process."""
     cache, initial = prepare(config)
-    rank, _ = join_group(config.cluster.timeout)
+    rank, _ = join_group(config.cluster.timeout, must_agree(config, initial))
     atexit.register(dist.destroy_process_group)
     servers, workers = _ranks(config)
     group = dist.new_group(servers)
