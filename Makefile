@@ -25,7 +25,7 @@ bench: $(READY)
 
 # The parity numbers that take longer than a minute: real pretrained weights on real data.
 bench-parity: $(READY)
-	$(BIN)/python -m pytest -q -m bench -rP tests/parity
+	$(BIN)/python -m pytest -q -m bench -rP tests/parity tests/test_asynchronous.py
 
 # 20 starts in a row of everything that starts many processes.
 bench-starts: $(READY)

@@ -64,3 +64,24 @@ def test_staleness_is_bounded(framework: str, tmp_path: Path) -> None:
     assert_every_batch_once(rows, 1)
     assert summary["version"] == len(rows)
     assert {row["staleness"] for row in rows} <= {0, 1}
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_asynchronous_training_learns_as_much(framework: str, tmp_path: Path) -> None:
+    """Two epochs of the built-in corpus: 48,000 examples, as 1,500 synchronous updates or 4,500 asynchronous ones."""
+    summaries = {}
+    for strategy in (["strategy=single"], ["strategy=parameter_server", *CLUSTER]):
+        run_dir = tmp_path / strategy[0].partition("=")[2]
+        command = [sys.executable, "-m", f"{framework}_impl.train", "experiment=learn", "optimizer.learning_rate=3e-4"]
+        command += [*strategy, "train.eval_every=null", f"run_dir={run_dir}", f"cache_dir={tmp_path / 'cache'}"]
+        subprocess.run(command, check=True, timeout=1200)
+        summaries[run_dir.name] = json.loads((run_dir / "summary.json").read_text())
+    synchronous, asynchronous = summaries["single"], summaries["parameter_server"]
+    stalenesses = {int(staleness): count for staleness, count in asynchronous["staleness"].items()}
+    mean = sum(staleness * count for staleness, count in stalenesses.items()) / asynchronous["steps"]
+    print(f"{framework}: {synchronous['accuracy']:.4f} | {asynchronous['accuracy']:.4f}, mean staleness {mean:.2f}")
+    assert asynchronous["version"] == asynchronous["steps"] == WORKERS * synchronous["steps"]
+    assert synchronous["accuracy"] > 0.75
+    assert abs(asynchronous["accuracy"] - synchronous["accuracy"]) <= 0.02
+    assert 0.5 <= mean <= 1.5 * (WORKERS - 1)
