@@ -1,0 +1,58 @@
+"""Two hosts on one Linux machine: network namespaces that a veth pair joins, whose speed can be set."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from common.errors import UserError
+
+ADDRESSES = ("10.0.0.1", "10.0.0.2")  # inside the namespaces only
+BURST_MS = 1  # of sending at full rate that the shaper lets pass at once; less would not reach 1 Gbit/s
+QUEUE_MS = 200  # that it holds before it drops
+
+
+class TwoHosts:
+    """The namespaces while they are there."""
+
+    def __init__(self) -> None:
+        self.names = [f"lockstep-{os.getpid()}-{node}" for node in range(2)]
+
+    def on(self, node: int, command: list[str]) -> list[str]:
+        """The command that runs a command on one of the hosts."""
+        return ["ip", "netns", "exec", self.names[node], *command]
+
+    def limit(self, mbit: float) -> None:
+        """Shape what either end sends to this many megabits (10^6) per second. Raises UserError."""
+        burst = max(16 << 10, round(mbit * 1e6 / 8 * BURST_MS / 1000))  # bytes
+        for name in self.names:
+            _run(f"tc -n {name} qdisc replace dev veth root tbf rate {mbit}mbit burst {burst} latency {QUEUE_MS}ms")
+
+
+@contextmanager
+def two_hosts() -> Iterator[TwoHosts]:
+    """Make the namespaces, and remove them with all that is in them. Raises UserError where that may not be."""
+    hosts = TwoHosts()
+    try:
+        for name in hosts.names:
+            _run(f"ip netns add {name}")
+        _run(f"ip link add veth netns {hosts.names[0]} type veth peer name veth netns {hosts.names[1]}")
+        for name, address in zip(hosts.names, ADDRESSES, strict=True):
+            _run(f"ip -n {name} address add {address}/24 dev veth")
+            for device in ("lo", "veth"):
+                _run(f"ip -n {name} link set {device} up")
+        yield hosts
+    finally:
+        for name in hosts.names:
+            with suppress(UserError):  # it may not have come to be
+                _run(f"ip netns delete {name}")
+
+
+def _run(command: str) -> None:
+    tool = command.split()[0]
+    if shutil.which(tool) is None:
+        raise UserError(f"{tool}: not found; two hosts on one machine need Linux and iproute2")
+    done = subprocess.run(command.split(), capture_output=True, text=True)
+    if done.returncode:
+        raise UserError(f"`{command}` is not permitted or failed: {' '.join(done.stderr.split())}")
