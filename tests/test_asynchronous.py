@@ -83,5 +83,5 @@ def test_asynchronous_training_learns_as_much(framework: str, tmp_path: Path) ->
     print(f"{framework}: {synchronous['accuracy']:.4f} | {asynchronous['accuracy']:.4f}, mean staleness {mean:.2f}")
     assert asynchronous["version"] == asynchronous["steps"] == WORKERS * synchronous["steps"]
     assert synchronous["accuracy"] > 0.75
-    assert abs(asynchronous["accuracy"] - synchronous["accuracy"]) <= 0.02
+    assert asynchronous["accuracy"] >= synchronous["accuracy"] - 0.02
     assert 0.5 <= mean <= 1.5 * (WORKERS - 1)
