@@ -12,7 +12,7 @@ demo: $(READY)
 	$(BIN)/python -m common.compare
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -m "not bench"
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench" -n 2 --dist loadfile
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -23,9 +23,9 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks.speed
 
-# The parity numbers that take longer than a minute: real pretrained weights on real data.
+# What takes many minutes: every strategy's parity numbers, real pretrained weights, what training learns.
 bench-parity: $(READY)
-	$(BIN)/python -m pytest -q -m bench -rP tests/parity tests/test_asynchronous.py
+	$(BIN)/python -m pytest -q -m bench -rP tests --ignore tests/test_starts.py
 
 # 20 starts in a row of everything that starts many processes.
 bench-starts: $(READY)

@@ -120,8 +120,8 @@ class Planned:
 
 
 def train(runs: dict[Path, Planned]) -> None:
-    """Make the runs, up to three processes or groups of ranks side by side."""
-    with ThreadPoolExecutor(3) as pool:
+    """Make the runs, two processes or groups of ranks side by side."""
+    with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda name: _train(name, runs), sorted({planned.process for planned in runs.values()})))
 
 

@@ -155,7 +155,7 @@ def test_the_hypothesis_alone_does_not_tell_the_class(splits: Splits) -> None:
     assert bag_of_words_accuracy(splits, sides=(1,)) < 0.40
 
 
-@pytest.mark.slow
+@pytest.mark.bench
 def test_two_layers_learn_it_from_scratch(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch_impl.train", "experiment=learn", "strategy=ddp", "run_dir=run"]
     subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
