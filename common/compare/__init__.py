@@ -1,6 +1,7 @@
 """Several runs -> verdict, tables, report. `python -m common.compare --help` explains the command."""
 
+from common.compare.pair import Pair, Tolerance
 from common.compare.runs import Run
-from common.compare.verdict import Comparison, Pair, Tolerance, compare_runs
+from common.compare.verdict import Comparison, compare_runs
 
 __all__ = ["Comparison", "Pair", "Run", "Tolerance", "compare_runs"]

@@ -11,6 +11,7 @@ ABSENT = "(absent)"
 # Config keys (with all keys below them) that must not change a curve.
 IGNORED_KEYS = (
     "strategy",
+    "cluster",
     "run_dir",
     "run_name",
     "cache_dir",
@@ -56,7 +57,7 @@ def may_change_curve(key: str, a: Run, b: Run) -> bool:
 
 
 def reasons_against(a: Run, b: Run, changed: dict[str, tuple[Any, Any]]) -> list[str]:
-    """Why the runs are not comparable; `changed` are the config differences that may change a curve."""
+    """Why the runs are different experiments; `changed` are the config differences that may change a curve."""
     reasons = []
     if changed:
         listed = ", ".join(f"{key} ({x} | {y})" for key, (x, y) in changed.items())
@@ -64,6 +65,12 @@ def reasons_against(a: Run, b: Run, changed: dict[str, tuple[Any, Any]]) -> list
     for name, words in (("token_cache", "token caches"), ("initial_weights", "initial weights")):
         if a.fingerprint(name) != b.fingerprint(name):
             reasons.append(f"different {words} ({a.fingerprint(name)} | {b.fingerprint(name)})")
+    return reasons
+
+
+def step_reasons_against(a: Run, b: Run) -> list[str]:
+    """Why the runs are not comparable at every step: steps that only one of them has, or has twice."""
+    reasons = []
     for run in (a, b):
         if run.doubled:
             reasons.append(f"{run} has more than one row for {_span(run.doubled)}; the last one is compared")

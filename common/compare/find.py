@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from common.compare.runs import read_summary
+from common.compare.read import read_config, read_summary
+from common.compare.runs import variant
 from common.errors import UserError
 
 FRAMEWORKS = ("torch", "tf")
@@ -11,20 +12,20 @@ STRATEGIES = ("single", "dp", "ddp", "allreduce", "mirrored", "multiworker", "ce
 
 
 def newest_runs(root: Path) -> tuple[list[Path], list[str]]:
-    """The newest run of each framework and strategy anywhere under `root`, and notes on what was left out.
+    """The newest run of each framework, strategy and variant of it under `root`, and notes on what was left out.
 
     Order: torch before tf, single before the other strategies. Newest by `started` of summary.json. Raises UserError
     when there is none.
     """
-    newest: dict[tuple[str, str], tuple[str, Path]] = {}
+    newest: dict[tuple[str, str, str], tuple[str, Path]] = {}
     notes: list[str] = []
     for file in sorted(root.rglob("summary.json")):
         try:
-            summary = read_summary(file)
+            summary, config = read_summary(file), read_config(file.with_name("config.yaml"))
         except UserError as error:
             notes.append(f"left out: {error}")
             continue
-        key = (summary["framework"], summary["strategy"])
+        key = (summary["framework"], summary["strategy"], variant(summary["strategy"], config))
         candidate = (_started(summary), file.parent)
         newest[key] = max(newest.get(key, candidate), candidate)
     if not newest:
@@ -39,11 +40,12 @@ def _started(summary: dict[str, Any]) -> str:
     return str(summary.get("started") or "")
 
 
-def _order(key: tuple[str, str]) -> tuple[int, int, str, str]:
-    framework, strategy = key
+def _order(key: tuple[str, str, str]) -> tuple[int, int, str, str, str]:
+    framework, strategy, kind = key
     return (
         FRAMEWORKS.index(framework) if framework in FRAMEWORKS else len(FRAMEWORKS),
         STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES),
         framework,
         strategy,
+        kind,
     )

@@ -8,10 +8,15 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
-from common.compare.charts import charts, line_style
+from common.compare import staleness, traffic
+from common.compare.charts import charts
 from common.compare.experiment import ABSENT, config_differences, may_change_curve
-from common.compare.table import PAIR_COLUMNS, RUN_COLUMNS, pair_cells, run_cells, speed_ratio, words
-from common.compare.verdict import Comparison, Pair, explain
+from common.compare.formats import words
+from common.compare.pair import Pair, explain
+from common.compare.runs import Run
+from common.compare.style import line_style
+from common.compare.table import PAIR_COLUMNS, RUN_COLUMNS, pair_cells, run_cells, speed_ratio
+from common.compare.verdict import Comparison
 from common.errors import UserError
 
 
@@ -38,7 +43,9 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
     verdict: lockstep, diverged, not comparable or only one run; sentence: the verdict in words; reference: a label;
     tolerances: {precision: {loss, grad_norm}}; runs: a list, each with its label (unique) and path; pairs: every pair,
-    a and b are labels; config_differences: {key: {values: {label: value}, may_change_curve}}; notes: sentences.
+    a and b are labels; of runs that recorded it: staleness (updates of each) and mean_staleness, against_reference (run
+    minus reference), traffic_per_step (bytes of each replica by kind), bytes_sent and messages_sent (of each rank);
+    config_differences: {key: {values: {label: value}, may_change_curve}}; notes: sentences.
     """
     return _finite(
         {
@@ -46,21 +53,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
             "sentence": comparison.sentence,
             "reference": comparison.reference.label,
             "tolerances": {name: vars(tolerance) for name, tolerance in comparison.tolerances.items()},
-            "runs": [
-                {
-                    "label": run.label,
-                    "path": str(run.path),
-                    **{key: run.summary.get(key) for key in ("framework", "strategy", "replicas", "status", "started")},
-                    "precision": run.precision,
-                    "steps": len(run.steps),
-                    **{key: run.summary.get(key) for key in ("final_loss", "accuracy")},
-                    **{key: run.summary.get(key) for key in ("examples_per_second", "tokens_per_second")},
-                    "speed_ratio": speed_ratio(run, comparison.reference),
-                    **{key: run.summary.get(key) for key in ("peak_memory_bytes", "fingerprints")},
-                    **{key: run.summary.get(key) for key in ("versions", "hardware")},
-                }
-                for run in comparison.runs
-            ],
+            "runs": [_run_as_json(run, comparison.reference) for run in comparison.runs],
             "pairs": [_pair_as_json(pair) for pair in comparison.pairs],
             "config_differences": _config_table(comparison),
             "notes": comparison.notes,
@@ -84,9 +77,32 @@ def render_html(comparison: Comparison) -> str:
         pair_columns=PAIR_COLUMNS,
         pair_rows=[(pair, pair_cells(pair), explain(pair)) for pair in comparison.pairs],
         config_rows=_config_table(comparison),
+        sections=staleness.sections(runs, comparison.reference) + traffic.sections(runs),
         charts=charts(comparison),
         plotly_js=get_plotlyjs(),
     )
+
+
+def _run_as_json(run: Run, reference: Run) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "label": run.label,
+        "path": str(run.path),
+        **{key: run.summary.get(key) for key in ("framework", "strategy", "replicas", "status", "started")},
+        "precision": run.precision,
+        "steps": len(run.steps),
+        **{key: run.summary.get(key) for key in ("final_loss", "accuracy")},
+        **{key: run.summary.get(key) for key in ("examples_per_second", "tokens_per_second")},
+        "speed_ratio": speed_ratio(run, reference),
+        **{key: run.summary.get(key) for key in ("peak_memory_bytes", "fingerprints", "versions", "hardware")},
+        "asynchronous": run.asynchronous,
+    }
+    if run.staleness:
+        found |= {"staleness": run.staleness, "mean_staleness": staleness.mean(run)}
+    if run.asynchronous:
+        found["against_reference"] = vars(staleness.difference(run, reference))
+    if run.traffic:
+        found["traffic_per_step"] = {kind: traffic.per_step(run, kind).tolist() for kind in run.traffic}
+    return found | {key: run.summary[key] for key in ("bytes_sent", "messages_sent") if run.summary.get(key)}
 
 
 def _pair_as_json(pair: Pair) -> dict[str, Any]:

@@ -1,15 +1,14 @@
 """The comparison as tables on a terminal."""
 
-import math
-from collections.abc import Sequence
-from typing import Any
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from common.compare import staleness, traffic
+from common.compare.formats import Section, memory, number
+from common.compare.pair import DIVERGED, LOCKSTEP, Pair
 from common.compare.runs import Run
-from common.compare.verdict import DIVERGED, LOCKSTEP, Comparison, Pair
+from common.compare.verdict import Comparison
 
 STYLES = {LOCKSTEP: "green", DIVERGED: "red"}
 PLAIN_WIDTH = 160  # of output that is not a terminal: every column fits
@@ -20,17 +19,32 @@ def print_comparison(comparison: Comparison) -> None:
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, soft_wrap=True, width=PLAIN_WIDTH)
-    console.print(_table("Runs", RUN_COLUMNS, [run_cells(run, comparison.reference) for run in comparison.runs]))
-    if comparison.pairs:
+    for section in sections(comparison):
+        console.print(_table(section))
+        for sentence in section.sentences:
+            console.print(sentence)
         console.print()
-        console.print(_table("Pairs", PAIR_COLUMNS, [pair_cells(pair) for pair in comparison.pairs]))
-    lines = [f"{pair.a} and {pair.b}: {reason}" for pair in comparison.pairs for reason in pair.reasons]
-    if lines + comparison.notes:
-        console.print()
+    lines = [
+        f"{pair.a} and {pair.b}: {reason}"
+        for pair in comparison.pairs
+        for reason in (pair.reasons[1:] if pair.asynchronous else pair.reasons)  # the verdict says that they are
+    ]
     for line in lines + comparison.notes:
         console.print(f"note: {line}")
-    console.print()
+    if lines + comparison.notes:
+        console.print()
     console.print(comparison.sentence, style=f"bold {STYLES.get(comparison.verdict, 'yellow')}")
+
+
+def sections(comparison: Comparison) -> list[Section]:
+    """The tables of a comparison; those of pairs, staleness and traffic where there is any."""
+    reference = comparison.reference
+    runs = [run_cells(run, reference) for run in comparison.runs]
+    found = [Section("Runs", RUN_COLUMNS, runs, ("run", "status", "precision"))]
+    if comparison.pairs:
+        pairs = [pair_cells(pair) for pair in comparison.pairs]
+        found.append(Section("Pairs", PAIR_COLUMNS, pairs, ("run a", "run b", "verdict")))
+    return found + staleness.sections(comparison.runs, reference) + traffic.sections(comparison.runs)
 
 
 RUN_COLUMNS = ["run", "status", "precision", "steps", "final loss", "accuracy"]
@@ -63,7 +77,7 @@ def pair_cells(pair: Pair) -> list[str]:
         pair.a.label,
         pair.b.label,
         pair.verdict,
-        str(pair.steps),
+        "-" if pair.asynchronous else str(pair.steps),
         _at(pair.max_loss_difference, pair.max_loss_difference_step),
         _at(pair.max_grad_norm_difference, pair.max_grad_norm_difference_step),
         number(pair.first_step_beyond, "d"),
@@ -72,43 +86,23 @@ def pair_cells(pair: Pair) -> list[str]:
     ]
 
 
-def number(value: float | None, form: str) -> str:
-    """`value` formatted, "-" for None, "not finite" for NaN and infinities."""
-    if value is None:
-        return "-"
-    return format(value, form) if math.isfinite(value) else "not finite"
-
-
-def memory(peaks: Sequence[float | None]) -> str:
-    """Peak bytes of each replica, in MiB: "412 MiB", "412, 398 MiB"."""
-    mib = ["-" if peak is None else f"{peak / 2**20:,.0f}" for peak in peaks]
-    return f"{', '.join(mib)} MiB" if mib else "-"
-
-
 def speed_ratio(run: Run, reference: Run) -> float | None:
     """Examples per second as a multiple of the reference's; None where either is unknown."""
     speeds = run.summary.get("examples_per_second"), reference.summary.get("examples_per_second")
     return speeds[0] / speeds[1] if speeds[0] is not None and speeds[1] else None
 
 
-def words(value: Any) -> str:
-    """A value of summary.json's `versions` or `hardware`, or of a config, for people: "torch 2.13.0, python 3.11"."""
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {words(entry)}" for key, entry in value.items())
-    if isinstance(value, list):
-        return ", ".join(words(entry) for entry in value)
-    return "null" if value is None else str(value)
-
-
 def _at(difference: float | None, step: int | None) -> str:
     return "-" if difference is None else f"{number(difference, '.2e')} at {step}"
 
 
-def _table(title: str, columns: Sequence[str], rows: list[list[str]]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in columns:
-        text = column in ("run", "run a", "run b", "verdict", "status", "precision")
+def _table(section: Section) -> Table:
+    table = Table(
+        title=section.title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
+    for column in section.columns:
+        text = column in section.text
         table.add_column(column, justify="left" if text else "right", overflow="fold", header_style="dim")
-    for row in rows:
+    for row in section.rows:
         table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
     return table

@@ -1,0 +1,50 @@
+"""Numbers and values as people read them, and tables of them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table under a title, with sentences below it. Columns that are not in `text` hold numbers."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    text: tuple[str, ...] = ("run",)
+    sentences: list[str] = field(default_factory=list)
+
+
+def number(value: float | None, form: str) -> str:
+    """`value` formatted, "-" for None, "not finite" for NaN and infinities."""
+    if value is None:
+        return "-"
+    return format(value, form) if math.isfinite(value) else "not finite"
+
+
+def memory(peaks: Sequence[float | None]) -> str:
+    """Peak bytes of each replica, in MiB: "412 MiB", "412, 398 MiB"."""
+    mib = ["-" if peak is None else f"{peak / 2**20:,.0f}" for peak in peaks]
+    return f"{', '.join(mib)} MiB" if mib else "-"
+
+
+def words(value: Any) -> str:
+    """A value of summary.json's `versions` or `hardware`, or of a config, for people: "torch 2.13.0, python 3.11"."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {words(entry)}" for key, entry in value.items())
+    if isinstance(value, list):
+        return ", ".join(words(entry) for entry in value)
+    return "null" if value is None else str(value)
+
+
+def amount(count: float | None) -> str:
+    """Bytes: "512 B", "12.0 KiB", "3.4 MiB"."""
+    if count is None or not math.isfinite(count):
+        return "-"
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"

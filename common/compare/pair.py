@@ -1,0 +1,133 @@
+"""Two runs compared: at every step, or, where one is asynchronous, after the same number of examples."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from common.compare.experiment import (
+    config_differences,
+    explanations,
+    may_change_curve,
+    reasons_against,
+    step_reasons_against,
+)
+from common.compare.runs import Run
+
+LOCKSTEP, DIVERGED, NOT_COMPARABLE = "lockstep", "diverged", "not comparable"
+
+
+@dataclass
+class Tolerance:
+    """Largest difference at any step that counts as lockstep: loss absolute, grad_norm relative."""
+
+    loss: float
+    grad_norm: float
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two runs compared at their common steps. Differences are inf where a value is not finite, None without steps.
+
+    A pair with an asynchronous run has no common steps: its k-th update is not the k-th of another run.
+    """
+
+    a: Run
+    b: Run
+    verdict: str  # lockstep, diverged or not comparable
+    tolerance: Tolerance
+    steps: int  # number of common steps
+    max_loss_difference: float | None
+    max_loss_difference_step: int | None
+    max_grad_norm_difference: float | None  # relative
+    max_grad_norm_difference_step: int | None
+    first_step_beyond: int | None  # the first step at which loss or grad_norm differs by more than the tolerance
+    evaluation_examples: int | None  # the last number of examples after which both runs evaluated
+    evaluation_loss_difference: float | None
+    accuracy_difference: float | None
+    config_differences: dict[str, tuple[Any, Any]]  # of the keys that may change a curve
+    asynchronous: bool
+    reasons: list[str]  # why the pair is not comparable
+    notes: list[str]  # what else was seen, e.g. that the batches differ
+
+
+def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance]) -> Pair:
+    """The verdict on two runs, with the tolerance of the coarser precision."""
+    of_a, of_b = tolerances[a.precision], tolerances[b.precision]
+    tolerance = Tolerance(max(of_a.loss, of_b.loss), max(of_a.grad_norm, of_b.grad_norm))
+    asynchronous = [run for run in (a, b) if run.asynchronous]
+    steps, loss, norm = differences(a, b) if not asynchronous else (np.array([], int), np.array([]), np.array([]))
+    beyond = steps[(loss > tolerance.loss) | (norm > tolerance.grad_norm)]
+    max_loss, max_loss_step = _largest(steps, loss)
+    max_norm, max_norm_step = _largest(steps, norm)
+    examples, i, j = np.intersect1d(a.evals["examples"], b.evals["examples"], return_indices=True)
+    evals = {name: np.abs(a.evals[name][i] - b.evals[name][j]) for name in ("loss", "accuracy")}
+    changed = {key: values for key, values in config_differences(a, b).items() if may_change_curve(key, a, b)}
+    reasons = reasons_against(a, b, changed)
+    if asynchronous:
+        names = " and ".join(run.label for run in asynchronous)
+        reasons.insert(0, f"asynchronous: the updates of {names} come in the order in which they are ready")
+    else:
+        reasons += step_reasons_against(a, b)
+    return Pair(
+        a=a,
+        b=b,
+        verdict=NOT_COMPARABLE if reasons else DIVERGED if len(beyond) else LOCKSTEP,
+        tolerance=tolerance,
+        steps=len(steps),
+        max_loss_difference=max_loss,
+        max_loss_difference_step=max_loss_step,
+        max_grad_norm_difference=max_norm,
+        max_grad_norm_difference_step=max_norm_step,
+        first_step_beyond=int(beyond[0]) if len(beyond) else None,
+        evaluation_examples=int(examples[-1]) if len(examples) else None,
+        evaluation_loss_difference=float(evals["loss"][-1]) if len(examples) else None,
+        accuracy_difference=float(evals["accuracy"][-1]) if len(examples) else None,
+        config_differences=changed,
+        asynchronous=bool(asynchronous),
+        reasons=reasons,
+        notes=[] if asynchronous else explanations(a, b),
+    )
+
+
+def _largest(steps: np.ndarray, values: np.ndarray) -> tuple[float | None, int | None]:
+    if not len(steps):
+        return None, None
+    at = int(np.argmax(values))
+    return float(values[at]), int(steps[at])
+
+
+def differences(a: Run, b: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Common steps, |loss difference|, and |difference| / max(|a|, |b|) of grad_norm.
+
+    A difference is infinite where a value is not finite.
+    """
+    steps, of_a, of_b = np.intersect1d(a.steps, b.steps, assume_unique=True, return_indices=True)
+    loss_a, loss_b = a.metrics["loss"][of_a], b.metrics["loss"][of_b]
+    norm_a, norm_b = a.metrics["grad_norm"][of_a], b.metrics["grad_norm"][of_b]
+    with np.errstate(invalid="ignore", over="ignore"):
+        loss = np.abs(loss_a - loss_b)
+        scale = np.maximum(np.maximum(np.abs(norm_a), np.abs(norm_b)), np.finfo(np.float64).tiny)
+        norm = np.abs(norm_a - norm_b) / scale
+    return steps, np.where(np.isfinite(loss), loss, np.inf), np.where(np.isfinite(norm), norm, np.inf)
+
+
+def explain(pair: Pair) -> str:
+    """One line on one pair: why it is not comparable, at which step it diverged, or how closely it agrees."""
+    names = f"{pair.a} and {pair.b}"
+    if pair.verdict == NOT_COMPARABLE:
+        return f"{names}: {'; '.join(pair.reasons)}"
+    if pair.verdict == LOCKSTEP:
+        return f"{names} agree at all {pair.steps} steps"
+    steps, loss, norm = differences(pair.a, pair.b)
+    at = int(np.flatnonzero(steps == pair.first_step_beyond)[0])
+    apart = []
+    for name, value, tolerance in (
+        ("loss", loss[at], pair.tolerance.loss),
+        ("grad_norm", norm[at], pair.tolerance.grad_norm),
+    ):
+        if value > tolerance:
+            words = f"differs by {value:.2g}" if np.isfinite(value) else "is not finite"
+            apart.append(f"{name} {words} (tolerance {tolerance:g}{', relative' if name == 'grad_norm' else ''})")
+    return f"{names} part at step {pair.first_step_beyond} of {pair.steps}: {' and '.join(apart)}"

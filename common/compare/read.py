@@ -1,0 +1,119 @@
+"""Reads the files of a run directory and names every file, line and value that is malformed."""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from omegaconf import OmegaConf
+
+from common.errors import UserError
+
+MOVED = ("scattered", "broadcast", "gathered", "reduced")
+KINDS = (*MOVED, "logits", "memory")  # all in bytes
+
+
+def read_summary(file: Path) -> dict[str, Any]:
+    """summary.json, with the fields that a comparison computes with checked for their types."""
+    try:
+        summary = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: not valid JSON: {error}") from error
+    if not isinstance(summary, dict):
+        raise UserError(f"{file}: not a JSON object")
+    for key in ("framework", "strategy", "status"):
+        if not isinstance(summary.get(key), str):
+            raise UserError(f"{file}: '{key}' must be a string, found {summary.get(key)!r}")
+    if not isinstance(summary.get("replicas"), int):
+        raise UserError(f"{file}: 'replicas' must be a whole number, found {summary.get('replicas')!r}")
+    for key in ("final_loss", "accuracy", "examples_per_second", "tokens_per_second"):
+        if not _is_number(summary.get(key, 0), null=True):
+            raise UserError(f"{file}: '{key}' must be a number or null, found {summary[key]!r}")
+    for key in ("peak_memory_bytes", "bytes_sent", "messages_sent"):
+        values = summary.get(key) or []
+        if not isinstance(values, list) or not all(_is_number(value, null=True) for value in values):
+            raise UserError(f"{file}: '{key}' must be a list of numbers, found {values!r}")
+    histogram = summary.get("staleness", {})
+    if not isinstance(histogram, dict) or not all(
+        staleness.isdecimal() and isinstance(count, int) for staleness, count in histogram.items()
+    ):
+        raise UserError(f"{file}: 'staleness' must map whole numbers to their counts, found {histogram!r}")
+    return summary
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """config.yaml, flat: {"train.seed": 1, ...}."""
+    try:
+        nested = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
+    except Exception as error:  # OmegaConf passes on YAML's, the decoder's and its own exceptions
+        raise UserError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(nested, dict):
+        raise UserError(f"{file}: not a mapping of keys to values")
+    return _flatten(nested)
+
+
+def _flatten(nested: dict[Any, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def read_columns(
+    file: Path, names: tuple[str, ...], notes: list[str]
+) -> tuple[np.ndarray, dict[str, np.ndarray], list[int]]:
+    """Rows of a .jsonl file as sorted steps, one array per name, and the steps that occur more than once."""
+    rows: dict[int, list[float]] = {}
+    doubled: set[int] = set()
+    for where, row in _rows(file, notes):
+        for name in names:
+            if name not in row or not _is_number(row[name], null=True):
+                raise UserError(f"{where}: '{name}' must be a number, found {row.get(name, 'nothing')!r}")
+        if row["step"] in rows:
+            doubled.add(row["step"])
+        rows[row["step"]] = [math.nan if row[name] is None else float(row[name]) for name in names]
+    steps = np.array(sorted(rows), dtype=np.int64)
+    table = np.array([rows[step] for step in steps.tolist()], dtype=np.float64).reshape(len(steps), len(names))
+    return steps, {name: table[:, i] for i, name in enumerate(names)}, sorted(doubled)
+
+
+def read_traffic(file: Path, replicas: int, notes: list[str]) -> dict[str, np.ndarray]:
+    """The KINDS that the first row of traffic.jsonl has, each float64 [rows, replicas]; NaN is null."""
+    rows = list(_rows(file, notes))
+    kinds = [kind for kind in KINDS if rows and kind in rows[0][1]]
+    for where, row in rows:
+        for kind in kinds:
+            values = row.get(kind)
+            if not isinstance(values, list) or len(values) != replicas or not all(_is_number(v, True) for v in values):
+                raise UserError(f"{where}: '{kind}' must be a list of {replicas} numbers, found {values!r}")
+    return {kind: np.array([row[kind] for _, row in rows], dtype=np.float64) for kind in kinds}
+
+
+def _rows(file: Path, notes: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a .jsonl file, each an object with a step, and where they are: file:line."""
+    lines = file.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            if number == len(lines):
+                notes.append(f"{file}:{number}: incomplete last line left out")
+                break
+            raise UserError(f"{file}:{number}: not a valid JSON row: {error}") from error
+        step = row.get("step") if isinstance(row, dict) else None
+        if not isinstance(step, int) or not 0 <= step < 2**53:
+            raise UserError(f"{file}:{number}: a row must be a JSON object with a whole number 'step', found {step!r}")
+        yield f"{file}:{number}", row
+
+
+def _is_number(value: Any, null: bool = False) -> bool:
+    if value is None:
+        return null
+    return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**1000)

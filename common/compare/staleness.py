@@ -1,0 +1,73 @@
+"""Asynchronous runs: how stale their updates are, and how they do against the reference after equal examples."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.compare.formats import Section, number
+from common.compare.runs import Run
+
+SHARE = 0.1  # of the examples; the training loss of its updates counts as final, since one update's is noise
+COLUMNS = ["run", "updates", "examples", "mean staleness", "largest", "updates of each staleness"]
+COLUMNS += ["Δ final loss", "Δ eval loss", "Δ accuracy"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A run minus the reference; None where either has no value.
+
+    loss: of training, the mean over the last tenth of the examples that both consumed. evaluation_loss and accuracy: at
+    the last evaluation after equally many examples.
+    """
+
+    loss: float | None
+    evaluation_loss: float | None
+    accuracy: float | None
+
+
+def difference(run: Run, reference: Run) -> Difference:
+    """A run minus the reference, at equal examples."""
+    common, i, j = np.intersect1d(run.evals["examples"], reference.evals["examples"], return_indices=True)
+    evals = [float((run.evals[key][i] - reference.evals[key][j])[-1]) for key in ("loss", "accuracy") if len(common)]
+    if not (len(run.steps) and len(reference.steps)):
+        return Difference(None, *(evals or (None, None)))
+    end = min(run.metrics["examples"][-1], reference.metrics["examples"][-1])
+    return Difference(_final_loss(run, end) - _final_loss(reference, end), *(evals or (None, None)))
+
+
+def mean(run: Run) -> float | None:
+    """Staleness over all updates."""
+    updates = sum(run.staleness.values())
+    return sum(staleness * count for staleness, count in run.staleness.items()) / updates if updates else None
+
+
+def sections(runs: list[Run], reference: Run) -> list[Section]:
+    """One table, where a run is asynchronous."""
+    rows = [_cells(run, reference) for run in runs if run.asynchronous]
+    sentences = [
+        f"Δ is run − {reference}, signed. Final loss: mean over the last {SHARE:.0%} of equally many examples."
+    ]
+    return [Section("Asynchronous runs", COLUMNS, rows, ("run", COLUMNS[5]), sentences)] if rows else []
+
+
+def _cells(run: Run, reference: Run) -> list[str]:
+    found = difference(run, reference) if run is not reference else Difference(None, None, None)
+    return [
+        run.label,
+        str(len(run.steps)),
+        f"{run.metrics['examples'][-1]:.0f}" if len(run.steps) else "0",
+        number(mean(run), ".2f"),
+        str(max(run.staleness, default="-")),
+        "  ".join(f"{staleness}: {count}" for staleness, count in run.staleness.items()),
+        number(found.loss, "+.4f"),
+        number(found.evaluation_loss, "+.4f"),
+        number(found.accuracy, "+.2%"),
+    ]
+
+
+def _final_loss(run: Run, end: float) -> float:
+    """Mean training loss of the updates in the last SHARE of the first `end` examples."""
+    examples = run.metrics["examples"]
+    sizes = np.diff(examples, prepend=0)
+    last = (examples > (1 - SHARE) * end) & (examples <= end)
+    return float(np.average(run.metrics["loss"][last], weights=sizes[last]))
