@@ -125,7 +125,8 @@ def _bars(name: str, x: list[Any], values: np.ndarray, colour: str) -> dict[str,
 
 
 def _grouped(y: dict[str, Any]) -> dict[str, Any]:
-    return {"xaxis": {"automargin": True}, "yaxis": dict(y), "barmode": "group", "showlegend": True}
+    above = {"y": 1.02, "yanchor": "bottom"}  # two rows of names stand below
+    return {"xaxis": {"automargin": True}, "yaxis": dict(y), "barmode": "group", "showlegend": True, "legend": above}
 
 
 def _chart(title: str, caption: str, data: list[dict[str, Any]], layout: dict[str, Any]) -> dict[str, Any]:
