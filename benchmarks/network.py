@@ -1,0 +1,198 @@
+"""Steps per second over a slowed link, beside the alpha-beta model's: python -m benchmarks.network [--quick]
+
+Two hosts, network namespaces of this machine, train through the commands that a user types (cluster=hosts), so that a
+step has all that it has elsewhere. They share the machine's cores. Writes docs/network.md and docs/network.png.
+"""
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from benchmarks.network_report import write_report
+from benchmarks.two_hosts import ADDRESSES, TwoHosts, two_hosts
+from common.errors import one_line_errors
+from common.record import read_rows
+from torch_impl.allreduce import fit, predict
+
+LINKS = (1000, 200, 50)  # Mbit/s
+UNTIMED, TIMED = 4, 8  # steps; PowerSGD begins to compress at the third
+COMMON = ["model=bert_mini", "data.train_examples=600", "data.validation_examples=60", "train.log_every=1"]
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is trained with; everything but one thing is as in the first of SETTINGS or as in plain DDP."""
+
+    name: str
+    algorithm: str = "ring"
+    bucket_mb: float = 25.0
+    overlap: bool = True
+    hook: str | None = None  # of DDP; None: not DDP but the all-reduces by hand
+
+    def arguments(self) -> list[str]:
+        """What the command is told."""
+        shared = [f"strategy.bucket_cap_mb={self.bucket_mb}", f"strategy.overlap={str(self.overlap).lower()}"]
+        if self.hook is None:
+            return ["strategy=allreduce", f"strategy.algorithm={self.algorithm}", *shared]
+        return ["strategy=ddp", f"strategy.comm_hook={self.hook}", *shared]
+
+
+SETTINGS = (
+    Setting("ring, 25 MiB buckets, overlap"),
+    Setting("gather_broadcast", algorithm="gather_broadcast"),
+    Setting("5 MiB buckets", bucket_mb=5.0),
+    Setting("1 MiB buckets", bucket_mb=1.0),
+    Setting("1 MiB buckets, no overlap", bucket_mb=1.0, overlap=False),
+    Setting("no overlap", overlap=False),
+    Setting("DDP", hook="none"),
+    Setting("DDP, bf16 hook", hook="bf16"),
+    Setting("DDP, PowerSGD hook", hook="powersgd"),
+)
+
+
+def predicted_seconds(
+    setting: Setting, shapes: list[tuple[int, ...]], alpha: float, beta: float, computing: float
+) -> float:
+    """A step's seconds: computing, and the all-reduces that predict() knows, of two ranks.
+
+    With overlap the buckets travel while backward runs, two thirds of computing; but the last to be ready can only
+    begin when backward ends.
+    """
+    buckets = [0.0]
+    for shape in reversed(shapes):
+        size = 4.0 * float(np.prod(shape))
+        if buckets[-1] and buckets[-1] + size > setting.bucket_mb * MIB:
+            buckets.append(0.0)
+        buckets[-1] += size
+    if setting.hook == "bf16":
+        buckets = [size / 2 for size in buckets]
+    if setting.hook == "powersgd":
+        buckets = [sum(_powersgd_bytes(shape) for shape in shapes)]
+    times = [predict(setting.algorithm, 2, size, alpha, beta) for size in buckets]
+    if not setting.overlap:
+        return computing + sum(times)
+    forward, backward = computing / 3, computing * 2 / 3
+    end = forward
+    for index, seconds in enumerate(times, 1):  # bucket k of K is ready when k/K of backward is done
+        end = max(end, forward + backward * index / len(times)) + seconds
+    return end
+
+
+def _powersgd_bytes(shape: tuple[int, ...]) -> float:
+    """What one gradient takes at rank 1: two vectors for a matrix that they make less than half as large."""
+    rows, columns = shape[0], int(np.prod(shape[1:]))
+    compressed = len(shape) > 1 and 2 * (rows + columns) < rows * columns
+    return 4.0 * (rows + columns if compressed else rows * columns)
+
+
+class Bench:
+    """The commands of the benchmark on two hosts."""
+
+    def __init__(self, hosts: TwoHosts, directory: Path) -> None:
+        self.hosts, self.directory = hosts, directory
+        self.runs = 0
+
+    def link(self) -> tuple[float, float]:
+        """alpha (seconds for a message) and beta (seconds for a byte) of the link as Gloo uses it."""
+        command = [sys.executable, "-m", "benchmarks.ping_pong"]
+        said = self._together([command, command], [{"RANK": str(node)} for node in range(2)])[0]
+        times = {int(size): seconds for size, seconds in json.loads(said.splitlines()[-1]).items()}
+        return fit(list(times), list(times.values()))
+
+    def computing(self) -> float:
+        """Seconds that a rank computes for a step, with half the global batch, while the other one does the same."""
+        directories = [self._new_run_dir() for _ in range(2)]
+        self._together(
+            [self._train("strategy=single", "train.global_batch_size=16", f"run_dir={path}") for path in directories]
+        )
+        return statistics.mean(_seconds_per_step(path) for path in directories)
+
+    def training(self, setting: Setting) -> float:
+        """Seconds per step."""
+        run_dir = self._new_run_dir()
+        hosts = ["cluster=hosts", f"cluster.hosts=[{','.join(ADDRESSES)}]", "strategy.replicas=2"]
+        self._together(
+            [self._train(*hosts, f"cluster.node={node}", *setting.arguments(), f"run_dir={run_dir}") for node in (0, 1)]
+        )
+        return _seconds_per_step(run_dir)
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of the parameters."""
+        (weights,) = self.directory.glob("cache/weights-*/model.safetensors")
+        return [array.shape for array in load_file(weights).values()]
+
+    def _new_run_dir(self) -> Path:
+        self.runs += 1
+        return self.directory / f"run-{self.runs}"
+
+    def _train(self, *arguments: str) -> list[str]:
+        cache = f"cache_dir={self.directory / 'cache'}"
+        return [sys.executable, "-m", "torch_impl.train", *COMMON, cache, f"train.steps={UNTIMED + TIMED}", *arguments]
+
+    def _together(self, commands: list[list[str]], environments: list[dict[str, str]] | None = None) -> list[str]:
+        """Run a command on each host at the same time. Returns what they printed."""
+        shared = {"MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "29400", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+        shared |= {"OMP_WAIT_POLICY": "PASSIVE", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+        started = []
+        for node, command in enumerate(commands):
+            own = {**shared, **environments[node]} if environments else {}
+            started.append(
+                subprocess.Popen(
+                    self.hosts.on(node, command),
+                    env={**os.environ, **own},
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+            )
+        try:
+            said = [process.communicate(timeout=600)[0] for process in started]
+        finally:
+            for process in started:
+                process.terminate()
+        if failed := [text for process, text in zip(started, said, strict=True) if process.returncode]:
+            sys.exit(failed[0])
+        return said
+
+
+def _seconds_per_step(run_dir: Path) -> float:
+    """The median, which a moment of other load on the machine does not move."""
+    seconds = [row["seconds"] for row in read_rows(run_dir / "metrics.jsonl")]
+    return float(np.median(np.diff(seconds)[UNTIMED - 1 :]))
+
+
+@one_line_errors(())
+def main() -> None:
+    """Measure, print and write."""
+    links, settings = (LINKS[-2:-1], SETTINGS[:2]) if "--quick" in sys.argv else (LINKS, SETTINGS)
+    rows, fitted = [], []
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as directory, two_hosts() as hosts:
+        bench = Bench(hosts, Path(directory))
+        bench.computing()  # builds the cache
+        for mbit in links:
+            hosts.limit(mbit)
+            alpha, beta = bench.link()
+            computing = bench.computing()
+            fitted.append({"mbit": mbit, "alpha": alpha, "beta": beta, "computing": computing})
+            for setting in settings:
+                seconds = bench.training(setting)
+                expected = predicted_seconds(setting, bench.shapes(), alpha, beta, computing)
+                rows.append({"mbit": mbit, "setting": setting.name, "measured": seconds, "predicted": expected})
+                print(f"{mbit} Mbit/s, {setting.name}: {seconds:.3f} s a step, predicted {expected:.3f}", flush=True)
+        size = sum(4 * int(np.prod(shape)) for shape in bench.shapes())
+    destination = Path(tempfile.mkdtemp()) if "--quick" in sys.argv else Path("docs")
+    print(write_report(destination, rows, fitted, size, shutil.which("chromium") or shutil.which("google-chrome")))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Both ends of a ping-pong over Gloo: rank 0 prints seconds one way by message size, in bytes, as JSON."""
+
+import json
+import os
+import statistics
+import time
+
+import torch
+import torch.distributed as dist
+
+from common.hardware import interface_towards
+from torch_impl.group import join_group
+
+SIZES = (2**10, 2**20, 2**22)  # none just above what the shaper lets pass at once
+ROUNDS = 5
+
+
+def main() -> None:
+    """Send each size there and back."""
+    os.environ["GLOO_SOCKET_IFNAME"] = interface_towards(os.environ["MASTER_ADDR"]) or ""
+    rank, _ = join_group(60, {})
+    medians = {}
+    for size in SIZES:
+        message = torch.zeros(size // 4)
+        times = []
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            if rank == 0:
+                dist.send(message, 1)
+                dist.recv(message, 1)
+            else:
+                dist.recv(message, 0)
+                dist.send(message, 0)
+            times.append((time.perf_counter() - began) / 2)
+        medians[size] = statistics.median(times)
+    if rank == 0:
+        print(json.dumps(medians))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
