@@ -4,7 +4,7 @@ PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test check bench bench-parity bench-starts clean
+.PHONY: demo test check bench bench-network bench-parity bench-starts clean
 
 demo: $(READY)
 	$(BIN)/python -m torch_impl.train experiment=demo strategy=ddp
@@ -22,6 +22,10 @@ check: $(READY)
 # Steady-state speed against plain hand-written loops.
 bench: $(READY)
 	$(BIN)/python -m benchmarks.speed
+
+# Steps per second between two hosts over a slowed link, into docs/network.md and .png; Linux, as root, some ten minutes.
+bench-network: $(READY)
+	$(BIN)/python -m benchmarks.network
 
 # What takes many minutes: every strategy's parity numbers, real pretrained weights, what training learns.
 bench-parity: $(READY)
