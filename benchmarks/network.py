@@ -161,7 +161,7 @@ class Bench:
             for process in started:
                 process.terminate()
         if failed := [text for process, text in zip(started, said, strict=True) if process.returncode]:
-            sys.exit(failed[0])
+            sys.exit("".join(failed))
         return said
 
 
