@@ -76,7 +76,7 @@ PAIRED = {
     "adamw": (*SINGLES, "torch-ddp-2", "tf-mirrored-2"),
     "adamw-30": (*CORE, *QUICK, "tf-multiworker-3", "tf-parameter_server-3"),
     "float64-30": (*SINGLES, *QUICK, "tf-multiworker-2"),
-    "float64": (*SINGLES, "torch-dp-4", "torch-ddp-4", "tf-mirrored-4"),
+    "float64": (*SINGLES, "torch-dp-4", "torch-ddp-4", "tf-mirrored-2"),
     "sgd": (*SINGLES, "tf-mirrored-2"),
     "convnet": (*SINGLES, "torch-ddp-2", "tf-mirrored-4", *QUICK, "tf-multiworker-2"),
     "convnet64": (*SINGLES, "tf-mirrored-4", *QUICK, "tf-parameter_server-3"),
@@ -162,7 +162,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     for experiment, fault in FAULTY:
         overrides = (cache, *EXPERIMENTS[experiment])
         if experiment == "float64":  # enough to see it
-            overrides = (*overrides, "train.steps=10")
+            overrides = (*overrides, "train.steps=5")
         planned[made.path(experiment, "tf-mirrored-4", fault)] = Planned("tf-mirrored-4", overrides, fault)
     train(planned)
     return made
