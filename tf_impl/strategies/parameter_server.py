@@ -4,9 +4,8 @@ variables, compute gradients and update them where they are, without waiting for
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -57,34 +56,24 @@ class ParameterServer:
         return self._train_asynchronously(batches)
 
     def _train_asynchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
+        """Results are fetched in the order of the plan, by this thread alone: TensorFlow bears no more of them."""
         strategy = self.config.strategy
-        at_once = 2 * self.world_size  # the next batch waits where the worker is: none idles
+        at_once = 4 * self.world_size  # while one worker is slow the others go on
         hand_out = HandOut(batches, strategy.updates_per_batch, at_once, strategy.max_staleness)
-        results: SimpleQueue[StepResult | BaseException] = SimpleQueue()
+        under_way: deque[tuple[GlobalBatch, Any]] = deque()
+        while True:
+            while (batch := hand_out.take()) is not None:
+                arguments = (to_tensors(batch.shard(0, 1)), batch.size, learning_rate(self.config, batch.step))
+                under_way.append((batch, self.coordinator.schedule(self.update_step, arguments)))
+            if not under_way:
+                return
+            batch, value = under_way.popleft()
+            loss, grad_norm, staleness, worker = value.fetch().tolist()
+            hand_out.finish(batch)
+            yield StepResult(batch, loss, grad_norm, int(staleness), int(worker))
 
-        def update(batch: GlobalBatch) -> None:
-            shard, rate = to_tensors(batch.shard(0, 1)), learning_rate(self.config, batch.step)
-            try:
-                done = self.coordinator.schedule(self.update_step, (shard, batch.size, rate)).fetch()
-                loss, grad_norm, staleness, worker = done
-                results.put(StepResult(batch, loss, grad_norm, int(staleness), int(worker)))
-            except BaseException as error:
-                results.put(error)
-
-        with ThreadPoolExecutor(at_once) as pool:
-            while True:
-                while (batch := hand_out.take()) is not None:
-                    pool.submit(update, batch)
-                if not hand_out.under_way:
-                    return
-                result = results.get()
-                if isinstance(result, BaseException):
-                    raise result
-                hand_out.finish(result.batch)
-                yield result
-
-    def _update_step(self, shard: dict[str, tf.Tensor], size: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """On a worker: read, compute, update. Returns loss, gradient norm, staleness and the worker's index."""
+    def _update_step(self, shard: dict[str, tf.Tensor], size: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
+        """On a worker: read, compute, update. Returns float64 [loss, gradient norm, staleness, the worker's index]."""
         read = self.version.read_value()
         with tf.control_dependencies([read]):
             loss, gradients = self._gradient_step(shard, size)
@@ -93,7 +82,7 @@ class ParameterServer:
         scalars = self.optimizer.corrected(rate, tf.cast(number + 1, tf.float64))
         grad_norm = self.optimizer.update(gradients, tf.stack(scalars))
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
-        return loss, grad_norm, number - read, worker
+        return tf.stack([tf.cast(value, tf.float64) for value in (loss, grad_norm, number - read, worker)])
 
     def _gradient_step(self, shard: dict[str, tf.Tensor], size: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
