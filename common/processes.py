@@ -157,8 +157,8 @@ def _watch(
             deadline = time.monotonic() + STRAGGLER_SECONDS
         if deadline is not None and time.monotonic() > deadline:
             break
-    if chief.poll() == 0 and problem == lost():
-        problem = None  # the chief has all it needed: whoever is gone had no more to do
+    if chief.poll() == 0:
+        problem = None  # the chief has all it needed: whoever fell had no more to do
     if stop.signum is not None and chief.poll() != 0:
         return Outcome(128 + stop.signum, f"stopped by {signal.Signals(stop.signum).name}")
     if problem is None and chief.returncode:

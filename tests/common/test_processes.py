@@ -111,6 +111,7 @@ def alive(pid: int) -> bool:
         ([SLEEP, "sys.exit(3)", SLEEP], 1, "rank 1 ended with exit code 3"),
         ([SLEEP, "os.kill(os.getpid(), signal.SIGSEGV)"], 1, "rank 1 ended with signal SIGSEGV"),
         (["sys.exit(4)", SLEEP], 1, "rank 0 ended with exit code 4"),
+        (["time.sleep(1)", "os.abort()"], 0, None),  # the chief could not have completed without what it needed
     ],
 )
 def test_outcomes(group: Group, codes: list[str], exit_code: int, problem: str | None) -> None:
