@@ -56,9 +56,9 @@ def test_every_pair_draws_the_same_curve(runs: Runs, experiment: str) -> None:
     assert_lockstep(runs, experiment, PAIRED[experiment])
 
 
-@pytest.mark.parametrize(("experiment", "fault"), FAULTY)
-def test_a_planted_fault_is_seen(runs: Runs, experiment: str, fault: str) -> None:
-    right, wrong = runs.path(experiment, "torch-single"), runs.path(experiment, "tf-mirrored-4", fault)
+@pytest.mark.parametrize(("experiment", "fault", "strategy"), FAULTY)
+def test_a_planted_fault_is_seen(runs: Runs, experiment: str, fault: str, strategy: str) -> None:
+    right, wrong = runs.path(experiment, "torch-single"), runs.path(experiment, strategy, fault)
     (pair,) = compare_runs([right, wrong], TOLERANCES).pairs
     assert violations(pair)
     assert "64" not in experiment or pair.first_step_beyond is not None
