@@ -44,7 +44,7 @@ def minilm_runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
             planned[made.path(precision, name)] = Planned(name, few)
         for fault in FAULTS:
             if FAULT_PRECISION[fault] == precision:
-                planned[made.path(precision, UNEVEN[1], fault)] = Planned(UNEVEN[1], few, fault)
+                planned[made.path(precision, FAULTS[fault], fault)] = Planned(FAULTS[fault], few, fault)
     train(planned)
     return made
 
@@ -61,7 +61,7 @@ def test_minilm_draws_the_same_curve(minilm_runs: Runs, steps: int) -> None:
 
 
 def uneven_pair(runs: Runs, precision: str, fault: str | None = None) -> Pair:
-    right, other = runs.path(precision, UNEVEN[0]), runs.path(precision, UNEVEN[1], fault)
+    right, other = runs.path(precision, UNEVEN[0]), runs.path(precision, FAULTS[fault] if fault else UNEVEN[1], fault)
     (pair,) = compare_runs([right, other], TOLERANCES).pairs
     apart = f"apart at step {pair.first_step_beyond}, by {pair.max_loss_difference:.1e}"
     print(f"minilm, {precision}, {fault or 'no fault'}: {apart}")
