@@ -63,7 +63,7 @@ class Optimizer:
         """Apply one update in a replica, from summed gradients. Returns the norm of the gradient before clipping."""
         norm = tf.linalg.global_norm(gradients)
         if self.settings.max_grad_norm is not None:  # torch's formula
-            scale = tf.minimum(tf.cast(self.settings.max_grad_norm, norm.dtype) / (norm + 1e-6), 1)
+            scale = tf.minimum(tf.constant(self.settings.max_grad_norm, norm.dtype) / (norm + 1e-6), 1)
             gradients = [gradient * scale for gradient in gradients]
         if self._native is not None:
             self._apply_native(gradients)
@@ -86,7 +86,7 @@ class Optimizer:
                 accum=slots[0],
                 lr=rate,
                 grad=gradient,
-                momentum=tf.cast(self.settings.momentum or 0.0, gradient.dtype),
+                momentum=tf.constant(self.settings.momentum or 0.0, gradient.dtype),
                 use_locking=True,
             )
             return

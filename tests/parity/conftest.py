@@ -63,6 +63,7 @@ BERT = {
         "schedule.warmup_steps=5",
     ),
 }
+BERT["sgd64"] = (*BERT["sgd"], "train.precision=float64")
 EXPERIMENTS = {name: (*CORPUS, *overrides) for name, overrides in BERT.items()} | {
     "convnet": CONVNET,
     "convnet64": (*CONVNET, "train.precision=float64"),
@@ -78,6 +79,7 @@ PAIRED = {
     "float64-30": (*SINGLES, *QUICK, "tf-multiworker-2"),
     "float64": (*SINGLES, "torch-dp-4", "torch-ddp-4", "tf-mirrored-2"),
     "sgd": (*SINGLES, "tf-mirrored-2"),
+    "sgd64": SINGLES,
     "convnet": (*SINGLES, "torch-ddp-2", "tf-mirrored-4", *QUICK, "tf-multiworker-2"),
     "convnet64": (*SINGLES, "tf-mirrored-4", *QUICK, "tf-parameter_server-3"),
 }
