@@ -16,6 +16,7 @@ from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 
+from common.checkpoint import Position
 from common.config import CONF, Config, load, parse, save
 from common.data.batches import GlobalBatch, training_batches
 from common.data.cache import TokenCache
@@ -116,9 +117,9 @@ def compare(
     """Plain seconds over Lockstep seconds, a ratio for each round."""
     recorder, progress = None, None
     if strategy.is_chief:
-        recorder = Recorder(run_dir)
+        recorder = Recorder(run_dir, Position())
         progress = TrainingProgress("speed", config.train.steps, config.train.log_every)
-    loop = Loop(config, strategy, cache, recorder, progress, Stop())
+    loop = Loop(config, strategy, cache, recorder, None, progress, Stop(), Position())
     ratios = []
     for turn in range(ROUNDS):
         steps = range(turn * BLOCK + 1, (turn + 1) * BLOCK + 1)

@@ -4,7 +4,7 @@ conf/ holds the values; nothing has a default here, so that what a run used is w
 """
 
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +25,26 @@ STRATEGIES = {
 
 
 @dataclass
-class BuiltinNli:
-    """Sentence pairs generated from a grammar; see common/data/builtin_nli.py."""
+class Data:
+    """`allow_change`: go on from a checkpoint though the data is no longer what it was trained on."""
 
     name: str
+    allow_change: bool
+
+
+@dataclass
+class BuiltinNli(Data):
+    """Sentence pairs generated from a grammar; see common/data/builtin_nli.py."""
+
     seed: int
     train_examples: int
     validation_examples: int
 
 
 @dataclass
-class Files:
+class Files(Data):
     """JSONL, CSV, TSV or Parquet files. `hypothesis: null` means single-sentence data."""
 
-    name: str
     train: str
     validation: str
     premise: str
@@ -48,10 +54,9 @@ class Files:
 
 
 @dataclass
-class Hub:
+class Hub(Data):
     """A data set of the Hugging Face hub at a pinned revision."""
 
-    name: str
     path: str
     subset: str | None
     revision: str
@@ -64,25 +69,21 @@ class Hub:
 
 
 @dataclass
-class Digits:
+class Digits(Data):
     """The 1,797 handwritten digits, 8 x 8, that scikit-learn comes with."""
-
-    name: str
 
 
 @dataclass
-class Idx:
+class Idx(Data):
     """IDX files of images and labels, as MNIST is distributed: train-*, and t10k-* for validation."""
 
-    name: str
     directory: str
 
 
 @dataclass
-class HubImages:
+class HubImages(Data):
     """A data set of labelled images on the Hugging Face hub at a pinned revision."""
 
-    name: str
     path: str
     subset: str | None
     revision: str
@@ -252,8 +253,20 @@ class Cluster:
 
 
 @dataclass
+class EarlyStopping:
+    """Training ends after `patience` evaluations that do not better `metric` by more than `min_delta`; null: never."""
+
+    patience: int | None
+    min_delta: float
+    metric: str
+
+
+@dataclass
 class Train:
-    """`epochs`, where set, takes the place of `steps`; `eval_every: null` evaluates at the end only."""
+    """`epochs`, where set, takes the place of `steps`; `eval_every: null` evaluates at the end only.
+
+    virtual_epoch_examples, where set, is what an epoch is, and an evaluation and a checkpoint come after each.
+    """
 
     steps: int
     epochs: int | None
@@ -263,6 +276,11 @@ class Train:
     precision: str
     log_every: int
     eval_every: int | None
+    checkpoint_every: int | None
+    keep_checkpoints: int
+    virtual_epoch_examples: int | None
+    early_stopping: EarlyStopping
+    max_restarts: int
     warmup_steps_untimed: int
 
 
@@ -278,6 +296,7 @@ class Config:
     cluster: Cluster
     train: Train
     run_dir: str | None
+    resume: str | None
     run_name: str | None
     cache_dir: str
 
@@ -322,6 +341,17 @@ def _package_directory(package: str, *parts: str) -> str:
         distribution = package.replace("_", "-")
         raise UserError(f"model.checkpoint: the package {distribution} is not installed; pip install {distribution}")
     return str(Path(found.origin).parent.joinpath(*parts))
+
+
+def flat(config: Config) -> dict[str, Any]:
+    """Every value by its key, as a user would type it."""
+
+    def flatten(prefix: str, value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            return {prefix: value}
+        return {key: each for name in value for key, each in flatten(f"{prefix}.{name}", value[name]).items()}
+
+    return {key: each for name, value in asdict(config).items() for key, each in flatten(name, value).items()}
 
 
 def save(config: Config, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,20 @@ KEYS = "`--cfg job` lists the keys (data=, model= and strategy= choose which exi
 
 class UserError(ValueError):
     """A mistake in a config, a file or an environment; its message is one line: where, what is wrong, what to do."""
+
+
+def cannot_be_written(place: object, error: Exception) -> UserError:
+    """What to tell of a file or directory that could not be written."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
+    return UserError(f"{place}: cannot be written ({reason}); make space or choose another place")
+
+
+class Interrupted(Exception):
+    """A signal asked the run to stop."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name}")
+        self.exit_code = 128 + signum
 
 
 @contextmanager
@@ -35,9 +50,9 @@ def one_line_errors(strategies: Sequence[str]) -> Iterator[None]:
             traceback.print_exc()
         print(f"error: {explain(error, strategies)}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:  # before the run's processes have started: they handle it themselves
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+    except (KeyboardInterrupt, Interrupted) as error:  # before the run's processes have started: they handle it
+        print(f"interrupted: {error}".removesuffix(": "), file=sys.stderr)
+        sys.exit(error.exit_code if isinstance(error, Interrupted) else 130)
     finally:
         if before is None:
             os.environ.pop("HYDRA_FULL_ERROR", None)

@@ -5,18 +5,26 @@ What differs between them would not stop a run: it would train something else, o
 
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from common import cluster
-from common.config import Config
+from common.config import Config, flat
 from common.errors import UserError
 from common.hardware import interface_with
 from common.lifeline import lifeline_port
 from common.processes import check_ports
 from common.weights import InitialCheckpoint
 
-ONE_HOSTS_OWN = ("run_dir", "run_name", "cache_dir", "cluster", "data", "model.checkpoint", "train.log_every")
+ONE_HOSTS_OWN = (
+    "run_dir",
+    "resume",
+    "run_name",
+    "cache_dir",
+    "cluster.",
+    "data.",
+    "model.checkpoint",
+    "train.log_every",
+)
 
 
 def check_host(config: Config, framework: str) -> None:
@@ -50,15 +58,9 @@ def interface_of(host: str) -> str:
 def must_agree(config: Config, initial: InitialCheckpoint) -> dict[str, Any]:
     """What must be the same in every process of a run, by key; places on a host's disk need not be."""
 
-    def flatten(prefix: str, value: Any) -> dict[str, Any]:
-        if prefix in ONE_HOSTS_OWN:
-            return {}
-        if not isinstance(value, dict):
-            return {prefix: value}
-        return {key: each for name in value for key, each in flatten(f"{prefix}.{name}", value[name]).items()}
-
-    keys = {key: each for name, value in asdict(config).items() for key, each in flatten(name, value).items()}
-    return {**keys, "data": initial.data_fingerprint, "initial weights": initial.fingerprint}
+    keys = {key: value for key, value in flat(config).items() if not key.startswith(ONE_HOSTS_OWN)}
+    fingerprints = {"data": initial.data_fingerprint, "initial weights": initial.fingerprint}
+    return {**keys, **fingerprints, "checkpoint": initial.checkpoint}
 
 
 def disagreement(who: str, theirs: Mapping[str, Any], leader: str, its: Mapping[str, Any]) -> str | None:

@@ -13,25 +13,32 @@ from omegaconf import DictConfig
 from common.config import CONF, IMAGES, STRATEGIES, Config, parse
 from common.data.cache import Cache, open_token_cache
 from common.data.images import open_image_cache
-from common.data.plan import steps_per_epoch
+from common.data.plan import steps_for, steps_per_epoch
 from common.errors import one_line_errors
-from common.pretrained import find_source
+from common.pretrained import SourceCheckpoint, find_source
 from common.validation import check
 from common.weights import InitialCheckpoint, open_initial_checkpoint
 
 
-def prepare(config: Config) -> tuple[Cache, InitialCheckpoint]:
-    """The cache and the initial checkpoint of a config, built first where they are missing. Raises UserError."""
-    source = find_source(config)
+def prepare(config: Config, source: SourceCheckpoint | None = None) -> tuple[Cache, InitialCheckpoint]:
+    """The cache and the initial checkpoint of a config, built first where they are missing. Raises UserError.
+
+    source: whose tokenizer to keep, where not that of `model.checkpoint`.
+    """
+    source = source or find_source(config)
     cache = open_image_cache(config) if config.data.name in IMAGES else open_token_cache(config, source)
     return cache, open_initial_checkpoint(config, cache, source)
 
 
 def resolve(config: Config, cache: Cache) -> None:
     """Write out what the corpus decides: `train.steps` where epochs are given, and `schedule.total_steps`."""
-    if config.train.epochs is not None:
-        config.train.steps = config.train.epochs * steps_per_epoch(len(cache.train), config.train.global_batch_size)
-        config.train.epochs = None
+    train, count = config.train, len(cache.train)
+    if train.epochs is not None:
+        if train.virtual_epoch_examples is None:
+            train.steps = train.epochs * steps_per_epoch(count, train.global_batch_size)
+        else:
+            train.steps = steps_for(count, train.global_batch_size, train.epochs * train.virtual_epoch_examples)
+        train.epochs = None
     config.schedule.total_steps = config.schedule.total_steps or config.train.steps
 
 

@@ -55,10 +55,11 @@ def find_source(config: Config) -> SourceCheckpoint | None:
                 f"model.checkpoint={config.model.checkpoint}: neither a directory nor a hub id (owner/name)"
             )
         directory = download_checkpoint(config.model.checkpoint, config.model.revision)
-    return _checked(directory, config)
+    return open_source(directory, config)
 
 
-def _checked(directory: Path, config: Config) -> SourceCheckpoint:
+def open_source(directory: Path, config: Config) -> SourceCheckpoint:
+    """Open a directory in Hugging Face format. Raises UserError where it is not one that Lockstep can train."""
     if not (directory / "config.json").exists():
         raise UserError(f"model.checkpoint: {directory} has no config.json; give a directory in Hugging Face format")
     if not weight_files(directory):

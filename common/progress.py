@@ -25,6 +25,7 @@ def log_to(run_dir: Path | None) -> None:
     log.handlers = handlers
     log.setLevel(logging.INFO)
     log.propagate = False
+    logging.raiseExceptions = False  # what a full disk does to train.log is no error of its own
 
 
 class TrainingProgress:

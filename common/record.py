@@ -3,11 +3,12 @@
 import json
 import logging
 import os
+import shutil
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -16,36 +17,62 @@ from typing import IO, Any
 
 sys.modules.setdefault("tensorboard.compat.notf", ModuleType("notf"))  # its event writer then imports no TensorFlow
 
+from filelock import FileLock, Timeout  # noqa: E402
 from tensorboard.compat.proto.event_pb2 import Event  # noqa: E402
 from tensorboard.compat.proto.summary_pb2 import Summary  # noqa: E402
 from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: E402
 
 from common import config as configs  # noqa: E402
 from common import hardware  # noqa: E402
+from common.checkpoint import Position  # noqa: E402
 from common.config import Config  # noqa: E402
-from common.errors import UserError  # noqa: E402
+from common.errors import Interrupted, UserError, cannot_be_written  # noqa: E402
+from common.processes import RESTARTS, interruptible  # noqa: E402
 
 log = logging.getLogger("lockstep")
 
 RUNS = Path("runs")
+ROWS = ("metrics.jsonl", "evals.jsonl", "traffic.jsonl")
+LOCK, LOCK_SECONDS = ".lock", 5.0  # the processes of a run that was killed are gone sooner
+TRAIN_SCALARS = ("loss", "learning_rate", "grad_norm")
 PACKAGES = {"torch": ("torch", "transformers"), "tf": ("tensorflow", "keras", "keras-hub")}
 
 
 @contextmanager
 def new_run_dir(config: Config, framework: str) -> Iterator[Path]:
-    """Create the directory of a run and write its config; what it created goes when the body raises UserError."""
+    """Create the directory of a run, or with resume=auto enter it again, and write its config.
+
+    It is this process's alone until it ends. What was created goes when the body raises UserError; where it is
+    interrupted, the summary says so.
+    """
     was_there = config.run_dir is not None and Path(config.run_dir).expanduser().exists()
     run_dir = _create(config, framework)
     config.run_dir = str(run_dir)
+    with _locked(run_dir), interruptible():
+        try:
+            (run_dir / "summary.json").unlink(missing_ok=True)
+            configs.save(config, run_dir / "config.yaml")
+            yield run_dir
+        except Interrupted as interruption:
+            write_summary(run_dir, facts(config, framework, {}), "interrupted", {}, str(interruption))
+            raise
+        except UserError:
+            if not was_there and {path.name for path in run_dir.iterdir()} <= {"config.yaml", LOCK}:
+                shutil.rmtree(run_dir)
+                if run_dir.parent == RUNS and not any(RUNS.iterdir()):
+                    RUNS.rmdir()
+            raise
+
+
+@contextmanager
+def _locked(run_dir: Path) -> Iterator[None]:
+    lock = FileLock(run_dir / LOCK)
     try:
-        yield run_dir
-        configs.save(config, run_dir / "config.yaml")
-    except UserError:
-        if not was_there and not any(run_dir.iterdir()):
-            run_dir.rmdir()
-            if run_dir.parent == RUNS and not any(RUNS.iterdir()):
-                RUNS.rmdir()
-        raise
+        lock.acquire(timeout=LOCK_SECONDS)
+    except Timeout:
+        raise UserError(f"run_dir={run_dir}: another run is using it; choose another, or end that one first") from None
+    with lock:
+        yield
 
 
 def _create(config: Config, framework: str) -> Path:
@@ -54,8 +81,12 @@ def _create(config: Config, framework: str) -> Path:
         if config.run_dir is not None:
             run_dir = Path(config.run_dir + node).expanduser()
             run_dir.mkdir(parents=True, exist_ok=True)
-            if any(run_dir.iterdir()):
-                raise UserError(f"run_dir={run_dir}: is not empty; a run has a directory of its own, choose another")
+            found = {path.name for path in run_dir.iterdir()} - {LOCK}
+            if found and (config.resume != "auto" or "config.yaml" not in found):
+                raise UserError(
+                    f"run_dir={run_dir}: is not empty; a run has a directory of its own, choose another"
+                    + (", or go on with this run by resume=auto" if "config.yaml" in found else "")
+                )
             probe = run_dir / ".writable"
             probe.touch()
             probe.unlink()
@@ -73,6 +104,12 @@ def _create(config: Config, framework: str) -> Path:
     raise UserError(f"run_dir=runs/{name}: a thousand runs have this name already; give run_dir=PATH")
 
 
+def chief_run_dir(config: Config) -> Path:
+    """The directory of the run's chief, as this host sees it."""
+    assert config.run_dir is not None
+    return Path(config.run_dir.removesuffix(f"-node{config.cluster.node}") if config.cluster.node else config.run_dir)
+
+
 def facts(config: Config, framework: str, fingerprints: dict[str, str]) -> dict[str, Any]:
     """What summary.json says of a run however it ends."""
     names = ("lockstep", "numpy", *PACKAGES[framework])
@@ -80,6 +117,7 @@ def facts(config: Config, framework: str, fingerprints: dict[str, str]) -> dict[
         "framework": framework,
         "strategy": config.strategy.name,
         "replicas": config.strategy.replicas,
+        "restarts": int(os.environ.get(RESTARTS, "0")),
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "fingerprints": fingerprints,
         "versions": {"python": sys.version.split()[0], **{name: metadata.version(name) for name in names}},
@@ -94,7 +132,7 @@ def write_summary(
 
     report: of the strategy; see common.loop.Strategy.
     """
-    untimed = configs.load(run_dir / "config.yaml").train.warmup_steps_untimed
+    untimed = configs.load(run_dir / "config.yaml").train.warmup_steps_untimed + report.get("resumed_from", 0)
     steps, evals = read_rows(run_dir / "metrics.jsonl"), read_rows(run_dir / "evals.jsonl")
     summary = {
         **about,
@@ -110,9 +148,8 @@ def write_summary(
         summary["staleness"] = {str(staleness): stale[staleness] for staleness in sorted(stale)}
     if error:
         summary["error"] = error
-    partial = run_dir / "summary.json.partial"
-    partial.write_text(json.dumps(summary, indent=1) + "\n")
-    os.replace(partial, run_dir / "summary.json")
+    with suppress(OSError):  # a full disk is the error then, and has been told of
+        write_whole(run_dir / "summary.json", json.dumps(summary, indent=1) + "\n")
     return summary
 
 
@@ -120,6 +157,26 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     """The whole rows of a JSONL file; a last line that a killed writer left unfinished is left out."""
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def keep_rows(run_dir: Path, position: Position) -> list[dict[str, Any]]:
+    """Drop the rows past a position, which will come again. Returns those of metrics.jsonl and evals.jsonl."""
+    kept = []
+    for name in ROWS:
+        evaluated = name != "evals.jsonl" or position.validation is not None
+        last = position.step if evaluated else position.step - 1
+        if (run_dir / name).exists():
+            rows = [row for row in read_rows(run_dir / name) if row["step"] <= last]
+            write_whole(run_dir / name, "".join(json.dumps(row) + "\n" for row in rows))
+            kept += rows if name != "traffic.jsonl" else []
+    return kept
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file: it has the old text or the new."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text)
+    os.replace(partial, path)
 
 
 def _speed(steps: list[dict[str, Any]], evals: list[dict[str, Any]], untimed: int) -> dict[str, float | None]:
@@ -136,44 +193,56 @@ def _speed(steps: list[dict[str, Any]], evals: list[dict[str, Any]], untimed: in
 
 
 class Recorder:
-    """Writes the rows of a run as they come; whole lines only, so that a killed run leaves valid files."""
+    """Writes the rows of a run as they come; whole lines only, so that a killed run leaves valid files.
 
-    def __init__(self, run_dir: Path) -> None:
+    start: where the run goes on from; the rows past it, which will come again, are dropped.
+    """
+
+    def __init__(self, run_dir: Path, start: Position) -> None:
         self.run_dir = run_dir
-        self._metrics = (run_dir / "metrics.jsonl").open("a")
-        self._evals = (run_dir / "evals.jsonl").open("a")
-        self._traffic: IO[str] | None = None  # only some strategies have any
+        kept = keep_rows(run_dir, start)
+        shutil.rmtree(run_dir / "tensorboard", ignore_errors=True)
+        self._metrics = (run_dir / "metrics.jsonl").open("ab")
+        self._evals = (run_dir / "evals.jsonl").open("ab")
+        self._traffic: IO[bytes] | None = None  # only some strategies have any
         self._events = EventFileWriter(str(run_dir / "tensorboard"))
+        for row in kept:
+            self._scalars(row)
 
     def steps(self, rows: list[dict[str, Any]]) -> None:
         """Append rows of metrics.jsonl."""
-        self._metrics.write("".join(json.dumps(row) + "\n" for row in rows))
-        self._metrics.flush()
+        _append(self._metrics, rows)
         for row in rows:
-            self._event(row, {f"train/{key}": row[key] for key in ("loss", "learning_rate", "grad_norm")})
+            self._scalars(row)
 
     def traffic(self, rows: list[dict[str, Any]]) -> None:
         """Append rows of traffic.jsonl."""
         if rows and self._traffic is None:
-            self._traffic = (self.run_dir / "traffic.jsonl").open("a")
+            self._traffic = (self.run_dir / "traffic.jsonl").open("ab")
         if self._traffic is not None:
-            self._traffic.write("".join(json.dumps(row) + "\n" for row in rows))
-            self._traffic.flush()
+            _append(self._traffic, rows)
 
     def evaluation(self, row: dict[str, Any]) -> None:
         """Append a row of evals.jsonl."""
-        self._evals.write(json.dumps(row) + "\n")
-        self._evals.flush()
-        self._event(row, {f"validation/{key}": row[key] for key in ("loss", "accuracy")})
+        _append(self._evals, [row])
+        self._scalars(row)
 
-    def _event(self, row: dict[str, Any], scalars: dict[str, float]) -> None:
-        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+    def _scalars(self, row: dict[str, Any]) -> None:
+        split, keys = ("validation", ("loss", "accuracy")) if "accuracy" in row else ("train", TRAIN_SCALARS)
+        values = [Summary.Value(tag=f"{split}/{key}", simple_value=row[key]) for key in keys]
         self._events.add_event(Event(wall_time=time.time(), step=row["step"], summary=Summary(value=values)))
 
     def close(self) -> None:
         """Flush and close every file."""
-        self._metrics.close()
-        self._evals.close()
-        if self._traffic is not None:
-            self._traffic.close()
-        self._events.close()
+        for file in filter(None, (self._metrics, self._evals, self._traffic, self._events)):
+            with suppress(OSError):  # a full disk has been told of
+                file.close()
+
+
+def _append(file: IO[bytes], rows: list[dict[str, Any]]) -> None:
+    """Add whole rows. Raises UserError where the disk is full; what it took of a row is left out when it is read."""
+    try:
+        file.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+        file.flush()
+    except OSError as error:
+        raise cannot_be_written(file.name, error) from error

@@ -1,29 +1,35 @@
 """A run from both ends: what the command that starts it does around its processes, and what one process of it does."""
 
+import json
 import logging
 import os
 import shutil
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from safetensors.numpy import save_file
 
 from common import loop
+from common.checkpoint import Checkpoints, Position
 from common.cluster import is_chief
 from common.config import Config
-from common.errors import UserError
+from common.errors import Interrupted, UserError
 from common.lifeline import Lifeline
-from common.prepare import prepare
-from common.processes import USER_ERROR, Interrupted, Process, Stop, supervise
+from common.processes import FAILURE, RESTARTS, USER_ERROR, Stop
 from common.progress import closing_table, log_to
-from common.record import Recorder, facts, write_summary
+from common.record import Recorder, facts, write_summary, write_whole
+from common.start import find_start
 from common.store import MANIFEST
+from common.supervisor import Process, supervise
 from common.weights import WEIGHTS, InitialCheckpoint
 
 log = logging.getLogger("lockstep")
+
+PROCESSES = "processes.json"  # the ids of a run's processes on this machine, by name
 
 
 def start(config: Config, framework: str, processes: list[Process]) -> int:
@@ -35,7 +41,20 @@ def start(config: Config, framework: str, processes: list[Process]) -> int:
     assert config.run_dir is not None
     run_dir = Path(config.run_dir)
     lifeline = Lifeline(config)
-    outcome = supervise(processes, run_dir / "train.log", not config.cluster.node, lambda: lifeline.lost)
+    for restarts in range(config.train.max_restarts + 1):
+        attempt = [replace(each, environment={**each.environment, RESTARTS: str(restarts)}) for each in processes]
+        outcome = supervise(
+            attempt,
+            run_dir / "train.log",
+            not config.cluster.node,
+            lambda: lifeline.lost,
+            lambda pids: write_whole(run_dir / PROCESSES, json.dumps(pids, indent=1) + "\n"),
+            config.cluster.timeout / 2,  # before the others give up waiting, so that it is named
+        )
+        if outcome.exit_code != FAILURE or restarts == config.train.max_restarts:
+            break
+        log.warning("%s; starting again from the newest checkpoint", outcome.problem)
+        (run_dir / "summary.json").unlink(missing_ok=True)
     lifeline.release(outcome.exit_code == 0)
     status = "interrupted" if outcome.exit_code > 128 else "failed"
     if config.cluster.node:
@@ -53,31 +72,36 @@ def start(config: Config, framework: str, processes: list[Process]) -> int:
 
 def work(config: Config, framework: str, make_strategy: Callable[[Config, InitialCheckpoint], loop.Strategy]) -> int:
     """One process of a run: train, and in the chief record. Returns its exit code."""
-    assert config.run_dir is not None
-    run_dir, stop = Path(config.run_dir), Stop()
-    cache, initial = prepare(config)
+    stop = Stop()
+    cache, initial, checkpoint = find_start(config)
+    start = checkpoint.position if checkpoint else Position()
     try:
         strategy = make_strategy(config, initial)
+        if checkpoint is not None:
+            strategy.load(checkpoint)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         if is_chief(framework, os.environ):
-            write_summary(run_dir, facts(config, framework, {}), "failed", {}, str(error))
+            assert config.run_dir is not None
+            write_summary(Path(config.run_dir), facts(config, framework, {}), "failed", {}, str(error))
         return USER_ERROR
     stop.listen()  # TensorFlow's collectives have taken SIGTERM
     if not strategy.is_chief:
         try:
-            loop.run(config, strategy, cache, None, stop)
+            loop.run(config, strategy, cache, None, None, stop, start)
         except Interrupted as interruption:
             return interruption.exit_code
         return 0
+    assert config.run_dir is not None
+    run_dir = Path(config.run_dir)
     log_to(run_dir)
     about = facts(config, framework, {"token_cache": cache.fingerprint, "initial_weights": initial.fingerprint})
     log.info("%s; classes %s", cache, ", ".join(cache.classes))
-    recorder = Recorder(run_dir)
-    status, exit_code, problem = "failed", 1, None
-    report: dict[str, Any] = {}
+    recorder, checkpoints = Recorder(run_dir, start), Checkpoints(config, run_dir, initial)
+    status, exit_code, problem = "failed", FAILURE, None
+    report: dict[str, Any] = {"resumed_from": start.step}
     try:
-        report = loop.run(config, strategy, cache, recorder, stop)
+        report |= loop.run(config, strategy, cache, recorder, checkpoints, stop, start)
         _save_model(strategy, initial, run_dir / "model")
         status, exit_code = "completed", 0
     except Interrupted as interruption:
@@ -90,6 +114,7 @@ def work(config: Config, framework: str, make_strategy: Callable[[Config, Initia
         with (run_dir / "train.log").open("a") as file:
             traceback.print_exc(file=file)
     finally:
+        checkpoints.close()
         recorder.close()
         summary = write_summary(run_dir, about, status, report, problem)
     closing_table(run_dir, summary)
@@ -100,5 +125,6 @@ def work(config: Config, framework: str, make_strategy: Callable[[Config, Initia
 
 def _save_model(strategy: loop.Strategy, initial: InitialCheckpoint, directory: Path) -> None:
     """The final weights as a directory like the initial checkpoint's."""
+    shutil.rmtree(directory, ignore_errors=True)
     shutil.copytree(initial.directory, directory, ignore=shutil.ignore_patterns(WEIGHTS, MANIFEST))
-    save_file(strategy.state(), directory / WEIGHTS, metadata={"format": "pt"})
+    save_file(strategy.state().parameters, directory / WEIGHTS, metadata={"format": "pt"})

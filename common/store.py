@@ -1,9 +1,10 @@
-"""Directories that are built once, however many processes ask for them, and verified by checksum when they are opened.
+"""Directories that are there whole or not at all, verified by checksum when they are opened.
 
-A directory is built beside its final place, sealed with a manifest of checksums, fsynced and renamed: it is there whole
-or not at all. The lock is the kernel's, so a builder that is killed frees it and another process takes over.
+A directory is made beside its final place, sealed with a manifest of checksums, fsynced and renamed. One that several
+processes ask for is built once: the lock is the kernel's, so a builder that is killed frees it and another takes over.
 """
 
+import errno
 import json
 import logging
 import os
@@ -15,7 +16,7 @@ from typing import Any
 import xxhash
 from filelock import FileLock
 
-from common.errors import UserError
+from common.errors import UserError, cannot_be_written
 
 log = logging.getLogger("lockstep")
 
@@ -27,7 +28,7 @@ def open_or_build(directory: Path, build: Callable[[Path], dict[str, Any]]) -> d
 
     Raises UserError where the cache directory, its parent, cannot be written.
     """
-    manifest, _ = _verified(directory)
+    manifest, _ = verified(directory)
     if manifest is not None:
         return manifest
     lock = FileLock(directory.with_name(directory.name + ".lock"))
@@ -39,12 +40,17 @@ def open_or_build(directory: Path, build: Callable[[Path], dict[str, Any]]) -> d
             f"cache_dir={directory.parent}: cannot be written ({error.strerror}); choose another"
         ) from error
     with lock:
-        manifest, problem = _verified(directory)
+        manifest, problem = verified(directory)
         if manifest is not None:  # another process built it while this one waited
             return manifest
         if problem:
             log.warning("%s: %s; building it again", directory, problem)
-        return _build(directory, build)
+        try:
+            return _build(directory, build)
+        except OSError as error:
+            if error.errno in (None, errno.ENOSPC, errno.EDQUOT):  # None: NumPy's, of a file cut short
+                raise cannot_be_written(f"cache_dir={directory.parent}", error) from error
+            raise
 
 
 def checksum(path: Path) -> str:
@@ -61,20 +67,41 @@ def fingerprint(description: dict[str, Any]) -> str:
     return xxhash.xxh3_64(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 
-def _verified(directory: Path) -> tuple[dict[str, Any] | None, str]:
+def verified(directory: Path, name: str = MANIFEST) -> tuple[dict[str, Any] | None, str]:
     """The manifest of a whole directory, or None and what is wrong ("" where there is nothing yet)."""
     if not directory.exists():
         return None, ""
     try:
-        manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text())
+        manifest: dict[str, Any] = json.loads((directory / name).read_text())
         if manifest.pop("seal") != fingerprint(manifest):
-            return None, f"{MANIFEST} does not match its checksum"
-        for name, expected in manifest["checksums"].items():
-            if checksum(directory / name) != expected:
-                return None, f"{name} does not match its checksum"
+            return None, f"{name} does not match its checksum"
+        for file, expected in manifest["checksums"].items():
+            if checksum(directory / file) != expected:
+                return None, f"{file} does not match its checksum"
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return None, f"cannot be read ({error})"
     return manifest, ""
+
+
+def publish(partial: Path, directory: Path, extra: dict[str, Any], name: str = MANIFEST) -> dict[str, Any]:
+    """Seal what was made in `partial`, bring it to the disk and rename it. Returns the manifest: `extra`, checksums."""
+    files = sorted(path for path in partial.rglob("*") if path.is_file())
+    manifest = {**extra, "checksums": {str(path.relative_to(partial)): checksum(path) for path in files}}
+    for path in files:
+        _fsync(path)
+    write_manifest(partial, manifest, name)
+    partial.rename(directory)
+    _fsync(directory.parent)
+    return manifest
+
+
+def write_manifest(directory: Path, manifest: dict[str, Any], name: str = MANIFEST) -> None:
+    """Write, or replace, the manifest of a directory."""
+    partial = directory / f"{name}.partial"
+    partial.write_text(json.dumps({**manifest, "seal": fingerprint(manifest)}, indent=1))
+    _fsync(partial)
+    partial.replace(directory / name)
+    _fsync(directory)
 
 
 def _build(directory: Path, build: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
@@ -84,19 +111,12 @@ def _build(directory: Path, build: Callable[[Path], dict[str, Any]]) -> dict[str
     partial.mkdir()
     try:
         extra = build(partial)
-        files = sorted(path for path in partial.rglob("*") if path.is_file())
-        manifest = {**extra, "checksums": {str(path.relative_to(partial)): checksum(path) for path in files}}
-        (partial / MANIFEST).write_text(json.dumps({**manifest, "seal": fingerprint(manifest)}, indent=1))
-        for path in [*files, partial / MANIFEST, partial]:
-            _fsync(path)
         if directory.exists():
             directory.rename(partial.with_suffix(".broken.partial"))
-        partial.rename(directory)
-        _fsync(directory.parent)
+        return publish(partial, directory, extra)
     finally:
         for leftover in directory.parent.glob(f"{directory.name}.{os.getpid()}.*partial"):
             shutil.rmtree(leftover, ignore_errors=True)
-    return manifest
 
 
 def _fsync(path: Path) -> None:

@@ -1,6 +1,7 @@
 """Every check on a config's values: a mistake in it is found here, before any process starts."""
 
 import math
+from functools import reduce
 from typing import Any
 
 from common.config import IMAGES, STRATEGIES, TEXT, Bert, Cluster, Config, ConvNet, Ddp
@@ -15,6 +16,7 @@ CHOICES = {
     "optimizer.semantics": ("aligned", "native"),
     "schedule.name": ("constant", "linear", "cosine"),
     "train.precision": ("float32", "bfloat16", "float64"),
+    "train.early_stopping.metric": ("loss", "accuracy"),
     "cluster.name": ("local", "env", "hosts"),
     "strategy.loss": ("gathered", "in_forward", "criterion"),
     "strategy.comm_hook": ("none", "fp16", "bf16", "powersgd"),
@@ -30,6 +32,12 @@ AT_LEAST = {
     "train.seed": 0,
     "train.log_every": 1,
     "train.eval_every": 1,
+    "train.checkpoint_every": 1,
+    "train.keep_checkpoints": 1,
+    "train.virtual_epoch_examples": 1,
+    "train.early_stopping.patience": 1,
+    "train.early_stopping.min_delta": 0.0,
+    "train.max_restarts": 0,
     "train.warmup_steps_untimed": 0,
     "strategy.replicas": 1,
     "strategy.workers": 1,
@@ -96,6 +104,16 @@ def check(config: Config) -> None:
     if isinstance(config.model, ConvNet):
         _check_convnet(config.model)
     _check_kinds(config.data.name, config.model)
+    train = config.train
+    if train.early_stopping.patience is not None and train.eval_every is None and train.virtual_epoch_examples is None:
+        raise UserError("train.early_stopping.patience: counts evaluations; give train.eval_every=... too")
+    if config.resume == "auto" and config.run_dir is None:
+        raise UserError("resume=auto: which run is to go on? Give run_dir=...")
+    if config.train.max_restarts and config.cluster.name != "local":
+        raise UserError(
+            f"train.max_restarts={config.train.max_restarts}: is for one machine; on several start every command again "
+            "with resume=auto"
+        )
     if config.run_name is not None and (not config.run_name.strip() or {"/", "\\"} & set(config.run_name)):
         raise UserError(f"run_name={config.run_name}: a name without path separators; use run_dir=PATH for a place")
 
@@ -188,5 +206,5 @@ def check_max_length(max_length: int, positions: int) -> None:
 
 def _value(config: Config, key: str, absent: Any = None) -> Any:
     """The value of a key, or `absent` where a strategy, a model or data of this kind has no such key."""
-    section, _, name = key.partition(".")
-    return getattr(getattr(config, section), name, absent)
+    section, *names = key.split(".")
+    return reduce(lambda value, name: getattr(value, name, absent), names, getattr(config, section))

@@ -28,12 +28,14 @@ KINDS = {"bert": bert, "convnet": convnet}  # by config.json's model_type
 class InitialCheckpoint:
     """A directory in Hugging Face format: config.json, model.safetensors (float32) and a BERT's tokenizer.
 
-    data_fingerprint: of the cache of the data that it is for.
+    data_fingerprint: of the cache of the data that it is for. checkpoint: the fingerprint of the one that the run goes
+    on from, whose weights take the place of these.
     """
 
     directory: Path
     fingerprint: str
     data_fingerprint: str
+    checkpoint: str | None = None
 
     @property
     def hf_config(self) -> dict[str, Any]:

@@ -152,7 +152,11 @@ def test_two_hosts_draw_the_curve_of_one(finished: dict[str, Run], single: list[
     assert run.codes == [0, 0], run.said
     if name not in ("torchrun", "tf_config"):
         assert run.said == ["", ""]
-        assert sorted(path.name for path in Path(f"{run.run_dir}-node1").iterdir()) == ["config.yaml", "train.log"]
+        assert sorted(path.name for path in Path(f"{run.run_dir}-node1").iterdir()) == [
+            ".lock",
+            "config.yaml",
+            "train.log",
+        ]
     rows = read_rows(run.run_dir / "metrics.jsonl")
     assert len(rows) == STEPS
     for key in ("loss", "grad_norm"):

@@ -21,7 +21,7 @@ ONE_SIDED_KEYS = {
     if name not in BOTH
     for field in dataclasses.fields(kind)
     if field.name not in ("name", "replicas", "workers")
-}
+} | {"train.steps"}  # TensorFlow's parameter server remembers of which batch each update was
 SECTIONS = {"data", "model", "optimizer", "schedule", "strategy", "train"}
 ONE_SIDED = {  # public methods that only one side can have, and why
     "tf_impl/optimizer.py": [

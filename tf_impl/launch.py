@@ -6,7 +6,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 from common import cluster, run
@@ -16,8 +16,10 @@ from common.config import Config
 from common.errors import one_line_errors
 from common.hardware import cores, only_gpu
 from common.prepare import prepare, resolve
-from common.processes import Process, die_with_parent, python, reserved_ports
+from common.processes import die_with_parent, python, reserved_ports
 from common.record import new_run_dir
+from common.start import make_ready
+from common.supervisor import Process
 from common.validation import GROUPS
 
 # Informational lines, one of which has two, the logger's note on itself, and that there is no CUDA driver
@@ -54,7 +56,7 @@ def _start(config: Config, tasks: list[Task], shared: dict[str, str]) -> int:
         gpu = only_gpu(computing.index(task) if task in computing else None)
         environment = {**cluster.tf_config(tasks, task), **gpu, **shared}
         serves = config.strategy.name == "parameter_server" and task.role != "chief"
-        processes.append(Process(str(task), command, environment, serves))
+        processes.append(Process(str(task), command, environment, serves, returns=serves and task.role == "worker"))
     return run.start(config, "tf", processes)
 
 
@@ -68,12 +70,14 @@ def join(config: Config) -> int:
     task = json.loads(os.environ["TF_CONFIG"])
     first = "chief" if "chief" in task["cluster"] else "worker"
     is_chief = (task["task"]["type"], task["task"]["index"]) == (first, 0)
-    config.run_dir = config.run_dir if is_chief else "."  # only the chief writes
     if config.strategy.name == "parameter_server" and not is_chief:
         return _work(config)  # a server needs no data
-    with new_run_dir(config, "tf") if is_chief else nullcontext():
-        cache, _ = prepare(config)
-        resolve(config, cache)
+    if is_chief:
+        with new_run_dir(config, "tf"):
+            make_ready(config)
+            return _work(config)
+    cache, _ = prepare(config)
+    resolve(config, cache)
     return _work(config)
 
 
@@ -115,4 +119,7 @@ def _without_startup_chatter() -> Iterator[None]:
 if __name__ == "__main__":
     die_with_parent()
     with one_line_errors(()):
-        sys.exit(_work(configs.load(Path(sys.argv[1]) / "config.yaml")))
+        code = _work(configs.load(Path(sys.argv[1]) / "config.yaml"))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # an ordinary end would wait for threads of TensorFlow's that wait for workers that are gone

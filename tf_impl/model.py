@@ -16,9 +16,7 @@ def build_model(config: Config, initial: InitialCheckpoint) -> keras.Model:
     keras.config.set_dtype_policy("mixed_bfloat16" if config.train.precision == "bfloat16" else config.train.precision)
     kind = import_module(f"tf_impl.{initial.hf_config['model_type']}")  # alone: keras_hub takes a second to import
     model: keras.Model = kind.build(initial.hf_config)
-    weights = initial.weights()
-    for parameter in model.named_parameters:
-        parameter.variable.assign(parameter.to_keras(weights[parameter.name]))
+    load_parameters(model, initial.weights())
     return model
 
 
@@ -39,6 +37,19 @@ def evaluation_sums(logits: tf.Tensor, batch: dict[str, tf.Tensor]) -> tf.Tensor
     """Summed loss and number of right answers, float64 [2]."""
     right = tf.cast(tf.argmax(logits, -1, tf.int32) == batch["labels"], tf.float64) * batch["weights"]
     return tf.stack([summed_loss(tf.cast(logits, tf.float64), batch), tf.reduce_sum(right)])
+
+
+def seed_dropout(model: keras.Model, step: int) -> None:
+    """Make what a new model's dropout draws next what it draws in update `step`: Keras counts its draws."""
+    for variable in model.non_trainable_variables:
+        if variable.name == "seed_generator_state":
+            variable.assign(variable + np.array([0, step - 1], variable.dtype))
+
+
+def load_parameters(model: keras.Model, parameters: dict[str, np.ndarray]) -> None:
+    """Set the parameters by their Hugging Face names."""
+    for parameter in model.named_parameters:
+        parameter.variable.assign(parameter.to_keras(parameters[parameter.name]))
 
 
 def parameters_by_name(model: keras.Model) -> dict[str, np.ndarray]:

@@ -1,14 +1,17 @@
 """The update: `aligned` is torch's arithmetic with every value from the config, `native` is Keras with its defaults."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from common.checkpoint import Position, slot_names
 from common.config import Config
 from common.schedule import learning_rate
+from tf_impl.layout import Parameter
 
 SCALARS = tf.TensorSpec([3], tf.float64)
 
@@ -17,18 +20,23 @@ class Optimizer:
     """Updates a model's parameters from their gradients, summed over the replicas. Make it in the strategy's scope."""
 
     def __init__(self, config: Config, model: keras.Model) -> None:
-        self.settings, self.config = config.optimizer, config
+        self.settings, self.config, self.model = config.optimizer, config, model
+        self.ahead = 0  # updates made beyond the plan's global batches: asynchronous ones are parts of these
         self.parameters = [shard for variable in model.trainable_variables for shard in _shards(variable.value)]
+        self.rate = 1.0  # of the last update
         self._native = _native(config, model) if self.settings.semantics == "native" else None
-        slots = 0 if self._native else 1 if self.settings.name == "sgd" else 2
-        self._slots = [[_zeros_beside(parameter) for parameter in self.parameters] for _ in range(slots)]
+        if self._native is not None:
+            self._slots = _native_slots(self._native, self.settings.name)
+        else:
+            slots = 1 if self.settings.name == "sgd" else 2
+            self._slots = [[_zeros_beside(parameter) for parameter in self.parameters] for _ in range(slots)]
 
     def scalars(self, step: int) -> np.ndarray:
-        """What update `step` (from 1) needs besides gradients, computed in float64: learning rate, epsilon, decay."""
-        rate = learning_rate(self.config, step)
+        """What the update by global batch `step` needs besides gradients, in float64: learning rate, epsilon, decay."""
+        self.rate = learning_rate(self.config, step)
         if self._native is not None:
-            self._native.learning_rate.assign(rate)
-        return np.array(self.corrected(rate, step))
+            self._native.learning_rate.assign(self.rate)
+        return np.array(self.corrected(self.rate, step + self.ahead))
 
     def corrected(self, rate: Any, step: Any) -> list[Any]:
         """The scalars of update `step` at this learning rate, numbers or float64 tensors.
@@ -42,9 +50,8 @@ class Optimizer:
         if settings.name == "sgd":
             return [rate, 0.0, decay]
         assert settings.beta1 is not None and settings.beta2 is not None and settings.epsilon is not None
-        dtype = self.parameters[0].dtype.as_numpy_dtype
-        first, second = _rounding(settings.beta1, dtype), math.sqrt(_rounding(settings.beta2, dtype))
-        correction = (1 - settings.beta2**step) ** 0.5 * second
+        first, second = self._factors()
+        correction = (1 - settings.beta2**step) ** 0.5 * math.sqrt(second)
         return [rate * correction / (1 - settings.beta1**step) / first, settings.epsilon * correction, decay]
 
     def densify(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -110,6 +117,51 @@ class Optimizer:
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync  # Keras sums over the replicas once more
         self._native.apply([gradient / tf.cast(replicas, gradient.dtype) for gradient in gradients])
 
+    def slots(self) -> dict[str, np.ndarray]:
+        """Its slots as `<slot>.<parameter>`: what it keeps of the gradients so far, zeros before the first.
+
+        Float32 slots that differ from torch's by a factor are float64 here, so that `load` restores them exactly.
+        """
+        arrays = {}
+        for slot, parameter, variables, factor in self._named_slots():
+            shards = [variable.numpy() for variable in variables]
+            whole = np.concatenate(shards) if len(shards) > 1 else shards[0]
+            arrays[f"{slot}.{parameter.name}"] = parameter.from_keras(
+                whole / np.float64(factor) if factor != 1 else whole
+            )
+        return arrays
+
+    def load(self, slots: dict[str, np.ndarray], position: Position) -> None:
+        """Go on with these slots after the updates made so far."""
+        self.ahead = position.step - position.plan_position
+        self.rate = learning_rate(self.config, position.plan_position)
+        if self._native is not None:
+            self._native.iterations.assign(position.step)
+        for slot, parameter, variables, factor in self._named_slots():
+            whole = parameter.to_keras(slots[f"{slot}.{parameter.name}"]) * factor
+            bounds = np.cumsum([variable.shape[0] for variable in variables[:-1]], dtype=int)
+            for variable, part in zip(variables, np.split(whole, bounds), strict=True):
+                variable.assign(part.astype(variable.dtype.as_numpy_dtype))
+
+    def _named_slots(self) -> Iterator[tuple[str, Parameter, list[tf.Variable], float]]:
+        """Every slot of every parameter: its shards, and what they are times torch's."""
+        named = {id(parameter.variable): parameter for parameter in self.model.named_parameters}
+        for slot, flat, factor in zip(slot_names(self.config), self._slots, self._factors(), strict=False):
+            rest = iter(flat)
+            for variable in self.model.trainable_variables:
+                yield slot, named[id(variable)], [next(rest) for _ in _shards(variable.value)], factor
+
+    def _factors(self) -> list[float]:
+        """What each slot is times torch's: a rounding, and in Keras's own SGD less the learning rate."""
+        settings = self.settings
+        if settings.name == "sgd":
+            return [-self.rate or 1.0] if self._native is not None else [1.0]
+        if self._native is not None:
+            return [1.0, 1.0]
+        assert settings.beta1 is not None and settings.beta2 is not None
+        dtype = self.parameters[0].dtype.as_numpy_dtype
+        return [_rounding(settings.beta1, dtype), _rounding(settings.beta2, dtype)]
+
 
 def _shards(variable: Any) -> list[tf.Variable]:
     """A variable's parts on the parameter servers, or itself."""
@@ -126,6 +178,12 @@ def _zeros_beside(parameter: tf.Variable) -> tf.Variable:
 def _rounding(beta: float, dtype: type[np.floating]) -> float:
     """(1 - beta) as the fused op computes it, over 1 - beta as torch does: 1.3e-5 off 1 for 0.999 in float32."""
     return float(dtype(1) - dtype(beta)) / (1 - beta)
+
+
+def _native_slots(optimizer: keras.Optimizer, name: str) -> list[list[tf.Variable]]:
+    """The shards of Keras's own slots, in the order of the parameters."""
+    slots = [optimizer.momentums] if name == "sgd" else [optimizer._momentums, optimizer._velocities]
+    return [[shard for variable in variables for shard in _shards(variable.value)] for variables in slots if variables]
 
 
 def _native(config: Config, model: keras.Model) -> keras.Optimizer:

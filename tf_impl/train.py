@@ -8,9 +8,9 @@ from omegaconf import DictConfig
 from common.config import CONF, STRATEGIES, parse
 from common.errors import one_line_errors
 from common.hosts import check_host
-from common.prepare import prepare, resolve
 from common.progress import log_to
 from common.record import new_run_dir
+from common.start import make_ready
 from common.validation import validate
 from tf_impl.launch import join, joins_group, launch
 
@@ -26,9 +26,9 @@ def main(composed: DictConfig) -> None:
     check_host(config, "tf")
     log_to(None)
     with new_run_dir(config, "tf"):
-        cache, _ = prepare(config)
-        resolve(config, cache)
-    if exit_code := launch(config):
+        make_ready(config)
+        exit_code = launch(config)
+    if exit_code:
         sys.exit(exit_code)
 
 

@@ -14,7 +14,8 @@ from typing import NoReturn
 
 from common.errors import UserError, one_line_errors
 from common.hardware import loopback_interface
-from common.processes import Process, python, supervise
+from common.processes import python
+from common.supervisor import Process, supervise
 
 SIZES = ("1K", "16K", "256K", "4M")
 QUICK_SIZES = ("1K", "64K")

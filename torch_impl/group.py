@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from common.errors import UserError
 from common.hosts import disagreement
+from common.processes import RESTARTS
 
 POLL_SECONDS = 0.05
 
@@ -49,7 +50,7 @@ def join_group(timeout: float, settings: Mapping[str, Any], backend: str = "gloo
 def _meeting_place(rank: int, world_size: int, timeout: float) -> dist.Store:
     """A file for the ranks of one machine, else a server at MASTER_ADDR that rank 0 or torchrun starts."""
     if (path := os.environ.get("LOCKSTEP_RENDEZVOUS")) is not None:
-        return dist.FileStore(path, world_size)
+        return dist.FileStore(f"{path}-{os.environ.get(RESTARTS, 0)}", world_size)
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     serves = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
 

@@ -3,7 +3,6 @@
 import os
 import sys
 import tempfile
-from contextlib import nullcontext
 from pathlib import Path
 
 from common import cluster, run
@@ -14,8 +13,10 @@ from common.errors import one_line_errors
 from common.hardware import cores, interface_towards, loopback_interface
 from common.hosts import interface_of
 from common.prepare import prepare, resolve
-from common.processes import Process, die_with_parent, python
+from common.processes import die_with_parent, python
 from common.record import new_run_dir
+from common.start import make_ready
+from common.supervisor import Process
 from common.validation import GROUPS
 
 
@@ -73,10 +74,12 @@ def join(config: Config) -> int:
     is_chief = os.environ["RANK"] == "0"
     if interface := interface_towards(os.environ["MASTER_ADDR"]):  # else Gloo takes what the host's own name leads to
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    config.run_dir = config.run_dir if is_chief else "."  # only the chief writes
-    with new_run_dir(config, "torch") if is_chief else nullcontext():
-        cache, _ = prepare(config)
-        resolve(config, cache)
+    if is_chief:
+        with new_run_dir(config, "torch"):
+            make_ready(config)
+            return _work(config)
+    cache, _ = prepare(config)
+    resolve(config, cache)
     return _work(config)
 
 

@@ -39,6 +39,18 @@ def evaluation_sums(logits: torch.Tensor, batch: dict[str, torch.Tensor]) -> tor
     return torch.stack([summed_loss(logits.double(), batch), right.sum()])
 
 
+def seed_dropout(config: Config, step: int, replica: int = 0) -> None:
+    """Make what dropout draws in update `step` depend on nothing before it."""
+    torch.manual_seed(int(np.random.SeedSequence([config.train.seed, step, replica]).generate_state(1, np.uint64)[0]))
+
+
+def load_parameters(model: Module, parameters: dict[str, np.ndarray]) -> None:
+    """Set the parameters by their Hugging Face names."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.from_numpy(parameters[name]))
+
+
 def parameters_by_name(model: Module) -> dict[str, np.ndarray]:
     """The parameters under their Hugging Face names."""
     return {name: parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}

@@ -1,19 +1,23 @@
 """The update: `aligned` is torch's arithmetic with every value from the config, `native` is torch with its defaults."""
 
+from collections.abc import Mapping
+
+import numpy as np
 import torch
-from torch.nn import Module
+from torch.nn import Parameter
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from common.checkpoint import Position, slot_names
 from common.config import Config
 from common.schedule import learning_rate
 
 
 class Optimizer:
-    """Updates a model's parameters from their gradients."""
+    """Updates named parameters from their gradients."""
 
-    def __init__(self, config: Config, model: Module) -> None:
+    def __init__(self, config: Config, named: Mapping[str, Parameter]) -> None:
         self.config = config
-        self.parameters = list(model.parameters())
+        self.names, self.parameters = list(named), list(named.values())
         self._optimizer = (
             _native(config, self.parameters)
             if config.optimizer.semantics == "native"
@@ -35,8 +39,28 @@ class Optimizer:
         self._optimizer.zero_grad()
         return norm
 
+    def slots(self) -> dict[str, np.ndarray]:
+        """Its slots as `<slot>.<parameter>`: what it keeps of the gradients so far, zeros before the first."""
+        return {
+            f"{slot}.{name}": self._optimizer.state[parameter].get(slot, torch.zeros_like(parameter)).cpu().numpy()
+            for slot in slot_names(self.config)
+            for name, parameter in zip(self.names, self.parameters, strict=True)
+        }
 
-def _aligned(config: Config, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    def load(self, slots: dict[str, np.ndarray], position: Position) -> None:
+        """Go on with these slots after the updates made so far."""
+        state = {
+            index: {
+                "step": torch.tensor(float(position.step)),
+                **{slot: torch.from_numpy(slots[f"{slot}.{name}"]) for slot in slot_names(self.config)},
+            }
+            for index, name in enumerate(self.names)
+        }
+        groups = self._optimizer.state_dict()["param_groups"]
+        self._optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _aligned(config: Config, parameters: list[Parameter]) -> torch.optim.Optimizer:
     settings = config.optimizer
     if settings.name == "sgd":
         return torch.optim.SGD(
@@ -54,7 +78,7 @@ def _aligned(config: Config, parameters: list[torch.nn.Parameter]) -> torch.opti
     )
 
 
-def _native(config: Config, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+def _native(config: Config, parameters: list[Parameter]) -> torch.optim.Optimizer:
     settings = config.optimizer
     if settings.name == "sgd":
         return torch.optim.SGD(parameters, settings.learning_rate, settings.momentum or 0.0)

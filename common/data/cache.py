@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from common.config import Bert, Config
+from common.config import Config
 from common.data import tokenizer as tokenizers
 from common.data.batches import Split as AnySplit
 from common.data.corpus import Split, identity, read_corpus
@@ -106,11 +106,10 @@ def open_token_cache(config: Config, source: SourceCheckpoint | None) -> TokenCa
     source: the pretrained checkpoint whose tokenizer and classes bind, or None for a model with random initial weights.
     """
     corpus_identity = identity(config.data)
-    if isinstance(config.model, Bert):
-        tokenizer_identity: dict[str, Any] = {"wordpiece": config.model.max_vocabulary}
-    else:
-        assert source is not None
+    if source is not None:
         tokenizer_identity = source.tokenizer_identity()
+    else:
+        tokenizer_identity = {"wordpiece": config.model.max_vocabulary}
     key = fingerprint(
         {
             "format": FORMAT,

@@ -81,7 +81,7 @@ def read_corpus(data: BuiltinNli | Files | Hub, classes: list[str] | None = None
 def identity(data: BuiltinNli | Files | Hub) -> dict[str, Any]:
     """What names a corpus without reading its text: neither a checkpoint's classes nor a branch's commit are in it."""
     key = asdict(data)
-    del key["name"]
+    del key["name"], key["allow_change"]
     if isinstance(data, BuiltinNli):
         from common.data import builtin_nli
 

@@ -43,6 +43,7 @@ def read_images(data: Digits | Idx | HubImages) -> ImageCorpus:
 def image_identity(data: Digits | Idx | HubImages) -> dict[str, Any]:
     """What names a corpus without reading its images."""
     key = asdict(data)
+    del key["allow_change"]
     if isinstance(data, Idx):
         files = [path for pair in find_idx(data.directory) for path in pair]
         key["directory"] = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in files]

@@ -21,6 +21,18 @@ def steps_per_epoch(count: int, global_batch_size: int) -> int:
     return -(-count // global_batch_size)
 
 
+def examples_until(count: int, global_batch_size: int, step: int) -> int:
+    """Training examples in the global batches up to `step`; 0 before the first."""
+    epochs, position = divmod(max(0, step), steps_per_epoch(count, global_batch_size))
+    return epochs * count + min(position * global_batch_size, count)
+
+
+def steps_for(count: int, global_batch_size: int, examples: int) -> int:
+    """Global batches until so many examples have been trained on."""
+    epochs, rest = divmod(examples, count)
+    return epochs * steps_per_epoch(count, global_batch_size) + -(-rest // global_batch_size)
+
+
 def example_ids(count: int, global_batch_size: int, seed: int, step: int) -> np.ndarray:
     """Ids of the examples of global batch `step` (from 1), int64 [<= global_batch_size]."""
     assert step >= 1

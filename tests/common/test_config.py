@@ -111,7 +111,7 @@ def test_the_convolutional_network_brings_its_data_and_optimizer(make_config: Ma
         make_config("model=convnet", "data=idx", "data.directory=d"),
         make_config("experiment=mnist", "data=idx", "data.directory=d"),
     ):
-        assert other.data == Idx("idx", "d")
+        assert other.data == Idx("idx", False, "d")
 
 
 @pytest.mark.parametrize("choice", ["data=builtin_nli", "data=files", "data=mnli", "model=bert_mini", "model=minilm"])

@@ -98,7 +98,7 @@ from common.config import Hub
 from common.hub import download_checkpoint
 
 def mnli(path={MNLI!r}, subset=None, revision={OLD!r}, validation="validation_matched", text="premise", classes=None):
-    return Hub("hub", path, subset, revision, "train", validation, text, "hypothesis", "label", classes)
+    return Hub("hub", False, path, subset, revision, "train", validation, text, "hypothesis", "label", classes)
 
 for call in {calls!r}:
     try:

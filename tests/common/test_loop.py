@@ -1,19 +1,22 @@
 import math
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from common import loop
+from common.checkpoint import Checkpoint, Checkpoints, Position, State
 from common.config import Config
 from common.data.batches import GlobalBatch
 from common.data.cache import TokenCache
 from common.data.plan import example_ids
+from common.errors import Interrupted
 from common.loop import Evaluation, NonFiniteLoss, StepResult
-from common.processes import Interrupted, Stop
+from common.processes import Stop
 from common.record import Recorder, read_rows
 from tests.conftest import MakeConfig, MakeSplit
 
@@ -37,8 +40,14 @@ class Fake:
     world_size = 2
     is_chief = True
 
-    def __init__(self, losses: dict[int, float] | None = None, before: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self,
+        losses: dict[int, float] | None = None,
+        before: Callable[[int], None] | None = None,
+        validation: Iterable[tuple[float, float]] = (),
+    ) -> None:
         self.losses, self.before = losses or {}, before
+        self.validation = iter(validation)
         self.calls: list[tuple[str, int]] = []
         self.trained: list[GlobalBatch] = []
 
@@ -56,10 +65,14 @@ class Fake:
         ids = np.concatenate([batch.ids for batch in batches]).tolist()
         assert ids == list(range(VALIDATION))
         self.calls.append(("evaluate", len(self.trained)))
-        return Evaluation(0.5 * len(ids), 0.25 * len(ids), len(ids))
+        loss, accuracy = next(self.validation, (0.5, 0.25))
+        return Evaluation(loss * len(ids), accuracy * len(ids), len(ids))
 
-    def state(self) -> dict[str, np.ndarray]:
-        return {}
+    def state(self) -> State:
+        return State({}, {})
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        raise NotImplementedError
 
     def report(self) -> dict[str, Any]:
         return {"peak_memory_bytes": [1, 2]}
@@ -79,20 +92,43 @@ def cache(make_split: MakeSplit, tmp_path: Path) -> TokenCache:
     return TokenCache(tmp_path, "", train, validation, ["a", "b", "c"], 100, 0)
 
 
+class Saved:
+    """Checkpoints in memory: the positions."""
+
+    def __init__(self) -> None:
+        self.positions: list[Position] = []
+        self.finished = False
+
+    def save(self, state: State, position: Position) -> None:
+        self.positions.append(replace(position))
+        self.finished = False
+
+    def finish(self) -> None:
+        self.finished = True
+
+    @property
+    def steps(self) -> list[int]:
+        return [position.step for position in self.positions]
+
+
 class Run:
-    """Runs the loop and reads what it recorded."""
+    """Runs the loop and reads what it recorded and saved."""
 
     def __init__(self, config: Config, cache: TokenCache, stop: Stop, directory: Path) -> None:
         self.config, self.cache, self.stop, self.directory = config, cache, stop, directory
+        self.saved = Saved()
 
-    def __call__(self, strategy: Fake, record: bool = True, **train: Any) -> dict[str, Any]:
+    def __call__(
+        self, strategy: Fake, record: bool = True, start: Position | None = None, **train: Any
+    ) -> dict[str, Any]:
         for key, value in {"steps": 7, "global_batch_size": 4, "log_every": 3, **train}.items():
             assert hasattr(self.config.train, key)
             setattr(self.config.train, key, value)
         self.config.schedule.total_steps = self.config.train.steps
-        recorder = Recorder(self.directory) if record else None
+        start = start or Position()
+        recorder, saved = (Recorder(self.directory, start), cast(Checkpoints, self.saved)) if record else (None, None)
         try:
-            return loop.run(self.config, strategy, self.cache, recorder, self.stop)
+            return loop.run(self.config, strategy, self.cache, recorder, saved, self.stop, start)
         finally:
             if recorder is not None:
                 recorder.close()
@@ -183,6 +219,7 @@ def test_a_stop_request_ends_training(run: Run, signum: signal.Signals) -> None:
     assert str(raised.value) == f"stopped by {signum.name}"
     assert [row["step"] for row in run.steps] == [1, 2, 3, 4, 5], "the step that was under way is the last"
     assert run.evals == []
+    assert run.saved.steps == [5] and run.saved.finished
 
 
 def test_a_stop_request_ends_evaluation(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,15 +228,24 @@ def test_a_stop_request_ends_evaluation(run: Run, monkeypatch: pytest.MonkeyPatc
         for batch in batches:
             seen += batch.size
             signal.raise_signal(signal.SIGTERM)
-        assert seen == 4, "one batch"
-        return Evaluation(0.5 * seen, 0.5 * seen, seen)
+            assert seen == 4, "one batch"
+        raise AssertionError("an all-reduce, which the other ranks would come to later")
 
     fake = Fake()
     monkeypatch.setattr(fake, "evaluate", evaluate)
     with pytest.raises(Interrupted):
         run(fake)
+    run.stop.signum = None
     assert len(run.steps) == 7
     assert run.evals == [], "half an evaluation is none"
+    assert [(position.step, position.validation) for position in run.saved.positions] == [(7, None)]
+    go_on = Fake()
+    run(go_on, start=run.saved.positions[-1])
+    assert go_on.calls == [("evaluate", 0)], "it is made up for"
+    assert [row["step"] for row in run.evals] == [7] and len(run.steps) == 7
+    assert [(position.step, position.validation) for position in run.saved.positions[1:]] == [
+        (7, {"loss": 0.5, "accuracy": 0.25})
+    ]
 
 
 def test_other_ranks_train_and_evaluate_and_record_nothing(run: Run) -> None:
@@ -210,3 +256,101 @@ def test_other_ranks_train_and_evaluate_and_record_nothing(run: Run) -> None:
     assert not list(run.directory.iterdir())
     with pytest.raises(NonFiniteLoss):
         run(Fake({2: math.nan}), record=False)
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_every", "expected"), [(None, [7]), (2, [2, 4, 6, 7]), (7, [7]), (100, [7]), (1, [1, 2, 3, 4, 5, 6, 7])]
+)
+def test_saves_at_the_right_steps(run: Run, checkpoint_every: int | None, expected: list[int]) -> None:
+    run(Fake(), checkpoint_every=checkpoint_every, eval_every=4)
+    assert run.saved.steps == expected and run.saved.finished
+    assert [position.step for position in run.saved.positions if position.validation] == sorted({4, 7} & {*expected})
+    for position in run.saved.positions:
+        row = run.steps[position.step - 1]
+        assert (position.plan_position, position.examples, position.tokens) == (
+            row["step"],
+            row["examples"],
+            row["tokens"],
+        )
+        assert position.seconds >= row["seconds"]
+
+
+@pytest.mark.parametrize("at", range(1, 7))
+def test_goes_on_from_every_position(run: Run, at: int) -> None:
+    """As if it had never stopped; rows past the position come again, once."""
+    run(Fake(), checkpoint_every=1, eval_every=2)
+    whole, evals, positions = run.steps, run.evals, run.saved.positions
+    run.saved = Saved()
+    fake = Fake()
+    run(fake, checkpoint_every=1, eval_every=2, start=positions[at - 1])
+    assert [batch.step for batch in fake.trained] == list(range(at + 1, 8))
+    timeless = [[{**row, "seconds": 0} for row in rows] for rows in (whole, run.steps)]
+    assert timeless[0] == timeless[1]
+    seconds = [row["seconds"] for row in run.steps]
+    assert seconds == sorted(seconds)
+    assert [row["step"] for row in run.evals] == [row["step"] for row in evals]
+    assert [replace(position, seconds=0) for position in run.saved.positions] == [
+        replace(position, seconds=0) for position in positions[at:]
+    ]
+
+
+def test_nothing_is_left_to_do(run: Run) -> None:
+    run(Fake())
+    (position,) = run.saved.positions
+    fake = Fake()
+    run(fake, start=position)
+    assert fake.calls == [] and len(run.saved.positions) == 1
+    assert len(run.steps) == 7 and len(run.evals) == 1
+
+
+def test_a_loss_that_is_not_finite_saves_nothing_more(run: Run) -> None:
+    with pytest.raises(NonFiniteLoss):
+        run(Fake({6: math.nan}), checkpoint_every=4)
+    assert run.saved.steps == [4] and run.saved.finished
+
+
+# Virtual epochs and early stopping
+
+
+@pytest.mark.parametrize(
+    ("examples", "expected"),
+    [(10, [3, 6, 7]), (8, [2, 5, 7]), (20, [6, 7]), (3, [1, 2, 3, 4, 5, 7]), (1000, [7])],
+)
+def test_virtual_epochs_count_examples(run: Run, examples: int, expected: list[int]) -> None:
+    """The global batches have 4, 4, 2, 4, 4, 2 and 4 examples."""
+    run(Fake(), virtual_epoch_examples=examples, eval_every=1, checkpoint_every=1)
+    assert [row["step"] for row in run.evals] == run.saved.steps == expected
+
+
+@pytest.mark.parametrize(
+    ("stopping", "validation", "last"),
+    [
+        ({"patience": 2}, [(0.5, 0), (0.4, 0), (0.4, 0), (0.41, 0), (0.1, 0)], 4),
+        ({"patience": 1}, [(0.5, 0), (0.4, 0), (0.3, 0), (0.2, 0), (0.3, 0)], 5),
+        ({"patience": 1, "min_delta": 0.15}, [(0.5, 0), (0.4, 0), (0.1, 0)], 2),
+        ({"patience": 2, "min_delta": 0.15}, [(0.5, 0), (0.4, 0), (0.3, 0), (0.3, 0), (0.2, 0)], 5),
+        ({"patience": 2, "metric": "accuracy"}, [(0.1, 0.5), (0.2, 0.6), (0.1, 0.6), (0.0, 0.5)], 4),
+        ({"patience": 9}, [(0.5, 0)] * 7, 7),
+    ],
+)
+@pytest.mark.parametrize("stops_at", [None, 1, 2])
+def test_early_stopping(
+    run: Run, stopping: dict[str, Any], validation: list[tuple[float, float]], last: int, stops_at: int | None
+) -> None:
+    """Also where the run was interrupted on the way."""
+    for key, value in stopping.items():
+        setattr(run.config.train.early_stopping, key, value)
+    before: Callable[[int], None] | None = None
+    if stops_at is not None:
+        before = lambda step: signal.raise_signal(signal.SIGTERM) if step == stops_at else None  # noqa: E731
+        with pytest.raises(Interrupted):
+            run(Fake(before=before, validation=validation), eval_every=1)
+        run.stop.signum = None
+    done = len(run.evals)
+    start = run.saved.positions[-1] if stops_at else None
+    run(Fake(validation=validation[done:]), eval_every=1, start=start)
+    assert [row["step"] for row in run.steps] == [row["step"] for row in run.evals] == list(range(1, last + 1))
+    assert run.saved.steps[-1] == last and run.saved.finished

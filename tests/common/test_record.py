@@ -8,6 +8,7 @@ from typing import Any, Self
 import pytest
 
 from common import config as configs
+from common.checkpoint import Position
 from common.config import Config
 from common.errors import UserError
 from common.record import Recorder, facts, new_run_dir, read_rows, write_summary
@@ -43,10 +44,9 @@ def test_a_run_has_its_own_directory(make_config: MakeConfig, here: Path) -> Non
     with new_run_dir(config, "torch") as run_dir:
         assert run_dir.is_dir()
         assert config.run_dir == str(run_dir)
-        config.train.steps = 12
+        assert configs.load(run_dir / "config.yaml") == config
     assert run_dir.parent == Path("runs")
     assert NAME.sub("", run_dir.name) == "torch-ddp"
-    assert configs.load(run_dir / "config.yaml") == config, "as it was resolved in the body"
     with new_run_dir(make_config("run_name=try it"), "torch") as run_dir:
         assert NAME.sub("", run_dir.name) == "try it"
 
@@ -72,8 +72,7 @@ def test_a_directory_that_is_named(make_config: MakeConfig, tmp_path: Path, exis
         wanted.mkdir(parents=True)
     with new_run_dir(make_config(f"run_dir={wanted}"), "torch") as run_dir:
         assert run_dir == wanted
-        assert not list(run_dir.iterdir())
-    assert [path.name for path in wanted.iterdir()] == ["config.yaml"]
+    assert sorted(path.name for path in wanted.iterdir()) == [".lock", "config.yaml"]
     with pytest.raises(UserError, match=f"^run_dir={wanted}: is not empty; a run has a directory of its own, choose"):
         new_run_dir(make_config(f"run_dir={wanted}"), "torch").__enter__()
 
@@ -108,7 +107,7 @@ def test_it_is_taken_away_again_on_a_users_error(make_config: MakeConfig) -> Non
     with pytest.raises(UserError), new_run_dir(make_config(), "torch") as run_dir:
         (run_dir / "kept").touch()
         raise UserError("no such file")
-    assert [path.name for path in run_dir.iterdir()] == ["kept"]
+    assert sorted(path.name for path in run_dir.iterdir()) == [".lock", "config.yaml", "kept"]
 
 
 # The files
@@ -127,7 +126,7 @@ def run_dir(config: Config, tmp_path: Path) -> Path:
 
 
 def record(run_dir: Path, steps: list[dict[str, Any]], evals: list[dict[str, Any]]) -> None:
-    recorder = Recorder(run_dir)
+    recorder = Recorder(run_dir, Position())
     recorder.steps(steps[:2])
     recorder.steps(steps[2:])
     for row in evals:
@@ -143,7 +142,7 @@ def test_losses_at_full_precision(run_dir: Path) -> None:
 
 
 def test_rows_are_there_as_soon_as_they_are_recorded(run_dir: Path) -> None:
-    recorder = Recorder(run_dir)
+    recorder = Recorder(run_dir, Position())
     recorder.steps([step(1, 0.1)])
     recorder.evaluation(evaluation(1))
     assert len(read_rows(run_dir / "metrics.jsonl")) == len(read_rows(run_dir / "evals.jsonl")) == 1
@@ -179,8 +178,9 @@ def test_tensorboard_reads_the_events(run_dir: Path) -> None:
 
 def test_recording_imports_no_framework(run_dir: Path, python: Python) -> None:
     code = (
-        "import sys; from pathlib import Path; from common.record import Recorder, facts\n"
-        "recorder = Recorder(Path(sys.argv[1]))\n"
+        "import sys; from pathlib import Path\n"
+        "from common.checkpoint import Position; from common.record import Recorder\n"
+        "recorder = Recorder(Path(sys.argv[1]), Position())\n"
         "recorder.steps([dict(step=1, loss=1.0, learning_rate=1.0, grad_norm=1.0)])\n"
         "recorder.close()\n"
         "print([name for name in ('torch', 'tensorflow', 'keras', 'transformers') if name in sys.modules])\n"

@@ -24,9 +24,10 @@ from common import run
 from common.config import CONF, Config, parse
 from common.data import plan
 from common.hardware import loopback_interface
-from common.prepare import prepare, resolve
-from common.processes import Process, die_with_parent, python, supervise
+from common.processes import die_with_parent, python
 from common.record import new_run_dir
+from common.start import make_ready
+from common.supervisor import Process, supervise
 from common.validation import GROUPS, validate
 from common.weights import InitialCheckpoint
 
@@ -44,8 +45,7 @@ def prepared(framework: str, runs: list[dict[str, Any]]) -> Iterator[Config]:
     for config in configs:
         validate(config, framework)
         with new_run_dir(config, framework):
-            cache, _ = prepare(config)
-            resolve(config, cache)
+            make_ready(config)
         yield config
 
 

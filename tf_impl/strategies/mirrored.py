@@ -3,16 +3,24 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
+from common.checkpoint import Checkpoint, State
 from common.config import Config
 from common.data.batches import GlobalBatch
 from common.loop import Evaluation, StepResult
 from common.weights import InitialCheckpoint
 from tf_impl.batches import SIGNATURES, to_tensors
 from tf_impl.device import peak_memory_bytes, replica_devices
-from tf_impl.model import build_model, compute_logits, evaluation_sums, parameters_by_name, summed_loss
+from tf_impl.model import (
+    build_model,
+    compute_logits,
+    evaluation_sums,
+    load_parameters,
+    parameters_by_name,
+    seed_dropout,
+    summed_loss,
+)
 from tf_impl.optimizer import SCALARS, Optimizer
 
 BOUNDS = tf.TensorSpec([None], tf.int64)
@@ -73,8 +81,15 @@ class Mirrored:
 
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, self.strategy.run(replica_step), axis=None)
 
-    def state(self) -> dict[str, np.ndarray]:
-        return parameters_by_name(self.model)
+    def state(self) -> State:
+        return State(parameters_by_name(self.model), self.optimizer.slots())
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        with self.strategy.scope():
+            state = checkpoint.load()
+            load_parameters(self.model, state.parameters)
+            self.optimizer.load(state.slots, checkpoint.position)
+            seed_dropout(self.model, checkpoint.position.plan_position + 1)
 
     def report(self) -> dict[str, Any]:
         return {"peak_memory_bytes": peak_memory_bytes(self.devices)}

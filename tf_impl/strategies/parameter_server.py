@@ -5,12 +5,14 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from common.checkpoint import Checkpoint, State
 from common.config import Config
 from common.data.batches import GlobalBatch
 from common.hand_out import HandOut
@@ -21,11 +23,20 @@ from common.schedule import learning_rate
 from common.weights import InitialCheckpoint
 from tf_impl.batches import SIGNATURES, to_tensors
 from tf_impl.group import join_group
-from tf_impl.model import build_model, compute_logits, evaluation_sums, parameters_by_name, summed_loss
+from tf_impl.model import (
+    build_model,
+    compute_logits,
+    evaluation_sums,
+    load_parameters,
+    parameters_by_name,
+    seed_dropout,
+    summed_loss,
+)
 from tf_impl.optimizer import Optimizer
 
 SHARD_BYTES = 64 << 10  # smaller variables stay whole
-SIZE, RATE = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float64)
+SPARE = 1000  # updates that may be made twice
+SIZE, RATE, KEY = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float64), tf.TensorSpec([], tf.int64)
 
 
 class ParameterServer:
@@ -44,8 +55,12 @@ class ParameterServer:
             self.model = build_model(config, initial)
             self.optimizer = Optimizer(config, self.model)
             self.version = tf.Variable(np.int64(0), trainable=False)  # updates so far
+        updates = config.train.steps * config.strategy.updates_per_batch
+        with tf.device("/job:ps/task:0/device:CPU:0"):  # outside the scope, which would cut it into shards
+            self.log = tf.Variable(np.zeros((updates + SPARE, 5)), trainable=False)  # a row for each update, by number
+        self.first_version = 0
         batch = SIGNATURES[initial.hf_config["model_type"]]
-        self.update_step = tf.function(self._update_step, [batch, SIZE, RATE])
+        self.update_step = tf.function(self._update_step, [batch, SIZE, RATE, KEY])
         self.gradient_step = tf.function(self._gradient_step, [batch, SIZE])
         self.apply_step = tf.function(self._apply_step)
         self.evaluation_step = tf.function(self._evaluation_step, [batch])
@@ -63,26 +78,69 @@ class ParameterServer:
         under_way: deque[tuple[GlobalBatch, Any]] = deque()
         while True:
             while (batch := hand_out.take()) is not None:
-                arguments = (to_tensors(batch.shard(0, 1)), batch.size, learning_rate(self.config, batch.step))
-                under_way.append((batch, self.coordinator.schedule(self.update_step, arguments)))
+                under_way.append((batch, self._schedule(batch)))
             if not under_way:
                 return
             batch, value = under_way.popleft()
-            loss, grad_norm, staleness, worker = value.fetch().tolist()
+            try:
+                row = value.fetch()
+            except tf.errors.UnavailableError:  # its worker fell, after the update or before it
+                row = self._find_row(batch)
+                if row is None:
+                    under_way.append((batch, self._schedule(batch)))
+                    continue
+            _, loss, grad_norm, staleness, worker = row.tolist()
             hand_out.finish(batch)
             yield StepResult(batch, loss, grad_norm, int(staleness), int(worker))
 
-    def _update_step(self, shard: dict[str, tf.Tensor], size: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
-        """On a worker: read, compute, update. Returns float64 [loss, gradient norm, staleness, the worker's index]."""
+    def _schedule(self, batch: GlobalBatch) -> Any:
+        rate = learning_rate(self.config, batch.step)
+        arguments = (to_tensors(batch.shard(0, 1)), batch.size, rate, self._key(batch))
+        return self.coordinator.schedule(self.update_step, arguments)
+
+    def _key(self, batch: GlobalBatch) -> int:
+        return batch.step * self.world_size + batch.part
+
+    def _update_step(self, shard: dict[str, tf.Tensor], size: tf.Tensor, rate: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+        """On a worker: read, compute, update, and leave a row in the log, which is on a server and outlives workers.
+
+        Returns the row, float64 [the batch's key, loss, gradient norm, staleness, the worker's index]. Staleness is -1
+        in the rows of updates that were begun and not ended.
+        """
         read = self.version.read_value()
         with tf.control_dependencies([read]):
             loss, gradients = self._gradient_step(shard, size)
         with tf.control_dependencies(gradients):  # fetch and add: every update has a number of its own
             number = tf.raw_ops.ResourceCountUpTo(resource=self.version.handle, limit=2**62, T=tf.int64)
+        self._log(number, key, 0, 0, -1, -1)
         scalars = self.optimizer.corrected(rate, tf.cast(number + 1, tf.float64))
         grad_norm = self.optimizer.update(gradients, tf.stack(scalars))
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
-        return tf.stack([tf.cast(value, tf.float64) for value in (loss, grad_norm, number - read, worker)])
+        return self._log(number, key, loss, grad_norm, number - read, worker)
+
+    def _log(self, number: tf.Tensor, *values: Any) -> tf.Tensor:
+        row = tf.stack([tf.cast(value, tf.float64) for value in values])
+        place = tf.minimum(number - self.first_version, self.log.shape[0] - 1)
+        tf.raw_ops.ResourceScatterUpdate(resource=self.log.handle, indices=place, updates=row)
+        return row
+
+    def _rows(self) -> np.ndarray:
+        """The log so far."""
+        rows: np.ndarray = self._when_whole(lambda: self.log[: self.version - self.first_version].numpy())
+        return rows
+
+    def _when_whole(self, read: Callable[[], Any]) -> Any:
+        """What `read` reads from the servers: while a worker comes back, TensorFlow knows no devices for a moment."""
+        for _ in range(int(self.config.cluster.timeout)):
+            try:
+                return read()
+            except (tf.errors.InvalidArgumentError, tf.errors.UnavailableError):
+                time.sleep(1)
+        return read()
+
+    def _find_row(self, batch: GlobalBatch) -> np.ndarray | None:
+        """What the log says of a batch's update, or None where none has ended."""
+        return next((row for row in self._rows() if row[0] == self._key(batch) and row[3] >= 0), None)
 
     def _gradient_step(self, shard: dict[str, tf.Tensor], size: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
@@ -94,8 +152,8 @@ class ParameterServer:
         """The workers' shards of one global batch make one update; the coordinator sums their gradients in order."""
         for batch in batches:
             shards = [to_tensors(batch.shard(rank, self.world_size)) for rank in range(self.world_size)]
-            values = [self.coordinator.schedule(self.gradient_step, (shard, batch.size)) for shard in shards]
-            losses, gradients = zip(*(value.fetch() for value in values), strict=True)
+            jobs = [Job(self.coordinator, self.gradient_step, (shard, batch.size)) for shard in shards]
+            losses, gradients = zip(*(job.fetch() for job in jobs), strict=True)
             loss, grad_norm = self.apply_step(losses, gradients, self.optimizer.scalars(batch.step))
             yield StepResult(batch, loss, grad_norm, staleness=0)
 
@@ -107,26 +165,62 @@ class ParameterServer:
         return tf.add_n(losses), self.optimizer.update(summed, scalars)
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
-        summed_loss, right, count, values = 0.0, 0.0, 0, []
+        summed_loss, right, count, jobs = 0.0, 0.0, 0, []
         for batch in batches:
-            values.append(self.coordinator.schedule(self.evaluation_step, (to_tensors(batch.shard(0, 1)),)))
+            jobs.append(Job(self.coordinator, self.evaluation_step, (to_tensors(batch.shard(0, 1)),)))
             count += batch.size
-        for value in values:
-            sums = value.fetch()
+        for job in jobs:
+            sums = job.fetch()
             summed_loss, right = summed_loss + float(sums[0]), right + float(sums[1])
         return Evaluation(summed_loss, right, count)
 
     def _evaluation_step(self, shard: dict[str, tf.Tensor]) -> tf.Tensor:
         return evaluation_sums(compute_logits(self.model, shard, training=False), shard)
 
-    def state(self) -> dict[str, np.ndarray]:
-        return parameters_by_name(self.model)
+    def state(self) -> State:
+        return self._when_whole(lambda: State(parameters_by_name(self.model), self.optimizer.slots()))
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        with self.strategy.scope():
+            state = checkpoint.load()
+            load_parameters(self.model, state.parameters)
+            self.optimizer.load(state.slots, checkpoint.position)
+            seed_dropout(self.model, checkpoint.position.plan_position + 1)
+            self.version.assign(checkpoint.position.step)
+        self.first_version = checkpoint.position.step
 
     def report(self) -> dict[str, Any]:
         return {
-            "peak_memory_bytes": [_peak_resident_bytes(worker) for worker in range(self.world_size)],
-            "version": int(self.version.read_value()),
+            "peak_memory_bytes": [
+                self._when_whole(partial(_peak_resident_bytes, rank)) for rank in range(self.world_size)
+            ],
+            "version": int(self._when_whole(self.version.read_value)),
+            "doubled_updates": self._doubled(),
         }
+
+    def _doubled(self) -> list[list[int]]:
+        """Batch and part of every update that was made, wholly or partly, once more than it should be.
+
+        A worker that falls after it began to update the variables leaves an update that nobody has heard of; its batch
+        is handed to another.
+        """
+        keys, counts = np.unique(self._rows()[:, 0].astype(int), return_counts=True)
+        return [list(divmod(key, self.world_size)) for key in np.repeat(keys, counts - 1).tolist()]
+
+
+class Job:
+    """Something for any worker to compute, without effect on the variables: again, where a worker falls with it."""
+
+    def __init__(self, coordinator: Any, step: Any, arguments: tuple[Any, ...]) -> None:
+        self._schedule = partial(coordinator.schedule, step, arguments)
+        self._value = self._schedule()
+
+    def fetch(self) -> Any:
+        while True:
+            try:
+                return self._value.fetch()
+            except tf.errors.UnavailableError:
+                self._value = self._schedule()
 
 
 def _peak_resident_bytes(worker: int) -> int:

@@ -7,11 +7,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn import Parameter
 
+from common.checkpoint import Checkpoint, State
 from common.config import Config
 from common.data.batches import GlobalBatch
 from common.hosts import must_agree
@@ -21,7 +21,15 @@ from torch_impl.allreduce import Traffic, all_reduce
 from torch_impl.batches import to_tensors
 from torch_impl.device import peak_memory_bytes, replica_devices
 from torch_impl.group import join_group
-from torch_impl.model import build_model, compute_logits, evaluation_sums, parameters_by_name, summed_loss
+from torch_impl.model import (
+    build_model,
+    compute_logits,
+    evaluation_sums,
+    load_parameters,
+    parameters_by_name,
+    seed_dropout,
+    summed_loss,
+)
 from torch_impl.optimizer import Optimizer
 
 
@@ -36,16 +44,17 @@ class AllReduce:
         self.is_chief = self.rank == 0
         atexit.register(dist.destroy_process_group)  # its threads must be joined before the interpreter goes
         dist.barrier()  # NCCL wants every rank in its first operation; of a message only two know
-        self.precision = config.train.precision
+        self.config, self.precision = config, config.train.precision
         self.algorithm = config.strategy.algorithm
         self.model = build_model(config, initial).to(self.device)
         buckets = make_buckets(list(self.model.parameters()), config.strategy.bucket_cap_mb)
         self.reducer = Reducer(buckets, self.algorithm, config.strategy.overlap)
-        self.optimizer = Optimizer(config, self.model)
+        self.optimizer = Optimizer(config, dict(self.model.named_parameters()))
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         self.model.train()
         for batch in batches:
+            seed_dropout(self.config, batch.step, self.rank)
             shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
             logits = compute_logits(self.model, shard, self.precision)
             loss = summed_loss(logits, shard) / batch.size
@@ -69,8 +78,13 @@ class AllReduce:
         summed_loss, right = sums.tolist()
         return Evaluation(summed_loss, right, count)
 
-    def state(self) -> dict[str, np.ndarray]:
-        return parameters_by_name(self.model)
+    def state(self) -> State:
+        return State(parameters_by_name(self.model), self.optimizer.slots())
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        state = checkpoint.load()
+        load_parameters(self.model, state.parameters)
+        self.optimizer.load(state.slots, checkpoint.position)
 
     def report(self) -> dict[str, Any]:
         """`messages_sent` and `bytes_sent`: of each rank for gradients, over all steps; None for native."""

@@ -8,13 +8,13 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
+from common.checkpoint import Checkpoint, State
 from common.config import Config
 from common.data.batches import GlobalBatch
 from common.hosts import must_agree
@@ -23,7 +23,15 @@ from common.weights import InitialCheckpoint
 from torch_impl.batches import to_tensors
 from torch_impl.device import peak_memory_bytes, replica_devices
 from torch_impl.group import join_group
-from torch_impl.model import build_model, compute_logits, evaluation_sums, parameters_by_name, summed_loss
+from torch_impl.model import (
+    build_model,
+    compute_logits,
+    evaluation_sums,
+    load_parameters,
+    parameters_by_name,
+    seed_dropout,
+    summed_loss,
+)
 from torch_impl.optimizer import Optimizer
 
 CommHook = Callable[[Any, dist.GradBucket], Future[torch.Tensor]]  # all of them average
@@ -39,7 +47,7 @@ class DDP:
         self.rank, self.world_size = join_group(config.cluster.timeout, must_agree(config, initial), backend)
         self.is_chief = self.rank == 0
         atexit.register(dist.destroy_process_group)  # its threads must be joined before the interpreter goes
-        self.precision = config.train.precision
+        self.config, self.precision = config, config.train.precision
         self.accumulate = config.strategy.accumulate
         self.model = build_model(config, initial).to(self.device)
         with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers, which 2.11 knows under this name only
@@ -55,11 +63,12 @@ class DDP:
         if not config.strategy.overlap:
             state, hook = [], _after_backward(state, hook)
         self.replica.register_comm_hook(state, hook)
-        self.optimizer = Optimizer(config, self.model)
+        self.optimizer = Optimizer(config, dict(self.model.named_parameters()))
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         self.replica.train()
         for batch in batches:
+            seed_dropout(self.config, batch.step, self.rank)
             shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
             loss = torch.zeros((), device=self.device)
             *unsynced, last = _passes(shard, self.accumulate)
@@ -90,8 +99,13 @@ class DDP:
         summed_loss, right = sums.tolist()
         return Evaluation(summed_loss, right, count)
 
-    def state(self) -> dict[str, np.ndarray]:
-        return parameters_by_name(self.model)
+    def state(self) -> State:
+        return State(parameters_by_name(self.model), self.optimizer.slots())
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        state = checkpoint.load()
+        load_parameters(self.model, state.parameters)
+        self.optimizer.load(state.slots, checkpoint.position)
 
     def report(self) -> dict[str, Any]:
         peaks: list[list[int]] = [[]] * self.world_size

@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 from torch.nn import Module
 from torch.nn.parallel import replicate
 
+from common.checkpoint import Checkpoint, State
 from common.config import Config
 from common.data.batches import GlobalBatch
 from common.data.plan import shard_bounds
@@ -27,7 +27,15 @@ from common.loop import Evaluation, StepResult
 from common.weights import InitialCheckpoint
 from torch_impl.batches import to_tensors
 from torch_impl.device import peak_memory_bytes, replica_devices
-from torch_impl.model import build_model, compute_logits, evaluation_sums, parameters_by_name, summed_loss
+from torch_impl.model import (
+    build_model,
+    compute_logits,
+    evaluation_sums,
+    load_parameters,
+    parameters_by_name,
+    seed_dropout,
+    summed_loss,
+)
 from torch_impl.optimizer import Optimizer
 
 Batch = dict[str, torch.Tensor]
@@ -42,17 +50,18 @@ class DP:
         self.devices = replica_devices(self.world_size)
         self.on_gpus = self.devices[0].type == "cuda"
         self.loss, self.output = config.strategy.loss, config.strategy.output_device
-        self.precision = config.train.precision
+        self.config, self.precision = config, config.train.precision
         self.model = build_model(config, initial).to(self.devices[0])
         self.structures = [] if self.on_gpus else [copy.deepcopy(self.model) for _ in self.devices]
         threads = max(1, cores() // self.world_size)
         self.pool = ThreadPoolExecutor(self.world_size, initializer=torch.set_num_threads, initargs=(threads,))
-        self.optimizer = Optimizer(config, self.model)
+        self.optimizer = Optimizer(config, dict(self.model.named_parameters()))
         self.traffic = self._no_traffic()
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         self._train(True)
         for batch in batches:
+            seed_dropout(self.config, batch.step)
             self.traffic = self._no_traffic()
             whole = to_tensors(batch.shard(0, 1), self.devices[0])
             loss = self._summed_loss(whole) / batch.size
@@ -147,8 +156,13 @@ class DP:
         summed_loss, right = sums.tolist()
         return Evaluation(summed_loss, right, count)
 
-    def state(self) -> dict[str, np.ndarray]:
-        return parameters_by_name(self.model)
+    def state(self) -> State:
+        return State(parameters_by_name(self.model), self.optimizer.slots())
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        state = checkpoint.load()
+        load_parameters(self.model, state.parameters)
+        self.optimizer.load(state.slots, checkpoint.position)
 
     def report(self) -> dict[str, Any]:
         return {"peak_memory_bytes": peak_memory_bytes(self.devices)}

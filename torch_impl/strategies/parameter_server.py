@@ -7,31 +7,39 @@ maintenance mode; Gloo's messages stay, as DDP needs Gloo.
 """
 
 import atexit
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.nn import Module, Parameter, ParameterList
+from torch.nn import Module, Parameter
 from torch.nn.utils import get_total_norm
 
+from common.checkpoint import Checkpoint, State, slot_names
 from common.config import Config
 from common.data.batches import GlobalBatch, Split
 from common.hand_out import HandOut, find_batch
 from common.hardware import cores
 from common.hosts import must_agree
 from common.loop import Evaluation, StepResult
-from common.prepare import prepare
+from common.start import find_start
 from common.weights import InitialCheckpoint
 from torch_impl.batches import to_tensors
 from torch_impl.device import peak_memory_bytes, replica_devices
 from torch_impl.group import join_group
-from torch_impl.model import build_model, compute_logits, evaluation_sums, parameters_by_name, summed_loss
+from torch_impl.model import (
+    build_model,
+    compute_logits,
+    evaluation_sums,
+    parameters_by_name,
+    seed_dropout,
+    summed_loss,
+)
 from torch_impl.optimizer import Optimizer
 
-READ, UPDATE, REPORT, STOP = range(4)  # kinds of requests, float64 [kind, batch, part, gradient norm]
+READ, UPDATE, SLOTS, REPORT, STOP = range(5)  # kinds of requests, float64 [kind, batch, part, gradient norm]
 REQUEST, PAYLOAD, ANSWER = range(3)  # tags
 
 
@@ -98,9 +106,20 @@ class ParameterServer:
         summed_loss, right = sums.tolist()
         return Evaluation(summed_loss, right, count)
 
-    def state(self) -> dict[str, np.ndarray]:
+    def state(self) -> State:
         _read(self.servers, self.shards)
-        return parameters_by_name(self.model)
+        slots: dict[str, np.ndarray] = {}
+        for server, shard in zip(self.servers, self.shards, strict=True):
+            _request(server, SLOTS)
+            for slot in slot_names(self.config):
+                flat = torch.empty_like(_flat(shard.values()))
+                dist.recv(flat, server, tag=PAYLOAD)
+                parts = _parts(flat, shard.values())
+                slots |= {f"{slot}.{name}": part.numpy() for name, part in zip(shard, parts, strict=True)}
+        return State(parameters_by_name(self.model), slots)
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        """The servers have done it: see `serve`."""
 
     def report(self) -> dict[str, Any]:
         answer = torch.empty(3, dtype=torch.float64)
@@ -120,27 +139,33 @@ class ParameterServer:
 
 def serve(config: Config) -> int:
     """Be a worker or a parameter server until the coordinator says stop. Returns the exit code of this process."""
-    cache, initial = prepare(config)
+    cache, initial, checkpoint = find_start(config)
     rank, _ = join_group(config.cluster.timeout, must_agree(config, initial))
     atexit.register(dist.destroy_process_group)
     servers, workers = _ranks(config)
     group = dist.new_group(servers)
     if rank in servers:  # it knows its parameters, and no model
         dtype = torch.float64 if config.train.precision == "float64" else torch.float32
-        named = {name: Parameter(torch.from_numpy(array).to(dtype)) for name, array in initial.weights().items()}
-        _serve_parameters(config, _shards(named, len(servers))[servers.index(rank)], group)
+        weights = checkpoint.load().parameters if checkpoint else initial.weights()
+        named = {name: Parameter(torch.from_numpy(array).to(dtype)) for name, array in weights.items()}
+        _serve_parameters(config, _shards(named, len(servers))[servers.index(rank)], checkpoint, group)
     else:
         device = replica_devices(len(workers))[workers.index(rank)]
         _work(config, build_model(config, initial).to(device), device, cache.train)
     return 0
 
 
-def _serve_parameters(config: Config, parameters: list[Parameter], group: dist.ProcessGroup | None) -> None:
-    optimizer = Optimizer(config, ParameterList(parameters))
+def _serve_parameters(
+    config: Config, named: dict[str, Parameter], checkpoint: Checkpoint | None, group: dist.ProcessGroup | None
+) -> None:
+    optimizer, parameters = Optimizer(config, named), list(named.values())
+    version = 0
+    if checkpoint is not None:
+        optimizer.load(checkpoint.load().slots, checkpoint.position)
+        version = checkpoint.position.step
     synchronous = config.strategy.max_staleness == 0
     held: dict[int, torch.Tensor] = {}  # gradients by worker, until all are there
     norm = torch.zeros((), dtype=torch.float64)
-    version = 0
     while True:
         request = torch.empty(4, dtype=torch.float64)
         sender = dist.recv(request, tag=REQUEST)
@@ -150,6 +175,11 @@ def _serve_parameters(config: Config, parameters: list[Parameter], group: dist.P
         if kind == READ:
             dist.send(torch.tensor([version], dtype=torch.float64), sender, tag=ANSWER)
             dist.send(_flat(parameters), sender, tag=PAYLOAD)
+            continue
+        if kind == SLOTS:
+            slots = optimizer.slots()
+            for slot in slot_names(config):
+                dist.send(_flat(torch.from_numpy(slots[f"{slot}.{name}"]) for name in named), sender, tag=PAYLOAD)
             continue
         gradient = torch.empty_like(_flat(parameters))
         dist.recv(gradient, sender, tag=PAYLOAD)
@@ -195,14 +225,15 @@ def _work(config: Config, model: Module, device: torch.device, split: Split) -> 
         else:
             batch = batch.parts(config.strategy.updates_per_batch)[int(part)]
             arrays, size = batch.shard(0, 1), batch.size
-        shard = to_tensors(arrays, device)
-        loss = summed_loss(compute_logits(model, shard, config.train.precision), shard) / size
+        tensors = to_tensors(arrays, device)
+        seed_dropout(config, int(step), int(part))
+        loss = summed_loss(compute_logits(model, tensors, config.train.precision), tensors) / size
         loss.backward()
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         norm = get_total_norm(gradients)
-        for server, shard_parameters in zip(servers, shards, strict=True):
+        for server, shard in zip(servers, shards, strict=True):
             _request(server, UPDATE, step, part, float(norm))
-            dist.send(_flat([p.grad for p in shard_parameters]), server, tag=PAYLOAD)
+            dist.send(_flat(parameter.grad for parameter in shard.values()), server, tag=PAYLOAD)
         model.zero_grad()
         answers = torch.empty(len(servers), 2, dtype=torch.float64)
         for answer, server in zip(answers, servers, strict=True):
@@ -211,19 +242,19 @@ def _work(config: Config, model: Module, device: torch.device, split: Split) -> 
         dist.send(torch.tensor([float(loss.detach()), summed_norm, number - read], dtype=torch.float64), 0, tag=ANSWER)
 
 
-def _read(servers: list[int], shards: list[list[Parameter]]) -> int:
+def _read(servers: list[int], shards: list[dict[str, Parameter]]) -> int:
     """Fetch the parameters from the servers. Returns their version, the updates that the first one had applied."""
     for server in servers:
         _request(server, READ)
     version = torch.empty(1, dtype=torch.float64)
     versions = []
-    for server, parameters in zip(servers, shards, strict=True):
-        flat = torch.empty_like(_flat(parameters))
+    for server, shard in zip(servers, shards, strict=True):
+        flat = torch.empty_like(_flat(shard.values()))
         dist.recv(version, server, tag=ANSWER)
         dist.recv(flat, server, tag=PAYLOAD)
         versions.append(int(version))
         with torch.no_grad():
-            for parameter, part in zip(parameters, _parts(flat, parameters), strict=True):
+            for parameter, part in zip(shard.values(), _parts(flat, shard.values()), strict=True):
                 parameter.copy_(part)
     return versions[0]
 
@@ -238,11 +269,11 @@ def _ranks(config: Config) -> tuple[list[int], list[int]]:
     return list(range(1, first)), list(range(first, first + config.strategy.workers))
 
 
-def _shards(named: dict[str, Parameter], servers: int) -> list[list[Parameter]]:
+def _shards(named: dict[str, Parameter], servers: int) -> list[dict[str, Parameter]]:
     """Each server's parameters: the largest first, to the server that has the least."""
-    shards: list[list[Parameter]] = [[] for _ in range(servers)]
+    shards: list[dict[str, Parameter]] = [{} for _ in range(servers)]
     for name in sorted(named, key=lambda name: (-named[name].numel(), name)):
-        min(shards, key=lambda shard: sum(p.numel() for p in shard)).append(named[name])
+        min(shards, key=lambda shard: sum(p.numel() for p in shard.values()))[name] = named[name]
     return shards
 
 
@@ -250,7 +281,7 @@ def _flat(tensors: Iterable[torch.Tensor | None]) -> torch.Tensor:
     return torch.cat([tensor.detach().flatten().cpu() for tensor in tensors if tensor is not None])
 
 
-def _parts(flat: torch.Tensor, parameters: list[Parameter]) -> list[torch.Tensor]:
+def _parts(flat: torch.Tensor, parameters: Collection[Parameter]) -> list[torch.Tensor]:
     """Cut a flat tensor into the parameters' shapes."""
     pieces = flat.split([parameter.numel() for parameter in parameters])
     return [piece.view_as(parameter) for piece, parameter in zip(pieces, parameters, strict=True)]

@@ -3,16 +3,24 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 
+from common.checkpoint import Checkpoint, State
 from common.config import Config
 from common.data.batches import GlobalBatch
 from common.loop import Evaluation, StepResult
 from common.weights import InitialCheckpoint
 from torch_impl.batches import to_tensors
 from torch_impl.device import peak_memory_bytes, replica_devices
-from torch_impl.model import build_model, compute_logits, evaluation_sums, parameters_by_name, summed_loss
+from torch_impl.model import (
+    build_model,
+    compute_logits,
+    evaluation_sums,
+    load_parameters,
+    parameters_by_name,
+    seed_dropout,
+    summed_loss,
+)
 from torch_impl.optimizer import Optimizer
 
 
@@ -22,13 +30,14 @@ class Single:
 
     def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
         self.device = replica_devices(1)[0]
-        self.precision = config.train.precision
+        self.config, self.precision = config, config.train.precision
         self.model = build_model(config, initial).to(self.device)
-        self.optimizer = Optimizer(config, self.model)
+        self.optimizer = Optimizer(config, dict(self.model.named_parameters()))
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         self.model.train()
         for batch in batches:
+            seed_dropout(self.config, batch.step)
             shard = to_tensors(batch.shard(0, 1), self.device)
             logits = compute_logits(self.model, shard, self.precision)
             loss = summed_loss(logits, shard) / batch.size
@@ -48,8 +57,13 @@ class Single:
         summed_loss, right = sums.tolist()
         return Evaluation(summed_loss, right, count)
 
-    def state(self) -> dict[str, np.ndarray]:
-        return parameters_by_name(self.model)
+    def state(self) -> State:
+        return State(parameters_by_name(self.model), self.optimizer.slots())
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        state = checkpoint.load()
+        load_parameters(self.model, state.parameters)
+        self.optimizer.load(state.slots, checkpoint.position)
 
     def report(self) -> dict[str, Any]:
         return {"peak_memory_bytes": peak_memory_bytes([self.device])}

@@ -42,7 +42,7 @@ def write(path: Path, rows: list[tuple], columns: tuple[str, ...] = ("premise", 
 
 def files(train: str | Path, validation: str | Path | None = None, **keys: Any) -> Files:
     defaults: dict[str, Any] = {"premise": "premise", "hypothesis": "hypothesis", "label": "label", "classes": None}
-    return Files("files", str(train), str(validation or train), **{**defaults, **keys})
+    return Files("files", False, str(train), str(validation or train), **{**defaults, **keys})
 
 
 def read_text(path: Path, text: str | bytes, checkpoint: list[str] | None = None, **keys: Any) -> Corpus:
@@ -241,20 +241,20 @@ def test_identity_of_files(tmp_path: Path) -> None:
 
 
 def test_identity_of_hub_and_builtin() -> None:
-    hub = Hub("hub", "owner/name", None, "0" * 40, "train", "validation", "premise", None, "label", None)
+    hub = Hub("hub", False, "owner/name", None, "0" * 40, "train", "validation", "premise", None, "label", None)
     assert identity(hub)["revision"] == "0" * 40
-    builtin = identity(BuiltinNli("builtin_nli", seed=3, train_examples=30, validation_examples=6))
+    builtin = identity(BuiltinNli("builtin_nli", False, seed=3, train_examples=30, validation_examples=6))
     assert {"version", "seed", "train_examples", "validation_examples"} <= builtin.keys()
 
 
 def test_builtin() -> None:
-    data = BuiltinNli("builtin_nli", seed=3, train_examples=30, validation_examples=6)
+    data = BuiltinNli("builtin_nli", False, seed=3, train_examples=30, validation_examples=6)
     corpus = read_corpus(data)
     assert (len(corpus.train.premises), len(corpus.validation.labels), corpus.train.dropped) == (30, 6, 0)
     reversed_classes = corpus.classes[::-1]
     assert read_corpus(data, reversed_classes).train.labels == [2 - label for label in corpus.train.labels]
     with pytest.raises(UserError, match="^data.train_examples"):
-        read_corpus(BuiltinNli("builtin_nli", seed=3, train_examples=0, validation_examples=6))
+        read_corpus(BuiltinNli("builtin_nli", False, seed=3, train_examples=0, validation_examples=6))
 
 
 def test_importing_is_light() -> None:
