@@ -97,6 +97,44 @@ def test_the_final_model_loads_whichever_side_trained_it(finished: dict[str, Any
         assert model(**tokenizer("All dogs run.", "A dog runs.", return_tensors="pt")).logits.shape == (1, 3)
 
 
+KERAS_HUB = """
+import sys
+import numpy as np
+from keras_hub.models import BertBackbone
+from safetensors.numpy import load_file
+
+directory, inputs = sys.argv[1], np.load(sys.argv[2])
+backbone = BertBackbone.from_preset(directory)
+pooled = backbone({name: inputs[name] for name in ("token_ids", "segment_ids", "padding_mask")})["pooled_output"]
+weights = load_file(f"{directory}/model.safetensors")  # KerasHub has no converter for the head
+np.save(sys.argv[3], np.asarray(pooled) @ weights["classifier.weight"].T + weights["classifier.bias"])
+"""
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_an_exported_model_has_equal_logits_in_transformers_and_keras_hub(
+    finished: dict[str, Any], command: Command, tmp_path: Path, framework: str
+) -> None:
+    from transformers import AutoTokenizer, BertForSequenceClassification
+
+    run_dir, _ = finished[framework]
+    out = tmp_path / "exported"
+    result = command("common.export", str(run_dir), str(out), "--best")
+    assert result.returncode == 0 and str(out) in result.stdout, result.stderr
+    tokens = AutoTokenizer.from_pretrained(out)(["All dogs run.", "No."], ["A dog runs.", "A man."], padding=True)
+    torch_inputs = tokens.convert_to_tensors("pt")
+    logits = BertForSequenceClassification.from_pretrained(out).eval()(**torch_inputs).logits.detach().numpy()
+    names = {"token_ids": "input_ids", "segment_ids": "token_type_ids", "padding_mask": "attention_mask"}
+    inputs: dict[str, Any] = {name: torch_inputs[theirs].numpy() for name, theirs in names.items()}
+    np.savez(tmp_path / "inputs.npz", **inputs)
+    script = [sys.executable, "-c", KERAS_HUB, str(out), str(tmp_path / "inputs.npz"), str(tmp_path / "logits.npy")]
+    environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
+    done = subprocess.run(script, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert np.abs(np.load(tmp_path / "logits.npy") - logits).max() <= 1e-6
+    assert np.ptp(logits) > 0.001
+
+
 def test_compare_finds_the_two_in_lockstep(finished: dict[str, Any], command: Command, workplace: Path) -> None:
     result = command("common.compare", "--check")
     assert result.returncode == 0, result.stdout + result.stderr
