@@ -1,0 +1,138 @@
+"""A run that goes on from a checkpoint draws the curve of one that was never interrupted, whatever it goes on as."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from common.compare.verdict import Tolerance, compare_runs
+from common.record import read_rows
+from tests.conftest import SMALL_MODEL
+
+pytestmark = pytest.mark.slow
+
+Train = Callable[..., Path]
+
+CORPUS = ("data.train_examples=300", "data.validation_examples=60", *SMALL_MODEL)
+# In the middle of warm-up at one hop and of decay at the others; the last batch of an epoch, the tenth, is smaller.
+SCHEDULE = ("schedule.warmup_steps=9", "schedule.total_steps=24", "optimizer.learning_rate=1e-3")
+SERVERS = "strategy=parameter_server strategy.workers=2 strategy.parameter_servers=2 strategy.max_staleness=0"
+HOPS = (
+    ("torch", "strategy=ddp strategy.replicas=2"),
+    ("tf", "strategy=mirrored strategy.replicas=2"),
+    ("tf", "strategy=multiworker strategy.workers=2"),
+    ("torch", "strategy=dp strategy.replicas=4"),
+)
+OTHER_HOPS = (
+    ("tf", SERVERS),
+    ("torch", SERVERS),
+    ("torch", "strategy=allreduce strategy.replicas=3"),
+    ("tf", "strategy=central_storage strategy.replicas=2"),
+)
+OPTIMIZERS = {
+    "adamw": (),
+    "adam": ("optimizer=adam",),
+    "sgd": ("optimizer=sgd", "optimizer.momentum=0.9", "optimizer.max_grad_norm=0.3"),
+}
+TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4), "float64": Tolerance(loss=1e-9, grad_norm=1e-9)}
+EXACT = {
+    "torch-single": "strategy=single",
+    "torch-ddp": "strategy=ddp strategy.replicas=2",
+    "tf-single": "strategy=single",
+}
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
+    """Train by the command; returns the run directory."""
+    base = tmp_path_factory.mktemp("resumed")
+
+    def run(name: str, framework: str, *overrides: str) -> Path:
+        command = [sys.executable, "-m", f"{framework}_impl.train", *CORPUS, *overrides]
+        command += [f"run_dir={base / name}", f"cache_dir={base / 'cache'}"]
+        environment = {"TF_DETERMINISTIC_OPS": "1", "PYTHONPATH": str(Path(__file__).parents[1]), **os.environ}
+        done = subprocess.run(command, cwd=base, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return base / name
+
+    run("cache", "torch", "train.steps=1")
+    return run
+
+
+def hop(train: Train, name: str, hops: tuple[tuple[str, str], ...], *overrides: str) -> tuple[Path, Path]:
+    """A whole run by torch single, and one that goes on as something else after each quarter."""
+    shared = (*SCHEDULE, *overrides)
+    whole = train(f"{name}-whole", "torch", *shared, "train.steps=24")
+    last = None
+    for index, (framework, strategy) in enumerate(hops, 1):
+        resume = (f"resume={last}",) if last else ()
+        last = train(f"{name}-{index}", framework, *shared, f"train.steps={6 * index}", *strategy.split(), *resume)
+    assert last is not None
+    return whole, last
+
+
+def assert_the_same(whole: Path, hopped: Path) -> None:
+    comparison = compare_runs([whole, hopped], TOLERANCES)
+    (pair,) = comparison.pairs
+    print(f"{hopped.name}: loss {pair.max_loss_difference:.1e}, grad_norm {pair.max_grad_norm_difference:.1e}")
+    assert comparison.verdict == "lockstep" and pair.steps == 24
+    for path in (whole, hopped):
+        assert [row["step"] for row in read_rows(path / "metrics.jsonl")] == list(range(1, 25))
+    tolerance = 1e-5 if pair.a.precision == "float32" else 1e-9
+    before, after = (load_file(path / "model" / "model.safetensors") for path in (whole, hopped))
+    assert max(float(np.abs(before[name] - after[name]).max()) for name in before) <= tolerance
+
+
+def test_a_run_changes_frameworks_and_strategies(train: Train) -> None:
+    assert_the_same(*hop(train, "hops", HOPS))
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("precision", TOLERANCES)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("hops", [HOPS, OTHER_HOPS], ids=["first", "others"])
+def test_every_optimizer_in_both_precisions(
+    train: Train, optimizer: str, precision: str, hops: tuple[tuple[str, str], ...]
+) -> None:
+    name = f"{optimizer}-{precision}-{len(hops[0][1])}"
+    assert_the_same(*hop(train, name, hops, *OPTIMIZERS[optimizer], f"train.precision={precision}"))
+
+
+@pytest.fixture(scope="module")
+def resumed(train: Train) -> dict[str, tuple[Path, Path]]:
+    """Whole runs, and runs that go on from a checkpoint in their midst."""
+
+    def pair(name: str) -> tuple[Path, Path]:
+        framework = name.partition("-")[0]
+        shared = (*EXACT[name].split(), "train.steps=8", "model.dropout=0.1", "train.log_every=1")
+        whole = train(f"{name}-whole", framework, *shared, "train.checkpoint_every=3", "train.keep_checkpoints=9")
+        checkpoint = whole / "checkpoints" / "step-00000003"
+        return whole, train(f"{name}-resumed", framework, *shared, f"resume={checkpoint}")
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(EXACT, pool.map(pair, EXACT), strict=True))
+
+
+def curve(path: Path) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in read_rows(path / "metrics.jsonl")]
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_a_resumed_run_is_bit_for_bit_the_uninterrupted_one(resumed: dict[str, tuple[Path, Path]], name: str) -> None:
+    """Dropout too."""
+    whole, again = resumed[name]
+    assert curve(again) == curve(whole)
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        before, after = (load_file(path / "checkpoints" / "step-00000008" / file) for path in (whole, again))
+        assert before.keys() == after.keys()
+        assert not [key for key in before if not np.array_equal(before[key], after[key])]
+    assert sorted(path.name for path in (whole / "checkpoints").iterdir()) == [
+        f"step-0000000{step}" for step in (3, 6, 8)
+    ]
