@@ -4,7 +4,7 @@ PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test check bench bench-network bench-parity bench-starts clean
+.PHONY: demo test test-faults check bench bench-network bench-parity bench-starts clean
 
 demo: $(READY)
 	$(BIN)/python -m torch_impl.train experiment=demo strategy=ddp
@@ -12,7 +12,11 @@ demo: $(READY)
 	$(BIN)/python -m common.compare
 
 test: $(READY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench" -n 2 --dist loadfile
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults" -n 2 --dist loadfile
+
+# Kill, stop and fill: some ten minutes.
+test-faults: $(READY)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m faults
 
 check: $(READY)
 	$(BIN)/ruff check .
