@@ -40,7 +40,7 @@ PACKAGES = {"torch": ("torch", "transformers"), "tf": ("tensorflow", "keras", "k
 
 @contextmanager
 def new_run_dir(config: Config, framework: str) -> Iterator[Path]:
-    """Create the directory of a run, or with resume=auto enter it again, and write its config.
+    """Create the directory of a run and write its config, or with resume=auto enter it again.
 
     It is this process's alone until it ends. What was created goes when the body raises UserError; where it is
     interrupted, the summary says so.
@@ -48,10 +48,12 @@ def new_run_dir(config: Config, framework: str) -> Iterator[Path]:
     was_there = config.run_dir is not None and Path(config.run_dir).expanduser().exists()
     run_dir = _create(config, framework)
     config.run_dir = str(run_dir)
+    _check_new(run_dir, config)  # before the lock leaves its file in somebody's directory
     with _locked(run_dir), interruptible():
+        _check_new(run_dir, config)  # another run may have come meanwhile
         try:
-            (run_dir / "summary.json").unlink(missing_ok=True)
-            configs.save(config, run_dir / "config.yaml")
+            if not (run_dir / "config.yaml").exists():
+                configs.save(config, run_dir / "config.yaml")
             yield run_dir
         except Interrupted as interruption:
             write_summary(run_dir, facts(config, framework, {}), "interrupted", {}, str(interruption))
@@ -71,8 +73,19 @@ def _locked(run_dir: Path) -> Iterator[None]:
         lock.acquire(timeout=LOCK_SECONDS)
     except Timeout:
         raise UserError(f"run_dir={run_dir}: another run is using it; choose another, or end that one first") from None
-    with lock:
+    try:
         yield
+    finally:
+        lock.release()
+
+
+def _check_new(run_dir: Path, config: Config) -> None:
+    found = {path.name for path in run_dir.iterdir()} - {LOCK}
+    if found and (config.resume != "auto" or "config.yaml" not in found):
+        raise UserError(
+            f"run_dir={run_dir}: is not empty; a run has a directory of its own, choose another"
+            + (", or go on with this run by resume=auto" if "config.yaml" in found else "")
+        )
 
 
 def _create(config: Config, framework: str) -> Path:
@@ -81,12 +94,6 @@ def _create(config: Config, framework: str) -> Path:
         if config.run_dir is not None:
             run_dir = Path(config.run_dir + node).expanduser()
             run_dir.mkdir(parents=True, exist_ok=True)
-            found = {path.name for path in run_dir.iterdir()} - {LOCK}
-            if found and (config.resume != "auto" or "config.yaml" not in found):
-                raise UserError(
-                    f"run_dir={run_dir}: is not empty; a run has a directory of its own, choose another"
-                    + (", or go on with this run by resume=auto" if "config.yaml" in found else "")
-                )
             probe = run_dir / ".writable"
             probe.touch()
             probe.unlink()

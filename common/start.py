@@ -32,6 +32,7 @@ def make_ready(config: Config) -> None:
     elif config.resume is not None:
         log.info("resume=%s: no checkpoint there; starting afresh", config.resume)
     assert config.run_dir is not None
+    (Path(config.run_dir) / "summary.json").unlink(missing_ok=True)
     configs.save(config, Path(config.run_dir) / "config.yaml")
 
 

@@ -134,8 +134,10 @@ def test_more_steps_where_the_schedule_stays(
         f"run_dir={tmp_path / 'second'}", f"resume={first}", "train.steps=600", "schedule.total_steps=300"
     )
     assert resume(longer) == 4
+    before = {path: path.read_bytes() for path in first.rglob("*") if path.is_file()}
     with pytest.raises(UserError, match=r"^train.steps=3: .*step-00000004 is past it, at 4; raise it$"):
         resume(small_config(f"run_dir={first}", "resume=auto", "train.steps=3", "schedule.total_steps=300"))
+    assert {path: path.read_bytes() for path in first.rglob("*") if path.is_file()} == before, "nothing is overwritten"
 
 
 def test_other_data_is_refused_with_both_fingerprints(
@@ -175,6 +177,7 @@ def test_a_directory_that_is_no_runs(small_config: MakeConfig, tmp_path: Path) -
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(UserError, match="is not empty; a run has a directory of its own, choose another$"):
         resume(small_config(f"run_dir={tmp_path}", "resume=auto"))
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_without_resume_a_run_is_not_overwritten(make_run: Callable[..., Path], small_config: MakeConfig) -> None:
