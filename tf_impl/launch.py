@@ -119,7 +119,10 @@ def _without_startup_chatter() -> Iterator[None]:
 if __name__ == "__main__":
     die_with_parent()
     with one_line_errors(()):
-        code = _work(configs.load(Path(sys.argv[1]) / "config.yaml"))
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)  # an ordinary end would wait for threads of TensorFlow's that wait for workers that are gone
+        config = configs.load(Path(sys.argv[1]) / "config.yaml")
+        code = _work(config)
+        if code or config.strategy.name == "parameter_server":
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)  # an ordinary end would wait for threads of TensorFlow's that wait for workers that are gone
+        sys.exit(code)
