@@ -155,6 +155,7 @@ def test_two_hosts_draw_the_curve_of_one(finished: dict[str, Run], single: list[
         assert sorted(path.name for path in Path(f"{run.run_dir}-node1").iterdir()) == [
             ".lock",
             "config.yaml",
+            "processes.json",
             "train.log",
         ]
     rows = read_rows(run.run_dir / "metrics.jsonl")

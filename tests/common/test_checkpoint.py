@@ -193,7 +193,7 @@ def test_a_failure_to_write_is_raised(checkpoints: Checkpoints, run_dir: Path, m
     save(checkpoints, 1)
     monkeypatch.setattr("common.checkpoint.save_file", fail)
     checkpoints.save(state(2), Position(2, 2))
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(UserError, match=r"step-00000002: cannot be written \(No space left on device\); make space"):
         checkpoints.finish()
     monkeypatch.undo()
     found = newest(run_dir)

@@ -152,7 +152,7 @@ class ParameterServer:
         """The workers' shards of one global batch make one update; the coordinator sums their gradients in order."""
         for batch in batches:
             shards = [to_tensors(batch.shard(rank, self.world_size)) for rank in range(self.world_size)]
-            jobs = [Job(self.coordinator, self.gradient_step, (shard, batch.size)) for shard in shards]
+            jobs = [_Job(self.coordinator, self.gradient_step, (shard, batch.size)) for shard in shards]
             losses, gradients = zip(*(job.fetch() for job in jobs), strict=True)
             loss, grad_norm = self.apply_step(losses, gradients, self.optimizer.scalars(batch.step))
             yield StepResult(batch, loss, grad_norm, staleness=0)
@@ -167,7 +167,7 @@ class ParameterServer:
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         summed_loss, right, count, jobs = 0.0, 0.0, 0, []
         for batch in batches:
-            jobs.append(Job(self.coordinator, self.evaluation_step, (to_tensors(batch.shard(0, 1)),)))
+            jobs.append(_Job(self.coordinator, self.evaluation_step, (to_tensors(batch.shard(0, 1)),)))
             count += batch.size
         for job in jobs:
             sums = job.fetch()
@@ -208,7 +208,7 @@ class ParameterServer:
         return [list(divmod(key, self.world_size)) for key in np.repeat(keys, counts - 1).tolist()]
 
 
-class Job:
+class _Job:
     """Something for any worker to compute, without effect on the variables: again, where a worker falls with it."""
 
     def __init__(self, coordinator: Any, step: Any, arguments: tuple[Any, ...]) -> None:
