@@ -71,17 +71,18 @@ EXPERIMENTS = {name: (*CORPUS, *overrides) for name, overrides in BERT.items()} 
 CLUSTERS = ("tf-multiworker-2", "tf-multiworker-3", "tf-parameter_server-3")  # start anew for every run
 QUICK = tuple(name for name in OTHERS if name not in CLUSTERS)
 SINGLES = ("torch-single", "tf-single")
+SOME = ("torch-dp-3-criterion", "torch-ddp-3-after", "torch-allreduce-3-ring", "torch-allreduce-3-doubling")
 # The strategies of each experiment; `make bench-parity` makes all of them draw the curves of four: see test_every.py.
 PAIRED = {
     "adam": tuple(CORE),
     "adamw": (*SINGLES, "torch-ddp-2", "tf-mirrored-2"),
     "adamw-30": (*CORE, *QUICK, "tf-multiworker-3", "tf-parameter_server-3"),
-    "float64-30": (*SINGLES, *QUICK, "tf-multiworker-2"),
-    "float64": (*SINGLES, "torch-dp-4", "torch-ddp-4", "tf-mirrored-2"),
+    "float64-30": (*SINGLES, *SOME, "torch-parameter_server-3", "tf-central_storage-3", "tf-multiworker-2"),
+    "float64": (*SINGLES, "torch-ddp-4", "tf-mirrored-2"),
     "sgd": (*SINGLES, "tf-mirrored-2"),
     "sgd64": SINGLES,
     "convnet": (*SINGLES, "torch-ddp-2", "tf-mirrored-4", *QUICK, "tf-multiworker-2"),
-    "convnet64": (*SINGLES, "tf-mirrored-4", *QUICK, "tf-parameter_server-3"),
+    "convnet64": (*SINGLES, "tf-mirrored-4", *QUICK),
 }
 # What mistakes are planted in: one replica is quickest, and uneven shards show the mean of replica means.
 FAULTS = dict.fromkeys(("native_adam", "tanh_gelu", "other_shuffle", "layer_norm_epsilon"), "tf-single")
