@@ -202,10 +202,12 @@ class ParameterServer:
         """Batch and part of every update that was made, wholly or partly, once more than it should be.
 
         A worker that falls after it began to update the variables leaves an update that nobody has heard of; its batch
-        is handed to another.
+        is handed to another. [0, 0] stands for one that fell before it could say what it was of.
         """
+        if self.config.strategy.max_staleness == 0:  # the coordinator updates
+            return []
         keys, counts = np.unique(self._rows()[:, 0].astype(int), return_counts=True)
-        return [list(divmod(key, self.world_size)) for key in np.repeat(keys, counts - 1).tolist()]
+        return [list(divmod(key, self.world_size)) for key in np.repeat(keys, counts - (keys > 0)).tolist()]
 
 
 class _Job:
