@@ -167,7 +167,7 @@ def test_a_killed_run_goes_on(start: Start, undisturbed: list[dict[str, Any]], f
     run.end()
     again = start(*kind, "resume=auto", name=run.run_dir.name)
     assert_undisturbed(again, undisturbed, again.end())
-    assert again.summary["resumed_from"] == 20
+    assert again.summary["resumed_from"] in (10, 20)  # that of step 20 may have been under way
 
 
 def terminate(run: Run) -> None:
