@@ -14,7 +14,7 @@ demo: $(READY)
 test: $(READY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults" -n 2 --dist loadfile
 
-# Kill, stop and fill: some ten minutes.
+# Runs that are killed, stopped, short of disk, and resumed: some ten minutes.
 test-faults: $(READY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m faults
 

@@ -16,8 +16,6 @@ from common.compare.verdict import Tolerance, compare_runs
 from common.record import read_rows
 from tests.conftest import SMALL_MODEL
 
-pytestmark = pytest.mark.slow
-
 Train = Callable[..., Path]
 
 CORPUS = ("data.train_examples=300", "data.validation_examples=60", *SMALL_MODEL)
@@ -90,6 +88,7 @@ def assert_the_same(whole: Path, hopped: Path) -> None:
     assert max(float(np.abs(before[name] - after[name]).max()) for name in before) <= tolerance
 
 
+@pytest.mark.faults
 def test_a_run_changes_frameworks_and_strategies(train: Train) -> None:
     assert_the_same(*hop(train, "hops", HOPS))
 
@@ -124,6 +123,7 @@ def curve(path: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key != "seconds"} for row in read_rows(path / "metrics.jsonl")]
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("name", EXACT)
 def test_a_resumed_run_is_bit_for_bit_the_uninterrupted_one(resumed: dict[str, tuple[Path, Path]], name: str) -> None:
     """Dropout too."""

@@ -77,12 +77,12 @@ PAIRED = {
     "adam": tuple(CORE),
     "adamw": (*SINGLES, "torch-ddp-2", "tf-mirrored-2"),
     "adamw-30": (*CORE, *QUICK, "tf-multiworker-3", "tf-parameter_server-3"),
-    "float64-30": (*SINGLES, *SOME, "torch-parameter_server-3", "tf-central_storage-3", "tf-multiworker-2"),
+    "float64-30": (*SINGLES, *SOME, "tf-central_storage-3", "tf-multiworker-2"),
     "float64": (*SINGLES, "torch-ddp-4", "tf-mirrored-2"),
     "sgd": (*SINGLES, "tf-mirrored-2"),
     "sgd64": SINGLES,
     "convnet": (*SINGLES, "torch-ddp-2", "tf-mirrored-4", *QUICK, "tf-multiworker-2"),
-    "convnet64": (*SINGLES, "tf-mirrored-4", *QUICK),
+    "convnet64": (*SINGLES, "tf-mirrored-4", *SOME, "tf-central_storage-3"),
 }
 # What mistakes are planted in: one replica is quickest, and uneven shards show the mean of replica means.
 FAULTS = dict.fromkeys(("native_adam", "tanh_gelu", "other_shuffle", "layer_norm_epsilon"), "tf-single")
