@@ -237,7 +237,10 @@ class Recorder:
     def _scalars(self, row: dict[str, Any]) -> None:
         split, keys = ("validation", ("loss", "accuracy")) if "accuracy" in row else ("train", TRAIN_SCALARS)
         values = [Summary.Value(tag=f"{split}/{key}", simple_value=row[key]) for key in keys]
-        self._events.add_event(Event(wall_time=time.time(), step=row["step"], summary=Summary(value=values)))
+        try:
+            self._events.add_event(Event(wall_time=time.time(), step=row["step"], summary=Summary(value=values)))
+        except OSError as error:
+            raise cannot_be_written(self.run_dir / "tensorboard", error) from error
 
     def close(self) -> None:
         """Flush and close every file."""

@@ -7,6 +7,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,7 @@ def work(config: Config, framework: str, make_strategy: Callable[[Config, Initia
     except Exception as error:
         said = [line for line in str(error).splitlines() if not line.startswith(" ")]  # but for stack frames
         problem = f"{type(error).__name__}: {' '.join(' '.join(said).split())[:300]}"
-        with (run_dir / "train.log").open("a") as file:
+        with suppress(OSError), (run_dir / "train.log").open("a") as file:
             traceback.print_exc(file=file)
     finally:
         checkpoints.close()

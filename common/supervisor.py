@@ -145,16 +145,18 @@ class _Group:
             return []
         self.looked = now
         for child in self.children:
-            with suppress(psutil.NoSuchProcess):
-                if psutil.Process(child.pid).status() == psutil.STATUS_STOPPED:
-                    self.still_since.setdefault(child.pid, now)
-                else:
-                    self.still_since.pop(child.pid, None)
+            if _is_stopped(child):
+                self.still_since.setdefault(child.pid, now)
+            else:
+                self.still_since.pop(child.pid, None)
         since = [self.still_since.get(child.pid, now) for child in self.children]
         return [index for index, start in enumerate(since) if now - start > self.patience]
 
     def _cause(self) -> str:
-        """Why the chief ended badly: one that was killed is more likely the cause than what ended by itself."""
+        """Why the chief ended badly: one that stands still or was killed is more likely the cause than what ended."""
+        for process, child in zip(self.processes, self.children, strict=True):
+            if child.poll() is None and _is_stopped(child):
+                return f"{process.name} has been stopped"
         fallen = [pair for pair in zip(self.processes, self.children, strict=True) if pair[1].poll()]
         killed = [pair for pair in fallen if pair[1].returncode < 0]
         process, child = (killed or fallen)[0]
@@ -184,6 +186,13 @@ def _start(process: Process, output: IO[bytes] | None) -> subprocess.Popen[bytes
         env={**os.environ, **process.environment},
         start_new_session=True,  # the terminal's Ctrl-C reaches this process only
     )
+
+
+def _is_stopped(child: subprocess.Popen[bytes]) -> bool:
+    try:
+        return bool(psutil.Process(child.pid).status() == psutil.STATUS_STOPPED)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _how(returncode: int) -> str:

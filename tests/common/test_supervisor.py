@@ -207,6 +207,12 @@ def test_a_process_that_stands_still_counts_as_fallen(group: Group, monkeypatch:
     assert not any(map(alive, pids))
 
 
+def test_a_chief_that_fails_as_another_stands_still(group: Group) -> None:
+    supervisor = group("ready(); time.sleep(2); sys.exit(3)", SLEEP)
+    os.kill(group.pids(2)[1], signal.SIGSTOP)
+    assert group.outcome(supervisor)[:2] == (1, "rank 1 has been stopped")
+
+
 def test_a_process_that_stands_still_for_a_while(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each time less long than it may."""
     monkeypatch.setenv("PATIENCE", "2")
