@@ -3,7 +3,6 @@
 A child's standard input is a pipe that its parent never writes to: it closes when the parent ends, however it ends.
 """
 
-import logging
 import os
 import signal
 import socket
@@ -15,8 +14,6 @@ from types import FrameType
 from typing import TypeVar
 
 from common.errors import Interrupted, UserError
-
-log = logging.getLogger("lockstep")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 RESTARTS = "LOCKSTEP_RESTARTS"  # tells a process how often its run has been started again

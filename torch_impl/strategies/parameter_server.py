@@ -146,9 +146,13 @@ def serve(config: Config) -> int:
     group = dist.new_group(servers)
     if rank in servers:  # it knows its parameters, and no model
         dtype = torch.float64 if config.train.precision == "float64" else torch.float32
-        weights = checkpoint.load().parameters if checkpoint else initial.weights()
-        named = {name: Parameter(torch.from_numpy(array).to(dtype)) for name, array in weights.items()}
-        _serve_parameters(config, _shards(named, len(servers))[servers.index(rank)], checkpoint, group)
+        state = checkpoint.load() if checkpoint else State(initial.weights(), {})
+        named = {name: Parameter(torch.from_numpy(array).to(dtype)) for name, array in state.parameters.items()}
+        shard = _shards(named, len(servers))[servers.index(rank)]
+        optimizer = Optimizer(config, shard)
+        if checkpoint is not None:
+            optimizer.load(state.slots, checkpoint.position)
+        _serve_parameters(config, shard, optimizer, checkpoint.position.step if checkpoint else 0, group)
     else:
         device = replica_devices(len(workers))[workers.index(rank)]
         _work(config, build_model(config, initial).to(device), device, cache.train)
@@ -156,13 +160,9 @@ def serve(config: Config) -> int:
 
 
 def _serve_parameters(
-    config: Config, named: dict[str, Parameter], checkpoint: Checkpoint | None, group: dist.ProcessGroup | None
+    config: Config, named: dict[str, Parameter], optimizer: Optimizer, version: int, group: dist.ProcessGroup | None
 ) -> None:
-    optimizer, parameters = Optimizer(config, named), list(named.values())
-    version = 0
-    if checkpoint is not None:
-        optimizer.load(checkpoint.load().slots, checkpoint.position)
-        version = checkpoint.position.step
+    parameters = list(named.values())
     synchronous = config.strategy.max_staleness == 0
     held: dict[int, torch.Tensor] = {}  # gradients by worker, until all are there
     norm = torch.zeros((), dtype=torch.float64)
