@@ -12,21 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from safetensors.numpy import save_file
-
 from common import loop
 from common.checkpoint import Checkpoints, Position
 from common.cluster import is_chief
 from common.config import Config
 from common.errors import Interrupted, UserError
+from common.export import export
 from common.lifeline import Lifeline
 from common.processes import FAILURE, RESTARTS, USER_ERROR, Stop
 from common.progress import closing_table, log_to
 from common.record import Recorder, facts, write_summary, write_whole
 from common.start import find_start
-from common.store import MANIFEST
 from common.supervisor import Process, supervise
-from common.weights import WEIGHTS, InitialCheckpoint
+from common.weights import InitialCheckpoint
 
 log = logging.getLogger("lockstep")
 
@@ -103,7 +101,8 @@ def work(config: Config, framework: str, make_strategy: Callable[[Config, Initia
     report: dict[str, Any] = {"resumed_from": start.step}
     try:
         report |= loop.run(config, strategy, cache, recorder, checkpoints, stop, start)
-        _save_model(strategy, initial, run_dir / "model")
+        shutil.rmtree(run_dir / "model", ignore_errors=True)
+        export(run_dir, run_dir / "model", of_best=False)  # the checkpoint of the last step
         status, exit_code = "completed", 0
     except Interrupted as interruption:
         status, exit_code, problem = "interrupted", interruption.exit_code, str(interruption)
@@ -122,10 +121,3 @@ def work(config: Config, framework: str, make_strategy: Callable[[Config, Initia
     if problem:
         print(f"{status}: {problem}; see {run_dir / 'train.log'}", file=sys.stderr)
     return exit_code
-
-
-def _save_model(strategy: loop.Strategy, initial: InitialCheckpoint, directory: Path) -> None:
-    """The final weights as a directory like the initial checkpoint's."""
-    shutil.rmtree(directory, ignore_errors=True)
-    shutil.copytree(initial.directory, directory, ignore=shutil.ignore_patterns(WEIGHTS, MANIFEST))
-    save_file(strategy.state().parameters, directory / WEIGHTS, metadata={"format": "pt"})
