@@ -19,6 +19,10 @@ IGNORED_KEYS = (
     "train.log_every",
     "train.eval_every",
     "train.checkpoint_every",
+    "train.keep_checkpoints",
+    "train.virtual_epoch_examples",
+    "train.early_stopping",
+    "train.max_restarts",
     "train.warmup_steps_untimed",
 )
 # Keys that say where something came from: they do not count where both runs have its content, by fingerprint.
