@@ -74,9 +74,14 @@ def loopback_interface() -> str:
 def interface_towards(host: str) -> str | None:
     """The name of the network interface that leads to a host; None where none does."""
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(address)  # which sends nothing
-            return interface_with([probe.getsockname()[0]])
+        return interface_with([address_towards(host)])
     except OSError:
         return None
+
+
+def address_towards(host: str) -> str:
+    """The address that this machine has on the way to a host. Raises OSError where there is no way."""
+    family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)  # which sends nothing
+        return str(probe.getsockname()[0])

@@ -22,6 +22,14 @@ def lifeline_port(config: Config) -> int:
     return config.cluster.port + sum(cluster.roles(config).values())
 
 
+def keep_alive(connection: socket.socket) -> None:
+    """Have a connection break where the host at its other end falls silent."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in PROBES.items():
+        if hasattr(socket, option):  # they are Linux's
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
 class Lifeline:
     """What this host's command holds on to; a run on one host has nothing to hold."""
 
@@ -50,10 +58,7 @@ class Lifeline:
             return self._hold(connection, leader[0])
 
     def _hold(self, connection: socket.socket, host: str) -> None:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in PROBES.items():
-            if hasattr(socket, option):  # they are Linux's
-                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        keep_alive(connection)
         self._held.append(connection)
         try:
             said = connection.recv(1)

@@ -21,7 +21,7 @@ ONE_SIDED_KEYS = {
     if name not in BOTH
     for field in dataclasses.fields(kind)
     if field.name not in ("name", "replicas", "workers")
-} | {"train.steps"}  # TensorFlow's parameter server remembers of which batch each update was
+}
 SECTIONS = {"data", "model", "optimizer", "schedule", "strategy", "train"}
 ONE_SIDED = {  # public methods that only one side can have, and why
     "tf_impl/optimizer.py": [
@@ -29,12 +29,14 @@ ONE_SIDED = {  # public methods that only one side can have, and why
         "Optimizer.corrected",
         "Optimizer.densify",  # only TensorFlow's gradients are sparse
     ],
+    "torch_impl/group.py": ["meet"],  # without becoming a process group, which falls with any of its ranks
     "torch_impl/convnet.py": ["ConvNet.forward"],  # each framework's name for it
     "tf_impl/convnet.py": ["ConvNet.call"],
 }
 
 ONE_SIDED_FILES = {  # what only one side has besides strategies, and why
-    "torch_impl": ["allreduce.py", "collectives.py", "tour.py"],  # by hand: TensorFlow has no point-to-point messages
+    # By hand: TensorFlow has no point-to-point messages.
+    "torch_impl": ["allreduce.py", "collectives.py", "connection.py", "tour.py"],
     "tf_impl": ["layout.py"],  # parameters are kept in PyTorch's layout, which is not Keras's
 }
 

@@ -14,25 +14,14 @@ import torch.distributed as dist
 
 from common.errors import UserError
 from common.hosts import disagreement
-from common.processes import RESTARTS
+from common.processes import RESTARTS, RETURNED
 
 POLL_SECONDS = 0.05
 
 
 def join_group(timeout: float, settings: Mapping[str, Any], backend: str = "gloo") -> tuple[int, int]:
-    """Become a rank of the run's process group, as RANK and WORLD_SIZE say. Returns both.
-
-    Raises UserError naming the ranks that have not come after `timeout` seconds, or the settings that a rank has
-    otherwise than rank 0.
-    """
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    store = _meeting_place(rank, world_size, timeout)
-    try:
-        problem = _meet(store, rank, world_size, timeout, settings)
-    except RuntimeError as error:
-        raise UserError(f"rank 0 left before all {world_size} ranks had come") from error
-    if problem is not None:
-        raise UserError(problem)
+    """Become a rank of the run's process group. Returns rank and world size. Raises UserError as `meet` does."""
+    rank, world_size, store = meet(timeout, settings)
     try:
         dist.init_process_group(
             backend,
@@ -45,6 +34,25 @@ def join_group(timeout: float, settings: Mapping[str, Any], backend: str = "gloo
         reason = " ".join(str(error).split())
         raise UserError(f"rank {rank} cannot connect to the other ranks within {timeout:g} s ({reason})") from error
     return rank, world_size
+
+
+def meet(timeout: float, settings: Mapping[str, Any]) -> tuple[int, int, dist.Store]:
+    """Wait for the other ranks of the run, as RANK and WORLD_SIZE say. Returns both, and a store that all share.
+
+    Raises UserError naming the ranks that have not come after `timeout` seconds, or the settings that a rank has
+    otherwise than rank 0.
+    """
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store = _meeting_place(rank, world_size, timeout)
+    if RETURNED in os.environ:  # the others have met
+        return rank, world_size, store
+    try:
+        problem = _meet(store, rank, world_size, timeout, settings)
+    except RuntimeError as error:
+        raise UserError(f"rank 0 left before all {world_size} ranks had come") from error
+    if problem is not None:
+        raise UserError(problem)
+    return rank, world_size, store
 
 
 def _meeting_place(rank: int, world_size: int, timeout: float) -> dist.Store:

@@ -49,19 +49,13 @@ def _start(config: Config, tasks: list[Task], shared: dict[str, str]) -> int:
     computing = [task for task in mine if task.role == "worker"]
     shared["OMP_NUM_THREADS"] = str(max(1, cores() // max(1, len(computing))))
     command = python("torch_impl.launch", config.run_dir)
-    return run.start(
-        config,
-        "torch",
-        [
-            Process(
-                f"rank {tasks.index(task)}",
-                command,
-                {**cluster.torch_environment(tasks, task), **shared},
-                serves=config.strategy.name == "parameter_server" and task.role != "chief",
-            )
-            for task in mine
-        ],
-    )
+    processes = []
+    for task in mine:
+        environment = {**cluster.torch_environment(tasks, task), **shared}
+        serves = config.strategy.name == "parameter_server" and task.role != "chief"
+        returns = serves and task.role == "worker" and config.strategy.max_staleness != 0
+        processes.append(Process(f"rank {tasks.index(task)}", command, environment, serves, returns))
+    return run.start(config, "torch", processes)
 
 
 def joins_group(config: Config) -> bool:

@@ -1,20 +1,25 @@
-"""Parameter servers by hand, on point-to-point messages.
+"""Parameter servers by hand, on TCP connections.
 
 The servers hold the parameters; a coordinator hands out batches to workers, which read the parameters, compute
 gradients and send them to be applied, without waiting for each other. Rank 0 is the coordinator, then come the servers,
-then the workers. torch.distributed.rpc would be the other way: PyTorch keeps it, and TensorPipe, its only transport, in
-maintenance mode; Gloo's messages stay, as DDP needs Gloo.
+then the workers. A worker that falls is waited for by nobody, and one that takes its place is welcome: no process group
+could do that. torch.distributed.rpc would be the other way; PyTorch keeps it, and TensorPipe, its only transport, in
+maintenance mode.
 """
 
 import atexit
+import socket
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from datetime import timedelta
+from multiprocessing.connection import wait
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.nn import Module, Parameter
+from torch.nn import Parameter
 from torch.nn.utils import get_total_norm
 
 from common.checkpoint import Checkpoint, State, slot_names
@@ -27,8 +32,9 @@ from common.loop import Evaluation, StepResult
 from common.start import find_start
 from common.weights import InitialCheckpoint
 from torch_impl.batches import to_tensors
+from torch_impl.connection import accept, connect, listen, receive, send
 from torch_impl.device import peak_memory_bytes, replica_devices
-from torch_impl.group import join_group
+from torch_impl.group import meet
 from torch_impl.model import (
     build_model,
     compute_logits,
@@ -39,8 +45,10 @@ from torch_impl.model import (
 )
 from torch_impl.optimizer import Optimizer
 
-READ, UPDATE, SLOTS, REPORT, STOP = range(5)  # kinds of requests, float64 [kind, batch, part, gradient norm]
-REQUEST, PAYLOAD, ANSWER = range(3)  # tags
+READ, UPDATE, SLOTS = range(3)  # kinds of requests
+# Messages are float64. A request: [kind, batch, part, loss, gradient norm, version read, worker]. What is known of an
+# update, its row: [loss, gradient norm, staleness, worker]. A result: a row, and the worker's peak memory in bytes.
+REQUEST, ROW, RESULT = 7, 4, 5
 
 
 class ParameterServer:
@@ -50,14 +58,28 @@ class ParameterServer:
 
     def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
         self.config, self.world_size = config, config.strategy.workers
-        join_group(config.cluster.timeout, must_agree(config, initial))
-        atexit.register(self._stop)
-        self.servers, self.workers = _ranks(config)
-        dist.new_group(self.servers)
+        rank, _, self.store = meet(config.cluster.timeout, must_agree(config, initial))
+        self.listener = listen(self.store, rank)
+        self.servers = _connect_to_servers(config, self.store, rank)
+        self.workers: dict[int, socket.socket] = {}
+        self.peaks: dict[int, int] = {}
+        while len(self.workers) < self.world_size:
+            with suppress(ConnectionError):
+                self._welcome()
         torch.set_num_threads(cores())  # it computes while the workers wait
         self.device = replica_devices(1)[0]
         self.model = build_model(config, initial).to(self.device)
         self.shards = _shards(dict(self.model.named_parameters()), len(self.servers))
+
+    def _welcome(self) -> int:
+        """Wait for a worker that comes, or comes back. Returns which it is. Raises OSError as `accept` does."""
+        rank, connection = accept(self.listener, self.config.cluster.timeout)
+        worker = rank - len(self.servers) - 1
+        if worker not in range(self.world_size):
+            raise ConnectionError(f"rank {rank} is no worker")
+        self.workers[worker] = connection
+        self.peaks[worker] = int(receive(connection, torch.empty(1, dtype=torch.float64)))
+        return worker
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         if self.config.strategy.max_staleness == 0:
@@ -65,33 +87,53 @@ class ParameterServer:
         return self._train_asynchronously(batches)
 
     def _train_asynchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
+        """The batches of a worker that falls go to others; the servers know which of them have been applied."""
         strategy = self.config.strategy
         at_once = 2 * self.world_size  # the next batch waits where the worker is: none idles
         hand_out = HandOut(batches, strategy.updates_per_batch, at_once, strategy.max_staleness)
-        given: dict[int, list[GlobalBatch]] = {worker: [] for worker in self.workers}  # in the order of their results
+        given: dict[int, deque[GlobalBatch]] = {worker: deque() for worker in self.workers}  # in order of their results
+        again: deque[GlobalBatch] = deque()
         while True:
-            while (batch := hand_out.take()) is not None:
-                worker = min(given, key=lambda rank: len(given[rank]))
-                _request(worker, UPDATE, batch.step, batch.part)
+            while given and (batch := again.popleft() if again else hand_out.take()) is not None:
+                worker = min(given, key=lambda each: len(given[each]))
                 given[worker].append(batch)
+                with suppress(OSError):  # it has fallen, as is seen below
+                    _request(self.workers[worker], UPDATE, batch.step, batch.part)
             if not hand_out.under_way:
                 return
-            result = torch.empty(3, dtype=torch.float64)
-            worker = dist.recv(result, tag=ANSWER)
-            batch = given[worker].pop(0)
-            loss, grad_norm, staleness = result.tolist()
-            hand_out.finish(batch)
-            yield StepResult(batch, loss, grad_norm, int(staleness), self.workers.index(worker))
+            ready = wait([self.listener, *self.workers.values()], self.config.cluster.timeout)
+            if not ready:
+                raise TimeoutError(f"cluster.timeout={self.config.cluster.timeout:g}: no worker has answered in time")
+            for worker in [each for each, connection in self.workers.items() if connection in ready]:
+                try:
+                    result = self._result(worker)
+                except OSError:
+                    again += given.pop(worker)
+                    del self.workers[worker]
+                    continue
+                batch = given[worker].popleft()
+                hand_out.finish(batch)
+                loss, grad_norm, staleness, by = result
+                yield StepResult(batch, loss, grad_norm, int(staleness), int(by))
+            if self.listener in ready:
+                with suppress(OSError):
+                    worker = self._welcome()
+                    again += given.pop(worker, ())
+                    given[worker] = deque()
+
+    def _result(self, worker: int) -> list[float]:
+        """The row of the update that a worker has made."""
+        *row, peak = receive(self.workers[worker], torch.empty(RESULT, dtype=torch.float64)).tolist()
+        self.peaks[worker] = int(peak)
+        return row
 
     def _train_synchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         """The workers' shards of one global batch make one update; each server sums their gradients in order."""
         for batch in batches:
-            for part, worker in enumerate(self.workers):
-                _request(worker, UPDATE, batch.step, part)
-            results = torch.empty(self.world_size, 3, dtype=torch.float64)
-            for result, worker in zip(results, self.workers, strict=True):
-                dist.recv(result, worker, tag=ANSWER)
-            yield StepResult(batch, results[:, 0].sum(), results[0, 1], staleness=0)
+            for worker in range(self.world_size):
+                _request(self.workers[worker], UPDATE, batch.step, worker)
+            losses, norms, *_ = np.transpose([self._result(worker) for worker in range(self.world_size)])
+            yield StepResult(batch, losses.sum(), norms[0], staleness=0)
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
@@ -112,8 +154,7 @@ class ParameterServer:
         for server, shard in zip(self.servers, self.shards, strict=True):
             _request(server, SLOTS)
             for slot in slot_names(self.config):
-                flat = torch.empty_like(_flat(shard.values()))
-                dist.recv(flat, server, tag=PAYLOAD)
+                flat = receive(server, torch.empty_like(_flat(shard.values())))
                 parts = _parts(flat, shard.values())
                 slots |= {f"{slot}.{name}": part.numpy() for name, part in zip(shard, parts, strict=True)}
         return State(parameters_by_name(self.model), slots)
@@ -122,151 +163,169 @@ class ParameterServer:
         """The servers have done it: see `serve`."""
 
     def report(self) -> dict[str, Any]:
-        answer = torch.empty(3, dtype=torch.float64)
-        peaks = []
-        for worker in self.workers:
-            _request(worker, REPORT)
-            dist.recv(answer, worker, tag=ANSWER)
-            peaks.append(int(answer[0]))
+        peaks = [self.peaks[worker] for worker in range(self.world_size)]
         return {"peak_memory_bytes": peaks, "version": _read(self.servers, self.shards)}
-
-    def _stop(self) -> None:
-        with suppress(RuntimeError):  # whoever has gone already
-            for rank in (*self.workers, *self.servers):
-                _request(rank, STOP)
-        dist.destroy_process_group()
 
 
 def serve(config: Config) -> int:
-    """Be a worker or a parameter server until the coordinator says stop. Returns the exit code of this process."""
+    """Be a worker or a parameter server until the coordinator is gone. Returns the exit code of this process."""
     cache, initial, checkpoint = find_start(config)
-    rank, _ = join_group(config.cluster.timeout, must_agree(config, initial))
-    atexit.register(dist.destroy_process_group)
-    servers, workers = _ranks(config)
-    group = dist.new_group(servers)
-    if rank in servers:  # it knows its parameters, and no model
-        dtype = torch.float64 if config.train.precision == "float64" else torch.float32
-        state = checkpoint.load() if checkpoint else State(initial.weights(), {})
-        named = {name: Parameter(torch.from_numpy(array).to(dtype)) for name, array in state.parameters.items()}
-        shard = _shards(named, len(servers))[servers.index(rank)]
-        optimizer = Optimizer(config, shard)
-        if checkpoint is not None:
-            optimizer.load(state.slots, checkpoint.position)
-        _serve_parameters(config, shard, optimizer, checkpoint.position.step if checkpoint else 0, group)
+    rank, _, store = meet(config.cluster.timeout, must_agree(config, initial))
+    if rank > config.strategy.parameter_servers:
+        _work(config, initial, cache.train, store, rank)
     else:
-        device = replica_devices(len(workers))[workers.index(rank)]
-        _work(config, build_model(config, initial).to(device), device, cache.train)
+        _Server(config, initial, checkpoint, store, rank).serve()
     return 0
 
 
-def _serve_parameters(
-    config: Config, named: dict[str, Parameter], optimizer: Optimizer, version: int, group: dist.ProcessGroup | None
-) -> None:
-    parameters = list(named.values())
-    synchronous = config.strategy.max_staleness == 0
-    held: dict[int, torch.Tensor] = {}  # gradients by worker, until all are there
-    norm = torch.zeros((), dtype=torch.float64)
-    while True:
-        request = torch.empty(4, dtype=torch.float64)
-        sender = dist.recv(request, tag=REQUEST)
-        kind, step, _, norm_of_all = request.tolist()
-        if kind == STOP:
-            return
+class _Server:
+    """It knows its parameters, and no model."""
+
+    def __init__(
+        self, config: Config, initial: InitialCheckpoint, checkpoint: Checkpoint | None, store: dist.Store, rank: int
+    ) -> None:
+        self.config, self.listener = config, listen(store, rank)
+        servers, timeout = config.strategy.parameter_servers, timedelta(seconds=config.cluster.timeout)
+        if config.strategy.max_staleness == 0:
+            meeting_place = dist.PrefixStore("servers", store)
+            dist.init_process_group("gloo", None, timeout, servers, rank - 1, meeting_place)
+            atexit.register(dist.destroy_process_group)
+        dtype = torch.float64 if config.train.precision == "float64" else torch.float32
+        state = checkpoint.load() if checkpoint else State(initial.weights(), {})
+        named = {name: Parameter(torch.from_numpy(array).to(dtype)) for name, array in state.parameters.items()}
+        self.shard = _shards(named, servers)[rank - 1]
+        self.optimizer = Optimizer(config, self.shard)
+        self.version = 0  # updates so far
+        if checkpoint is not None:
+            self.optimizer.load(state.slots, checkpoint.position)
+            self.version = checkpoint.position.step
+        # The rows of the updates from each batch's parts. Staleness is -1 where there has been none.
+        self.log = torch.full((config.train.steps + 1, config.strategy.workers, ROW), -1, dtype=torch.float64)
+        self.held: dict[int, tuple[socket.socket, torch.Tensor]] = {}  # gradients by part, until all are there
+
+    def serve(self) -> None:
+        clients: dict[socket.socket, int] = {}  # and their ranks
+        while True:
+            for ready in wait([self.listener, *clients]):
+                assert isinstance(ready, socket.socket)
+                try:
+                    if ready is self.listener:
+                        rank, connection = accept(self.listener, self.config.cluster.timeout)
+                        clients[connection] = rank
+                    else:
+                        self._answer(ready)
+                except OSError:
+                    if clients.pop(ready, None) == 0:  # the coordinator
+                        return
+
+    def _answer(self, client: socket.socket) -> None:
+        request = receive(client, torch.empty(REQUEST, dtype=torch.float64)).tolist()
+        kind = request[0]
         if kind == READ:
-            dist.send(torch.tensor([version], dtype=torch.float64), sender, tag=ANSWER)
-            dist.send(_flat(parameters), sender, tag=PAYLOAD)
-            continue
-        if kind == SLOTS:
-            slots = optimizer.slots()
-            for slot in slot_names(config):
-                dist.send(_flat(torch.from_numpy(slots[f"{slot}.{name}"]) for name in named), sender, tag=PAYLOAD)
-            continue
-        gradient = torch.empty_like(_flat(parameters))
-        dist.recv(gradient, sender, tag=PAYLOAD)
-        held[sender] = gradient
-        if synchronous and len(held) < config.strategy.workers:
-            continue
-        summed = torch.stack([held[worker] for worker in sorted(held)]).sum(0) if synchronous else gradient
-        if synchronous:
-            norm = summed.double().square().sum()
-            dist.all_reduce(norm, group=group)
-            norm_of_all = float(norm.sqrt())
-        for parameter, part in zip(parameters, _parts(summed, parameters), strict=True):
-            parameter.grad = part
-        optimizer.update(int(step), torch.tensor(norm_of_all, dtype=summed.dtype))
-        for worker in sorted(held):
-            dist.send(torch.tensor([version, norm_of_all], dtype=torch.float64), worker, tag=ANSWER)
-        version += 1
-        held.clear()
-
-
-def _work(config: Config, model: Module, device: torch.device, split: Split) -> None:
-    servers, workers = _ranks(config)
-    shards = _shards(dict(model.named_parameters()), len(servers))
-    parameters = list(model.parameters())
-    synchronous = config.strategy.max_staleness == 0
-    model.train()
-    request = torch.empty(4, dtype=torch.float64)
-    coming = dist.irecv(request, 0, tag=REQUEST)
-    while True:
-        assert coming is not None
-        coming.wait()
-        kind, step, part, _ = request.tolist()
-        if kind == STOP:
-            return
-        coming = dist.irecv(request, 0, tag=REQUEST)  # while it computes: the coordinator never waits for a worker
-        if kind == REPORT:
-            dist.send(torch.tensor([*peak_memory_bytes([device]), 0, 0], dtype=torch.float64), 0, tag=ANSWER)
-            continue
-        read = _read(servers, shards)
-        batch = find_batch(config, split, int(step))
-        if synchronous:
-            arrays, size = batch.shard(int(part), len(workers)), batch.size
+            send(client, torch.tensor([self.version], dtype=torch.float64))
+            send(client, _flat(self.shard.values()))
+        elif kind == SLOTS:
+            slots = self.optimizer.slots()
+            for slot in slot_names(self.config):
+                send(client, _flat(torch.from_numpy(slots[f"{slot}.{name}"]) for name in self.shard))
         else:
-            batch = batch.parts(config.strategy.updates_per_batch)[int(part)]
+            gradient = receive(client, torch.empty_like(_flat(self.shard.values())))
+            if self.config.strategy.max_staleness == 0:
+                self._update_synchronously(client, request, gradient)
+            else:
+                self._update_asynchronously(client, request, gradient)
+
+    def _update_asynchronously(self, worker: socket.socket, request: list[float], gradient: torch.Tensor) -> None:
+        """Once for each part of a batch, also where a worker fell after it had sent it here and not to all servers."""
+        _, step, part, loss, grad_norm, read, by = request
+        row = self.log[int(step), int(part)]
+        if row[2] < 0:
+            self._apply(gradient, int(step), grad_norm)
+            row.copy_(torch.tensor([loss, grad_norm, self.version - read, by]))
+            self.version += 1
+        send(worker, row)
+
+    def _update_synchronously(self, worker: socket.socket, request: list[float], gradient: torch.Tensor) -> None:
+        """Once all parts of the batch are there: their sum, in order, by the norm that all servers know together."""
+        _, step, part, loss, *_ = request
+        self.log[int(step), int(part), 0] = loss
+        self.held[int(part)] = worker, gradient
+        if len(self.held) < self.config.strategy.workers:
+            return
+        summed = torch.stack([self.held[part][1] for part in sorted(self.held)]).sum(0)
+        norm = summed.double().square().sum()
+        dist.all_reduce(norm)
+        self._apply(summed, int(step), float(norm.sqrt()))
+        self.version += 1
+        for part, (worker, _) in self.held.items():
+            send(worker, torch.tensor([self.log[int(step), part, 0], norm.sqrt(), 0, part], dtype=torch.float64))
+        self.held.clear()
+
+    def _apply(self, gradient: torch.Tensor, step: int, norm: float) -> None:
+        parameters = self.shard.values()
+        for parameter, part in zip(parameters, _parts(gradient, parameters), strict=True):
+            parameter.grad = part
+        self.optimizer.update(step, torch.tensor(norm, dtype=gradient.dtype))
+
+
+def _work(config: Config, initial: InitialCheckpoint, split: Split, store: dist.Store, rank: int) -> None:
+    workers, index = config.strategy.workers, rank - 1 - config.strategy.parameter_servers
+    device = replica_devices(workers)[index]
+    model = build_model(config, initial).to(device)
+    model.train()
+    parameters = list(model.parameters())
+    servers = _connect_to_servers(config, store, rank)
+    shards = _shards(dict(model.named_parameters()), len(servers))
+    coordinator = connect(store, 0, rank, config.cluster.timeout)
+    coordinator.settimeout(None)  # it evaluates for as long as it takes
+    send(coordinator, torch.tensor(peak_memory_bytes([device]), dtype=torch.float64))
+    while True:
+        try:
+            request = receive(coordinator, torch.empty(REQUEST, dtype=torch.float64)).tolist()
+        except OSError:
+            return
+        step, part = int(request[1]), int(request[2])
+        read = _read(servers, shards)
+        batch = find_batch(config, split, step)
+        if config.strategy.max_staleness == 0:
+            arrays, size = batch.shard(part, workers), batch.size
+        else:
+            batch = batch.parts(config.strategy.updates_per_batch)[part]
             arrays, size = batch.shard(0, 1), batch.size
         tensors = to_tensors(arrays, device)
-        seed_dropout(config, int(step), int(part))
+        seed_dropout(config, step, part)
         loss = summed_loss(compute_logits(model, tensors, config.train.precision), tensors) / size
         loss.backward()
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        norm = get_total_norm(gradients)
+        norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
         for server, shard in zip(servers, shards, strict=True):
-            _request(server, UPDATE, step, part, float(norm))
-            dist.send(_flat(parameter.grad for parameter in shard.values()), server, tag=PAYLOAD)
+            _request(server, UPDATE, step, part, float(loss.detach()), float(norm), read, index)
+            send(server, _flat(parameter.grad for parameter in shard.values()))
         model.zero_grad()
-        answers = torch.empty(len(servers), 2, dtype=torch.float64)
-        for answer, server in zip(answers, servers, strict=True):
-            dist.recv(answer, server, tag=ANSWER)
-        number, summed_norm = answers[0].tolist()
-        dist.send(torch.tensor([float(loss.detach()), summed_norm, number - read], dtype=torch.float64), 0, tag=ANSWER)
+        row, *_ = [receive(server, torch.empty(ROW, dtype=torch.float64)) for server in servers]
+        send(coordinator, torch.cat([row, torch.tensor(peak_memory_bytes([device]), dtype=torch.float64)]))
 
 
-def _read(servers: list[int], shards: list[dict[str, Parameter]]) -> int:
+def _connect_to_servers(config: Config, store: dist.Store, rank: int) -> list[socket.socket]:
+    servers = range(1, 1 + config.strategy.parameter_servers)
+    return [connect(store, server, rank, config.cluster.timeout) for server in servers]
+
+
+def _read(servers: list[socket.socket], shards: list[dict[str, Parameter]]) -> int:
     """Fetch the parameters from the servers. Returns their version, the updates that the first one had applied."""
     for server in servers:
         _request(server, READ)
-    version = torch.empty(1, dtype=torch.float64)
     versions = []
     for server, shard in zip(servers, shards, strict=True):
-        flat = torch.empty_like(_flat(shard.values()))
-        dist.recv(version, server, tag=ANSWER)
-        dist.recv(flat, server, tag=PAYLOAD)
-        versions.append(int(version))
+        versions.append(int(receive(server, torch.empty(1, dtype=torch.float64))))
+        flat = receive(server, torch.empty_like(_flat(shard.values())))
         with torch.no_grad():
             for parameter, part in zip(shard.values(), _parts(flat, shard.values()), strict=True):
                 parameter.copy_(part)
     return versions[0]
 
 
-def _request(rank: int, *fields: float) -> None:
-    dist.send(torch.tensor([*fields, *[0.0] * (4 - len(fields))], dtype=torch.float64), rank, tag=REQUEST)
-
-
-def _ranks(config: Config) -> tuple[list[int], list[int]]:
-    """The ranks of the servers and of the workers."""
-    first = 1 + config.strategy.parameter_servers
-    return list(range(1, first)), list(range(first, first + config.strategy.workers))
+def _request(connection: socket.socket, *fields: float) -> None:
+    send(connection, torch.tensor([*fields, *[0.0] * (REQUEST - len(fields))], dtype=torch.float64))
 
 
 def _shards(named: dict[str, Parameter], servers: int) -> list[dict[str, Parameter]]:
