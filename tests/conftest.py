@@ -40,6 +40,13 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS += ["anna", "saw", "a", "the", "dog", "cat", "##s", ".", "did", "not"]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What a test says that a run survives is told in its report, from which `make faults` makes a table."""
+    for item in items:
+        for marker in item.iter_markers("survives"):
+            item.user_properties.append(("fault", marker.args[0]))
+
+
 @pytest.fixture(scope="session")
 def composed() -> Compose:
     """Compose conf/train.yaml with overrides, as the command line does; the same ones only once, as it takes 0.1 s."""
