@@ -2,7 +2,7 @@
 
 Lockstep's whole loop (batches from the token cache, record, progress) and the plain loop over the same batches take
 turns in one process, block by block, so that other load on the machine falls on both; what counts is the median of the
-ratios.
+ratios. A third kind of block is Lockstep's with a checkpoint saved meanwhile.
 """
 
 import statistics
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 
-from common.checkpoint import Position
+from common.checkpoint import Checkpoints, Position
 from common.config import CONF, Config, load, parse, save
 from common.data.batches import GlobalBatch, training_batches
 from common.data.cache import TokenCache
@@ -27,6 +27,7 @@ from common.processes import Stop
 from common.progress import TrainingProgress
 from common.record import Recorder
 from common.validation import validate
+from common.weights import InitialCheckpoint
 
 BLOCK = 20  # steps
 ROUNDS = 12  # of one block each; the first two warm up
@@ -97,39 +98,55 @@ def work(framework: str, run_dir: Path) -> None:
         def barrier() -> None:
             pass
 
-    ratios = compare(config, cache, strategy, plain, barrier, run_dir)
+    speed, cost = compare(config, cache, initial, strategy, plain, barrier, run_dir)
     if strategy.is_chief:
-        shown = " ".join(f"{ratio:.2f}" for ratio in sorted(ratios))
-        print(
-            f"{framework} {config.strategy.name} x2, {config.model.name}: Lockstep's speed over the plain loop's, "
-            f"median {statistics.median(ratios):.3f} of {shown}"
-        )
+        who = f"{framework} {config.strategy.name} x2, {config.model.name}"
+        shown = " ".join(f"{ratio:.2f}" for ratio in sorted(speed))
+        print(f"{who}: Lockstep's speed over the plain loop's, median {statistics.median(speed):.3f} of {shown}")
+        every = config.train.checkpoint_every
+        shown = " ".join(f"{each:.2%}" for each in sorted(cost))
+        print(f"{who}: a checkpoint every {every} steps costs, median {statistics.median(cost):.2%} of {shown}")
 
 
 def compare(
     config: Config,
     cache: TokenCache,
+    initial: InitialCheckpoint,
     strategy: Strategy,
     plain: Callable[[list[GlobalBatch]], Callable[[], None]],
     barrier: Callable[[], object],
     run_dir: Path,
-) -> list[float]:
-    """Plain seconds over Lockstep seconds, a ratio for each round."""
-    recorder, progress = None, None
+) -> tuple[list[float], list[float]]:
+    """Plain seconds over Lockstep seconds, and what saving adds to these, as a share; one of each for each round."""
+    recorder, checkpoints, progress = None, None, None
     if strategy.is_chief:
-        recorder = Recorder(run_dir, Position())
+        recorder, checkpoints = Recorder(run_dir, Position()), Checkpoints(config, run_dir, initial)
         progress = TrainingProgress("speed", config.train.steps, config.train.log_every)
-    loop = Loop(config, strategy, cache, recorder, None, progress, Stop(), Position())
-    ratios = []
+    loop = Loop(config, strategy, cache, recorder, checkpoints, progress, Stop(), Position())
+
+    def saving(steps: range) -> None:
+        loop.save()
+        loop.train(steps)
+        if checkpoints is not None:
+            checkpoints.finish()
+
+    assert config.train.checkpoint_every is not None
+    share = BLOCK / config.train.checkpoint_every  # of the steps between two checkpoints
+    speed, cost = [], []
     for turn in range(ROUNDS):
         steps = range(turn * BLOCK + 1, (turn + 1) * BLOCK + 1)
         batches = list(training_batches(cache.train, config.train.global_batch_size, config.train.seed, steps))
-        blocks: dict[str, Callable[[], None]] = {"lockstep": partial(loop.train, steps), "plain": plain(batches)}
-        order = ("lockstep", "plain") if turn % 2 else ("plain", "lockstep")
+        blocks: dict[str, Callable[[], None]] = {
+            "plain": plain(batches),
+            "lockstep": partial(loop.train, steps),
+            "saving": partial(saving, steps),
+        }
+        order = list(blocks) if turn % 2 else list(reversed(blocks))
         seconds = {name: seconds_of(blocks[name], barrier) for name in order}
         if turn >= 2:
-            ratios.append(seconds["plain"] / seconds["lockstep"])
-    return ratios
+            speed.append(seconds["plain"] / seconds["lockstep"])
+            cost.append((seconds["saving"] / seconds["lockstep"] - 1) * share)
+    return speed, cost
 
 
 def seconds_of(block: Callable[[], None], barrier: Callable[[], object]) -> float:
