@@ -4,7 +4,7 @@ PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test test-faults check bench bench-network bench-parity bench-starts clean
+.PHONY: demo test test-faults check bench bench-network bench-parity bench-starts faults clean
 
 demo: $(READY)
 	$(BIN)/python -m torch_impl.train experiment=demo strategy=ddp
@@ -45,6 +45,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
+
+# What a run survives, each fault three times, into docs/reliability.md; Linux, as root (small disks), most of an hour.
+faults: $(READY)
+	$(BIN)/python -m benchmarks.faults
 
 clean:
 	rm -rf .venv cache runs report.html report.json

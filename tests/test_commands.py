@@ -276,6 +276,7 @@ def test_a_signal_ends_every_process_and_keeps_the_files(
     assert [row["step"] for row in rows] == list(range(1, summary["steps"] + 1))
 
 
+@pytest.mark.survives("SIGKILL of the command: no process is left after 5 s")
 def test_no_process_survives_a_killed_command(
     endless: Callable[[str, str], tuple[subprocess.Popen[str], Path]],
 ) -> None:

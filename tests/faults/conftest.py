@@ -19,6 +19,7 @@ from common.record import read_rows
 from tests.conftest import wait_until
 
 ROOT = Path(__file__).parents[2]
+ROUND = int(os.environ.get("FAULTS_ROUND", 0))  # `make faults` has several, each at other moments
 STEPS, CHECKPOINT_EVERY = 60, 10
 # An epoch is 10 steps. Single steps are recorded, so that a fault can be timed by them.
 CORPUS = ("data.train_examples=300", "data.validation_examples=60")
@@ -130,8 +131,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def moment(request: pytest.FixtureRequest) -> int:
-    """The step at which it happens, another one in each round of `make faults`."""
-    seed = [int(os.environ.get("FAULTS_ROUND", 0)), zlib.crc32(request.node.name.encode())]
+    """The step at which it happens."""
+    seed = [ROUND, zlib.crc32(request.node.name.encode())]
     return int(np.random.default_rng(seed).integers(12, 40))
 
 

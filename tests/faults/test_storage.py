@@ -22,6 +22,7 @@ from tests.faults.conftest import (
     CHECKPOINT_EVERY,
     DDP,
     ROOT,
+    ROUND,
     Measured,
     Start,
     assert_undisturbed,
@@ -59,7 +60,7 @@ def test_killed_while_it_writes_a_checkpoint(start: Start, measured: Measured) -
     assert run.end() and run.process.returncode == 0
     shutil.rmtree(run.run_dir / "checkpoints")
     command = [sys.executable, "-c", WRITER, str(run.run_dir)]
-    moments = np.random.default_rng(int(os.environ.get("FAULTS_ROUND", 0))).uniform(0, 0.3, 20)
+    moments = np.random.default_rng(ROUND).uniform(0, 0.3, 20)
     finished = 0
     for moment in moments:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as writer:

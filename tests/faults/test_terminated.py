@@ -14,6 +14,7 @@ from tests.faults.conftest import (
     DDP,
     MIRRORED,
     MULTIWORKER,
+    ROUND,
     SYNCHRONOUS,
     Measured,
     Start,
@@ -65,7 +66,7 @@ def test_in_an_evaluation(start: Start, framework: str) -> None:
 def test_while_it_starts(start: Start, framework: str, seconds: float) -> None:
     run = start(framework, "train.steps=1000000", name=f"starting-{framework}-{seconds}")
     wait_until(lambda: (run.run_dir / "config.yaml").exists(), 60)
-    time.sleep(seconds)
+    time.sleep(seconds + 0.4 * ROUND)
     terminate(run)
 
 
