@@ -99,7 +99,7 @@ class ParameterServer:
                 given[worker].append(batch)
                 with suppress(OSError):  # it has fallen, as is seen below
                     _request(self.workers[worker], UPDATE, batch.step, batch.part)
-            if not hand_out.under_way:
+            if given and not hand_out.under_way:
                 return
             ready = wait([self.listener, *self.workers.values()], self.config.cluster.timeout)
             if not ready:
