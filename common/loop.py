@@ -139,6 +139,7 @@ class Loop:
                 if self._is_done() or self._is_due(self.config.train.checkpoint_every):
                     self.save()
                 if self._is_done():
+                    self._say_if_early()
                     break
                 self.train(self._until_something_is_due())
         except Interrupted:
@@ -152,6 +153,12 @@ class Loop:
         patience = self.config.train.early_stopping.patience
         stopped_early = patience is not None and self.position.waited >= patience
         return stopped_early or self.position.plan_position >= self.config.train.steps
+
+    def _say_if_early(self) -> None:
+        if self.position.plan_position < self.config.train.steps:
+            stopping = self.config.train.early_stopping
+            told = f"train.early_stopping.patience={stopping.patience}: no better validation {stopping.metric}"
+            log.info("%s; stopping early", told)
 
     def _evaluation_is_due(self) -> bool:
         ends = self.position.plan_position >= self.config.train.steps

@@ -21,6 +21,7 @@ from common import cluster
 from common.config import load
 from common.errors import UserError
 from common.record import read_rows
+from common.supervisor import RETURN_SECONDS
 from tests.conftest import SMALL_MODEL, wait_until
 
 pytestmark = pytest.mark.slow
@@ -215,3 +216,26 @@ def test_where_one_command_is_killed_the_other_ends_too(place: Place, single: li
     assert not alive
     if node == 1:
         assert json.loads((run.run_dir / "summary.json").read_text())["status"] == "failed"
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("framework", "worker"), [("torch", "rank 2"), ("tf", "worker 0")])
+def test_a_worker_comes_back_on_its_host(
+    place: Place, single: list[dict[str, Any]], framework: str, worker: str
+) -> None:
+    arguments = ["strategy=parameter_server", "strategy.workers=2", "train.steps=1000000", "train.log_every=1"]
+    run = place.start(f"back-{framework}", framework, *arguments)
+    metrics, processes = run.run_dir / "metrics.jsonl", Path(f"{run.run_dir}-node1") / "processes.json"
+    wait_until(lambda: len(read_rows(metrics)) > 3, 60)
+    time.sleep(RETURN_SECONDS + 1)  # one that falls sooner stays away
+    pid = json.loads(processes.read_text())[worker]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: json.loads(processes.read_text())[worker] != pid)
+    known = len(read_rows(metrics))
+    wait_until(lambda: any(row["worker"] == 0 for row in read_rows(metrics)[known + 8 :]), 60)
+    run.processes[0].send_signal(signal.SIGTERM)
+    ended = run.end(30)
+    assert ended.codes[0] == 143, ended.said
+    rows = read_rows(metrics)
+    done = {(row["batch"], row["part"]) for row in rows}
+    assert len(done) == len(rows)

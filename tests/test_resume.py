@@ -1,5 +1,6 @@
 """A run that goes on from a checkpoint draws the curve of one that was never interrupted, whatever it goes on as."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from common.compare.verdict import Tolerance, compare_runs
+from common.config import load
 from common.record import read_rows
+from common.schedule import learning_rate
 from tests.conftest import SMALL_MODEL
 
 Train = Callable[..., Path]
@@ -104,6 +107,29 @@ def test_every_optimizer_in_both_precisions(
 ) -> None:
     name = f"{optimizer}-{precision}-{'others' if hops is OTHER_HOPS else 'first'}"
     assert_hops_change_nothing(train, name, hops, 50, *OPTIMIZERS[optimizer], f"train.precision={precision}")
+
+
+@pytest.mark.faults
+def test_into_asynchronous_runs_and_out_of_them(train: Train) -> None:
+    """No batch is lost or comes twice; a step is an update, of which they make two from each batch."""
+    servers = SERVERS.replace("max_staleness=0", "max_staleness=null")
+    hops = (("torch", "strategy=ddp"), ("torch", servers), ("tf", servers), ("tf", "strategy=mirrored"))
+    resume, steps = "resume=null", 0
+    for index, (framework, strategy) in enumerate(hops, 1):
+        arguments = (*strategy.split(), "schedule.total_steps=40", f"train.steps={10 * index}", resume)
+        last = train(f"asynchronous-{index}", framework, *arguments)
+        resume = f"resume={last}"
+        rows = read_rows(last / "metrics.jsonl")
+        steps += 20 if strategy == servers else 10
+        assert [row["step"] for row in rows] == list(range(1, steps + 1))
+        assert rows[-1]["examples"] == 300 * index  # a tenth of an epoch is a batch
+        if strategy == servers:
+            of_batches = range(10 * index - 9, 10 * index + 1)
+            done = sorted((row["batch"], row["part"]) for row in rows[-20:])
+            assert done == [(batch, part) for batch in of_batches for part in (0, 1)]
+            assert json.loads((last / "summary.json").read_text())["version"] == steps
+    rates = [row["learning_rate"] for row in rows[50:]]
+    assert rates == [learning_rate(load(last / "config.yaml"), step) for step in range(31, 41)]
 
 
 @pytest.fixture(scope="module")

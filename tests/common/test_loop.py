@@ -1,3 +1,4 @@
+import logging
 import math
 import signal
 from collections.abc import Callable, Iterable, Iterator
@@ -338,7 +339,12 @@ def test_virtual_epochs_count_examples(run: Run, examples: int, expected: list[i
 )
 @pytest.mark.parametrize("stops_at", [None, 1, 2])
 def test_early_stopping(
-    run: Run, stopping: dict[str, Any], validation: list[tuple[float, float]], last: int, stops_at: int | None
+    run: Run,
+    stopping: dict[str, Any],
+    validation: list[tuple[float, float]],
+    last: int,
+    stops_at: int | None,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Also where the run was interrupted on the way."""
     for key, value in stopping.items():
@@ -351,6 +357,8 @@ def test_early_stopping(
         run.stop.signum = None
     done = len(run.evals)
     start = run.saved.positions[-1] if stops_at else None
-    run(Fake(validation=validation[done:]), eval_every=1, start=start)
+    with caplog.at_level(logging.INFO, "lockstep"):
+        run(Fake(validation=validation[done:]), eval_every=1, start=start)
+    assert ("stopping early" in caplog.text) == (last < 7)
     assert [row["step"] for row in run.steps] == [row["step"] for row in run.evals] == list(range(1, last + 1))
     assert run.saved.steps[-1] == last and run.saved.finished

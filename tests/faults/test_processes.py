@@ -1,11 +1,13 @@
 """Processes of a run that are killed or stand still, and commands that are."""
 
 import signal
+import time
 from typing import Any
 
 import psutil
 import pytest
 
+from common.supervisor import RETURN_SECONDS
 from tests.faults.conftest import (
     CHECKPOINT_EVERY,
     DDP,
@@ -107,9 +109,11 @@ def test_a_worker_comes_back_to_the_parameter_servers(
     start: Start, moment: int, measured: Measured, framework: str, worker: str, signum: signal.Signals
 ) -> None:
     """No batch is lost; none counts twice in PyTorch, and one that does in TensorFlow is reported."""
-    steps = 700 if framework == "torch" else 350
+    steps = 1500 if framework == "torch" else 350  # long enough for it to come back
     run = start(framework, *SERVERS, f"train.steps={steps}", "train.eval_every=null", "schedule=constant")
-    run.at(60 + moment).strike(worker, signum)
+    run.at(60 + moment)
+    time.sleep(max(0, RETURN_SECONDS + 3 - (time.monotonic() - run.since)))  # one that falls sooner stays away
+    run.strike(worker, signum)
     run.restarted()
     known = len(run.rows)
     run.wait(lambda: any(row["worker"] == 1 for row in run.rows[known + 8 :]))  # those that it left are past
