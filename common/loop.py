@@ -178,7 +178,8 @@ class Loop:
 
     def save(self) -> None:
         """Save a checkpoint, unless this position has one. Raises UserError where the last could not be written."""
-        if self.checkpoints is not None and self.position != self.saved:
+        if self.recorder is not None and self.checkpoints is not None and self.position != self.saved:
+            self.recorder.sync()
             self.checkpoints.save(self.strategy.state(), self.position)
             self.saved = replace(self.position)
 

@@ -242,6 +242,17 @@ class Recorder:
         except OSError as error:
             raise cannot_be_written(self.run_dir / "tensorboard", error) from error
 
+    def sync(self) -> None:
+        """See the rows to the disk: none may be missing where a checkpoint after them has outlived the machine's fall.
+
+        Raises UserError where the disk is full.
+        """
+        for file in filter(None, (self._metrics, self._evals, self._traffic)):
+            try:
+                os.fsync(file.fileno())
+            except OSError as error:
+                raise cannot_be_written(file.name, error) from error
+
     def close(self) -> None:
         """Flush and close every file."""
         for file in filter(None, (self._metrics, self._evals, self._traffic, self._events)):

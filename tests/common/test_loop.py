@@ -279,6 +279,13 @@ def test_saves_at_the_right_steps(run: Run, checkpoint_every: int | None, expect
         assert position.seconds >= row["seconds"]
 
 
+def test_rows_are_on_the_disk_before_the_checkpoint_after_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []  # rows, at each checkpoint
+    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(len(run.steps)))
+    run(Fake(), checkpoint_every=2)
+    assert synced[::2] == synced[1::2] == run.saved.steps == [2, 4, 6, 7]  # metrics.jsonl and evals.jsonl
+
+
 @pytest.mark.parametrize("at", range(1, 7))
 def test_goes_on_from_every_position(run: Run, at: int) -> None:
     """As if it had never stopped; rows past the position come again, once."""
