@@ -3,16 +3,17 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from common import config as configs
-from common.checkpoint import Checkpoints, Position, State
+from common.checkpoint import Checkpoints, Position, State, open_checkpoint
 from common.config import Config
 from common.errors import UserError
 from common.prepare import prepare
 from common.record import Recorder, new_run_dir, read_rows
 from common.start import find_start, make_ready
-from tests.conftest import MakeConfig
+from tests.conftest import SMALL_CORPUS, MakeConfig
 
 STEPS = (2, 4)
 
@@ -34,7 +35,7 @@ def make_run(small_config: MakeConfig, tmp_path: Path) -> Callable[..., Path]:
                 if step in STEPS:
                     evaluation = {"loss": 0.5, "accuracy": 0.5}
                     recorder.evaluation({"step": step, **evaluation})
-                    state = State(initial.weights(), {})
+                    state = State({name: array + step for name, array in initial.weights().items()}, {})
                     checkpoints.save(state, Position(step, step, 32 * step, validation=evaluation))
             checkpoints.finish()
             checkpoints.close()
@@ -151,6 +152,23 @@ def test_other_data_is_refused_with_both_fingerprints(
         resume(small_config(f"run_dir={tmp_path / 'second'}", *other))
     assert saved in str(raised.value) and now in str(raised.value) and saved != now
     assert resume(small_config(f"run_dir={tmp_path / 'second'}", *other, "data.allow_change=true")) == 4
+
+
+def test_only_the_weights_of_a_checkpoint(
+    make_run: Callable[..., Path], make_config: MakeConfig, tmp_path: Path
+) -> None:
+    """A warm start on newer data: a new run, whose steps and optimizer begin afresh."""
+    directory = make_run("first") / "checkpoints" / "step-00000004"
+    newer = (*SMALL_CORPUS, "data.seed=1")
+    config = make_config("model=pretrained", f"model.checkpoint={directory}", *newer, f"run_dir={tmp_path / 'second'}")
+    with new_run_dir(config, "torch") as run_dir:
+        make_ready(config)
+        _, initial, checkpoint = find_start(configs.load(run_dir / "config.yaml"))
+    assert checkpoint is None and not (run_dir / "checkpoints").exists()
+    saved, weights = open_checkpoint(directory).load().parameters, initial.weights()
+    assert saved.keys() == weights.keys()
+    assert all(np.array_equal(saved[name], weights[name]) for name in saved)
+    assert (initial.directory / "tokenizer.json").read_bytes() == (directory / "tokenizer.json").read_bytes()
 
 
 @pytest.mark.parametrize(
