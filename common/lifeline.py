@@ -15,6 +15,8 @@ ENDED_WELL = b"."
 # Where a host falls silent: seconds until the first probe and between two, and how many go unanswered.
 PROBES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 
+WAIT_SECONDS = 30.0  # for the first host's command, once this one's processes have ended well
+
 
 def lifeline_port(config: Config) -> int:
     """Where the first host's command listens: behind the ports of its processes."""
@@ -36,10 +38,14 @@ class Lifeline:
     def __init__(self, config: Config) -> None:
         self.lost: str | None = None  # which other command has ended, and not well
         self._held: list[socket.socket] = []
+        self._thread: Thread | None = None
         if config.cluster.name == "hosts":
             assert config.cluster.hosts is not None
             leader = (config.cluster.hosts[0], lifeline_port(config))
-            Thread(target=self._join if config.cluster.node else self._serve, args=(leader,), daemon=True).start()
+            self._thread = Thread(
+                target=self._join if config.cluster.node else self._serve, args=(leader,), daemon=True
+            )
+            self._thread.start()
 
     def _serve(self, leader: tuple[str, int]) -> None:
         server = socket.create_server(("", leader[1]))
@@ -66,6 +72,11 @@ class Lifeline:
             said = b""
         if said != ENDED_WELL:
             self.lost = f"the command on host {host} ended or cannot be reached"
+
+    def wait(self) -> None:
+        """On a host after the first: until the first one's command has ended, which `lost` tells of if not well."""
+        assert self._thread is not None
+        self._thread.join(WAIT_SECONDS)
 
     def release(self, well: bool) -> None:
         """Let go at the end of this host's command."""

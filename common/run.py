@@ -23,7 +23,7 @@ from common.processes import FAILURE, RESTARTS, USER_ERROR, Stop
 from common.progress import closing_table, log_to
 from common.record import Recorder, facts, write_summary, write_whole
 from common.start import find_start
-from common.supervisor import Process, supervise
+from common.supervisor import Outcome, Process, supervise
 from common.weights import InitialCheckpoint
 
 log = logging.getLogger("lockstep")
@@ -54,6 +54,10 @@ def start(config: Config, framework: str, processes: list[Process]) -> int:
             break
         log.warning("%s; starting again from the newest checkpoint", outcome.problem)
         (run_dir / "summary.json").unlink(missing_ok=True)
+    if config.cluster.node and outcome.exit_code == 0:
+        lifeline.wait()
+        if lifeline.lost:
+            outcome = Outcome(FAILURE, lifeline.lost)
     lifeline.release(outcome.exit_code == 0)
     status = "interrupted" if outcome.exit_code > 128 else "failed"
     if config.cluster.node:

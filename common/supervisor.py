@@ -100,7 +100,9 @@ class _Group:
     def watch(self, stop: Stop, lost: Callable[[], str | None]) -> Outcome:
         """Until the chief ends, or what it cannot go on without."""
         deadline, problem = math.inf, None
-        while self.children[0].poll() is None and time.monotonic() < deadline:
+        while time.monotonic() < deadline:
+            if self.children[0].poll() is not None and (stop.signum is not None or not self._may_return(0)):
+                break
             time.sleep(POLL_SECONDS)
             if stop.signum is not None and deadline == math.inf:
                 self.children[0].send_signal(stop.signum)
@@ -125,11 +127,11 @@ class _Group:
             if index in still:
                 how = f"has been stopped for {self.patience:g} s"
                 _kill(child)
-            elif index and child.poll():
+            elif child.poll() and (index or self._may_return(index)):
                 how = f"ended with {_how(child.returncode)}"
             else:
                 continue
-            if not process.returns or time.monotonic() - self.births[index] < RETURN_SECONDS:
+            if not self._may_return(index):
                 return f"{process.name} {how}"
             log.warning("%s %s; starting it again", process.name, how)
             _kill(child)
@@ -137,6 +139,11 @@ class _Group:
             self.children[index], self.births[index] = _start(again, self.outputs[index]), time.monotonic()
             self._tell()
         return None
+
+    def _may_return(self, index: int) -> bool:
+        """Whether a process that has ended is to be started again."""
+        fell = self.children[index].returncode not in (0, USER_ERROR)
+        return self.processes[index].returns and fell and time.monotonic() - self.births[index] >= RETURN_SECONDS
 
     def _still(self) -> list[int]:
         """Which processes have been stopped for longer than `patience`."""

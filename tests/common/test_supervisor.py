@@ -242,6 +242,35 @@ def test_a_process_that_returns(group: Group, monkeypatch: pytest.MonkeyPatch, s
     assert group.outcome(supervisor)[:2] == (0, None)
 
 
+def test_a_first_process_that_returns(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a host that has none but workers."""
+    monkeypatch.setenv("RETURNING", "[0]")
+    supervisor = group("ready()\nwhile not Path(DIRECTORY, 'enough').exists(): time.sleep(0.05)")
+    (pid,) = group.pids(1)
+    time.sleep(1.2)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: len(list(group.directory.glob("0-*"))) == 2)
+    (group.directory / "enough").touch()
+    assert group.outcome(supervisor)[:2] == (0, None)
+
+
+def test_a_first_process_that_is_asked_to_stop_does_not_return(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RETURNING", "[0]")
+    supervisor = group(OBEY)
+    group.pids(1)
+    time.sleep(1.2)
+    supervisor.send_signal(signal.SIGTERM)
+    exit_code, _, seconds = group.outcome(supervisor)
+    assert exit_code == 143 and seconds < 5
+
+
+@pytest.mark.parametrize("code", [5, 2])
+def test_a_first_process_that_falls_at_once(group: Group, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    monkeypatch.setenv("RETURNING", "[0]")
+    outcome = group.outcome(group(f"sys.exit({code})", SLEEP))
+    assert outcome[:2] == (2 if code == 2 else 1, f"rank 0 ended with exit code {code}") and outcome[2] < 3
+
+
 def test_a_process_that_falls_again_and_again_does_not_return(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RETURNING", "[1]")
     supervisor = group(SLEEP, "sys.exit(5)")
