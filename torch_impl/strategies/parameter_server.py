@@ -77,8 +77,8 @@ class ParameterServer:
         worker = rank - len(self.servers) - 1
         if worker not in range(self.world_size):
             raise ConnectionError(f"rank {rank} is no worker")
-        self.workers[worker] = connection
         self.peaks[worker] = int(receive(connection, torch.empty(1, dtype=torch.float64)))
+        self.workers[worker] = connection
         return worker
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
