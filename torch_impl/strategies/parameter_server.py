@@ -241,7 +241,7 @@ class _Server:
         row = self.log[int(step), int(part)]
         if row[2] < 0:
             self._apply(gradient, int(step), grad_norm)
-            row.copy_(torch.tensor([loss, grad_norm, self.version - read, by]))
+            row.copy_(torch.tensor([loss, grad_norm, self.version - read, by], dtype=torch.float64))
             self.version += 1
         send(worker, row)
 

@@ -61,8 +61,8 @@ def test_an_update_that_comes_twice_counts_once(server: tuple[_Server, Client]) 
     one, other = server[1](2), server[1](3)
     before = parameters(one, server[0])[1]
     gradient = torch.ones_like(before)
-    row = update(one, gradient, 3, 1, 0.25, 7.0, 0, 0)
-    assert row == [0.25, 7.0, 0, 0]
+    row = update(one, gradient, 3, 1, 0.1, 7.3, 0, 0)
+    assert row == [0.1, 7.3, 0, 0]  # to the last digit of a float64
     assert update(other, 2 * gradient, 3, 1, 0.125, 9.0, 1, 1) == row  # what is known of the one that counts
     version, after = parameters(other, server[0])
     assert version == 1 and torch.allclose(after, before - RATE, atol=1e-6)
