@@ -14,7 +14,7 @@ demo: $(READY)
 test: $(READY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults" -n 2 --dist loadfile
 
-# Runs that are killed, stopped, short of disk, and resumed: some ten minutes.
+# Runs that are killed, stopped, short of disk, and resumed: a quarter of an hour.
 test-faults: $(READY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m faults
 
@@ -39,16 +39,16 @@ bench-parity: $(READY)
 bench-starts: $(READY)
 	$(BIN)/python -m pytest -q -m bench -rP tests/test_starts.py
 
+# What a run survives, each fault three times, into docs/reliability.md; Linux, as root (small disks), most of an hour.
+faults: $(READY)
+	$(BIN)/python -m benchmarks.faults
+
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "error: Python 3.11, 3.12 or 3.13 is needed"; exit 2; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
-
-# What a run survives, each fault three times, into docs/reliability.md; Linux, as root (small disks), most of an hour.
-faults: $(READY)
-	$(BIN)/python -m benchmarks.faults
 
 clean:
 	rm -rf .venv cache runs report.html report.json

@@ -4,7 +4,6 @@ The faults are those that tests do (`pytest -m survives`); each round does them 
 """
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -59,7 +58,7 @@ def tabulate(cases: list[ElementTree.Element]) -> str:
     lines += [
         f"| {fault} | {sum(found['tried']):.0f} | {sum(found['held']):.0f} | "
         f"{_span(found.get('seconds', []), '.1f')} | {_span(found.get('lost', []), '.0f')} |"
-        for fault, found in sorted(figures.items(), key=lambda pair: _order(pair[0]))
+        for fault, found in sorted(figures.items(), key=lambda pair: (not pair[0].startswith("SIG"), pair[0]))
     ]
     return "\n".join(lines)
 
@@ -67,11 +66,6 @@ def tabulate(cases: list[ElementTree.Element]) -> str:
 def _span(values: list[float], form: str) -> str:
     """The median, and from where to where."""
     return f"{median(values):{form}} ({min(values):{form}}-{max(values):{form}})" if values else ""
-
-
-def _order(fault: str) -> tuple[int, str]:
-    """Signals to processes first."""
-    return 0 if re.match("SIG", fault) else 1, fault
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import pytest
 
 from common.checkpoint import newest, open_checkpoint
 from common.record import read_rows
+from tests.common.test_checkpoint import flip_a_byte, mix_steps, truncate
 from tests.conftest import wait_until
 from tests.faults.conftest import (
     CHECKPOINT_EVERY,
@@ -77,22 +78,6 @@ def test_killed_while_it_writes_a_checkpoint(start: Start, measured: Measured) -
     measured(tried=len(moments))
 
 
-def truncate(newest: Path, older: Path) -> None:
-    path = newest / "optimizer.safetensors"
-    os.truncate(path, path.stat().st_size // 2)
-
-
-def flip_a_byte(newest: Path, older: Path) -> None:
-    path = newest / "model.safetensors"
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-def mix_steps(newest: Path, older: Path) -> None:
-    shutil.copyfile(older / "optimizer.safetensors", newest / "optimizer.safetensors")
-
-
 @pytest.mark.parametrize("damage", [truncate, flip_a_byte, mix_steps], ids=lambda damage: damage.__name__)
 @pytest.mark.survives("a checkpoint truncated, a byte of it flipped, files of two mixed")
 def test_a_damaged_checkpoint(
@@ -100,22 +85,22 @@ def test_a_damaged_checkpoint(
     undisturbed: list[dict[str, Any]],
     moment: int,
     measured: Measured,
-    damage: Callable[[Path, Path], None],
+    damage: Callable[[Path], str],
 ) -> None:
     run = start(*DDP).at(moment)
     wait_until(lambda: len(list((run.run_dir / "checkpoints").glob("step-*0"))) >= (2 if moment > 20 else 1))
     terminate(run)  # which saves another one
     *_, older, last = sorted((run.run_dir / "checkpoints").iterdir())
     before, kept = read_rows(run.run_dir / "metrics.jsonl"), open_checkpoint(older)
-    damage(last, older)
+    problem = damage(last)
     refused = start(*DDP, f"resume={last}", name="of-a-damaged-one")
     said = refused.end(60)
     assert refused.process.returncode == 2 and said.count("\n") == 1
-    assert f"{last}: " in said and "does not match its checksum" in said
+    assert f"{last}: {problem}" in said and "does not match its checksum" in said
     again = start(*DDP, "resume=auto", name=run.run_dir.name)
     seconds, lost = again.recover()
     said = again.end()
-    assert str(last) in said and "does not match its checksum" in said
+    assert f"{last}: {problem}" in said and "does not match its checksum" in said
     assert_undisturbed(again, undisturbed, said)
     assert again.summary["resumed_from"] == kept.position.step == len(before) - lost
     measured(seconds, lost)

@@ -154,8 +154,7 @@ class ParameterServer:
         for server, shard in zip(self.servers, self.shards, strict=True):
             _request(server, SLOTS)
             for slot in slot_names(self.config):
-                flat = receive(server, torch.empty_like(_flat(shard.values())))
-                parts = _parts(flat, shard.values())
+                parts = _parts(receive(server, _room(shard.values())), shard.values())
                 slots |= {f"{slot}.{name}": part.numpy() for name, part in zip(shard, parts, strict=True)}
         return State(parameters_by_name(self.model), slots)
 
@@ -201,7 +200,8 @@ class _Server:
             self.version = checkpoint.position.step
         # The rows of the updates from each batch's parts. Staleness is -1 where there has been none.
         self.log = torch.full((config.train.steps + 1, config.strategy.workers, ROW), -1, dtype=torch.float64)
-        self.held: dict[int, tuple[socket.socket, torch.Tensor]] = {}  # gradients by part, until all are there
+        # What there is of a synchronous update, by part, until all are there: worker, gradient, loss.
+        self.held: dict[int, tuple[socket.socket, torch.Tensor, float]] = {}
 
     def serve(self) -> None:
         clients: dict[socket.socket, int] = {}  # and their ranks
@@ -229,7 +229,7 @@ class _Server:
             for slot in slot_names(self.config):
                 send(client, _flat(torch.from_numpy(slots[f"{slot}.{name}"]) for name in self.shard))
         else:
-            gradient = receive(client, torch.empty_like(_flat(self.shard.values())))
+            gradient = receive(client, _room(self.shard.values()))
             if self.config.strategy.max_staleness == 0:
                 self._update_synchronously(client, request, gradient)
             else:
@@ -248,8 +248,7 @@ class _Server:
     def _update_synchronously(self, worker: socket.socket, request: list[float], gradient: torch.Tensor) -> None:
         """Once all parts of the batch are there: their sum, in order, by the norm that all servers know together."""
         _, step, part, loss, *_ = request
-        self.log[int(step), int(part), 0] = loss
-        self.held[int(part)] = worker, gradient
+        self.held[int(part)] = worker, gradient, loss
         if len(self.held) < self.config.strategy.workers:
             return
         summed = torch.stack([self.held[part][1] for part in sorted(self.held)]).sum(0)
@@ -257,8 +256,8 @@ class _Server:
         dist.all_reduce(norm)
         self._apply(summed, int(step), float(norm.sqrt()))
         self.version += 1
-        for part, (worker, _) in self.held.items():
-            send(worker, torch.tensor([self.log[int(step), part, 0], norm.sqrt(), 0, part], dtype=torch.float64))
+        for index, (client, _, its_loss) in self.held.items():
+            send(client, torch.tensor([its_loss, norm.sqrt(), 0, index], dtype=torch.float64))
         self.held.clear()
 
     def _apply(self, gradient: torch.Tensor, step: int, norm: float) -> None:
@@ -317,7 +316,7 @@ def _read(servers: list[socket.socket], shards: list[dict[str, Parameter]]) -> i
     versions = []
     for server, shard in zip(servers, shards, strict=True):
         versions.append(int(receive(server, torch.empty(1, dtype=torch.float64))))
-        flat = receive(server, torch.empty_like(_flat(shard.values())))
+        flat = receive(server, _room(shard.values()))
         with torch.no_grad():
             for parameter, part in zip(shard.values(), _parts(flat, shard.values()), strict=True):
                 parameter.copy_(part)
@@ -338,6 +337,11 @@ def _shards(named: dict[str, Parameter], servers: int) -> list[dict[str, Paramet
 
 def _flat(tensors: Iterable[torch.Tensor | None]) -> torch.Tensor:
     return torch.cat([tensor.detach().flatten().cpu() for tensor in tensors if tensor is not None])
+
+
+def _room(parameters: Collection[Parameter]) -> torch.Tensor:
+    """A flat tensor for as many numbers as these parameters have."""
+    return torch.empty(sum(parameter.numel() for parameter in parameters), dtype=next(iter(parameters)).dtype)
 
 
 def _parts(flat: torch.Tensor, parameters: Collection[Parameter]) -> list[torch.Tensor]:
