@@ -33,11 +33,11 @@ bench-network: $(READY)
 
 # What takes many minutes: every strategy's parity numbers, real pretrained weights, what training learns.
 bench-parity: $(READY)
-	$(BIN)/python -m pytest -q -m bench -rP tests --ignore tests/test_starts.py
+	$(BIN)/python -m pytest -q -m bench -rP tests --ignore tests/integration/test_starts.py
 
 # 20 starts in a row of everything that starts many processes.
 bench-starts: $(READY)
-	$(BIN)/python -m pytest -q -m bench -rP tests/test_starts.py
+	$(BIN)/python -m pytest -q -m bench -rP tests/integration/test_starts.py
 
 # What a run survives, each fault three times, into docs/reliability.md; Linux, as root (small disks), most of an hour.
 faults: $(READY)

@@ -20,8 +20,8 @@ from safetensors.numpy import load_file
 from benchmarks.network_report import write_report
 from benchmarks.two_hosts import ADDRESSES, TwoHosts, two_hosts
 from common.errors import one_line_errors
-from common.record import read_rows
-from torch_impl.allreduce import fit, predict
+from common.run.directory import read_rows
+from torch_impl.communication.allreduce import fit, predict
 
 LINKS = (1000, 200, 50)  # Mbit/s
 UNTIMED, TIMED = 4, 8  # steps; PowerSGD begins to compress at the third

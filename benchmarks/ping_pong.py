@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from common.hardware import interface_towards
-from torch_impl.group import join_group
+from torch_impl.communication.rendezvous import join_group
 
 SIZES = (2**10, 2**20, 2**22)  # none just above what the shaper lets pass at once
 ROUNDS = 5

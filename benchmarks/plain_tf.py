@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 from keras_hub.models import BertBackbone, BertTextClassifier
 
-from common.weights import InitialCheckpoint
+from common.models.initial_weights import InitialCheckpoint
 
 
 class PlainMirrored:

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from transformers import BertForSequenceClassification
 
-from common.weights import InitialCheckpoint
+from common.models.initial_weights import InitialCheckpoint
 
 
 class PlainDDP:

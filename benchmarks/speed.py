@@ -16,18 +16,18 @@ from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 
-from common.checkpoint import Checkpoints, Position
-from common.config import CONF, Config, load, parse, save
+from common.cluster.processes import Stop
+from common.config.schema import CONF, Config, load, parse, save
+from common.config.validate import validate
 from common.data.batches import GlobalBatch, training_batches
-from common.data.cache import TokenCache
+from common.data.text.token_cache import TokenCache
 from common.hardware import cores
-from common.loop import Loop, Strategy
+from common.models.initial_weights import InitialCheckpoint
 from common.prepare import prepare, resolve
-from common.processes import Stop
-from common.progress import TrainingProgress
-from common.record import Recorder
-from common.validation import validate
-from common.weights import InitialCheckpoint
+from common.run.checkpoint import Checkpoints, Position
+from common.run.directory import Recorder
+from common.run.progress import TrainingProgress
+from common.training.loop import Loop, Strategy
 
 BLOCK = 20  # steps
 ROUNDS = 12  # of one block each; the first two warm up

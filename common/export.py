@@ -7,8 +7,8 @@ import argparse
 import shutil
 from pathlib import Path
 
-from common.checkpoint import DIRECTORY, OPTIMIZER, STATE, Checkpoint, best, newest
 from common.errors import UserError, one_line_errors
+from common.run.checkpoint import DIRECTORY, OPTIMIZER, STATE, Checkpoint, best, newest
 
 
 def export(run_dir: Path, out: Path, of_best: bool) -> Checkpoint:

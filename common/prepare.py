@@ -10,14 +10,14 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig
 
-from common.config import CONF, IMAGES, STRATEGIES, Config, parse
-from common.data.cache import Cache, open_token_cache
-from common.data.images import open_image_cache
+from common.config.schema import CONF, IMAGES, STRATEGIES, Config, parse
+from common.config.validate import check
+from common.data.images.image_cache import open_image_cache
 from common.data.plan import steps_for, steps_per_epoch
+from common.data.text.token_cache import Cache, open_token_cache
 from common.errors import one_line_errors
-from common.pretrained import SourceCheckpoint, find_source
-from common.validation import check
-from common.weights import InitialCheckpoint, open_initial_checkpoint
+from common.models.initial_weights import InitialCheckpoint, open_initial_checkpoint
+from common.models.pretrained import SourceCheckpoint, find_source
 
 
 def prepare(config: Config, source: SourceCheckpoint | None = None) -> tuple[Cache, InitialCheckpoint]:

@@ -16,8 +16,8 @@ from hypothesis import settings
 from omegaconf import DictConfig
 from safetensors.numpy import save_file
 
-from common.config import CONF, Config, parse
-from common.data.cache import TokenizedSplit
+from common.config.schema import CONF, Config, parse
+from common.data.text.token_cache import TokenizedSplit
 
 settings.register_profile("lockstep", deadline=None)  # a busy machine is no failure
 settings.load_profile("lockstep")

@@ -9,18 +9,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from common import cluster, run
-from common import config as configs
-from common.cluster import Task
-from common.config import Config
+from common.cluster import launcher as run
+from common.cluster import topology as cluster
+from common.cluster.processes import die_with_parent, python, reserved_ports
+from common.cluster.supervisor import Process
+from common.cluster.topology import Task
+from common.config import schema as configs
+from common.config.schema import Config
+from common.config.validate import GROUPS
 from common.errors import one_line_errors
 from common.hardware import cores, only_gpu
 from common.prepare import prepare, resolve
-from common.processes import die_with_parent, python, reserved_ports
-from common.record import new_run_dir
-from common.start import make_ready
-from common.supervisor import Process
-from common.validation import GROUPS
+from common.run.directory import new_run_dir
+from common.run.resume import make_ready
 
 # Informational lines, one of which has two, the logger's note on itself, and that there is no CUDA driver
 # (replica_devices says so where there is a GPU).

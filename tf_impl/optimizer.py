@@ -8,10 +8,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from common.checkpoint import Position, slot_names
-from common.config import Config
-from common.schedule import learning_rate
-from tf_impl.layout import Parameter
+from common.config.schema import Config
+from common.run.checkpoint import Position, slot_names
+from common.training.schedule import learning_rate
+from tf_impl.models.layout import Parameter
 
 SCALARS = tf.TensorSpec([3], tf.float64)
 

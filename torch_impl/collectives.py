@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from common.cluster.processes import python
+from common.cluster.supervisor import Process, supervise
 from common.errors import UserError, one_line_errors
 from common.hardware import loopback_interface
-from common.processes import python
-from common.supervisor import Process, supervise
 
 SIZES = ("1K", "16K", "256K", "4M")
 QUICK_SIZES = ("1K", "64K")
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     options = parser.parse_args(arguments)
     sizes = options.sizes or [_size(text) for text in (QUICK_SIZES if options.quick else SIZES)]
-    command = python("torch_impl.tour", "1" if options.quick else "5", *map(str, sizes))
+    command = python("torch_impl.communication.tour", "1" if options.quick else "5", *map(str, sizes))
     with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:
         shared = {
             "WORLD_SIZE": str(options.ranks),

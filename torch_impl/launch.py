@@ -5,19 +5,20 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import cluster, run
-from common import config as configs
-from common.cluster import Task
-from common.config import Config
+from common.cluster import launcher as run
+from common.cluster import topology as cluster
+from common.cluster.agreement import interface_of
+from common.cluster.processes import die_with_parent, python
+from common.cluster.supervisor import Process
+from common.cluster.topology import Task
+from common.config import schema as configs
+from common.config.schema import Config
+from common.config.validate import GROUPS
 from common.errors import one_line_errors
 from common.hardware import cores, interface_towards, loopback_interface
-from common.hosts import interface_of
 from common.prepare import prepare, resolve
-from common.processes import die_with_parent, python
-from common.record import new_run_dir
-from common.start import make_ready
-from common.supervisor import Process
-from common.validation import GROUPS
+from common.run.directory import new_run_dir
+from common.run.resume import make_ready
 
 
 def launch(config: Config) -> int:

@@ -7,9 +7,9 @@ import torch
 from torch.nn import Parameter
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from common.checkpoint import Position, slot_names
-from common.config import Config
-from common.schedule import learning_rate
+from common.config.schema import Config
+from common.run.checkpoint import Position, slot_names
+from common.training.schedule import learning_rate
 
 
 class Optimizer:

@@ -5,13 +5,13 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from common.config import CONF, STRATEGIES, parse
+from common.cluster.agreement import check_host
+from common.config.schema import CONF, STRATEGIES, parse
+from common.config.validate import validate
 from common.errors import one_line_errors
-from common.hosts import check_host
-from common.progress import log_to
-from common.record import new_run_dir
-from common.start import make_ready
-from common.validation import validate
+from common.run.directory import new_run_dir
+from common.run.progress import log_to
+from common.run.resume import make_ready
 from torch_impl.launch import join, joins_group, launch
 
 

@@ -10,7 +10,7 @@ from common.data import plan
 
 
 class Split(Protocol):
-    """The examples of one split: see common.data.cache and common.data.images."""
+    """The examples of one split: see common.data.text.token_cache and common.data.images.image_cache."""
 
     def __len__(self) -> int: ...
 

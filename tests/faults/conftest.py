@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.record import read_rows
+from common.run.directory import read_rows
 from tests.conftest import wait_until
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from typing import Any
 import psutil
 import pytest
 
-from common.supervisor import RETURN_SECONDS
+from common.cluster.supervisor import RETURN_SECONDS
 from tests.faults.conftest import (
     CHECKPOINT_EVERY,
     DDP,

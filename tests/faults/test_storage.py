@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.checkpoint import newest, open_checkpoint
-from common.record import read_rows
-from tests.common.test_checkpoint import flip_a_byte, mix_steps, truncate
+from common.run.checkpoint import newest, open_checkpoint
+from common.run.directory import read_rows
 from tests.conftest import wait_until
 from tests.faults.conftest import (
     CHECKPOINT_EVERY,
@@ -29,6 +28,7 @@ from tests.faults.conftest import (
     assert_undisturbed,
     terminate,
 )
+from tests.unit.common.run.test_checkpoint import flip_a_byte, mix_steps, truncate
 
 pytestmark = pytest.mark.faults
 
@@ -38,9 +38,9 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from common.checkpoint import Checkpoints, Position, State
-from common.config import load
-from common.start import find_start
+from common.run.checkpoint import Checkpoints, Position, State
+from common.config.schema import load
+from common.run.resume import find_start
 
 config = load(Path(sys.argv[1]) / "config.yaml")
 _, initial, checkpoint = find_start(config)

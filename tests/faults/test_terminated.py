@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from common.checkpoint import newest
-from common.record import read_rows
+from common.run.checkpoint import newest
+from common.run.directory import read_rows
 from tests.conftest import wait_until
 from tests.faults.conftest import (
     DDP,

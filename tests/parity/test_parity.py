@@ -9,8 +9,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from common.compare.verdict import Pair, Tolerance, compare_runs
-from common.record import read_rows
-from common.store import checksum
+from common.data.atomic_directory import checksum
+from common.run.directory import read_rows
 from tests.parity.conftest import EXPERIMENTS, FAULTY, PAIRED, Runs
 
 TOLERANCES = {

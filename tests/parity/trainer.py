@@ -19,17 +19,17 @@ from unittest.mock import patch
 
 from hydra import compose, initialize_config_dir
 
-from common import config as configs
-from common import run
-from common.config import CONF, Config, parse
+from common.cluster import launcher as run
+from common.cluster.processes import die_with_parent, python
+from common.cluster.supervisor import Process, supervise
+from common.config import schema as configs
+from common.config.schema import CONF, Config, parse
+from common.config.validate import GROUPS, validate
 from common.data import plan
 from common.hardware import loopback_interface
-from common.processes import die_with_parent, python
-from common.record import new_run_dir
-from common.start import make_ready
-from common.supervisor import Process, supervise
-from common.validation import GROUPS, validate
-from common.weights import InitialCheckpoint
+from common.models.initial_weights import InitialCheckpoint
+from common.run.directory import new_run_dir
+from common.run.resume import make_ready
 
 
 def main(framework: str, runs: list[dict[str, Any]]) -> None:
@@ -153,7 +153,7 @@ def _mean_of_replica_means() -> Iterator[None]:
 @contextmanager
 def _flattened_in_keras_order() -> Iterator[None]:
     """fc1's kernel as another linear layer's, though Keras flattens (height, width, channels)."""
-    from tf_impl import convnet
+    from tf_impl.models import convnet
 
     def build(hf_config: dict[str, Any]) -> Any:
         made = right(hf_config)

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from common.config import Config
-from common.loop import Strategy
-from common.weights import InitialCheckpoint
+from common.config.schema import Config
+from common.models.initial_weights import InitialCheckpoint
+from common.training.loop import Strategy
 from tf_impl.strategies.central_storage import CentralStorage
 from tf_impl.strategies.mirrored import Mirrored
 from tf_impl.strategies.multiworker import MultiWorker

@@ -5,14 +5,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from common.checkpoint import Checkpoint, State
-from common.config import Config
+from common.config.schema import Config
 from common.data.batches import GlobalBatch
-from common.loop import Evaluation, StepResult
-from common.weights import InitialCheckpoint
+from common.models.initial_weights import InitialCheckpoint
+from common.run.checkpoint import Checkpoint, State
+from common.training.loop import Evaluation, StepResult
 from tf_impl.batches import SIGNATURES, to_tensors
 from tf_impl.device import peak_memory_bytes, replica_devices
-from tf_impl.model import (
+from tf_impl.optimizer import SCALARS, Optimizer
+from tf_impl.step import (
     build_model,
     compute_logits,
     evaluation_sums,
@@ -21,7 +22,6 @@ from tf_impl.model import (
     seed_dropout,
     summed_loss,
 )
-from tf_impl.optimizer import SCALARS, Optimizer
 
 BOUNDS = tf.TensorSpec([None], tf.int64)
 

@@ -5,16 +5,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from common.checkpoint import Checkpoint, State
-from common.config import Config
+from common.cluster.agreement import must_agree
+from common.config.schema import Config
 from common.data.batches import GlobalBatch
-from common.hosts import must_agree
-from common.loop import Evaluation, StepResult
-from common.weights import InitialCheckpoint
+from common.models.initial_weights import InitialCheckpoint
+from common.run.checkpoint import Checkpoint, State
+from common.training.loop import Evaluation, StepResult
 from tf_impl.batches import SIGNATURES, to_tensors
+from tf_impl.communication.rendezvous import join_group
 from tf_impl.device import peak_memory_bytes, replica_devices
-from tf_impl.group import join_group
-from tf_impl.model import (
+from tf_impl.optimizer import SCALARS, Optimizer
+from tf_impl.step import (
     build_model,
     compute_logits,
     evaluation_sums,
@@ -23,7 +24,6 @@ from tf_impl.model import (
     seed_dropout,
     summed_loss,
 )
-from tf_impl.optimizer import SCALARS, Optimizer
 
 SUM = tf.distribute.ReduceOp.SUM
 

@@ -12,18 +12,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from common.checkpoint import Checkpoint, State
-from common.config import Config
+from common.cluster.agreement import must_agree
+from common.config.schema import Config
 from common.data.batches import GlobalBatch
-from common.hand_out import HandOut
 from common.hardware import cores
-from common.hosts import must_agree
-from common.loop import Evaluation, StepResult
-from common.schedule import learning_rate
-from common.weights import InitialCheckpoint
+from common.models.initial_weights import InitialCheckpoint
+from common.run.checkpoint import Checkpoint, State
+from common.training.dispatcher import HandOut
+from common.training.loop import Evaluation, StepResult
+from common.training.schedule import learning_rate
 from tf_impl.batches import SIGNATURES, to_tensors
-from tf_impl.group import join_group
-from tf_impl.model import (
+from tf_impl.communication.rendezvous import join_group
+from tf_impl.optimizer import Optimizer
+from tf_impl.step import (
     build_model,
     compute_logits,
     evaluation_sums,
@@ -32,7 +33,6 @@ from tf_impl.model import (
     seed_dropout,
     summed_loss,
 )
-from tf_impl.optimizer import Optimizer
 
 SHARD_BYTES = 64 << 10  # smaller variables stay whole
 SPARE = 1000  # updates that may be made twice

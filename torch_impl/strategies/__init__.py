@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from common.config import Config
-from common.loop import Strategy
-from common.weights import InitialCheckpoint
+from common.config.schema import Config
+from common.models.initial_weights import InitialCheckpoint
+from common.training.loop import Strategy
 from torch_impl.strategies.allreduce import AllReduce
 from torch_impl.strategies.ddp import DDP
 from torch_impl.strategies.dp import DP

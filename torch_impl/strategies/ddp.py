@@ -14,16 +14,17 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from common.checkpoint import Checkpoint, State
-from common.config import Config
+from common.cluster.agreement import must_agree
+from common.config.schema import Config
 from common.data.batches import GlobalBatch
-from common.hosts import must_agree
-from common.loop import Evaluation, StepResult
-from common.weights import InitialCheckpoint
+from common.models.initial_weights import InitialCheckpoint
+from common.run.checkpoint import Checkpoint, State
+from common.training.loop import Evaluation, StepResult
 from torch_impl.batches import to_tensors
+from torch_impl.communication.rendezvous import join_group
 from torch_impl.device import peak_memory_bytes, replica_devices
-from torch_impl.group import join_group
-from torch_impl.model import (
+from torch_impl.optimizer import Optimizer
+from torch_impl.step import (
     build_model,
     compute_logits,
     evaluation_sums,
@@ -32,7 +33,6 @@ from torch_impl.model import (
     seed_dropout,
     summed_loss,
 )
-from torch_impl.optimizer import Optimizer
 
 CommHook = Callable[[Any, dist.GradBucket], Future[torch.Tensor]]  # all of them average
 

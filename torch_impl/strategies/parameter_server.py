@@ -22,20 +22,21 @@ import torch.distributed as dist
 from torch.nn import Parameter
 from torch.nn.utils import get_total_norm
 
-from common.checkpoint import Checkpoint, State, slot_names
-from common.config import Config
+from common.cluster.agreement import must_agree
+from common.config.schema import Config
 from common.data.batches import GlobalBatch, Split
-from common.hand_out import HandOut, find_batch
 from common.hardware import cores
-from common.hosts import must_agree
-from common.loop import Evaluation, StepResult
-from common.start import find_start
-from common.weights import InitialCheckpoint
+from common.models.initial_weights import InitialCheckpoint
+from common.run.checkpoint import Checkpoint, State, slot_names
+from common.run.resume import find_start
+from common.training.dispatcher import HandOut, find_batch
+from common.training.loop import Evaluation, StepResult
 from torch_impl.batches import to_tensors
-from torch_impl.connection import accept, connect, listen, receive, send
+from torch_impl.communication.connection import accept, connect, listen, receive, send
+from torch_impl.communication.rendezvous import meet
 from torch_impl.device import peak_memory_bytes, replica_devices
-from torch_impl.group import meet
-from torch_impl.model import (
+from torch_impl.optimizer import Optimizer
+from torch_impl.step import (
     build_model,
     compute_logits,
     evaluation_sums,
@@ -43,7 +44,6 @@ from torch_impl.model import (
     seed_dropout,
     summed_loss,
 )
-from torch_impl.optimizer import Optimizer
 
 READ, UPDATE, SLOTS = range(3)  # kinds of requests
 # Messages are float64. A request: [kind, batch, part, loss, gradient norm, version read, worker]. What is known of an

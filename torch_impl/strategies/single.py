@@ -5,14 +5,15 @@ from typing import Any
 
 import torch
 
-from common.checkpoint import Checkpoint, State
-from common.config import Config
+from common.config.schema import Config
 from common.data.batches import GlobalBatch
-from common.loop import Evaluation, StepResult
-from common.weights import InitialCheckpoint
+from common.models.initial_weights import InitialCheckpoint
+from common.run.checkpoint import Checkpoint, State
+from common.training.loop import Evaluation, StepResult
 from torch_impl.batches import to_tensors
 from torch_impl.device import peak_memory_bytes, replica_devices
-from torch_impl.model import (
+from torch_impl.optimizer import Optimizer
+from torch_impl.step import (
     build_model,
     compute_logits,
     evaluation_sums,
@@ -21,7 +22,6 @@ from torch_impl.model import (
     seed_dropout,
     summed_loss,
 )
-from torch_impl.optimizer import Optimizer
 
 
 class Single:

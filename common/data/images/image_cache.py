@@ -1,0 +1,93 @@
+"""The image cache: a corpus of images as bytes on disk, built once and opened memory-mapped by every process of a run.
+
+A split of n examples is two arrays: `images` uint8 [n, height, width, channels] and `labels` int32 [n].
+"""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.config.schema import Config
+from common.data.atomic_directory import fingerprint, open_or_build
+from common.data.images.corpus import image_identity, read_images
+from common.data.text.token_cache import Cache
+from common.errors import UserError
+
+log = logging.getLogger("lockstep")
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class ImageSplit:
+    """Memory-mapped arrays of one split; `values` float32 [256] is what each byte becomes."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    values: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def lengths(self, ids: np.ndarray) -> np.ndarray:
+        """Images have no tokens."""
+        return np.zeros(len(ids), np.int64)
+
+    def gather(self, ids: np.ndarray, batch: np.ndarray) -> dict[str, np.ndarray]:
+        """`images` float32 [n, height, width, channels], normalised, and `labels` int32 [n]."""
+        return {"images": self.values[self.images[ids]], "labels": self.labels[ids]}
+
+
+@dataclass(frozen=True)
+class ImageCache(Cache):
+    """An opened image cache."""
+
+    train: ImageSplit
+    validation: ImageSplit
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """(height, width, channels)."""
+        return self.train.images.shape[1:]
+
+
+def open_image_cache(config: Config) -> ImageCache:
+    """Open the image cache of a config, built first where it is missing or damaged. Raises UserError for a bad corpus.
+
+    A byte b becomes (b / largest - mean) / standard_deviation, where both are of b / largest over all pixels of the
+    training split.
+    """
+    directory = Path(config.cache_dir) / f"images-{fingerprint({'format': FORMAT, **image_identity(config.data)})}"
+    manifest = open_or_build(directory, lambda partial: _build(partial, config))
+    scaled = np.arange(256) / manifest["largest"]
+    values = ((scaled - manifest["mean"]) / manifest["standard_deviation"]).astype(np.float32)
+    return ImageCache(
+        directory=directory,
+        fingerprint=fingerprint(manifest["checksums"]),
+        train=_open_split(directory, "train", values),
+        validation=_open_split(directory, "validation", values),
+        classes=manifest["classes"],
+    )
+
+
+def _open_split(directory: Path, name: str, values: np.ndarray) -> ImageSplit:
+    images, labels = (np.load(directory / f"{name}.{array}.npy", mmap_mode="r") for array in ("images", "labels"))
+    return ImageSplit(images, labels, values)
+
+
+def _build(directory: Path, config: Config) -> dict[str, Any]:
+    corpus = read_images(config.data)
+    log.info("building the image cache of %d examples", len(corpus.train.labels) + len(corpus.validation.labels))
+    for name, split in (("train", corpus.train), ("validation", corpus.validation)):
+        np.save(directory / f"{name}.images.npy", split.images)
+        np.save(directory / f"{name}.labels.npy", split.labels)
+    scaled = np.arange(256) / corpus.largest
+    counts = np.bincount(corpus.train.images.reshape(-1), minlength=256)
+    if np.count_nonzero(counts) == 1:
+        raise UserError(f"data={config.data.name}: all pixels of the images to train on have the same value")
+    mean = float(np.average(scaled, weights=counts))
+    variance = float(np.average((scaled - mean) ** 2, weights=counts))
+    return {"classes": corpus.classes, "largest": corpus.largest, "mean": mean, "standard_deviation": variance**0.5}

@@ -1,0 +1,112 @@
+"""File formats: JSONL, CSV, TSV and Parquet as rows of the columns that a config names. Errors name file and line."""
+
+import csv
+import gzip
+import json
+import reprlib
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from common.data import hub
+from common.errors import UserError
+
+TEXT_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv")
+
+Columns = list[tuple[str, str]]  # (config key, column name): the label, the premise and, for pairs, the hypothesis
+Records = Iterable[tuple[int, Sequence[Any]]]  # (line or row, from 1; the values of the columns)
+
+show = reprlib.Repr()
+show.maxlist = show.maxstring = 40
+
+
+def check_columns(at: str, columns: Columns, found: Collection[str]) -> None:
+    """Raise UserError unless every column is among those found; `at` says where."""
+    for key, name in columns:
+        if name not in found:
+            raise UserError(f"{at}: no column {name!r}; set {key} to one of {show.repr(list(found))}")
+
+
+def find_file(key: str, name: str) -> tuple[Path, str]:
+    """The path of a file that can be read, and its suffix without .gz."""
+    path = Path(name).expanduser()
+    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    if not path.is_file():
+        raise UserError(f"{key}: {'not a file' if path.exists() else 'no such file'}: {name}")
+    if suffix not in TEXT_SUFFIXES and path.suffix != ".parquet":
+        raise UserError(f"{key}: unknown suffix: {name}; use {', '.join(TEXT_SUFFIXES)} (each also + .gz) or .parquet")
+    if path.stat().st_size == 0:
+        raise UserError(f"{key}: empty file: {name}")
+    return path, suffix
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError as error:
+                    raise UserError(f"{path}:{number}: not UTF-8 at byte {error.start + 1} of the line") from None
+                yield number, text
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
+
+
+def json_lines(path: Path, columns: Columns) -> Iterator[tuple[int, list[Any]]]:
+    """One object per line; empty lines are skipped."""
+    for number, line in _lines(path):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+            raise UserError(f"{path}:{number}: not JSON ({reason}); write one object per line") from None
+        if not isinstance(row, dict):
+            raise UserError(f"{path}:{number}: a {type(row).__name__}, not an object; write one object per line")
+        check_columns(f"{path}:{number}", columns, row)
+        yield number, [row[name] for _, name in columns]
+
+
+def separated(path: Path, suffix: str, columns: Columns) -> Iterator[tuple[int, list[str]]]:
+    """CSV with the usual quotes, or TSV, where a quote is a character like any other. The first row is the header."""
+    lines = (line for _, line in _lines(path))
+    if suffix == ".csv":
+        reader = csv.reader(lines, strict=True)
+    else:
+        reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    number = 1
+    try:
+        header = next(reader, [])
+        check_columns(f"{path}:1", columns, header)
+        picked = [header.index(name) for _, name in columns]
+        number = reader.line_num + 1
+        for row in reader:
+            if row and len(row) != len(header):
+                raise UserError(f"{path}:{number}: {len(row)} columns where the header has {len(header)}")
+            if row:
+                yield number, [row[i] for i in picked]
+            number = reader.line_num + 1  # a quoted field may span lines
+    except csv.Error as error:
+        raise UserError(f"{path}:{number}: {error}") from None
+
+
+def parquet(path: Path, columns: Columns) -> Iterator[tuple[int, Sequence[Any]]]:
+    """The rows of a Parquet file, read a batch at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            check_columns(str(path), columns, file.schema_arrow.names)
+            yield from arrow_rows(file.iter_batches(columns=[name for _, name in columns]), columns)
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path}: cannot be read: {hub.one_line(error)}") from error
+
+
+def arrow_rows(batches: Iterable[Any], columns: Columns) -> Iterator[tuple[int, Sequence[Any]]]:
+    """The rows of Arrow record batches."""
+    tables = ([batch.column(name).to_pylist() for _, name in columns] for batch in batches)
+    return enumerate((row for table in tables for row in zip(*table, strict=True)), 1)

@@ -1,0 +1,184 @@
+"""The token cache: a corpus as token ids on disk, built once and opened memory-mapped by every process of a run.
+
+A split of n examples with t tokens in all is four arrays: `tokens` uint16 or uint32 [t], `offsets` int64 [n + 1]
+(example i is tokens[offsets[i]:offsets[i + 1]]), `first_lengths` uint16 [n] (tokens of the first segment), `labels`
+int32 [n].
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from common.config.schema import Config
+from common.data.atomic_directory import fingerprint, open_or_build
+from common.data.batches import Split as AnySplit
+from common.data.text import tokenizer as tokenizers
+from common.data.text.corpus import Split, identity, read_corpus
+from common.models.pretrained import SourceCheckpoint
+
+log = logging.getLogger("lockstep")
+
+FORMAT = 1
+ARRAYS = ("tokens", "offsets", "first_lengths", "labels")
+WIDTH_MULTIPLE = 8  # batches are padded to a multiple of this: fewer distinct shapes
+CHUNK = 4096  # texts that are tokenized together
+
+
+@dataclass(frozen=True)
+class TokenizedSplit:
+    """Memory-mapped arrays of one split."""
+
+    tokens: np.ndarray
+    offsets: np.ndarray
+    first_lengths: np.ndarray
+    labels: np.ndarray
+    pad_id: int
+    max_length: int
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def width(self, ids: np.ndarray) -> int:
+        """The length that a batch of these examples is padded to."""
+        longest = int(self.lengths(ids).max())
+        return min(-(-longest // WIDTH_MULTIPLE) * WIDTH_MULTIPLE, self.max_length)
+
+    def lengths(self, ids: np.ndarray) -> np.ndarray:
+        """Tokens of each example."""
+        return self.offsets[ids + 1] - self.offsets[ids]
+
+    def gather(self, ids: np.ndarray, batch: np.ndarray) -> dict[str, np.ndarray]:
+        """`input_ids`, `token_type_ids`, `attention_mask` int32 [n, width of the batch] and `labels` int32 [n]."""
+        width = self.width(batch)
+        input_ids = np.full((len(ids), width), self.pad_id, np.int32)
+        for row, start, end in zip(input_ids, self.offsets[ids], self.offsets[ids + 1], strict=True):
+            row[: end - start] = self.tokens[start:end]
+        position = np.arange(width)
+        real = position < self.lengths(ids)[:, None]
+        return {
+            "input_ids": input_ids,
+            "token_type_ids": (real & (position >= self.first_lengths[ids][:, None])).astype(np.int32),
+            "attention_mask": real.astype(np.int32),
+            "labels": self.labels[ids],
+        }
+
+
+@dataclass(frozen=True)
+class Cache:
+    """An opened cache, of text or of images."""
+
+    directory: Path
+    fingerprint: str
+    train: AnySplit
+    validation: AnySplit
+    classes: list[str]
+
+    def __str__(self) -> str:
+        return f"{len(self.train)} training and {len(self.validation)} validation examples"
+
+
+@dataclass(frozen=True)
+class TokenCache(Cache):
+    """An opened token cache."""
+
+    train: TokenizedSplit
+    validation: TokenizedSplit
+    vocabulary: int
+    dropped: int  # rows without a gold label
+
+    @property
+    def tokenizer_directory(self) -> Path:
+        return self.directory / "tokenizer"
+
+    def __str__(self) -> str:
+        dropped = f", {self.dropped} rows without a gold label dropped" if self.dropped else ""
+        return f"{super().__str__()}{dropped}"
+
+
+def open_token_cache(config: Config, source: SourceCheckpoint | None) -> TokenCache:
+    """Open the token cache of a config, built first where it is missing or damaged. Raises UserError for a bad corpus.
+
+    source: the pretrained checkpoint whose tokenizer and classes bind, or None for a model with random initial weights.
+    """
+    corpus_identity = identity(config.data)
+    if source is not None:
+        tokenizer_identity = source.tokenizer_identity()
+    else:
+        tokenizer_identity = {"wordpiece": config.model.max_vocabulary}
+    key = fingerprint(
+        {
+            "format": FORMAT,
+            "corpus": corpus_identity,
+            "tokenizer": tokenizer_identity,
+            "classes": source.classes if source else None,
+            "max_length": config.train.max_length,
+        }
+    )
+    directory = Path(config.cache_dir) / f"tokens-{key}"
+    manifest = open_or_build(directory, lambda partial: _build(partial, config, source))
+    return TokenCache(
+        directory=directory,
+        fingerprint=fingerprint(manifest["checksums"]),
+        train=_open_split(directory, "train", manifest),
+        validation=_open_split(directory, "validation", manifest),
+        classes=manifest["classes"],
+        vocabulary=manifest["vocabulary"],
+        dropped=manifest["dropped"],
+    )
+
+
+def _open_split(directory: Path, name: str, manifest: dict[str, Any]) -> TokenizedSplit:
+    arrays = {array: np.load(directory / f"{name}.{array}.npy", mmap_mode="r") for array in ARRAYS}
+    return TokenizedSplit(**arrays, pad_id=manifest["pad_id"], max_length=manifest["max_length"])
+
+
+def _build(directory: Path, config: Config, source: SourceCheckpoint | None) -> dict[str, Any]:
+    corpus = read_corpus(config.data, source.classes if source else None)
+    log.info("building the token cache of %d examples", len(corpus.train.labels) + len(corpus.validation.labels))
+    kept = directory / "tokenizer"
+    kept.mkdir()
+    if source is None:
+        tokenizer = tokenizers.train_wordpiece(
+            [*corpus.train.premises, *(corpus.train.hypotheses or [])], config.model.max_vocabulary
+        )
+        tokenizers.save_trained(tokenizer, kept)
+    else:
+        tokenizer = tokenizers.load_tokenizer(source.directory)
+        tokenizers.copy_tokenizer(source.directory, kept)
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(config.train.max_length)
+    for name, split in (("train", corpus.train), ("validation", corpus.validation)):
+        _tokenize(tokenizer, split, directory, name)
+    return {
+        "classes": corpus.classes,
+        "vocabulary": tokenizer.get_vocab_size(),
+        "pad_id": tokenizer.token_to_id("[PAD]") or 0,
+        "max_length": config.train.max_length,
+        "dropped": corpus.train.dropped + corpus.validation.dropped,
+    }
+
+
+def _tokenize(tokenizer: Tokenizer, split: Split, directory: Path, name: str) -> None:
+    texts: Sequence[Any] = split.premises
+    if split.hypotheses is not None:
+        texts = list(zip(split.premises, split.hypotheses, strict=True))
+    dtype = np.uint16 if tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
+    tokens, lengths, first_lengths = [], [], []
+    for start in range(0, len(texts), CHUNK):
+        encodings = tokenizer.encode_batch(texts[start : start + CHUNK])
+        tokens.append(np.fromiter((token for encoding in encodings for token in encoding.ids), dtype))
+        lengths += [len(encoding.ids) for encoding in encodings]
+        first_lengths += [encoding.type_ids.count(0) for encoding in encodings]
+    arrays = {
+        "tokens": np.concatenate(tokens),
+        "offsets": np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
+        "first_lengths": np.array(first_lengths, np.uint16),
+        "labels": np.array(split.labels, np.int32),
+    }
+    for array in ARRAYS:
+        np.save(directory / f"{name}.{array}.npy", arrays[array])

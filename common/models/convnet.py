@@ -1,0 +1,57 @@
+"""The convolutional network's initial weights: its config.json, the shapes of its parameters, how they are drawn."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from common.config.schema import Config, ConvNet
+from common.data.images.image_cache import ImageCache
+from common.data.text.token_cache import Cache
+from common.errors import UserError
+from common.models.pretrained import SourceCheckpoint
+
+
+def hf_config(config: Config, cache: Cache, source: SourceCheckpoint | None) -> dict[str, Any]:
+    """The model's config.json; `image_shape` is (height, width, channels). Raises UserError for images too small."""
+    assert isinstance(config.model, ConvNet) and isinstance(cache, ImageCache)
+    height, width, _ = cache.image_shape
+    if min(height, width) < 4:
+        raise UserError(
+            f"data={config.data.name}: its images are {height} x {width}; model=convnet halves them twice and needs "
+            "4 x 4 or more"
+        )
+    return {
+        "model_type": "convnet",
+        "image_shape": cache.image_shape,
+        "channels": config.model.channels,
+        "kernel_size": config.model.kernel_size,
+        "hidden_size": config.model.hidden_size,
+        "dropout": config.model.dropout,
+        "id2label": dict(enumerate(cache.classes)),
+        "label2id": {name: index for index, name in enumerate(cache.classes)},
+    }
+
+
+def parameter_shapes(hf_config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Shapes of the parameters by name, in PyTorch's layout; fc1 takes (channels, height, width), flattened."""
+    height, width, inputs = hf_config["image_shape"]
+    first, second = hf_config["channels"]
+    size, hidden = hf_config["kernel_size"], hf_config["hidden_size"]
+    weights = {
+        "conv1": (first, inputs, size, size),
+        "conv2": (second, first, size, size),
+        "fc1": (hidden, second * (height // 4) * (width // 4)),
+        "fc2": (len(hf_config["id2label"]), hidden),
+    }
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, shape in weights.items():
+        shapes[f"{name}.weight"], shapes[f"{name}.bias"] = shape, shape[:1]
+    return shapes
+
+
+def draw(hf_config: dict[str, Any], name: str, shape: tuple[int, ...], stream: np.random.Generator) -> np.ndarray:
+    """As torch's Conv2d and Linear: uniform within 1 / sqrt(inputs of an output), weights and biases alike."""
+    _, *inputs = parameter_shapes(hf_config)[name.replace(".bias", ".weight")]
+    bound = 1 / math.sqrt(math.prod(inputs))
+    return stream.uniform(-bound, bound, shape).astype(np.float32)

@@ -1,0 +1,112 @@
+"""A pretrained BERT checkpoint in Hugging Face format, checked before anything is built from it."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.config.schema import Config, Pretrained
+from common.config.validate import ACTIVATIONS, check_max_length
+from common.data.hub import download_checkpoint
+from common.data.text.tokenizer import FILES as TOKENIZER_FILES
+from common.errors import UserError
+
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
+
+
+@dataclass(frozen=True)
+class SourceCheckpoint:
+    """A checkpoint directory and its config.json; `classes` are those of its classification head, if it has one."""
+
+    directory: Path
+    config: dict[str, Any]
+    classes: list[str] | None
+
+    def tokenizer_identity(self) -> dict[str, Any]:
+        """What names its tokenizer in the token cache's key."""
+        return _identity(self.directory, TOKENIZER_FILES)
+
+    def weights_identity(self) -> dict[str, Any]:
+        """What names its weights in the initial checkpoint's key."""
+        return _identity(self.directory, ("config.json", *(path.name for path in weight_files(self.directory))))
+
+
+def weight_files(directory: Path) -> list[Path]:
+    """The safetensors files of a checkpoint."""
+    return sorted(directory.glob("*.safetensors"))
+
+
+def find_source(config: Config) -> SourceCheckpoint | None:
+    """The pretrained checkpoint of a config, or None where its weights are random. Raises UserError."""
+    if not isinstance(config.model, Pretrained):
+        return None
+    directory = Path(config.model.checkpoint).expanduser()
+    if not directory.is_dir():
+        if directory.is_absolute() or directory.exists() or config.model.checkpoint.count("/") != 1:
+            raise UserError(
+                f"model.checkpoint={config.model.checkpoint}: neither a directory nor a hub id (owner/name)"
+            )
+        directory = download_checkpoint(config.model.checkpoint, config.model.revision)
+    return open_source(directory, config)
+
+
+def open_source(directory: Path, config: Config) -> SourceCheckpoint:
+    """Open a directory in Hugging Face format. Raises UserError where it is not one that Lockstep can train."""
+    if not (directory / "config.json").exists():
+        raise UserError(f"model.checkpoint: {directory} has no config.json; give a directory in Hugging Face format")
+    if not weight_files(directory):
+        raise UserError(
+            f"model.checkpoint: {directory} has no weights (*.safetensors; pickled weights are not loaded); "
+            "save it with save_pretrained"
+        )
+    source = _read_config(directory)
+    if source.get("model_type") != "bert":
+        raise UserError(f"model.checkpoint: {directory} is a {source.get('model_type')} model; Lockstep trains bert")
+    if source.get("hidden_act", "gelu") not in ACTIVATIONS:
+        raise UserError(f"model.checkpoint: hidden_act {source['hidden_act']} is not one of {', '.join(ACTIVATIONS)}")
+    if missing := [size for size in SIZES if not isinstance(source.get(size), int)]:
+        raise UserError(
+            f"model.checkpoint: {directory / 'config.json'} has no {', '.join(missing)}; is it a whole BERT?"
+        )
+    check_max_length(config.train.max_length, source["max_position_embeddings"])
+    return SourceCheckpoint(directory, source, _classes(directory, source))
+
+
+def _read_config(directory: Path) -> dict[str, Any]:
+    path = directory / "config.json"
+    try:
+        source = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"model.checkpoint: {path} cannot be read ({error})") from error
+    if not isinstance(source, dict):
+        raise UserError(f"model.checkpoint: {path} is not an object; give a directory in Hugging Face format")
+    return source
+
+
+def _classes(directory: Path, source: dict[str, Any]) -> list[str] | None:
+    from safetensors import SafetensorError, safe_open
+
+    for path in weight_files(directory):
+        try:
+            with safe_open(path, "np") as weights:
+                if "classifier.weight" in set(weights.keys()):
+                    count = weights.get_slice("classifier.weight").get_shape()[0]
+                    names = source.get("id2label") or {}
+                    return [str(names.get(str(index), index)) for index in range(count)]
+        except (OSError, SafetensorError) as error:
+            raise UserError(f"model.checkpoint: {path} cannot be read ({error}); fetch or save it again") from error
+    return None
+
+
+def _identity(directory: Path, names: tuple[str, ...]) -> dict[str, Any]:
+    found = [directory / name for name in names if (directory / name).exists()]
+    stats = {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in found}
+    return {"directory": str(directory.resolve()), "files": stats}

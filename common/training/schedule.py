@@ -1,0 +1,26 @@
+"""Learning-rate schedules: pure functions of the step, used by both sides in place of a framework's scheduler."""
+
+import math
+
+from common.config.schema import Config
+
+
+def learning_rate(config: Config, step: int) -> float:
+    """The learning rate of update `step` (from 1).
+
+    The first `warmup_steps` updates rise linearly, s / warmup_steps. Then `linear` falls from 1 towards 0 at
+    `total_steps`, 1 - p, and `cosine` likewise, (1 + cos(pi p)) / 2, with p = (s - 1 - warmup) / (total - warmup); as
+    Hugging Face's get_linear_schedule_with_warmup and get_cosine_schedule_with_warmup, but without their idle first
+    step.
+    """
+    schedule = config.schedule
+    base, warmup, total = config.optimizer.learning_rate, schedule.warmup_steps, schedule.total_steps
+    assert total is not None, "resolve the config first"
+    if step <= warmup:
+        return base * step / warmup
+    if schedule.name == "constant":
+        return base
+    progress = min(1.0, (step - 1 - warmup) / max(1, total - warmup))
+    if schedule.name == "linear":
+        return base * (1 - progress)
+    return base * (1 + math.cos(math.pi * progress)) / 2

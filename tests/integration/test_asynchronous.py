@@ -1,0 +1,87 @@
+"""Parameter servers as a user starts them: every batch is trained on once; the record says by whom and how stale."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.data.plan import shard_bounds, steps_per_epoch
+from common.run.directory import read_rows
+
+EXAMPLES, BATCH, WORKERS, EPOCHS = 310, 32, 3, 2
+SIZES = {"data.train_examples": EXAMPLES, "data.validation_examples": 60, "train.epochs": EPOCHS, "train.log_every": 10}
+CLUSTER = [f"strategy.workers={WORKERS}", "strategy.parameter_servers=2"]
+
+
+def train(framework: str, run_dir: Path, *overrides: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The rows and the summary of an asynchronous run."""
+    command = [sys.executable, "-m", f"{framework}_impl.train", "strategy=parameter_server", *CLUSTER, *overrides]
+    command += [f"run_dir={run_dir}", f"cache_dir={run_dir.parent / 'cache'}"]
+    command += [f"{key}={value}" for key, value in SIZES.items()]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2])
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stderr == ""
+    return read_rows(run_dir / "metrics.jsonl"), json.loads((run_dir / "summary.json").read_text())
+
+
+def assert_every_batch_once(rows: list[dict[str, Any]], parts: int) -> None:
+    """The parts of the plan's global batches, each with its examples."""
+    steps = EPOCHS * steps_per_epoch(EXAMPLES, BATCH)
+    sizes: dict[tuple[int, int], int] = {}
+    for step in range(1, steps + 1):
+        size = BATCH if step % (steps // EPOCHS) else EXAMPLES % BATCH
+        bounds = shard_bounds(size, parts)
+        sizes |= {(step, part): int(bounds[part + 1] - bounds[part]) for part in range(parts)}
+    examples = [
+        row["examples"] - before["examples"] for before, row in zip([{"examples": 0}, *rows], rows, strict=False)
+    ]
+    found = Counter({(row["batch"], row["part"]): count for row, count in zip(rows, examples, strict=True)})
+    assert len(rows) == len(found) and found == Counter(sizes)
+    assert rows[-1]["examples"] == EPOCHS * EXAMPLES
+    assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_no_batch_is_lost_or_doubled(framework: str, tmp_path: Path) -> None:
+    rows, summary = train(framework, tmp_path / "run")
+    assert_every_batch_once(rows, WORKERS)
+    assert {row["worker"] for row in rows} == set(range(WORKERS))
+    assert summary["version"] == summary["steps"] == len(rows)
+    stalenesses = Counter(str(row["staleness"]) for row in rows)
+    assert summary["staleness"] == stalenesses
+    assert max(map(int, stalenesses)) > 0  # nobody waits for the others
+    assert len(summary["peak_memory_bytes"]) == WORKERS and min(summary["peak_memory_bytes"]) > 1e7
+    assert summary["status"] == "completed" and summary["replicas"] == WORKERS
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_staleness_is_bounded(framework: str, tmp_path: Path) -> None:
+    rows, summary = train(framework, tmp_path / "run", "strategy.max_staleness=1", "strategy.batch=global")
+    assert_every_batch_once(rows, 1)
+    assert summary["version"] == len(rows)
+    assert {row["staleness"] for row in rows} <= {0, 1}
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_asynchronous_training_learns_as_much(framework: str, tmp_path: Path) -> None:
+    """Two epochs of the built-in corpus: 48,000 examples, as 1,500 synchronous updates or 4,500 asynchronous ones."""
+    summaries = {}
+    for strategy in (["strategy=single"], ["strategy=parameter_server", *CLUSTER]):
+        run_dir = tmp_path / strategy[0].partition("=")[2]
+        command = [sys.executable, "-m", f"{framework}_impl.train", "experiment=learn", "optimizer.learning_rate=3e-4"]
+        command += [*strategy, "train.eval_every=null", f"run_dir={run_dir}", f"cache_dir={tmp_path / 'cache'}"]
+        subprocess.run(command, check=True, timeout=1200)
+        summaries[run_dir.name] = json.loads((run_dir / "summary.json").read_text())
+    synchronous, asynchronous = summaries["single"], summaries["parameter_server"]
+    stalenesses = {int(staleness): count for staleness, count in asynchronous["staleness"].items()}
+    mean = sum(staleness * count for staleness, count in stalenesses.items()) / asynchronous["steps"]
+    print(f"{framework}: {synchronous['accuracy']:.4f} | {asynchronous['accuracy']:.4f}, mean staleness {mean:.2f}")
+    assert asynchronous["version"] == asynchronous["steps"] == WORKERS * synchronous["steps"]
+    assert synchronous["accuracy"] > 0.75
+    assert asynchronous["accuracy"] >= synchronous["accuracy"] - 0.02
+    assert 0.5 <= mean <= 1.5 * (WORKERS - 1)

@@ -1,0 +1,248 @@
+"""A run on two hosts, which are network namespaces of this machine, draws the curve that it draws on one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from benchmarks.two_hosts import ADDRESSES, TwoHosts, two_hosts
+from common.cluster import topology as cluster
+from common.cluster.supervisor import RETURN_SECONDS
+from common.config.schema import load
+from common.errors import UserError
+from common.run.directory import read_rows
+from tests.conftest import SMALL_MODEL, wait_until
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+STEPS = 6
+SMALL = ["data.train_examples=300", "data.validation_examples=60", *SMALL_MODEL, "optimizer.learning_rate=1e-3"]
+SYNCHRONOUS = ["strategy.workers=1", "strategy.max_staleness=0"]
+RUNS = {
+    "ddp": ("torch", ["strategy=ddp", "strategy.replicas=2"]),
+    "ring": ("torch", ["strategy=allreduce", "strategy.algorithm=ring", "strategy.replicas=2"]),
+    "parameter_server": ("torch", ["strategy=parameter_server", *SYNCHRONOUS]),
+    "torchrun": ("torch", ["strategy=ddp"]),
+    "multiworker": ("tf", ["strategy=multiworker", "strategy.workers=2"]),
+    "tf_parameter_server": ("tf", ["strategy=parameter_server", *SYNCHRONOUS]),
+    "tf_config": ("tf", ["strategy=multiworker"]),
+}
+
+
+@dataclass
+class Run:
+    """What became of a run's commands, one on each host."""
+
+    run_dir: Path
+    codes: list[int]
+    said: list[str]  # on the terminals' standard error
+
+
+class Place:
+    """Where the commands run: two hosts, and a directory that both see."""
+
+    def __init__(self, hosts: TwoHosts, directory: Path) -> None:
+        self.hosts, self.directory = hosts, directory
+        self.port = 29500
+
+    def start(
+        self,
+        name: str,
+        framework: str,
+        *arguments: str,
+        nodes: Sequence[int] = (0, 1),
+        of_node_1: Sequence[str] = (),
+    ) -> "Commands":
+        """Start a run's command on some of the hosts: by cluster=hosts, or as the name of the run says.
+
+        of_node_1: what it is told besides.
+        """
+        self.port += 50
+        common = [f"run_dir={self.directory / name}", f"cache_dir={self.directory / 'cache'}", "cluster.timeout=90"]
+        common += [*SMALL, f"train.steps={STEPS}", *arguments]
+        commands = []
+        for node in nodes:
+            command, environment = [sys.executable, "-m", f"{framework}_impl.train"], {}
+            own = ["cluster=hosts", f"cluster.hosts=[{','.join(ADDRESSES)}]", f"cluster.node={node}"]
+            own.append(f"cluster.port={self.port}")
+            if name == "torchrun":
+                command[2:] = ["torch.distributed.run", "--nnodes=2", f"--node-rank={node}", "--nproc-per-node=1"]
+                command += [f"--master-addr={ADDRESSES[0]}", f"--master-port={self.port}"]
+                command.append(str(ROOT / "torch_impl" / "train.py"))
+                own = ["cluster=env"]
+            elif name == "tf_config":
+                workers = [f"{address}:{self.port}" for address in ADDRESSES]
+                described = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": node}}
+                environment, own = {"TF_CONFIG": json.dumps(described)}, ["cluster=env"]
+            own += of_node_1 if node == 1 else []
+            commands.append((node, [*command, *common, *own], environment))
+        return Commands(self, self.directory / name, commands)
+
+
+class Commands:
+    """The commands of a run, under way."""
+
+    def __init__(self, place: Place, run_dir: Path, commands: list[tuple[int, list[str], dict[str, str]]]) -> None:
+        self.run_dir = run_dir
+        self.processes = [
+            subprocess.Popen(
+                place.hosts.on(node, command),
+                cwd=place.directory,
+                env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for node, command, environment in commands
+        ]
+
+    def end(self, seconds: float = 150) -> Run:
+        """Wait for all of them."""
+        deadline = time.monotonic() + seconds
+        try:
+            said = [process.communicate(timeout=deadline - time.monotonic())[1] for process in self.processes]
+        finally:
+            for process in self.processes:
+                process.kill()
+        return Run(self.run_dir, [process.returncode for process in self.processes], said)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    directory = tmp_path_factory.mktemp("hosts")
+    try:
+        with two_hosts() as hosts:
+            yield Place(hosts, directory)
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def single(place: Place) -> list[dict[str, Any]]:
+    """The rows of one process on one host, which also builds the cache."""
+    command = [sys.executable, "-m", "torch_impl.train", f"run_dir={place.directory / 'single'}"]
+    command += [f"cache_dir={place.directory / 'cache'}", f"train.steps={STEPS}", *SMALL]
+    done = subprocess.run(command, cwd=place.directory, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return read_rows(place.directory / "single" / "metrics.jsonl")
+
+
+@pytest.fixture(scope="module")
+def finished(place: Place, single: list[dict[str, Any]]) -> dict[str, Run]:
+    """All runs, a few at a time."""
+    with ThreadPoolExecutor(3) as pool:
+        runs = pool.map(lambda name: place.start(name, RUNS[name][0], *RUNS[name][1]).end(), RUNS)
+        return dict(zip(RUNS, runs, strict=True))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_two_hosts_draw_the_curve_of_one(finished: dict[str, Run], single: list[dict[str, Any]], name: str) -> None:
+    run = finished[name]
+    assert run.codes == [0, 0], run.said
+    if name not in ("torchrun", "tf_config"):
+        assert run.said == ["", ""]
+        assert sorted(path.name for path in Path(f"{run.run_dir}-node1").iterdir()) == [
+            ".lock",
+            "config.yaml",
+            "processes.json",
+            "train.log",
+        ]
+    rows = read_rows(run.run_dir / "metrics.jsonl")
+    assert len(rows) == STEPS
+    for key in ("loss", "grad_norm"):
+        assert np.abs([row[key] - one[key] for row, one in zip(rows, single, strict=True)]).max() <= 1e-6
+
+
+@pytest.mark.parametrize("name", ["parameter_server", "tf_parameter_server"])
+def test_worker_and_server_are_on_different_hosts(finished: dict[str, Run], name: str) -> None:
+    config = load(finished[name].run_dir / "config.yaml")
+    assert config.cluster.hosts is not None and config.cluster.port is not None
+    tasks = cluster.place(config.cluster.hosts, cluster.roles(config), range(config.cluster.port, 65000))
+    assert {str(task): task.node for task in tasks} == {"chief 0": 0, "ps 0": 0, "worker 0": 1}
+
+
+@pytest.mark.parametrize("name", ["ddp", "multiworker"])
+def test_hosts_whose_configs_differ_are_refused(place: Place, single: list[dict[str, Any]], name: str) -> None:
+    framework, arguments = RUNS[name]
+    run = place.start(f"refused-{name}", framework, *arguments, of_node_1=["train.seed=1"]).end()
+    assert run.codes == [2, 2]
+    who = ("rank 1", "rank 0") if framework == "torch" else ("worker 1", "worker 0")
+    what = "train.seed (1, not 0), initial weights"
+    assert run.said == [f"error: {who[0]} differs from {who[1]} in {what}; give every host the same\n"] * 2
+
+
+def test_a_host_that_never_comes_is_named(place: Place, single: list[dict[str, Any]]) -> None:
+    run = place.start("alone", "torch", *RUNS["ddp"][1], "cluster.timeout=2", nodes=(0,)).end()
+    assert run.codes == [2]
+    assert run.said == ["error: cluster.timeout=2: rank 1 of 2 did not come in time\n"]
+
+
+def test_a_host_that_is_not_the_node_it_says(place: Place) -> None:
+    run = place.start("elsewhere", "tf", *RUNS["multiworker"][1], nodes=[1], of_node_1=["cluster.node=0"]).end()
+    assert run.codes == [2]
+    assert run.said == [
+        f"error: cluster.node: {ADDRESSES[0]} is no address of this machine in a network; give the node that it is\n"
+    ]
+    assert not run.run_dir.exists()
+
+
+def test_every_host_says_that_the_run_failed(place: Place, single: list[dict[str, Any]]) -> None:
+    run = place.start("fails", "torch", *RUNS["parameter_server"][1], "optimizer.learning_rate=1e30").end()
+    assert run.codes == [1, 1]
+    assert "the loss is" in run.said[0]
+    assert run.said[1].startswith(f"failed: the command on host {ADDRESSES[0]} ended or cannot be reached; see ")
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_where_one_command_is_killed_the_other_ends_too(place: Place, single: list[dict[str, Any]], node: int) -> None:
+    """A parameter server's coordinator would wait for its worker for ever."""
+    arguments = ["strategy=parameter_server", "strategy.workers=1", "train.steps=1000000", "train.log_every=1"]
+    run = place.start(f"killed-{node}", "torch", *arguments)
+    metrics = run.run_dir / "metrics.jsonl"
+    wait_until(lambda: len(read_rows(metrics)) > 3, 60)
+    started = [child for process in run.processes for child in psutil.Process(process.pid).children(recursive=True)]
+    assert len(started) == 3
+    run.processes[node].send_signal(signal.SIGKILL)
+    ended = run.end(20)
+    assert ended.codes[node] == -signal.SIGKILL and ended.codes[1 - node] == 1
+    lines = ended.said[1 - node].splitlines()  # what its own chief saw, if it saw it in time, and who is gone
+    assert 1 <= len(lines) <= 2 and all(line.startswith("failed: ") for line in lines)
+    _, alive = psutil.wait_procs(started, timeout=5)
+    assert not alive
+    if node == 1:
+        assert json.loads((run.run_dir / "summary.json").read_text())["status"] == "failed"
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("framework", "worker"), [("torch", "rank 2"), ("tf", "worker 0")])
+def test_a_worker_comes_back_on_its_host(
+    place: Place, single: list[dict[str, Any]], framework: str, worker: str
+) -> None:
+    arguments = ["strategy=parameter_server", "strategy.workers=2", "train.steps=1000000", "train.log_every=1"]
+    run = place.start(f"back-{framework}", framework, *arguments)
+    metrics, processes = run.run_dir / "metrics.jsonl", Path(f"{run.run_dir}-node1") / "processes.json"
+    wait_until(lambda: len(read_rows(metrics)) > 3, 60)
+    time.sleep(RETURN_SECONDS + 1)  # one that falls sooner stays away
+    pid = json.loads(processes.read_text())[worker]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: json.loads(processes.read_text())[worker] != pid)
+    known = len(read_rows(metrics))
+    wait_until(lambda: any(row["worker"] == 0 for row in read_rows(metrics)[known + 8 :]), 60)
+    run.processes[0].send_signal(signal.SIGTERM)
+    ended = run.end(30)
+    assert ended.codes[0] == 143, ended.said
+    rows = read_rows(metrics)
+    done = {(row["batch"], row["part"]) for row in rows}
+    assert len(done) == len(rows)

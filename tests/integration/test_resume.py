@@ -1,0 +1,166 @@
+"""A run that goes on from a checkpoint draws the curve of one that was never interrupted, whatever it goes on as."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from common.compare.verdict import Tolerance, compare_runs
+from common.config.schema import load
+from common.run.directory import read_rows
+from common.training.schedule import learning_rate
+from tests.conftest import SMALL_MODEL
+
+Train = Callable[..., Path]
+
+CORPUS = ("data.train_examples=300", "data.validation_examples=60", *SMALL_MODEL)
+SERVERS = "strategy=parameter_server strategy.workers=2 strategy.parameter_servers=2 strategy.max_staleness=0"
+HOPS = (
+    ("torch", "strategy=ddp strategy.replicas=2"),
+    ("tf", "strategy=mirrored strategy.replicas=2"),
+    ("tf", "strategy=multiworker strategy.workers=2"),
+    ("torch", "strategy=dp strategy.replicas=4"),
+)
+OTHER_HOPS = (
+    ("tf", SERVERS),
+    ("torch", SERVERS),
+    ("torch", "strategy=allreduce strategy.replicas=3"),
+    ("tf", "strategy=central_storage strategy.replicas=2"),
+)
+OPTIMIZERS = {
+    "adamw": (),
+    "adam": ("optimizer=adam",),
+    "sgd": ("optimizer=sgd", "optimizer.momentum=0.9", "optimizer.max_grad_norm=0.3"),
+}
+TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4), "float64": Tolerance(loss=1e-9, grad_norm=1e-9)}
+EXACT = {
+    "torch-single": "strategy=single",
+    "torch-ddp": "strategy=ddp strategy.replicas=2",
+    "tf-single": "strategy=single",
+}
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
+    """Train by the command; returns the run directory."""
+    base = tmp_path_factory.mktemp("resumed")
+
+    def run(name: str, framework: str, *overrides: str) -> Path:
+        command = [sys.executable, "-m", f"{framework}_impl.train", *CORPUS, *overrides]
+        command += [f"run_dir={base / name}", f"cache_dir={base / 'cache'}"]
+        environment = {"TF_DETERMINISTIC_OPS": "1", "PYTHONPATH": str(Path(__file__).parents[2]), **os.environ}
+        done = subprocess.run(command, cwd=base, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return base / name
+
+    run("cache", "torch", "train.steps=1")
+    return run
+
+
+def assert_hops_change_nothing(
+    train: Train, name: str, hops: tuple[tuple[str, str], ...], steps: int, *overrides: str
+) -> None:
+    """A run that goes on as something else after each `steps` draws the curve of a whole one by torch single.
+
+    The schedule is in the middle of warm-up at the first hop and of decay at the others; the last batch of an epoch,
+    the tenth, is smaller.
+    """
+    total = steps * len(hops)
+    shared = (f"schedule.warmup_steps={steps * 3 // 2}", f"schedule.total_steps={total}", *overrides)
+    whole = train(f"{name}-whole", "torch", *shared, f"train.steps={total}")
+    hopped = None
+    for index, (framework, strategy) in enumerate(hops, 1):
+        resume = (f"resume={hopped}",) if hopped else ()
+        until = f"train.steps={steps * index}"
+        hopped = train(f"{name}-{index}", framework, *shared, until, *strategy.split(), *resume)
+    assert hopped is not None
+    comparison = compare_runs([whole, hopped], TOLERANCES)
+    (pair,) = comparison.pairs
+    print(f"{name}: loss {pair.max_loss_difference:.1e}, grad_norm {pair.max_grad_norm_difference:.1e}")
+    assert comparison.verdict == "lockstep" and pair.steps == total
+    for path in (whole, hopped):
+        assert [row["step"] for row in read_rows(path / "metrics.jsonl")] == list(range(1, total + 1))
+    tolerance = 1e-5 if pair.a.precision == "float32" else 1e-9
+    before, after = (load_file(path / "model" / "model.safetensors") for path in (whole, hopped))
+    assert max(float(np.abs(before[name] - after[name]).max()) for name in before) <= tolerance
+
+
+@pytest.mark.faults
+def test_a_run_changes_frameworks_and_strategies(train: Train) -> None:
+    assert_hops_change_nothing(train, "hops", HOPS, 6, "optimizer.learning_rate=1e-3")
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("precision", TOLERANCES)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("hops", [HOPS, OTHER_HOPS], ids=["first", "others"])
+def test_every_optimizer_in_both_precisions(
+    train: Train, optimizer: str, precision: str, hops: tuple[tuple[str, str], ...]
+) -> None:
+    name = f"{optimizer}-{precision}-{'others' if hops is OTHER_HOPS else 'first'}"
+    assert_hops_change_nothing(train, name, hops, 50, *OPTIMIZERS[optimizer], f"train.precision={precision}")
+
+
+@pytest.mark.faults
+def test_into_asynchronous_runs_and_out_of_them(train: Train) -> None:
+    """No batch is lost or comes twice; a step is an update, of which they make two from each batch."""
+    servers = SERVERS.replace("max_staleness=0", "max_staleness=null")
+    hops = (("torch", "strategy=ddp"), ("torch", servers), ("tf", servers), ("tf", "strategy=mirrored"))
+    resume, steps = "resume=null", 0
+    for index, (framework, strategy) in enumerate(hops, 1):
+        arguments = (*strategy.split(), "schedule.total_steps=40", f"train.steps={10 * index}", resume)
+        last = train(f"asynchronous-{index}", framework, *arguments)
+        resume = f"resume={last}"
+        rows = read_rows(last / "metrics.jsonl")
+        steps += 20 if strategy == servers else 10
+        assert [row["step"] for row in rows] == list(range(1, steps + 1))
+        assert rows[-1]["examples"] == 300 * index  # a tenth of an epoch is a batch
+        if strategy == servers:
+            of_batches = range(10 * index - 9, 10 * index + 1)
+            done = sorted((row["batch"], row["part"]) for row in rows[-20:])
+            assert done == [(batch, part) for batch in of_batches for part in (0, 1)]
+            assert json.loads((last / "summary.json").read_text())["version"] == steps
+    rates = [row["learning_rate"] for row in rows[50:]]
+    assert rates == [learning_rate(load(last / "config.yaml"), step) for step in range(31, 41)]
+
+
+@pytest.fixture(scope="module")
+def resumed(train: Train) -> dict[str, tuple[Path, Path]]:
+    """Whole runs, and runs that go on from a checkpoint in their midst."""
+
+    def pair(name: str) -> tuple[Path, Path]:
+        framework = name.partition("-")[0]
+        shared = (*EXACT[name].split(), "train.steps=8", "model.dropout=0.1", "train.log_every=1")
+        whole = train(f"{name}-whole", framework, *shared, "train.checkpoint_every=3", "train.keep_checkpoints=9")
+        checkpoint = whole / "checkpoints" / "step-00000003"
+        return whole, train(f"{name}-resumed", framework, *shared, f"resume={checkpoint}")
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(EXACT, pool.map(pair, EXACT), strict=True))
+
+
+def curve(path: Path) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in read_rows(path / "metrics.jsonl")]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", EXACT)
+def test_a_resumed_run_is_bit_for_bit_the_uninterrupted_one(resumed: dict[str, tuple[Path, Path]], name: str) -> None:
+    """Dropout too."""
+    whole, again = resumed[name]
+    assert curve(again) == curve(whole)
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        before, after = (load_file(path / "checkpoints" / "step-00000008" / file) for path in (whole, again))
+        assert before.keys() == after.keys()
+        assert not [key for key in before if not np.array_equal(before[key], after[key])]
+    assert sorted(path.name for path in (whole / "checkpoints").iterdir()) == [
+        f"step-0000000{step}" for step in (3, 6, 8)
+    ]

@@ -1,0 +1,277 @@
+"""Every group is supervised in a process of its own, since signals go to whole processes."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from common.cluster.supervisor import GRACE_SECONDS, STRAGGLER_SECONDS
+from tests.conftest import Python, StartPython, wait_until
+
+SUPERVISOR = """
+import json, os, sys, time
+from pathlib import Path
+from common.cluster import supervisor
+from common.cluster.supervisor import Process, supervise
+
+supervisor.RETURN_SECONDS, supervisor.STALL_POLL_SECONDS = 1.0, 0.1
+returning = json.loads(os.environ.get("RETURNING", "[]"))
+processes = [
+    Process(f"rank {rank}", [sys.executable, "-c", code, str(rank)], {"MARK": str(rank)}, returns=rank in returning)
+    for rank, code in enumerate(sys.argv[2:])
+]
+start = time.monotonic()
+tell = lambda pids: (Path(sys.argv[1]) / "pids").write_text(json.dumps(pids))
+patience = float(os.environ.get("PATIENCE", "inf"))
+outcome = supervise(processes, Path(sys.argv[1]) / "log", started=tell, patience=patience)
+print(json.dumps([outcome.exit_code, outcome.problem, time.monotonic() - start]))
+"""
+CHILD = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+from common.cluster.processes import die_with_parent
+
+def ready():
+    Path(DIRECTORY, f"{os.environ['MARK']}-{os.getpid()}").touch()
+
+"""
+SLEEP = "ready(); time.sleep(60)"
+OBEY = """
+from common.cluster.processes import Stop
+stop = Stop()
+ready()
+while stop.signum is None:
+    time.sleep(0.01)
+sys.exit(7)
+"""
+IGNORE = "[signal.signal(s, signal.SIG_IGN) for s in (signal.SIGINT, signal.SIGTERM)]; " + SLEEP
+FAMILY = (
+    """
+die_with_parent()
+sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
+subprocess.Popen(sleeper, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+"""
+    + SLEEP
+)
+
+
+class Group:
+    """Starts a supervisor over processes that run this code, and tells how it went."""
+
+    def __init__(self, start: StartPython, directory: Path) -> None:
+        self.start, self.directory = start, directory
+
+    def __call__(self, *codes: str) -> subprocess.Popen[str]:
+        directory = repr(str(self.directory))
+        return self.start(
+            SUPERVISOR, self.directory, *((CHILD + code).replace("DIRECTORY", directory) for code in codes)
+        )
+
+    def pids(self, count: int) -> list[int]:
+        """The process ids of the members, in order, once all are ready."""
+        wait_until(lambda: len(list(self.directory.glob("*-*"))) == count)
+        return [int(path.name.split("-")[1]) for path in sorted(self.directory.glob("*-*"))]
+
+    def outcome(self, supervisor: subprocess.Popen[str]) -> tuple[int, str | None, float]:
+        """Exit code and problem of the outcome, and seconds it took."""
+        out, err = supervisor.communicate(timeout=40)
+        assert supervisor.returncode == 0, err
+        exit_code, problem, seconds = json.loads(out.splitlines()[-1])
+        return exit_code, problem, seconds
+
+
+@pytest.fixture
+def group(start_python: StartPython, tmp_path: Path) -> Iterator[Group]:
+    group = Group(start_python, tmp_path)
+    yield group
+    for path in tmp_path.glob("*-*"):
+        pid = int(path.name.split("-")[1])
+        if alive(pid) and psutil.Process(pid).environ().get("MARK") == path.name.split("-")[0]:
+            os.killpg(pid, signal.SIGKILL)
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process, zombies not counted."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("codes", "exit_code", "problem"),
+    [
+        ([""], 0, None),
+        (["sys.exit(3)"], 1, "rank 0 ended with exit code 3"),
+        (["os.kill(os.getpid(), signal.SIGKILL)"], 1, "rank 0 ended with signal SIGKILL"),
+        (["", "", ""], 0, None),
+        ([SLEEP, "sys.exit(3)", SLEEP], 1, "rank 1 ended with exit code 3"),
+        ([SLEEP, "os.kill(os.getpid(), signal.SIGSEGV)"], 1, "rank 1 ended with signal SIGSEGV"),
+        (["sys.exit(4)", SLEEP], 1, "rank 0 ended with exit code 4"),
+        (["time.sleep(1)", "os.abort()"], 0, None),  # the chief could not have completed without what it needed
+    ],
+)
+def test_outcomes(group: Group, codes: list[str], exit_code: int, problem: str | None) -> None:
+    supervisor = group(*codes)
+    found, said, seconds = group.outcome(supervisor)
+    assert (found, said) == (exit_code, problem)
+    assert seconds < 9
+    sleeping = [path for path in group.directory.glob("*-*") if alive(int(path.name.split("-")[1]))]
+    assert not sleeping, "the end of one ends the others"
+
+
+def test_the_end_of_the_chief_ends_the_others(group: Group) -> None:
+    """After some seconds in which they can end by themselves."""
+    supervisor = group("while not list(Path(DIRECTORY).glob('1-*')): time.sleep(0.01)", SLEEP)
+    (pid,) = group.pids(1)
+    exit_code, problem, seconds = group.outcome(supervisor)
+    assert (exit_code, problem) == (0, None)
+    assert STRAGGLER_SECONDS <= seconds < STRAGGLER_SECONDS + 6
+    assert not alive(pid)
+
+
+def test_output(group: Group) -> None:
+    say = "print('hello from', sys.argv[1], os.environ['MARK']); print('and this', file=sys.stderr)"
+    supervisor = group(say, say)
+    out, err = supervisor.communicate(timeout=30)
+    assert out.splitlines()[0] == "hello from 0 0", "the chief's is the supervisor's"
+    assert err == "and this\n"
+    assert sorted((group.directory / "log").read_text().splitlines()) == ["and this", "hello from 1 1"]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_goes_to_the_chief(group: Group, signum: signal.Signals) -> None:
+    """The others are ended after it, though they ignore signals."""
+    supervisor = group(OBEY, IGNORE)
+    pids = group.pids(2)
+    start = time.monotonic()
+    supervisor.send_signal(signum)
+    exit_code, problem, _ = group.outcome(supervisor)
+    assert (exit_code, problem) == (128 + signum, f"stopped by {signum.name}")
+    assert time.monotonic() - start < GRACE_SECONDS - 1, "no waiting for the others"
+    assert not any(map(alive, pids))
+
+
+def test_a_chief_that_ignores_the_signal(group: Group) -> None:
+    supervisor = group(IGNORE, IGNORE)
+    pids = group.pids(2)
+    start = time.monotonic()
+    supervisor.send_signal(signal.SIGTERM)
+    exit_code, _, _ = group.outcome(supervisor)
+    assert exit_code == 128 + signal.SIGTERM
+    assert time.monotonic() - start < 10
+    assert not any(map(alive, pids))
+
+
+def test_no_child_survives_a_killed_parent(group: Group) -> None:
+    supervisor = group(FAMILY, FAMILY, FAMILY)
+    pids = group.pids(3)
+    families = [psutil.Process(pid).children() for pid in pids]
+    assert [len(family) for family in families] == [1, 1, 1]
+    everyone = [*pids, *(child.pid for family in families for child in family)]
+    assert all(map(alive, everyone))
+    supervisor.kill()
+    try:
+        wait_until(lambda: not any(map(alive, everyone)), seconds=5)
+    finally:
+        for pid in filter(alive, everyone):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_process_that_cannot_be_started_ends_those_that_were(python: Python, tmp_path: Path) -> None:
+    code = (
+        "import sys, psutil; from pathlib import Path; from common.cluster.supervisor import Process, supervise\n"
+        "sleeper = Process('a', [sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "try:\n"
+        "    supervise([sleeper, Process('b', ['/not/there'])], Path(sys.argv[1]))\n"
+        "except FileNotFoundError:\n"
+        "    print(psutil.Process().children())\n"
+    )
+    assert python(code, tmp_path / "log") == "[]\n"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_that_stands_still_counts_as_fallen(group: Group, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    monkeypatch.setenv("PATIENCE", "1.5")
+    supervisor = group(SLEEP, SLEEP)
+    pids = group.pids(2)
+    os.kill(pids[rank], signal.SIGSTOP)
+    exit_code, problem, _ = group.outcome(supervisor)
+    assert (exit_code, problem) == (1, f"rank {rank} has been stopped for 1.5 s")
+    assert not any(map(alive, pids))
+
+
+def test_a_chief_that_fails_as_another_stands_still(group: Group) -> None:
+    supervisor = group("ready(); time.sleep(2); sys.exit(3)", SLEEP)
+    os.kill(group.pids(2)[1], signal.SIGSTOP)
+    assert group.outcome(supervisor)[:2] == (1, "rank 1 has been stopped")
+
+
+def test_a_process_that_stands_still_for_a_while(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time less long than it may."""
+    monkeypatch.setenv("PATIENCE", "2")
+    supervisor = group("ready(); time.sleep(6)", SLEEP)
+    _, pid = group.pids(2)
+    for _ in range(3):
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.8)
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.5)
+    assert group.outcome(supervisor)[:2] == (0, None)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_process_that_returns(group: Group, monkeypatch: pytest.MonkeyPatch, signum: signal.Signals) -> None:
+    monkeypatch.setenv("RETURNING", "[1]")
+    monkeypatch.setenv("PATIENCE", "0.5")
+    supervisor = group("ready()\nwhile not Path(DIRECTORY, 'enough').exists(): time.sleep(0.05)", SLEEP)
+    _, pid = group.pids(2)
+    time.sleep(1.2)
+    os.kill(pid, signum)
+    wait_until(lambda: len(list(group.directory.glob("1-*"))) == 2)
+    assert not alive(pid)
+    wait_until(lambda: json.loads((group.directory / "pids").read_text())["rank 1"] != pid)
+    assert alive(json.loads((group.directory / "pids").read_text())["rank 1"])
+    (group.directory / "enough").touch()
+    assert group.outcome(supervisor)[:2] == (0, None)
+
+
+def test_a_first_process_that_returns(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a host that has none but workers."""
+    monkeypatch.setenv("RETURNING", "[0]")
+    supervisor = group("ready()\nwhile not Path(DIRECTORY, 'enough').exists(): time.sleep(0.05)")
+    (pid,) = group.pids(1)
+    time.sleep(1.2)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: len(list(group.directory.glob("0-*"))) == 2)
+    (group.directory / "enough").touch()
+    assert group.outcome(supervisor)[:2] == (0, None)
+
+
+def test_a_first_process_that_is_asked_to_stop_does_not_return(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RETURNING", "[0]")
+    supervisor = group(OBEY)
+    group.pids(1)
+    time.sleep(1.2)
+    supervisor.send_signal(signal.SIGTERM)
+    exit_code, _, seconds = group.outcome(supervisor)
+    assert exit_code == 143 and seconds < 5
+
+
+@pytest.mark.parametrize("code", [5, 2])
+def test_a_first_process_that_falls_at_once(group: Group, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    monkeypatch.setenv("RETURNING", "[0]")
+    outcome = group.outcome(group(f"sys.exit({code})", SLEEP))
+    assert outcome[:2] == (2 if code == 2 else 1, f"rank 0 ended with exit code {code}") and outcome[2] < 3
+
+
+def test_a_process_that_falls_again_and_again_does_not_return(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RETURNING", "[1]")
+    supervisor = group(SLEEP, "sys.exit(5)")
+    assert group.outcome(supervisor)[:2] == (1, "rank 1 ended with exit code 5")

@@ -1,0 +1,135 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.compare import staleness
+from common.compare.__main__ import main
+from common.compare.charts import charts
+from common.compare.pair import Tolerance
+from common.compare.report import write_report
+from common.compare.runs import load_run
+from common.compare.verdict import Comparison, compare_runs
+from tests.unit.common.compare.conftest import STEPS, MakeRun
+
+TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}
+
+
+def compare(*runs: Path) -> Comparison:
+    return compare_runs(runs, TOLERANCES)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "entries", "expected"),
+    [
+        (["strategy=parameter_server"], {"strategy": "parameter_server"}, True),
+        (["strategy=parameter_server", "strategy.max_staleness=2"], {"strategy": "parameter_server"}, True),
+        (["strategy=parameter_server", "strategy.max_staleness=0"], {"strategy": "parameter_server"}, False),
+        ([], {"staleness": {"0": 5, "3": 1}}, True),
+        ([], {"staleness": {"0": 5}}, False),
+        ([], {}, False),
+    ],
+)
+def test_which_runs_are_asynchronous(
+    make_run: MakeRun, overrides: list[str], entries: dict[str, Any], expected: bool
+) -> None:
+    assert load_run(make_run("a", *overrides, **entries)).asynchronous is expected
+
+
+def test_the_verdict_is_about_the_synchronous_runs(make_run: MakeRun, make_asynchronous: MakeRun) -> None:
+    comparison = compare(make_asynchronous("ps"), make_run("a"), make_run("b", framework="tf", strategy="mirrored"))
+    assert comparison.verdict == "lockstep"
+    assert comparison.sentence.startswith("lockstep: 2 runs agree at all 20 steps: ")
+    assert comparison.sentence.endswith("; asynchronous, and so not among them: torch parameter_server x2")
+    assert comparison.reference.path.name == "a", "the first synchronous one"
+    assert comparison.notes == []
+    of_a, of_b, other = comparison.pairs
+    assert (of_a.verdict, of_b.verdict, other.verdict) == ("not comparable", "not comparable", "lockstep")
+    expected = "asynchronous: the updates of torch parameter_server x2 come in the order in which they are ready"
+    assert of_a.reasons == [expected]
+    assert (of_a.steps, of_a.max_loss_difference, of_a.first_step_beyond) == (0, None, None)
+    assert (of_a.evaluation_examples, of_a.evaluation_loss_difference) == (32 * STEPS, 0)
+
+
+def test_a_divergence_beside_an_asynchronous_run(make_run: MakeRun, make_asynchronous: MakeRun) -> None:
+    def change(rows: list[dict[str, Any]]) -> None:
+        rows[3]["loss"] += 1
+
+    comparison = compare(make_run("a"), make_run("b", change=change), make_asynchronous("ps"))
+    assert comparison.verdict == "diverged" and "part at step 4 of 20" in comparison.sentence
+
+
+def test_a_synchronous_parameter_server_is_compared_at_every_step(make_run: MakeRun) -> None:
+    overrides = ("strategy=parameter_server", "strategy.max_staleness=0")
+    entries = {"strategy": "parameter_server", "staleness": {"0": STEPS}}
+    comparison = compare(make_run("a"), make_run("b", *overrides, **entries))
+    assert comparison.verdict == "lockstep"
+    assert comparison.runs[1].label == "torch parameter_server synchronous x2"
+
+
+@pytest.mark.parametrize(
+    ("synchronous", "found"), [(["a"], "only torch ddp x2 is synchronous"), ([], "no run is synchronous")]
+)
+def test_fewer_than_two_synchronous_runs(
+    make_run: MakeRun,
+    make_asynchronous: MakeRun,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    synchronous: list[str],
+    found: str,
+) -> None:
+    """Nothing has been checked, and --check says so."""
+    monkeypatch.chdir(tmp_path)
+    runs = [make_asynchronous("one"), make_asynchronous("two", framework="tf"), *map(make_run, synchronous)]
+    comparison = compare(*runs)
+    assert comparison.verdict == "not comparable"
+    assert comparison.sentence == (
+        f"not comparable: {found}, and lockstep is of synchronous runs; torch parameter_server x2, tf parameter_server "
+        "x2: compared after equal examples"
+    )
+    assert main(["--check", *map(str, runs)]) == 1
+    shown = capsys.readouterr().out
+    assert "Asynchronous runs" in shown and "0: 1  1: 39" in shown
+
+
+def test_the_difference_at_equal_examples(make_run: MakeRun, make_asynchronous: MakeRun) -> None:
+    run, reference = load_run(make_asynchronous("ps")), load_run(make_run("a"))
+    found = staleness.difference(run, reference)
+    # Two halves of a batch are 0.06 above and 0.04 below the reference's.
+    assert found.loss == pytest.approx(0.01)
+    assert (found.evaluation_loss, found.accuracy) == (0, 0)
+    assert staleness.mean(run) == pytest.approx(39 / 40)
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_a_run_that_ended_early(make_run: MakeRun, make_asynchronous: MakeRun, rows: bool) -> None:
+    ps = make_asynchronous("ps", staleness={})
+    if not rows:
+        (ps / "metrics.jsonl").write_text("")
+        (ps / "evals.jsonl").unlink()
+    comparison = compare(make_run("a"), ps)
+    (section,) = staleness.sections(comparison.runs, comparison.reference)
+    assert section.rows[0][1:5] == ([str(2 * STEPS), str(32 * STEPS)] if rows else ["0", "0"]) + ["-", "-"]
+    assert "Staleness" not in [chart["title"] for chart in charts(comparison)]
+
+
+def test_curves_are_drawn_over_examples(make_run: MakeRun, make_asynchronous: MakeRun) -> None:
+    runs = [make_run("a"), make_run("b"), make_asynchronous("ps")]
+    by_title = {chart["title"]: chart for chart in charts(compare(*runs))}
+    assert by_title["Training loss"]["layout"]["xaxis"]["title"]["text"] == "examples"
+    assert by_title["Validation loss"]["layout"]["xaxis"]["title"]["text"] == "examples"
+    assert by_title["Loss difference"]["layout"]["xaxis"]["title"]["text"] == "step"
+    assert [trace["name"] for trace in by_title["Loss difference"]["data"]] == ["torch ddp x2 (b)", "tolerance 1e-05"]
+    assert by_title["Staleness"]["data"][0]["x"] == [0, 1]
+    alone = {chart["title"]: chart for chart in charts(compare(*runs[:2]))}
+    assert alone["Training loss"]["layout"]["xaxis"]["title"]["text"] == "step" and "Staleness" not in alone
+
+
+def test_the_json_has_staleness(make_run: MakeRun, make_asynchronous: MakeRun, tmp_path: Path) -> None:
+    _, path = write_report(compare(make_run("a"), make_asynchronous("ps")), tmp_path)
+    a, ps = json.loads(path.read_text())["runs"]
+    assert not a["asynchronous"] and "staleness" not in a
+    assert ps["staleness"] == {"0": 1, "1": 39} and ps["mean_staleness"] == pytest.approx(0.975)
+    assert ps["against_reference"]["accuracy"] == 0

@@ -1,0 +1,60 @@
+from pathlib import Path
+
+import pytest
+
+from common.compare.__main__ import main
+from tests.unit.common.compare.conftest import MakeRun
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_default_is_the_newest_run_of_each_kind(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run("old", started="2026-01-01T00:00:00+00:00", status="failed")
+    make_run("new", started="2026-01-02T00:00:00+00:00")
+    make_run("tf", framework="tf", strategy="mirrored")
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    assert "torch ddp x2" in shown and "tf mirrored x2" in shown and "failed" not in shown
+    assert "lockstep: 2 runs agree at all 20 steps" in shown
+    assert shown.splitlines()[-2:] == [str(Path("report.html").resolve()), str(Path("report.json").resolve())]
+
+
+def test_check_tells_by_the_exit_code(make_run: MakeRun) -> None:
+    a, b, c = (str(make_run(name, f"train.seed={seed}")) for name, seed in (("a", 0), ("b", 0), ("c", 1)))
+    assert main([a, b, "--check", "output=out"]) == 0 and Path("out/report.html").exists()
+    assert main([a, c, "--check"]) == 1
+    assert main([a, c]) == 0
+
+
+def test_one_run_alone(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(make_run("a"))]) == 0
+    assert "only one run" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere"], "nowhere: no such run directory"),
+        (["empty"], "empty: not a run directory: config.yaml is missing"),
+        ([], "no runs found; make some with `python -m torch_impl.train strategy=ddp`"),
+        (["output=file"], "file"),
+        (["tolerence=1"], "tolerence"),
+        (["tolerances.float32.loss=abc"], "tolerances.float32.loss"),
+        (["reference=nothing"], "reference=nothing"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    make_run: MakeRun, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    Path("empty").mkdir()
+    Path("file").touch()
+    if arguments and "=" in arguments[0]:
+        make_run("a")
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and said.count("\n") == 1 and words in said

@@ -1,0 +1,32 @@
+import json
+import re
+from pathlib import Path
+
+from common.compare.report import write_report
+from common.compare.verdict import Tolerance, compare_runs
+from tests.unit.common.compare.conftest import STEPS, MakeRun
+
+TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}
+
+
+def test_the_page_loads_nothing_and_escapes_names(make_run: MakeRun, tmp_path: Path) -> None:
+    name = "<script>alert(1)</script>"
+    runs = [make_run("a"), make_run("b", strategy=name)]
+    html, _ = write_report(compare_runs(runs, TOLERANCES), tmp_path / "out")
+    page = html.read_text()
+    assert name not in page and "&lt;script&gt;alert(1)" in page
+    outside_scripts = re.sub(r"<script[^>]*>.*?</script>", "", page, flags=re.DOTALL)
+    assert not re.search(r"""(src|href)\s*=\s*["']?\s*(https?:)?//""", outside_scripts)
+    assert not re.search(r"@import|url\(\s*[\"']?https?:", outside_scripts)
+    assert not re.search(r"<script[^>]*\ssrc=", page)
+    assert "Plotly.newPlot" in page or "Plotly.react" in page
+
+
+def test_the_json_says_what_was_compared(make_run: MakeRun, tmp_path: Path) -> None:
+    _, path = write_report(compare_runs([make_run("a"), make_run("b")], TOLERANCES), tmp_path)
+    report = json.loads(path.read_text())
+    assert report["verdict"] == "lockstep" and report["sentence"].startswith("lockstep: 2 runs agree at all 20 steps")
+    assert len(report["runs"]) == 2
+    (pair,) = report["pairs"]
+    assert (pair["verdict"], pair["steps"], pair["max_loss_difference"]) == ("lockstep", STEPS, 0)
+    assert report["tolerances"]["float32"] == {"loss": 1e-5, "grad_norm": 1e-4}

@@ -1,0 +1,134 @@
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.data import atomic_directory as store
+from common.errors import UserError
+
+Build = Callable[[Path], dict[str, Any]]
+
+
+class Builder:
+    """Builds two files, one of them in a subdirectory, and counts how often."""
+
+    def __init__(self) -> None:
+        self.builds = 0
+
+    def __call__(self, directory: Path) -> dict[str, Any]:
+        assert not list(directory.iterdir())
+        self.builds += 1
+        (directory / "a.bin").write_bytes(b"a" * 3_000_000)
+        (directory / "sub").mkdir()
+        (directory / "sub" / "b.txt").write_text("b")
+        return {"rows": 7}
+
+
+@pytest.fixture
+def build() -> Builder:
+    return Builder()
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+def test_built_once_and_sealed(tmp_path: Path, build: Builder) -> None:
+    directory = tmp_path / "parent" / "made"
+    manifest = store.open_or_build(directory, build)
+    assert store.open_or_build(directory, build) == manifest
+    assert build.builds == 1
+    assert manifest["rows"] == 7
+    assert manifest["checksums"] == {name: store.checksum(directory / name) for name in ("a.bin", "sub/b.txt")}
+    assert names(directory.parent) == {"made", "made.lock"}
+
+
+def test_an_exception_leaves_nothing(tmp_path: Path, build: Builder) -> None:
+    def fail(directory: Path) -> dict[str, Any]:
+        build(directory)
+        raise RuntimeError("disk on fire")
+
+    with pytest.raises(RuntimeError, match="disk on fire"):
+        store.open_or_build(tmp_path / "made", fail)
+    assert names(tmp_path) == {"made.lock"}
+    store.open_or_build(tmp_path / "made", build)
+    assert build.builds == 2
+
+
+def truncate(directory: Path) -> None:
+    with (directory / "a.bin").open("r+b") as file:
+        file.truncate(2_999_999)
+
+
+def flip_a_byte(directory: Path) -> None:
+    content = bytearray((directory / "a.bin").read_bytes())
+    content[2_000_000] ^= 1
+    (directory / "a.bin").write_bytes(content)
+
+
+def change_the_manifest(directory: Path) -> None:
+    manifest = json.loads((directory / "manifest.json").read_text())
+    (directory / "manifest.json").write_text(json.dumps({**manifest, "rows": 8}))
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "truncated": (truncate, "a.bin does not match its checksum"),
+    "altered": (flip_a_byte, "a.bin does not match its checksum"),
+    "removed": (lambda directory: (directory / "sub/b.txt").unlink(), "cannot be read"),
+    "no manifest": (lambda directory: (directory / "manifest.json").unlink(), "cannot be read"),
+    "empty manifest": (lambda directory: (directory / "manifest.json").write_text(""), "cannot be read"),
+    "manifest of a list": (lambda directory: (directory / "manifest.json").write_text("[]"), "cannot be read"),
+    "manifest without checksums": (lambda directory: (directory / "manifest.json").write_text("{}"), "cannot be read"),
+    "altered manifest": (change_the_manifest, "manifest.json does not match its checksum"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_noticed_said_and_mended(
+    tmp_path: Path, build: Builder, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    directory = tmp_path / "made"
+    manifest = store.open_or_build(directory, build)
+    do_damage, problem = DAMAGES[damage]
+    do_damage(directory)
+    with caplog.at_level(logging.WARNING, "lockstep"):
+        assert store.open_or_build(directory, build) == manifest
+    assert build.builds == 2
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert caplog.messages[0].startswith(f"{directory}: {problem}")
+    assert caplog.messages[0].endswith("; building it again")
+    assert names(tmp_path) == {"made", "made.lock"}
+    assert names(directory) == {"a.bin", "sub", "manifest.json"}
+
+
+def test_what_a_killed_builder_left_is_cleared(tmp_path: Path, build: Builder) -> None:
+    (tmp_path / "made.12345.partial").mkdir()
+    (tmp_path / "made.12345.partial" / "a.bin").write_bytes(b"half")
+    (tmp_path / "other.12345.partial").mkdir()
+    store.open_or_build(tmp_path / "made", build)
+    assert names(tmp_path) == {"made", "made.lock", "other.12345.partial"}
+
+
+def test_a_whole_directory_needs_no_lock(tmp_path: Path, build: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.open_or_build(tmp_path / "made", build)
+    monkeypatch.setattr(store, "FileLock", None)
+    store.open_or_build(tmp_path / "made", build)
+    shutil.rmtree(tmp_path / "made")
+    with pytest.raises(TypeError):
+        store.open_or_build(tmp_path / "made", build)
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path, build: Builder) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="^cache_dir=.*file: cannot be written .Not a directory|File exists.; choose"):
+        store.open_or_build(tmp_path / "file" / "made", build)
+
+
+def test_fingerprint_does_not_depend_on_the_order_of_keys() -> None:
+    assert store.fingerprint({"a": 1, "b": [2]}) == store.fingerprint({"b": [2], "a": 1})
+    assert store.fingerprint({"a": 1}) != store.fingerprint({"a": 2})
+    assert len(store.fingerprint({})) == 16

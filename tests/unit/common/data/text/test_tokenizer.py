@@ -1,0 +1,87 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from common.data.text.tokenizer import SPECIAL_TOKENS, copy_tokenizer, load_tokenizer, save_trained, train_wordpiece
+from common.errors import UserError
+from tests.conftest import Python
+
+TEXTS = ["The dog saw the cat.", "Anna did not see any dogs.", "Über-café 猫, naïve?"] * 2
+PAIR = ("The DOG saw, naïvely", "any cats?")
+
+
+def vocabulary(tokenizer: Tokenizer) -> list[str]:
+    """Tokens in the order of their ids."""
+    tokens = tokenizer.get_vocab()
+    return sorted(tokens, key=tokens.__getitem__)
+
+
+@settings(max_examples=30)
+@given(texts=st.lists(st.text(max_size=30), max_size=30), limit=st.integers(100, 160))
+def test_the_vocabulary_is_bounded_and_a_function_of_the_texts(texts: list[str], limit: int) -> None:
+    first = vocabulary(train_wordpiece(texts, limit))
+    assert first == vocabulary(train_wordpiece(texts, limit))
+    assert len(first) <= limit
+    assert first[:5] == list(SPECIAL_TOKENS.values())
+
+
+def test_more_characters_than_the_vocabulary_holds() -> None:
+    texts = ["猫 dog", *(chr(0x4E00 + i) for i in range(1000))] * 2 + ["猫 dog"]
+    tokenizer = train_wordpiece(texts, 100)
+    assert tokenizer.get_vocab_size() <= 100
+    assert "[UNK]" not in tokenizer.encode("dog 猫").tokens, "the frequent characters are kept"
+
+
+def test_pairs_are_encoded_as_bert_does() -> None:
+    encoding = train_wordpiece(TEXTS, 200).encode("the dog", "a cat")
+    assert [token for token in encoding.tokens if token in SPECIAL_TOKENS.values()] == ["[CLS]", "[SEP]", "[SEP]"]
+    end = encoding.tokens.index("[SEP]") + 1
+    assert encoding.type_ids == [0] * end + [1] * (len(encoding.ids) - end)
+
+
+@pytest.mark.parametrize("how", ["trained", "only vocab.txt", "vocab.txt and settings", "copied", "copied vocab.txt"])
+def test_a_tokenizer_survives_its_directory(tmp_path: Path, how: str) -> None:
+    trained = train_wordpiece(TEXTS, 200)
+    save_trained(trained, tmp_path)
+    if "vocab.txt" in how:
+        (tmp_path / "tokenizer.json").unlink()
+    if how == "only vocab.txt":
+        (tmp_path / "tokenizer_config.json").unlink()
+    directory = tmp_path
+    if "copied" in how:
+        directory = tmp_path / "copy"
+        directory.mkdir()
+        copy_tokenizer(tmp_path, directory)
+        assert (directory / "tokenizer.json").exists()
+    loaded = load_tokenizer(directory)
+    assert vocabulary(loaded) == vocabulary(trained)
+    assert loaded.encode(*PAIR).ids == trained.encode(*PAIR).ids
+
+
+def test_a_cased_vocabulary_keeps_its_case(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS.values(), "Dog", "dog"]) + "\n")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
+    assert load_tokenizer(tmp_path).encode("Dog dog").tokens == ["[CLS]", "Dog", "dog", "[SEP]"]
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert load_tokenizer(tmp_path).encode("Dog dog").tokens == ["[CLS]", "dog", "dog", "[SEP]"]
+
+
+def test_a_directory_without_tokenizer(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="^model.checkpoint: .* has neither tokenizer.json nor vocab.txt; add"):
+        load_tokenizer(tmp_path)
+
+
+def test_transformers_loads_what_was_saved(tmp_path: Path, python: Python) -> None:
+    trained = train_wordpiece(TEXTS, 200)
+    save_trained(trained, tmp_path)
+    code = (
+        "import json, sys; from transformers import AutoTokenizer; "
+        "print(json.dumps(AutoTokenizer.from_pretrained(sys.argv[1])(*sys.argv[2:]).data))"
+    )
+    encoding = trained.encode(*PAIR)
+    loaded = json.loads(python(code, tmp_path, *PAIR))
+    assert (loaded["input_ids"], loaded["token_type_ids"]) == (encoding.ids, encoding.type_ids)

@@ -1,0 +1,82 @@
+"""The bound on staleness is checked against what really happens, at any order of reading, finishing and handing out."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.data.batches import GlobalBatch, training_batches
+from common.training.dispatcher import HandOut, find_batch
+from tests.conftest import MakeConfig, MakeSplit
+
+
+class Simulation:
+    """Workers that read and finish in an order that hypothesis draws."""
+
+    def __init__(self, hand_out: HandOut, data: st.DataObject) -> None:
+        self.hand_out, self.data = hand_out, data
+        self.version = 0
+        self.waiting: list[GlobalBatch] = []  # handed out and not begun
+        self.reads: list[tuple[GlobalBatch, int]] = []  # begun, with the version that was read
+        self.handed_out: list[GlobalBatch] = []
+        self.stalenesses: list[int] = []
+
+    def run(self) -> None:
+        while True:
+            choices: list[Any] = [None] * bool(self.waiting) + list(range(len(self.reads)))
+            if (batch := self.hand_out.take()) is not None:
+                self.handed_out.append(batch)
+                self.waiting.append(batch)
+                if self.data.draw(st.booleans()):
+                    continue  # hand out as much as is allowed
+            elif not choices:
+                return
+            choices = [None] * bool(self.waiting) + list(range(len(self.reads)))
+            choice = self.data.draw(st.sampled_from(choices))
+            if choice is None:
+                self.reads.append((self.waiting.pop(), self.version))
+            else:
+                batch, read = self.reads.pop(choice)
+                self.stalenesses.append(self.version - read)
+                self.version += 1
+                self.hand_out.finish(batch)
+
+
+@given(
+    data=st.data(),
+    count=st.integers(1, 30),
+    size=st.integers(1, 7),
+    parts=st.integers(1, 4),
+    at_once=st.integers(1, 6),
+    bound=st.none() | st.integers(1, 6),
+)
+def test_every_part_once_and_never_staler_than_the_bound(
+    make_split: MakeSplit, data: st.DataObject, count: int, size: int, parts: int, at_once: int, bound: int | None
+) -> None:
+    batches = list(training_batches(make_split([3] * count), size, 0, range(1, 6)))
+    simulation = Simulation(HandOut(batches, parts, at_once, bound), data)
+    simulation.run()
+    expected = [(part.step, part.part, part.ids.tolist()) for batch in batches for part in batch.parts(parts)]
+    assert [(batch.step, batch.part, batch.ids.tolist()) for batch in simulation.handed_out] == expected
+    assert len(simulation.stalenesses) == len(expected)
+    assert bound is None or max(simulation.stalenesses) <= bound
+
+
+def test_the_bound_is_reached(make_split: MakeSplit) -> None:
+    """It is not kept by handing out one at a time."""
+    hand_out = HandOut(training_batches(make_split([3] * 20), 2, 0, range(1, 11)), 1, 8, 2)
+    taken = [hand_out.take() for _ in range(4)]
+    assert [batch is not None for batch in taken] == [True, True, True, False]
+    first = taken[0]
+    assert first is not None
+    hand_out.finish(first)
+    assert hand_out.take() is None  # the other two may yet be overtaken by each other, and by two more at most
+
+
+@pytest.mark.parametrize("number", [1, 3, 4])
+def test_a_worker_finds_the_batch_of_a_number(small_config: MakeConfig, make_split: MakeSplit, number: int) -> None:
+    config = small_config("train.global_batch_size=4", "train.seed=3")
+    split = make_split([3] * 10)
+    batches = list(training_batches(split, 4, 3, range(1, 5)))
+    assert find_batch(config, split, number).ids.tolist() == batches[number - 1].ids.tolist()

@@ -1,0 +1,371 @@
+import logging
+import math
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from common.cluster.processes import Stop
+from common.config.schema import Config
+from common.data.batches import GlobalBatch
+from common.data.plan import example_ids
+from common.data.text.token_cache import TokenCache
+from common.errors import Interrupted
+from common.run.checkpoint import Checkpoint, Checkpoints, Position, State
+from common.run.directory import Recorder, read_rows
+from common.training import loop
+from common.training.loop import Evaluation, NonFiniteLoss, StepResult
+from tests.conftest import MakeConfig, MakeSplit
+
+TRAIN, VALIDATION = 10, 7
+
+
+class OnDevice:
+    """A number that remembers when it was fetched."""
+
+    def __init__(self, value: float, fetched: Callable[[], None]) -> None:
+        self.value, self.fetched = value, fetched
+
+    def __float__(self) -> float:
+        self.fetched()
+        return self.value
+
+
+class Fake:
+    """A strategy in memory: the loss of step k is 1 / k, or what `losses` says."""
+
+    world_size = 2
+    is_chief = True
+
+    def __init__(
+        self,
+        losses: dict[int, float] | None = None,
+        before: Callable[[int], None] | None = None,
+        validation: Iterable[tuple[float, float]] = (),
+    ) -> None:
+        self.losses, self.before = losses or {}, before
+        self.validation = iter(validation)
+        self.calls: list[tuple[str, int]] = []
+        self.trained: list[GlobalBatch] = []
+
+    def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
+        for batch in batches:
+            if self.before is not None:
+                self.before(batch.step)
+            self.trained.append(batch)
+            self.calls.append(("train", batch.step))
+            loss = self.losses.get(batch.step, 1 / batch.step)
+            fetched = OnDevice(loss, lambda step=batch.step: self.calls.append(("fetch", step)))  # type: ignore[misc]
+            yield StepResult(batch, fetched, 2.0 * batch.step)
+
+    def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
+        ids = np.concatenate([batch.ids for batch in batches]).tolist()
+        assert ids == list(range(VALIDATION))
+        self.calls.append(("evaluate", len(self.trained)))
+        loss, accuracy = next(self.validation, (0.5, 0.25))
+        return Evaluation(loss * len(ids), accuracy * len(ids), len(ids))
+
+    def state(self) -> State:
+        return State({}, {})
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        raise NotImplementedError
+
+    def report(self) -> dict[str, Any]:
+        return {"peak_memory_bytes": [1, 2]}
+
+
+@pytest.fixture
+def stop() -> Iterator[Stop]:
+    stop = Stop()
+    yield stop
+    stop.restore()
+
+
+@pytest.fixture
+def cache(make_split: MakeSplit, tmp_path: Path) -> TokenCache:
+    """Examples of 3, 4, 5, 3, ... tokens."""
+    train, validation = (make_split([3 + index % 3 for index in range(count)]) for count in (TRAIN, VALIDATION))
+    return TokenCache(tmp_path, "", train, validation, ["a", "b", "c"], 100, 0)
+
+
+class Saved:
+    """Checkpoints in memory: the positions."""
+
+    def __init__(self) -> None:
+        self.positions: list[Position] = []
+        self.finished = False
+
+    def save(self, state: State, position: Position) -> None:
+        self.positions.append(replace(position))
+        self.finished = False
+
+    def finish(self) -> None:
+        self.finished = True
+
+    @property
+    def steps(self) -> list[int]:
+        return [position.step for position in self.positions]
+
+
+class Run:
+    """Runs the loop and reads what it recorded and saved."""
+
+    def __init__(self, config: Config, cache: TokenCache, stop: Stop, directory: Path) -> None:
+        self.config, self.cache, self.stop, self.directory = config, cache, stop, directory
+        self.saved = Saved()
+
+    def __call__(
+        self, strategy: Fake, record: bool = True, start: Position | None = None, **train: Any
+    ) -> dict[str, Any]:
+        for key, value in {"steps": 7, "global_batch_size": 4, "log_every": 3, **train}.items():
+            assert hasattr(self.config.train, key)
+            setattr(self.config.train, key, value)
+        self.config.schedule.total_steps = self.config.train.steps
+        start = start or Position()
+        recorder, saved = (Recorder(self.directory, start), cast(Checkpoints, self.saved)) if record else (None, None)
+        try:
+            return loop.run(self.config, strategy, self.cache, recorder, saved, self.stop, start)
+        finally:
+            if recorder is not None:
+                recorder.close()
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        return read_rows(self.directory / "metrics.jsonl")
+
+    @property
+    def evals(self) -> list[dict[str, Any]]:
+        return read_rows(self.directory / "evals.jsonl")
+
+
+@pytest.fixture
+def run(make_config: MakeConfig, cache: TokenCache, stop: Stop, tmp_path: Path) -> Run:
+    directory = tmp_path / "run"
+    directory.mkdir()
+    return Run(
+        make_config("schedule=linear", "schedule.warmup_steps=0", "optimizer.learning_rate=1e-3", "train.seed=7"),
+        cache,
+        stop,
+        directory,
+    )
+
+
+@pytest.mark.parametrize("log_every", [1, 3, 7, 100])
+@pytest.mark.parametrize("eval_every", [None, 1, 2, 100])
+def test_every_step_is_recorded_once(run: Run, log_every: int, eval_every: int | None) -> None:
+    fake = Fake()
+    assert run(fake, log_every=log_every, eval_every=eval_every) == {"peak_memory_bytes": [1, 2]}
+    rows = run.steps
+    assert [row["step"] for row in rows] == list(range(1, 8))
+    assert [row["loss"] for row in rows] == [1 / step for step in range(1, 8)]
+    assert [row["grad_norm"] for row in rows] == [2 * step for step in range(1, 8)]
+    assert [row["learning_rate"] for row in rows] == pytest.approx([1e-3 * (1 - k / 7) for k in range(7)])
+    assert [row["examples"] for row in rows] == [4, 8, 10, 14, 18, 20, 24]
+    assert [row["tokens"] for row in rows] == np.cumsum([batch.tokens for batch in fake.trained]).tolist()
+    assert rows[2]["tokens"] == run.cache.train.offsets[-1], "an epoch"
+    seconds = [row["seconds"] for row in rows]
+    assert seconds == sorted(seconds) and seconds[0] > 0
+    assert rows[0].keys() == {"step", "loss", "examples", "tokens", "learning_rate", "grad_norm", "seconds"}
+
+
+def test_the_batches_are_the_plans(run: Run) -> None:
+    fake = Fake()
+    run(fake, eval_every=2)
+    for batch in fake.trained:
+        assert batch.ids.tolist() == example_ids(TRAIN, 4, 7, batch.step).tolist()
+
+
+@pytest.mark.parametrize(
+    ("eval_every", "expected"), [(None, [7]), (2, [2, 4, 6, 7]), (7, [7]), (100, [7]), (1, [1, 2, 3, 4, 5, 6, 7])]
+)
+def test_evaluates_at_the_right_steps(run: Run, eval_every: int | None, expected: list[int]) -> None:
+    fake = Fake()
+    run(fake, eval_every=eval_every)
+    assert [step for what, step in fake.calls if what == "evaluate"] == expected
+    assert [row["step"] for row in run.evals] == expected
+    assert [row["examples"] for row in run.evals] == [run.steps[step - 1]["examples"] for step in expected]
+    row = run.evals[-1]
+    assert (row["loss"], row["accuracy"], row["count"]) == (0.5, 0.25, VALIDATION)
+
+
+def test_losses_are_fetched_in_blocks(run: Run) -> None:
+    fake = Fake()
+    run(fake)
+    train, fetch = ([(what, step) for step in range(1, 8)] for what in ("train", "fetch"))
+    assert fake.calls == [*train[:3], *fetch[:3], *train[3:6], *fetch[3:6], train[6], fetch[6], ("evaluate", 7)]
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("step", [1, 2, 5, 7])
+def test_a_loss_that_is_not_finite(run: Run, loss: float, step: int) -> None:
+    with pytest.raises(NonFiniteLoss) as raised:
+        run(Fake({step: loss}))
+    ids = example_ids(TRAIN, 4, 7, step).tolist()
+    assert str(raised.value) == f"step {step}: the loss is {loss}; training examples {ids}"
+    assert [row["step"] for row in run.steps] == list(range(1, step)), "everything before it is kept"
+    assert run.evals == []
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_request_ends_training(run: Run, signum: signal.Signals) -> None:
+    fake = Fake(before=lambda step: signal.raise_signal(signum) if step == 5 else None)
+    with pytest.raises(Interrupted) as raised:
+        run(fake)
+    assert raised.value.exit_code == 128 + signum
+    assert str(raised.value) == f"stopped by {signum.name}"
+    assert [row["step"] for row in run.steps] == [1, 2, 3, 4, 5], "the step that was under way is the last"
+    assert run.evals == []
+    assert run.saved.steps == [5] and run.saved.finished
+
+
+def test_a_stop_request_ends_evaluation(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def evaluate(batches: Iterable[GlobalBatch]) -> Evaluation:
+        seen = 0
+        for batch in batches:
+            seen += batch.size
+            signal.raise_signal(signal.SIGTERM)
+            assert seen == 4, "one batch"
+        raise AssertionError("an all-reduce, which the other ranks would come to later")
+
+    fake = Fake()
+    monkeypatch.setattr(fake, "evaluate", evaluate)
+    with pytest.raises(Interrupted):
+        run(fake)
+    run.stop.signum = None
+    assert len(run.steps) == 7
+    assert run.evals == [], "half an evaluation is none"
+    assert [(position.step, position.validation) for position in run.saved.positions] == [(7, None)]
+    go_on = Fake()
+    run(go_on, start=run.saved.positions[-1])
+    assert go_on.calls == [("evaluate", 0)], "it is made up for"
+    assert [row["step"] for row in run.evals] == [7] and len(run.steps) == 7
+    assert [(position.step, position.validation) for position in run.saved.positions[1:]] == [
+        (7, {"loss": 0.5, "accuracy": 0.25})
+    ]
+
+
+def test_other_ranks_train_and_evaluate_and_record_nothing(run: Run) -> None:
+    fake = Fake()
+    fake.is_chief = False
+    run(fake, record=False, eval_every=4)
+    assert [step for what, step in fake.calls if what == "evaluate"] == [4, 7]
+    assert not list(run.directory.iterdir())
+    with pytest.raises(NonFiniteLoss):
+        run(Fake({2: math.nan}), record=False)
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_every", "expected"), [(None, [7]), (2, [2, 4, 6, 7]), (7, [7]), (100, [7]), (1, [1, 2, 3, 4, 5, 6, 7])]
+)
+def test_saves_at_the_right_steps(run: Run, checkpoint_every: int | None, expected: list[int]) -> None:
+    run(Fake(), checkpoint_every=checkpoint_every, eval_every=4)
+    assert run.saved.steps == expected and run.saved.finished
+    assert [position.step for position in run.saved.positions if position.validation] == sorted({4, 7} & {*expected})
+    for position in run.saved.positions:
+        row = run.steps[position.step - 1]
+        assert (position.plan_position, position.examples, position.tokens) == (
+            row["step"],
+            row["examples"],
+            row["tokens"],
+        )
+        assert position.seconds >= row["seconds"]
+
+
+def test_rows_are_on_the_disk_before_the_checkpoint_after_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []  # rows, at each checkpoint
+    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(len(run.steps)))
+    run(Fake(), checkpoint_every=2)
+    assert synced[::2] == synced[1::2] == run.saved.steps == [2, 4, 6, 7]  # metrics.jsonl and evals.jsonl
+
+
+@pytest.mark.parametrize("at", range(1, 7))
+def test_goes_on_from_every_position(run: Run, at: int) -> None:
+    """As if it had never stopped; rows past the position come again, once."""
+    run(Fake(), checkpoint_every=1, eval_every=2)
+    whole, evals, positions = run.steps, run.evals, run.saved.positions
+    run.saved = Saved()
+    fake = Fake()
+    run(fake, checkpoint_every=1, eval_every=2, start=positions[at - 1])
+    assert [batch.step for batch in fake.trained] == list(range(at + 1, 8))
+    timeless = [[{**row, "seconds": 0} for row in rows] for rows in (whole, run.steps)]
+    assert timeless[0] == timeless[1]
+    seconds = [row["seconds"] for row in run.steps]
+    assert seconds == sorted(seconds)
+    assert [row["step"] for row in run.evals] == [row["step"] for row in evals]
+    assert [replace(position, seconds=0) for position in run.saved.positions] == [
+        replace(position, seconds=0) for position in positions[at:]
+    ]
+
+
+def test_nothing_is_left_to_do(run: Run) -> None:
+    run(Fake())
+    (position,) = run.saved.positions
+    fake = Fake()
+    run(fake, start=position)
+    assert fake.calls == [] and len(run.saved.positions) == 1
+    assert len(run.steps) == 7 and len(run.evals) == 1
+
+
+def test_a_loss_that_is_not_finite_saves_nothing_more(run: Run) -> None:
+    with pytest.raises(NonFiniteLoss):
+        run(Fake({6: math.nan}), checkpoint_every=4)
+    assert run.saved.steps == [4] and run.saved.finished
+
+
+# Virtual epochs and early stopping
+
+
+@pytest.mark.parametrize(
+    ("examples", "expected"),
+    [(10, [3, 6, 7]), (8, [2, 5, 7]), (20, [6, 7]), (3, [1, 2, 3, 4, 5, 7]), (1000, [7])],
+)
+def test_virtual_epochs_count_examples(run: Run, examples: int, expected: list[int]) -> None:
+    """The global batches have 4, 4, 2, 4, 4, 2 and 4 examples."""
+    run(Fake(), virtual_epoch_examples=examples, eval_every=1, checkpoint_every=1)
+    assert [row["step"] for row in run.evals] == run.saved.steps == expected
+
+
+@pytest.mark.parametrize(
+    ("stopping", "validation", "last"),
+    [
+        ({"patience": 2}, [(0.5, 0), (0.4, 0), (0.4, 0), (0.41, 0), (0.1, 0)], 4),
+        ({"patience": 1}, [(0.5, 0), (0.4, 0), (0.3, 0), (0.2, 0), (0.3, 0)], 5),
+        ({"patience": 1, "min_delta": 0.15}, [(0.5, 0), (0.4, 0), (0.1, 0)], 2),
+        ({"patience": 2, "min_delta": 0.15}, [(0.5, 0), (0.4, 0), (0.3, 0), (0.3, 0), (0.2, 0)], 5),
+        ({"patience": 2, "metric": "accuracy"}, [(0.1, 0.5), (0.2, 0.6), (0.1, 0.6), (0.0, 0.5)], 4),
+        ({"patience": 9}, [(0.5, 0)] * 7, 7),
+    ],
+)
+@pytest.mark.parametrize("stops_at", [None, 1, 2])
+def test_early_stopping(
+    run: Run,
+    stopping: dict[str, Any],
+    validation: list[tuple[float, float]],
+    last: int,
+    stops_at: int | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Also where the run was interrupted on the way."""
+    for key, value in stopping.items():
+        setattr(run.config.train.early_stopping, key, value)
+    before: Callable[[int], None] | None = None
+    if stops_at is not None:
+        before = lambda step: signal.raise_signal(signal.SIGTERM) if step == stops_at else None  # noqa: E731
+        with pytest.raises(Interrupted):
+            run(Fake(before=before, validation=validation), eval_every=1)
+        run.stop.signum = None
+    done = len(run.evals)
+    start = run.saved.positions[-1] if stops_at else None
+    with caplog.at_level(logging.INFO, "lockstep"):
+        run(Fake(validation=validation[done:]), eval_every=1, start=start)
+    assert ("stopping early" in caplog.text) == (last < 7)
+    assert [row["step"] for row in run.steps] == [row["step"] for row in run.evals] == list(range(1, last + 1))
+    assert run.saved.steps[-1] == last and run.saved.finished

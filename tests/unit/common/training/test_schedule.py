@@ -1,0 +1,80 @@
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from common.config.schema import Config, parse
+from common.training.schedule import learning_rate
+from tests.conftest import Compose
+
+NAMES = ["constant", "linear", "cosine"]
+
+names = st.sampled_from(NAMES)
+warmups = st.integers(0, 30)
+totals = st.integers(1, 60)
+
+
+@pytest.fixture(scope="module")
+def config(composed: Compose) -> Config:
+    return parse(composed())
+
+
+def rates(config: Config, name: str, warmup: int, total: int, steps: int) -> list[float]:
+    """The learning rates of updates 1 to `steps`, for a base of 1."""
+    config.schedule.name, config.schedule.warmup_steps, config.schedule.total_steps = name, warmup, total
+    config.optimizer.learning_rate = 1.0
+    return [learning_rate(config, step) for step in range(1, steps + 1)]
+
+
+def hugging_face(name: str, current: int, warmup: int, total: int) -> float:
+    """transformers.optimization's factor: get_{constant,linear,cosine}_schedule_with_warmup (num_cycles 0.5)."""
+    if current < warmup:
+        return current / max(1, warmup)
+    if name == "constant":
+        return 1.0
+    if name == "linear":
+        return max(0.0, (total - current) / max(1, total - warmup))
+    return max(0.0, 0.5 * (1.0 + math.cos(math.pi * (current - warmup) / max(1, total - warmup))))
+
+
+@given(name=names, warmup=warmups, total=totals)
+def test_hugging_faces_formulas(config: Config, name: str, warmup: int, total: int) -> None:
+    """Theirs count updates from 0; in the warm-up ours are one ahead, since an update with a rate of 0 is none."""
+    assume(warmup < total)
+    for step, rate in enumerate(rates(config, name, warmup, total, total), 1):
+        current = step if step <= warmup else step - 1
+        assert rate == pytest.approx(hugging_face(name, current, warmup, total), abs=1e-12), step
+
+
+@given(name=names, warmup=warmups, total=totals)
+def test_bounds(config: Config, name: str, warmup: int, total: int) -> None:
+    """Up to the base at the end of the warm-up, never up after it, never below 0, also beyond the end."""
+    found = rates(config, name, warmup, total, total + 40)
+    assert all(0 <= rate <= 1 for rate in found)
+    assert all(first < second for first, second in pairwise(found[:warmup]))
+    assert found[max(0, warmup - 1)] == 1
+    assert all(first >= second for first, second in pairwise(found[max(0, warmup - 1) :]))
+    assert all(rate > 0 for rate in found[:total]), "every update of the run moves"
+    if name != "constant" and total > warmup:
+        assert found[total] == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("constant", [0.5, 1, 1, 1, 1, 1]),
+        ("linear", [0.5, 1, 1, 0.75, 0.5, 0.25]),
+        ("cosine", [0.5, 1, 1, 0.5 + 2**0.5 / 4, 0.5, 0.5 - 2**0.5 / 4]),
+    ],
+)
+def test_values(config: Config, name: str, expected: list[float]) -> None:
+    assert rates(config, name, warmup=2, total=6, steps=6) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scales_with_the_base(config: Config, name: str) -> None:
+    unit = rates(config, name, 3, 10, 10)
+    config.optimizer.learning_rate = 3e-5
+    assert [learning_rate(config, step) for step in range(1, 11)] == pytest.approx([3e-5 * rate for rate in unit])

@@ -1,0 +1,268 @@
+"""The two sides are a parallel text, and `common` is neither's. What holds that is source text, read with ast."""
+
+import ast
+import dataclasses
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from common.config.schema import STRATEGIES, STRATEGY, Config
+from tests.conftest import ROOT, Python
+
+SIDES = {"torch_impl": "PyTorch", "tf_impl": "TensorFlow"}
+FRAMEWORKS = {"torch_impl": {"torch"}, "tf_impl": {"tensorflow", "keras", "keras_hub"}}
+HEAVY = {"torch", "transformers", "tensorflow", "keras", "keras_hub", "jax"}
+TOP_KEYS = {field.name for field in dataclasses.fields(Config)}
+BOTH = set(STRATEGIES["torch"]) & set(STRATEGIES["tf"])
+ONE_SIDED_KEYS = {
+    f"strategy.{field.name}"
+    for name, kind in STRATEGY.items()
+    if name not in BOTH
+    for field in dataclasses.fields(kind)
+    if field.name not in ("name", "replicas", "workers")
+}
+SECTIONS = {"data", "model", "optimizer", "schedule", "strategy", "train"}
+ONE_SIDED = {  # public methods that only one side can have, and why
+    "tf_impl/optimizer.py": [
+        "Optimizer.scalars",  # what a compiled step cannot compute in float64 by itself
+        "Optimizer.corrected",
+        "Optimizer.densify",  # only TensorFlow's gradients are sparse
+    ],
+    "torch_impl/communication/rendezvous.py": [
+        "meet"
+    ],  # without becoming a process group, which falls with any of its ranks
+    "torch_impl/models/convnet.py": ["ConvNet.forward"],  # each framework's name for it
+    "tf_impl/models/convnet.py": ["ConvNet.call"],
+}
+
+ONE_SIDED_FILES = {  # what only one side has besides strategies, and why
+    # By hand: TensorFlow has no point-to-point messages.
+    "torch_impl": [
+        "collectives.py",
+        "communication/allreduce.py",
+        "communication/connection.py",
+        "communication/tour.py",
+    ],
+    "tf_impl": ["models/layout.py"],  # parameters are kept in PyTorch's layout, which is not Keras's
+}
+
+
+def sources(folder: str) -> dict[str, str]:
+    """The text of every Python file below a folder, by its path in it."""
+    return {str(path.relative_to(ROOT / folder)): path.read_text() for path in sorted((ROOT / folder).rglob("*.py"))}
+
+
+def imports(source: str) -> set[str]:
+    """Top-level packages that a file imports anywhere, inside functions too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+    return {name.partition(".")[0] for name in found}
+
+
+def public_names(source: str) -> list[str]:
+    """Public functions, classes and their methods, in order."""
+    names = []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            names.append(node.name)
+            if isinstance(node, ast.ClassDef):
+                methods = [child.name for child in node.body if isinstance(child, ast.FunctionDef)]
+                names += [f"{node.name}.{name}" for name in methods if name == "__init__" or not name.startswith("_")]
+    return names
+
+
+class ConfigReads:
+    """The config keys that a file reads, through `config`, `self.config` and whatever is assigned from them."""
+
+    def __init__(self, source: str) -> None:
+        self.aliases: dict[str, tuple[str, ...]] = {"config": (), "self.config": ()}
+        tree = ast.parse(source)
+        assigned: set[ast.AST] = set()
+        for target, value in sorted(_assignments(tree), key=lambda pair: pair[1].lineno):
+            path = self._path(value)
+            if path is not None and (len(path) == 0 or path in {(section,) for section in SECTIONS}):
+                self.aliases[ast.unparse(target)] = path
+                assigned |= {target, value}
+        owners = {node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        self.keys: set[str] = set()
+        self.handed_on: list[str] = []  # sections given away whole: what is read of them cannot be seen
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Attribute | ast.Name) or not isinstance(node.ctx, ast.Load):
+                continue
+            path = self._path(node)
+            if path and len(path) == 1 and path[0] in SECTIONS and node not in owners | assigned:
+                self.handed_on.append(f"line {node.lineno}: {ast.unparse(node)}")
+            elif path and path[0] in TOP_KEYS and len(path) == (2 if path[0] in SECTIONS else 1):
+                self.keys.add(".".join(path))
+
+    def _path(self, node: ast.AST) -> tuple[str, ...] | None:
+        if (text := ast.unparse(node)) in self.aliases:
+            return self.aliases[text]
+        if isinstance(node, ast.Attribute) and (owner := self._path(node.value)) is not None:
+            return (*owner, node.attr)
+        return None
+
+
+def _assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Targets and values, those of tuples one by one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            pairs = [(target, node.value) for target in node.targets]
+        elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+            pairs = [(node.target, node.value)]
+        else:
+            continue
+        for target, value in pairs:
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                yield from zip(target.elts, value.elts, strict=False)
+            else:
+                yield target, value
+
+
+def read_by_one_side(torch: dict[str, str], tf: dict[str, str], conf: str) -> dict[str, str]:
+    """Keys that one side alone reads, and which, but for those whose comment in conf names that side.
+
+    Keys of a strategy that the other side does not have are not looked at.
+    """
+    torch_keys, tf_keys = (
+        {key for source in side.values() for key in ConfigReads(source).keys} for side in (torch, tf)
+    )
+    readers = {key: "PyTorch" if key in torch_keys else "TensorFlow" for key in torch_keys ^ tf_keys}
+    return {
+        key: reader
+        for key, reader in readers.items()
+        if key not in ONE_SIDED_KEYS
+        and not re.search(rf"^\s*{key.rpartition('.')[2]}:.*#.*\b{reader}\b", conf, re.MULTILINE)
+    }
+
+
+CONF = "\n".join(path.read_text() for path in sorted((ROOT / "conf").rglob("*.yaml")))
+
+
+# One framework per process
+
+
+def test_common_imports_neither_framework(python: Python) -> None:
+    code = (
+        "import importlib, pkgutil, sys, common\n"
+        "names = [module.name for module in pkgutil.walk_packages(common.__path__, 'common.')]\n"
+        "for name in names: importlib.import_module(name)\n"
+        "print(len(names), sorted(set(sys.argv[1:]) & set(sys.modules)))\n"
+    )
+    count, _, found = python(code, *HEAVY).strip().partition(" ")
+    assert int(count) >= 25
+    assert found == "[]"
+
+
+@pytest.mark.parametrize("folder", ["common", "torch_impl", "tf_impl"])
+def test_no_file_imports_what_is_not_its_own(folder: str) -> None:
+    """Inside functions too."""
+    own = FRAMEWORKS.get(folder, set()) | ({"transformers"} if folder == "torch_impl" else set())
+    other = {side for side in SIDES if side != folder}
+    for name, source in sources(folder).items():
+        assert not imports(source) & ((HEAVY - own) | other), f"{folder}/{name}"
+
+
+def test_imports_are_found_wherever_they_are() -> None:
+    assert imports("import a.b\ndef f():\n    from c.d import e\n    import g as h, i") == {"a", "c", "g", "i"}
+
+
+# The parallel text
+
+
+def test_the_two_sides_have_the_same_files() -> None:
+    torch, tf = (
+        {name for name in sources(side) if not name.startswith("strategies/")} - set(ONE_SIDED_FILES.get(side, []))
+        for side in SIDES
+    )
+    assert torch == tf
+    assert len(torch) >= 6
+
+
+TWINS = sorted(
+    name for name in sources("torch_impl").keys() & sources("tf_impl").keys() if not name.endswith("__init__.py")
+)
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_the_same_names_in_the_same_order(name: str) -> None:
+    found = []
+    for side in SIDES:
+        names, one_sided = public_names((ROOT / side / name).read_text()), ONE_SIDED.get(f"{side}/{name}", [])
+        assert set(one_sided) <= set(names), "no longer there: take it off the list"
+        found.append([public for public in names if public not in one_sided])
+    assert found[0] == found[1]
+    assert found[0]
+
+
+def test_single_is_among_the_twins() -> None:
+    assert "strategies/single.py" in TWINS
+
+
+def test_public_names_are_in_order() -> None:
+    source = "def b(): 0\nclass A:\n    def z(self): 0\n    def __init__(self): 0\n    def _y(self): 0\ndef _c(): 0"
+    assert public_names(source) == ["b", "A", "A.z", "A.__init__"]
+
+
+# The config
+
+
+def test_each_side_reads_what_the_other_reads() -> None:
+    assert read_by_one_side(sources("torch_impl"), sources("tf_impl"), CONF) == {}
+    assert len({key for source in sources("tf_impl").values() for key in ConfigReads(source).keys}) > 10
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_no_section_is_handed_on_whole(side: str) -> None:
+    for name, source in sources(side).items():
+        assert ConfigReads(source).handed_on == [], f"{side}/{name}"
+
+
+@pytest.mark.parametrize(
+    ("side", "file", "planted", "key"),
+    [
+        ("torch_impl", "step.py", "def f(config): return config.train.max_length", "train.max_length"),
+        ("tf_impl", "step.py", "def f(config): return config.model.dropout", "model.dropout"),
+        ("tf_impl", "optimizer.py", "def f(config):\n    o = config.schedule\n    return o.name", "schedule.name"),
+        ("torch_impl", "train.py", "def f(config): return config.run_name", "run_name"),
+    ],
+)
+def test_a_key_that_one_side_alone_reads_is_seen(side: str, file: str, planted: str, key: str) -> None:
+    both = {name: sources(name) for name in SIDES}
+    both[side][file] += f"\n\n{planted}\n"
+    assert read_by_one_side(both["torch_impl"], both["tf_impl"], CONF) == {key: SIDES[side]}
+    name = key.rpartition(".")[2]
+    assert read_by_one_side(both["torch_impl"], both["tf_impl"], f"x:\n  {name}: 1 # {SIDES[side]}'s") == {}
+    assert read_by_one_side(both["torch_impl"], both["tf_impl"], f"{name}: 1 # the other's") == {key: SIDES[side]}
+
+
+def test_a_key_that_one_side_no_longer_reads_is_seen() -> None:
+    torch = {name: source.replace("max_grad_norm", "weight_decay") for name, source in sources("torch_impl").items()}
+    assert read_by_one_side(torch, sources("tf_impl"), CONF) == {"optimizer.max_grad_norm": "TensorFlow"}
+
+
+@pytest.mark.parametrize(
+    ("source", "keys"),
+    [
+        ("config.train.steps", {"train.steps"}),
+        ("self.config.train.steps + config.run_dir", {"train.steps", "run_dir"}),
+        ("settings = config.optimizer\nsettings.beta1 < settings.beta2", {"optimizer.beta1", "optimizer.beta2"}),
+        ("self.s, self.c = config.optimizer, config\nself.s.name\nself.c.train.seed", {"optimizer.name", "train.seed"}),
+        ("s = self.config.train\nt = s\nt.steps.bit_length()", {"train.steps"}),
+        ("rate, s = f(config), self.config.train\ns.steps", {"train.steps"}),
+        ("config.strategy.replicas = 1", set()),
+        ("hf_config.train.steps; keras.config.train.steps; other.run_dir", set()),
+    ],
+)
+def test_reads_are_seen_through_aliases(source: str, keys: set[str]) -> None:
+    assert ConfigReads(source).keys == keys
+
+
+@pytest.mark.parametrize("source", ["f(config.optimizer)", "s = config.model\nf(s)", "getattr(self.config.train, k)"])
+def test_a_section_that_is_handed_on_is_seen(source: str) -> None:
+    assert len(ConfigReads(source).handed_on) == 1

@@ -1,0 +1,84 @@
+"""The convolutional network against PyTorch's, and its parameters there and back. TensorFlow has its own process."""
+
+import numpy as np
+import pytest
+import torch
+
+from common.config import schema as configs
+from common.prepare import prepare
+from tests.conftest import Compose, Python
+from tests.unit.common.data.images.idx_files import write_idx
+from torch_impl.batches import to_tensors
+from torch_impl.step import build_model, compute_logits
+
+COMPUTE = """
+import sys
+from pathlib import Path
+import numpy as np
+from common.config import schema as configs
+from common.prepare import prepare
+from tf_impl.batches import to_tensors
+from tf_impl.step import build_model, compute_logits, parameters_by_name
+
+for path in map(Path, sys.argv[1:]):
+    config = configs.load(path)
+    cache, initial = prepare(config)
+    model = build_model(config, initial)
+    batch = to_tensors(cache.train.gather(np.arange(7), np.arange(7)))
+    logits = {name: compute_logits(model, batch, training=name == "training").numpy() for name in ("first", "training")}
+    again = compute_logits(model, batch, training=False).numpy()
+    np.savez(path.with_suffix(".npz"), again=again, **logits, **parameters_by_name(model))
+"""
+Computed = dict[str, tuple[configs.Config, dict[str, np.ndarray]]]
+
+TOLERANCES = {"float64": 1e-14, "float32": 1e-6, "bfloat16": 2e-2}
+
+
+@pytest.fixture(scope="module")
+def computed(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python: Python) -> Computed:
+    """By precision a config, and what TensorFlow computes of it. The images are not square; dropout is high."""
+    folder = tmp_path_factory.mktemp("convnet")
+    stream, labels = np.random.default_rng(0), np.arange(8, dtype=np.uint8)
+    for prefix in ("train", "t10k"):
+        write_idx(folder, prefix, stream.integers(0, 256, (8, 13, 8), np.uint8), labels, zipped=False)
+    made = {}
+    for precision in TOLERANCES:
+        made[precision] = configs.parse(
+            composed(
+                "model=convnet",
+                "model.dropout=0.9",
+                "data=idx",
+                f"data.directory={folder}",
+                f"train.precision={precision}",
+                f"cache_dir={folder / 'cache'}",
+            )
+        )
+        configs.save(made[precision], folder / f"{precision}.yaml")
+    python(COMPUTE, *(folder / f"{precision}.yaml" for precision in made))
+    return {precision: (config, dict(np.load(folder / f"{precision}.npz"))) for precision, config in made.items()}
+
+
+@pytest.mark.parametrize("precision", TOLERANCES)
+def test_the_logits_are_pytorchs(computed: Computed, precision: str) -> None:
+    config, found = computed[precision]
+    cache, initial = prepare(config)
+    batch = to_tensors(cache.train.gather(np.arange(7), np.arange(7)), torch.device("cpu"))
+    expected = compute_logits(build_model(config, initial).eval(), batch, precision).detach().numpy()
+    assert found["first"].dtype == expected.dtype
+    assert np.abs(found["first"] - expected).max() <= TOLERANCES[precision]
+
+
+@pytest.mark.parametrize("precision", TOLERANCES)
+def test_the_parameters_are_the_checkpoints(computed: Computed, precision: str) -> None:
+    config, found = computed[precision]
+    weights = prepare(config)[1].weights()
+    dtype = np.float64 if precision == "float64" else np.float32
+    for name, weight in weights.items():
+        assert found[name].dtype == dtype and np.array_equal(found[name], weight.astype(dtype)), name
+
+
+@pytest.mark.parametrize("precision", TOLERANCES)
+def test_dropout_is_for_training(computed: Computed, precision: str) -> None:
+    _, found = computed[precision]
+    assert np.array_equal(found["first"], found["again"])
+    assert not np.array_equal(found["first"], found["training"])

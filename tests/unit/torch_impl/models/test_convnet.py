@@ -1,0 +1,60 @@
+"""The convolutional network against the tutorial's, written out."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from common.prepare import prepare
+from tests.conftest import MakeConfig
+from torch_impl.batches import to_tensors
+from torch_impl.step import build_model, compute_logits, parameters_by_name
+
+CPU = torch.device("cpu")
+
+
+def test_it_computes_what_the_tutorial_does(make_config: MakeConfig) -> None:
+    config = make_config("model=convnet", "train.precision=float64")
+    cache, initial = prepare(config)
+    ids = np.arange(7)
+    arrays = cache.train.gather(ids, ids)
+    w = {name: torch.from_numpy(weight).double() for name, weight in initial.weights().items()}
+    x = torch.from_numpy(np.moveaxis(arrays["images"], 3, 1)).double()
+    x = F.relu(F.max_pool2d(F.conv2d(x, w["conv1.weight"], w["conv1.bias"], padding=2), 2))
+    x = F.relu(F.max_pool2d(F.conv2d(x, w["conv2.weight"], w["conv2.bias"], padding=2), 2))
+    x = F.relu(F.linear(x.reshape(7, -1), w["fc1.weight"], w["fc1.bias"]))
+    expected = F.linear(x, w["fc2.weight"], w["fc2.bias"])
+    logits = compute_logits(build_model(config, initial), to_tensors(arrays, CPU), "float64")
+    assert logits.dtype == torch.float64
+    assert torch.allclose(logits, expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float64"])
+def test_precisions_and_dropout(make_config: MakeConfig, precision: str) -> None:
+    config = make_config("model=convnet", "model.dropout=0.5", f"train.precision={precision}")
+    cache, initial = prepare(config)
+    model = build_model(config, initial)
+    assert {str(weight.dtype) for weight in parameters_by_name(model).values()} == {
+        "float64" if precision == "float64" else "float32"
+    }
+    assert all(
+        np.array_equal(weight, initial.weights()[name].astype(weight.dtype))
+        for name, weight in parameters_by_name(model).items()
+    )
+    batch = to_tensors(cache.train.gather(np.arange(5), np.arange(5)), CPU)
+    first, second = (compute_logits(model.eval(), batch, precision) for _ in range(2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, compute_logits(model.train(), batch, precision))
+
+
+def test_gradients_have_the_strides_of_their_parameters(make_config: MakeConfig, tmp_path: Path) -> None:
+    """DistributedDataParallel warns where they have not, which one channel brings about."""
+    config = make_config("model=convnet")
+    cache, initial = prepare(config)
+    model = build_model(config, initial)
+    batch = to_tensors(cache.train.gather(np.arange(5), np.arange(5)), CPU)
+    compute_logits(model, batch, "float32").sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.stride() == parameter.stride(), name

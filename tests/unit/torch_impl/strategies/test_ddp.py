@@ -1,0 +1,135 @@
+"""DDP's knobs on real ranks: which of them keep the curve, and when the buckets are reduced."""
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from common.config.schema import Config
+from common.config.validate import validate
+from common.data.batches import training_batches
+from common.prepare import prepare, resolve
+from common.training.loop import StepResult
+from tests.conftest import MakeConfig
+from tests.unit.torch_impl.ranks import Ranks
+from torch_impl.strategies import ddp
+from torch_impl.strategies.ddp import DDP
+from torch_impl.strategies.single import Single
+
+RANKS, STEPS, SMALL_BUCKET = 2, 5, 0.0004
+EXACT: list[dict[str, Any]] = [
+    {},
+    {"bucket_cap_mb": SMALL_BUCKET},
+    {"bucket_cap_mb": SMALL_BUCKET, "overlap": False},
+    {"gradient_as_bucket_view": False, "overlap": False},
+    {"static_graph": True},
+    {"accumulate": 3},
+    {"accumulate": 3, "overlap": False, "bucket_cap_mb": SMALL_BUCKET},
+    {"accumulate": 100},  # more than a shard has examples
+]
+LOSSY: list[dict[str, Any]] = [
+    {"comm_hook": "fp16"},
+    {"comm_hook": "bf16"},
+    {"comm_hook": "bf16", "overlap": False, "gradient_as_bucket_view": False},
+    {"comm_hook": "powersgd"},
+]
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    group = Ranks(RANKS, tmp_path_factory.mktemp("ranks"))
+    yield group
+    group.close()
+
+
+@pytest.fixture
+def config(small_config: MakeConfig) -> Config:
+    """The last batch of the epoch, step 3, has one example."""
+    made = small_config("strategy=ddp", f"train.steps={STEPS}", "train.global_batch_size=20", "data.train_examples=41")
+    validate(made, "torch")
+    resolve(made, prepare(made)[0])
+    return made
+
+
+def in_precision(config: Config, precision: str, **knobs: Any) -> Config:
+    return dataclasses.replace(
+        config,
+        train=dataclasses.replace(config.train, precision=precision),
+        strategy=dataclasses.replace(config.strategy, **knobs),
+    )
+
+
+def train(config: Config, strategy: DDP | Single) -> list[tuple[float, float]]:
+    batches = training_batches(prepare(config)[0].train, config.train.global_batch_size, 0, range(1, STEPS + 1))
+    results: list[StepResult] = list(strategy.train(batches))
+    return [(float(result.loss), float(result.grad_norm)) for result in results]
+
+
+def make(config: Config) -> DDP:
+    os.environ["LOCAL_RANK"] = "0"
+    ddp.join_group = lambda *_: (dist.get_rank(), dist.get_world_size())  # which it has joined already
+    return DDP(config, prepare(config)[1])
+
+
+def train_all(configs: list[Config]) -> list[tuple[list[tuple[float, float]], list[tuple[float, float]]]]:
+    """In a rank: ddp's run of each config, and single's."""
+    return [(train(each, make(each)), train(each, Single(each, prepare(each)[1]))) for each in configs]
+
+
+def ready_when_reduced(config: Config) -> list[int]:
+    """In a rank: how many gradients were ready whenever a bucket of the second step was reduced.
+
+    In the first step there is one bucket: DDP divides them when it has seen the order of the gradients.
+    """
+    ready, seen = 0, []
+
+    def count(_: Any) -> None:
+        nonlocal ready
+        ready += 1
+
+    right = ddp.default_hooks.allreduce_hook
+
+    def reduce(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        seen.append(ready)
+        return right(state, bucket)
+
+    with patch.object(ddp.default_hooks, "allreduce_hook", reduce):
+        strategy = make(config)
+        for parameter in strategy.model.parameters():
+            parameter.register_post_accumulate_grad_hook(count)
+        batches = training_batches(prepare(config)[0].train, config.train.global_batch_size, 0, range(1, 3))
+        list(strategy.train(batches))
+    return [count - len(strategy.optimizer.parameters) for count in seen[1:]]
+
+
+def test_the_knobs_keep_the_curve(ranks: Ranks, config: Config) -> None:
+    for found in ranks(train_all, [in_precision(config, "float64", **knobs) for knobs in EXACT]):
+        for knobs, (run, single) in zip(EXACT, found, strict=True):
+            for (loss, grad_norm), expected in zip(run, single, strict=True):
+                assert loss == pytest.approx(expected[0], abs=1e-12), knobs
+                assert grad_norm == pytest.approx(expected[1], rel=1e-10), knobs
+
+
+def test_the_lossy_hooks_stay_near_it(ranks: Ranks, config: Config) -> None:
+    config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, learning_rate=0.1))
+    for found in ranks(train_all, [in_precision(config, "float32", **knobs) for knobs in LOSSY]):
+        for knobs, (run, single) in zip(LOSSY, found, strict=True):
+            differences = [
+                abs(a - b) / b for a, b in zip((norm for _, norm in run), (n for _, n in single), strict=True)
+            ]
+            assert 1e-6 < max(differences) < 0.5, knobs
+            assert run[-1][0] == pytest.approx(single[-1][0], abs=0.05), knobs
+
+
+def test_overlap_decides_when_the_buckets_are_reduced(ranks: Ranks, config: Config) -> None:
+    small = {"bucket_cap_mb": SMALL_BUCKET}
+    parameters = len(list(Single(config, prepare(config)[1]).model.parameters()))
+    for seen in ranks(ready_when_reduced, in_precision(config, "float32", **small)):
+        assert len(seen) > 2 and seen[0] < parameters / 2
+    for seen in ranks(ready_when_reduced, in_precision(config, "float32", **small, overlap=False)):
+        assert len(seen) > 2 and min(seen) >= parameters - 1

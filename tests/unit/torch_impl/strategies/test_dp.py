@@ -1,0 +1,69 @@
+"""What each form of dp's loss moves, who holds what, and that none of them changes the curve."""
+
+import numpy as np
+import pytest
+
+from common.config.validate import validate
+from common.data.batches import training_batches
+from common.prepare import prepare, resolve
+from common.training.loop import StepResult
+from tests.conftest import MakeConfig
+from torch_impl.strategies.dp import DP, TRAFFIC
+from torch_impl.strategies.single import Single
+
+REPLICAS, CLASSES, FLOAT = 3, 3, 4
+LOSSES = ("gathered", "in_forward", "criterion")
+SIZES = {1: [7, 7, 6], 3: [7, 7, 6], 4: [1, 1, 0]}  # 62 examples in global batches of 20: the fourth has 2
+
+
+def train(make_config: MakeConfig, *overrides: str) -> tuple[DP | Single, list[StepResult]]:
+    config = make_config("train.global_batch_size=20", "data.train_examples=62", "train.steps=5", *overrides)
+    validate(config, "torch")
+    cache, initial = prepare(config)
+    resolve(config, cache)
+    strategy = (DP if config.strategy.name == "dp" else Single)(config, initial)
+    return strategy, list(strategy.train(training_batches(cache.train, 20, 0, range(1, 6))))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("output", [0, 2])
+def test_bytes_by_replica(small_config: MakeConfig, loss: str, output: int) -> None:
+    overrides = (f"strategy.loss={loss}", f"strategy.output_device={output}", f"strategy.replicas={REPLICAS}")
+    strategy, results = train(small_config, "strategy=dp", *overrides)
+    parameters = sum(parameter.nbytes for parameter in strategy.model.parameters())
+    for step, sizes in SIZES.items():
+        traffic = results[step - 1].traffic
+        assert traffic is not None and set(traffic) == set(TRAFFIC)
+        used = [size > 0 for size in sizes]
+        moved = [parameters if index and there else 0 for index, there in enumerate(used)]
+        assert traffic["broadcast"] == traffic["reduced"] == moved
+        whole, own = sum(sizes) * CLASSES * FLOAT, [size * CLASSES * FLOAT for size in sizes]
+        if loss == "gathered":
+            assert traffic["gathered"] == [0 if index == output else count for index, count in enumerate(own)]
+            assert traffic["logits"] == [count + whole * (index == output) for index, count in enumerate(own)]
+        else:
+            assert traffic["gathered"] == [FLOAT * (index != output) * there for index, there in enumerate(used)]
+            assert traffic["logits"] == own
+        assert traffic["scattered"][0] == 0
+        assert traffic["scattered"][1] % sizes[1] == 0 and traffic["scattered"][1] > 0
+        assert [count > 0 for count in traffic["memory"]] == used
+
+
+def test_targets_are_scattered_where_the_loss_needs_them(small_config: MakeConfig) -> None:
+    scattered = []
+    for loss in LOSSES:
+        _, results = train(small_config, "strategy=dp", f"strategy.loss={loss}")
+        assert results[0].traffic is not None
+        scattered.append(results[0].traffic["scattered"][1])
+    label, weight, examples = 8, 8, 10
+    assert [count - scattered[0] for count in scattered] == [0, *[examples * (label + weight)] * 2]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_uneven_shards_are_weighted_exactly(small_config: MakeConfig, loss: str) -> None:
+    exact = "train.precision=float64"
+    _, right = train(small_config, exact)
+    _, results = train(small_config, exact, "strategy=dp", f"strategy.replicas={REPLICAS}", f"strategy.loss={loss}")
+    for expected, result in zip(right, results, strict=True):
+        np.testing.assert_allclose(float(result.loss), float(expected.loss), rtol=1e-12)
+        np.testing.assert_allclose(float(result.grad_norm), float(expected.grad_norm), rtol=1e-12)

@@ -1,0 +1,54 @@
+"""The convolutional network of PyTorch's tutorial "Writing distributed applications"."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.layers import Conv2D, Dense, Dropout, Flatten, MaxPooling2D, SpatialDropout2D
+
+from common.models.initial_weights import parameter_shapes
+from tf_impl.models.layout import Parameter
+
+
+class ConvNet(keras.Model):
+    """Called with `images` [n, height, width, channels]; returns logits [n, classes]."""
+
+    def __init__(self, hf_config: dict[str, Any]) -> None:
+        super().__init__()
+        (first, second), size, hidden = (hf_config[key] for key in ("channels", "kernel_size", "hidden_size"))
+        self.image_shape = hf_config["image_shape"]
+        self.conv1 = Conv2D(first, size, padding="same")
+        self.conv2 = Conv2D(second, size, padding="same")
+        self.channel_dropout = SpatialDropout2D(hf_config["dropout"])
+        self.pool, self.flatten = MaxPooling2D(2), Flatten()
+        self.fc1 = Dense(hidden)
+        self.dropout = Dropout(hf_config["dropout"])
+        self.fc2 = Dense(len(hf_config["id2label"]))
+
+    def call(self, inputs: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
+        x = tf.ensure_shape(inputs["images"], [None, *self.image_shape])
+        x = tf.nn.relu(self.pool(self.conv1(x)))
+        x = tf.nn.relu(self.pool(self.channel_dropout(self.conv2(x), training=training)))
+        x = tf.nn.relu(self.fc1(self.flatten(x)))
+        return self.fc2(self.dropout(x, training=training))
+
+
+def build(hf_config: dict[str, Any]) -> keras.Model:
+    """The model."""
+    model = ConvNet(hf_config)
+    if model.dtype == "float64":  # the pass fuses nothing of this type, and prints a warning at each convolution
+        tf.config.optimizer.set_experimental_options({"remapping": False})
+    height, width, _ = hf_config["image_shape"]
+    model({"images": keras.KerasTensor([None, *hf_config["image_shape"]])}, training=False)
+    shapes = parameter_shapes(hf_config)
+    # PyTorch flattens (channels, height, width), Keras (height, width, channels)
+    kernels = {name: shapes[f"{name}.weight"] for name in ("conv1", "conv2", "fc1", "fc2")}
+    kernels["fc1"] = (shapes["fc1.weight"][0], hf_config["channels"][1], height // 4, width // 4)
+    model.named_parameters = []
+    for name, kernel in kernels.items():
+        layer = getattr(model, name)
+        model.named_parameters += [
+            Parameter(f"{name}.weight", layer.kernel, shapes[f"{name}.weight"], kernel),
+            Parameter(f"{name}.bias", layer.bias, shapes[f"{name}.bias"], None),
+        ]
+    return model

@@ -1,0 +1,41 @@
+"""The convolutional network of PyTorch's tutorial "Writing distributed applications"."""
+
+from typing import Any
+
+import torch
+from torch.nn import Conv2d, Dropout, Dropout2d, Linear, Module
+from torch.nn.functional import max_pool2d, relu
+
+from common.models.initial_weights import InitialCheckpoint, parameter_shapes
+
+
+class ConvNet(Module):
+    """Called with `images` [n, height, width, channels]; returns logits [n, classes]."""
+
+    def __init__(self, hf_config: dict[str, Any]) -> None:
+        super().__init__()
+        shapes = parameter_shapes(hf_config)
+        first, channels, size, _ = shapes["conv1.weight"]
+        second, hidden = shapes["conv2.weight"][0], hf_config["hidden_size"]
+        self.conv1 = Conv2d(channels, first, size, padding="same")
+        self.conv2 = Conv2d(first, second, size, padding="same")
+        self.channel_dropout = Dropout2d(hf_config["dropout"])
+        self.fc1 = Linear(shapes["fc1.weight"][1], hidden)
+        self.dropout = Dropout(hf_config["dropout"])
+        self.fc2 = Linear(hidden, len(hf_config["id2label"]))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        # To PyTorch's order. A clone has its strides even with one channel; DDP wants gradients that have them.
+        x = images.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
+        x = relu(max_pool2d(self.conv1(x.to(self.conv1.weight.dtype)), 2))
+        x = relu(max_pool2d(self.channel_dropout(self.conv2(x)), 2))
+        x = relu(self.fc1(x.flatten(1)))
+        logits: torch.Tensor = self.fc2(self.dropout(x))
+        return logits
+
+
+def build(initial: InitialCheckpoint, dtype: torch.dtype) -> Module:
+    """The model with the initial weights."""
+    model = ConvNet(initial.hf_config)
+    model.load_state_dict({name: torch.from_numpy(weight) for name, weight in initial.weights().items()})
+    return model.to(dtype)
