@@ -1,0 +1,119 @@
+"""The kinds of data. A new kind is a schema here, a module that reads it, and a YAML file in conf/data."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from common.config.keys import HOST, SOURCE, key
+
+
+@dataclass(frozen=True)
+class Data:
+    """`allow_change`: resume from a checkpoint though the data is not what it was trained on."""
+
+    reads: ClassVar[str]  # what a model gets: "text" or "images"
+    cache: ClassVar[str]  # the module whose `open_cache` builds and opens the cache of such data
+    source: ClassVar[str]  # the module whose `read` and `identity` know this kind
+
+    kind: str = key(SOURCE)
+    allow_change: bool = key(HOST)
+
+
+@dataclass(frozen=True)
+class Text(Data):
+    """Labelled sentence pairs, or single sentences."""
+
+    reads = "text"
+    cache = "common.data.text.token_cache"
+
+
+@dataclass(frozen=True)
+class BuiltinNli(Text):
+    """Sentence pairs generated from a grammar."""
+
+    source = "common.data.text.builtin_nli"
+
+    seed: int = key(SOURCE)
+    train_examples: int = key(SOURCE, at_least=3)
+    validation_examples: int = key(SOURCE, at_least=3)
+
+
+@dataclass(frozen=True)
+class Columns(Text):
+    """Text in columns of these names. `hypothesis: null` means single-sentence data."""
+
+    premise: str = key(SOURCE)
+    hypothesis: str | None = key(SOURCE)
+    label: str = key(SOURCE)
+    classes: list[str] | None = key(SOURCE)
+
+
+@dataclass(frozen=True)
+class Files(Columns):
+    """JSONL, CSV, TSV or Parquet files."""
+
+    source = "common.data.text.files"
+
+    train: str = key(SOURCE)
+    validation: str = key(SOURCE)
+
+
+@dataclass(frozen=True)
+class Hub(Columns):
+    """A data set of the Hugging Face hub at a pinned revision."""
+
+    source = "common.data.text.hub"
+
+    path: str = key(SOURCE)
+    subset: str | None = key(SOURCE)
+    revision: str = key(SOURCE)
+    train_split: str = key(SOURCE)
+    validation_split: str = key(SOURCE)
+
+
+@dataclass(frozen=True)
+class Images(Data):
+    """Labelled images of one shape."""
+
+    reads = "images"
+    cache = "common.data.images.image_cache"
+
+
+@dataclass(frozen=True)
+class Digits(Images):
+    """The 1,797 handwritten digits, 8 x 8, that scikit-learn comes with."""
+
+    source = "common.data.images.digits"
+
+
+@dataclass(frozen=True)
+class Idx(Images):
+    """IDX files of images and labels, as MNIST is distributed: train-*, and t10k-* for validation."""
+
+    source = "common.data.images.idx"
+
+    directory: str = key(SOURCE)
+
+
+@dataclass(frozen=True)
+class HubImages(Images):
+    """A data set of labelled images on the Hugging Face hub at a pinned revision."""
+
+    source = "common.data.images.hub"
+
+    path: str = key(SOURCE)
+    subset: str | None = key(SOURCE)
+    revision: str = key(SOURCE)
+    train_split: str = key(SOURCE)
+    validation_split: str = key(SOURCE)
+    image: str = key(SOURCE)
+    label: str = key(SOURCE)
+
+
+DATA: dict[str, type[Data]] = {
+    "builtin_nli": BuiltinNli,
+    "files": Files,
+    "hub": Hub,
+    "digits": Digits,
+    "idx": Idx,
+    "hub_images": HubImages,
+}

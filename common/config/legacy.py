@@ -1,0 +1,30 @@
+"""Config keys as earlier versions wrote them, under today's names: old runs and checkpoints stay readable."""
+
+from collections.abc import Mapping
+from typing import Any
+
+RENAMED = {
+    "data.name": "data.kind",
+    "optimizer.name": "optimizer.kind",
+    "schedule.name": "schedule.kind",
+    "strategy.name": "strategy.kind",
+    "strategy.workers": "strategy.replicas",
+    "cluster.name": "cluster.kind",
+}
+
+
+def upgraded(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Flat keys of any version, as today's have them; keys of today's version stay as they are.
+
+    Until version 1 of the config `name` told the kinds of a group apart, and workers were no replicas.
+    """
+    if "optimizer.name" not in flat:
+        return dict(flat)
+    found = {RENAMED.get(name, name): value for name, value in flat.items()}
+    if found.get("data.kind") in ("mnli", "mnist"):
+        found["data.kind"] = {"mnli": "hub", "mnist": "hub_images"}[found["data.kind"]]
+    if "model.channels" in found:
+        found["model.kind"] = "convnet"
+    else:
+        found["model.kind"] = "bert" if "model.layers" in found else "pretrained"
+    return found

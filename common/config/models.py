@@ -1,0 +1,99 @@
+"""The kinds of models. A new kind is a schema here, a spec in common/models, a file on each side, and a YAML file."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from common.config.keys import CURVE, SOURCE, key
+from common.errors import UserError
+
+ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
+
+
+@dataclass(frozen=True)
+class Model:
+    """`name` is a label. Where `dropout` is above 0 each framework draws its own masks."""
+
+    reads: ClassVar[str]  # the data that it takes: "text" or "images"
+    spec: ClassVar[str]  # the module of its names, shapes and initial weights
+    torch: ClassVar[str]  # the modules whose `build` makes it
+    tf: ClassVar[str]
+
+    kind: str = key(CURVE)
+    name: str = key(SOURCE)
+    dropout: float = key(CURVE, at_least=0, below=1)
+
+    def check(self, max_length: int) -> None:
+        """Raise UserError for values that do not fit together. max_length: tokens of an example."""
+
+
+@dataclass(frozen=True)
+class AnyBert(Model):
+    """A BERT for classification."""
+
+    reads = "text"
+    spec = "common.models.bert"
+    torch = "torch_impl.models.bert"
+    tf = "tf_impl.models.bert"
+
+
+@dataclass(frozen=True)
+class TrainedTokenizer(Model):
+    """A model of text whose WordPiece tokenizer is trained on the corpus."""
+
+    max_vocabulary: int = key(CURVE, at_least=100, unit="tokens")
+
+
+@dataclass(frozen=True)
+class Bert(AnyBert, TrainedTokenizer):
+    """A BERT with random initial weights."""
+
+    layers: int = key(CURVE, at_least=1)
+    hidden_size: int = key(CURVE, at_least=1)
+    heads: int = key(CURVE, at_least=1)
+    intermediate_size: int = key(CURVE, at_least=1)
+    max_positions: int = key(CURVE, unit="tokens")
+    hidden_act: str = key(CURVE, choices=ACTIVATIONS)
+
+    def check(self, max_length: int) -> None:
+        """Raise UserError where the heads do not divide the hidden size, or examples are longer than the model."""
+        if self.hidden_size % self.heads:
+            raise UserError(f"model.heads={self.heads}: must divide model.hidden_size={self.hidden_size}")
+        check_max_length(max_length, self.max_positions)
+
+
+@dataclass(frozen=True)
+class Pretrained(AnyBert):
+    """A BERT checkpoint in Hugging Face format: a directory or a hub id."""
+
+    checkpoint: str = key(SOURCE)
+    revision: str | None = key(SOURCE)
+
+
+@dataclass(frozen=True)
+class ConvNet(Model):
+    """Two convolutions and two linear layers, with random initial weights."""
+
+    reads = "images"
+    spec = "common.models.convnet"
+    torch = "torch_impl.models.convnet"
+    tf = "tf_impl.models.convnet"
+
+    channels: list[int] = key(CURVE)
+    kernel_size: int = key(CURVE)
+    hidden_size: int = key(CURVE, at_least=1)
+
+    def check(self, max_length: int) -> None:
+        """Raise UserError where there are not two convolutions, or where their kernels have no centre."""
+        if len(self.channels) != 2 or min(self.channels) < 1:
+            raise UserError(f"model.channels={self.channels}: must be two numbers, each at least 1")
+        if self.kernel_size < 1 or self.kernel_size % 2 == 0:
+            raise UserError(f"model.kernel_size={self.kernel_size}: must be odd and at least 1")
+
+
+MODELS: dict[str, type[Model]] = {"bert": Bert, "pretrained": Pretrained, "convnet": ConvNet}
+
+
+def check_max_length(max_length: int, positions: int) -> None:
+    """Raise UserError unless `train.max_length` tokens fit the model's positions."""
+    if max_length > positions:
+        raise UserError(f"train.max_length={max_length}: beyond the model's {positions} positions; lower it")
