@@ -1,7 +1,8 @@
 """Directories that are there whole or not at all, verified by checksum when they are opened.
 
-A directory is made beside its final place, sealed with a manifest of checksums, fsynced and renamed. One that several
-processes ask for is built once: the lock is the kernel's, so a builder that is killed frees it and another takes over.
+A directory is written under a temporary name beside its final path, sealed with a manifest of checksums, fsynced and
+renamed. Where several processes ask for the same one, a single process builds it under a file lock. The kernel releases
+the lock of a process that is killed, and the next process builds the directory.
 """
 
 import errno
@@ -24,9 +25,10 @@ MANIFEST = "manifest.json"
 
 
 def open_or_build(directory: Path, build: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-    """The manifest of `directory`; where it is not whole `build(empty directory)` makes it and returns extra entries.
+    """The manifest of `directory`, which is built first where it is missing or damaged.
 
-    Raises UserError where the cache directory, its parent, cannot be written.
+    `build` fills the empty directory that it is given and returns further entries of the manifest. Raises UserError
+    where the parent, the cache directory, cannot be written.
     """
     manifest, _ = verified(directory)
     if manifest is not None:
@@ -48,7 +50,7 @@ def open_or_build(directory: Path, build: Callable[[Path], dict[str, Any]]) -> d
         try:
             return _build(directory, build)
         except OSError as error:
-            if error.errno in (None, errno.ENOSPC, errno.EDQUOT):  # None: NumPy's, of a file cut short
+            if error.errno in (None, errno.ENOSPC, errno.EDQUOT):  # None: from NumPy, of an incomplete write
                 raise cannot_be_written(f"cache_dir={directory.parent}", error) from error
             raise
 
@@ -67,24 +69,53 @@ def fingerprint(description: dict[str, Any]) -> str:
     return xxhash.xxh3_64(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 
+def manifest_of(directory: Path, name: str = MANIFEST) -> dict[str, Any]:
+    """The manifest of a directory that was verified before: its seal is checked, its files are not.
+
+    Raises UserError where the manifest cannot be read or does not match its seal.
+    """
+    try:
+        return _sealed(directory, name)
+    except _Damaged as damage:
+        raise UserError(f"{directory}: {damage}; start the command again to rebuild it") from damage
+
+
 def verified(directory: Path, name: str = MANIFEST) -> tuple[dict[str, Any] | None, str]:
-    """The manifest of a whole directory, or None and what is wrong ("" where there is nothing yet)."""
+    """The manifest of a directory whose files match their checksums, or None and the reason, "" where it is missing."""
     if not directory.exists():
         return None, ""
     try:
-        manifest: dict[str, Any] = json.loads((directory / name).read_text())
-        if manifest.pop("seal") != fingerprint(manifest):
-            return None, f"{name} does not match its checksum"
+        manifest = _sealed(directory, name)
         for file, expected in manifest["checksums"].items():
             if checksum(directory / file) != expected:
                 return None, f"{file} does not match its checksum"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except _Damaged as damage:
+        return None, str(damage)
+    except OSError as error:
         return None, f"cannot be read ({error})"
     return manifest, ""
 
 
+class _Damaged(Exception):
+    """A manifest cannot be read or does not match its seal."""
+
+
+def _sealed(directory: Path, name: str) -> dict[str, Any]:
+    try:
+        manifest: dict[str, Any] = json.loads((directory / name).read_text())
+        if manifest.pop("seal") != fingerprint(manifest):
+            raise _Damaged(f"{name} does not match its checksum")
+        manifest["checksums"].items()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _Damaged(f"cannot be read ({error})") from error
+    return manifest
+
+
 def publish(partial: Path, directory: Path, extra: dict[str, Any], name: str = MANIFEST) -> dict[str, Any]:
-    """Seal what was made in `partial`, bring it to the disk and rename it. Returns the manifest: `extra`, checksums."""
+    """Seal the files in `partial`, fsync them and rename it to `directory`.
+
+    Returns the manifest: `extra` and the checksums.
+    """
     files = sorted(path for path in partial.rglob("*") if path.is_file())
     manifest = {**extra, "checksums": {str(path.relative_to(partial)): checksum(path) for path in files}}
     for path in files:
@@ -105,7 +136,7 @@ def write_manifest(directory: Path, manifest: dict[str, Any], name: str = MANIFE
 
 
 def _build(directory: Path, build: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-    for abandoned in directory.parent.glob(f"{directory.name}.*.partial"):  # we hold the lock: its builder is dead
+    for abandoned in directory.parent.glob(f"{directory.name}.*.partial"):  # of builders that were killed
         shutil.rmtree(abandoned)
     partial = directory.with_name(f"{directory.name}.{os.getpid()}.partial")
     partial.mkdir()

@@ -2,9 +2,8 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from common.config.schema import Hub, HubImages
 from common.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,11 +17,30 @@ CHECKPOINT_FILES = [
     "vocab.txt",
     "special_tokens_map.json",
 ]
-TIMEOUT_SECONDS = 10  # of the first request; once it is answered, the libraries' own limits and retries hold
+TIMEOUT_SECONDS = 10  # of the first request; after its answer the libraries' own limits and retries apply
+
+
+class DataSet(Protocol):
+    """The keys of a data set on the hub, which several kinds of data have."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def subset(self) -> str | None: ...
+
+    @property
+    def revision(self) -> str: ...
+
+    @property
+    def train_split(self) -> str: ...
+
+    @property
+    def validation_split(self) -> str: ...
 
 
 class Unreachable(UserError):
-    """The hub does not answer, or may not be asked."""
+    """The hub does not answer, or HF_HUB_OFFLINE forbids to ask it."""
 
     def __init__(self, what: str, revision: str | None, reason: str):
         super().__init__(
@@ -35,7 +53,7 @@ class Unreachable(UserError):
 def download_checkpoint(repo_id: str, revision: str | None) -> Path:
     """The local directory of a checkpoint: its config, tokenizer and safetensors files. Raises UserError.
 
-    Files in the local cache are not downloaded again; when the hub cannot be reached, the cache alone has to do.
+    Files in the local cache are not downloaded again. Where the hub cannot be reached, only the cache is used.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
@@ -57,11 +75,11 @@ def download_checkpoint(repo_id: str, revision: str | None) -> Path:
         raise UserError(f"{what}: the download broke off; start again: {one_line(error)}") from error
 
 
-def load_splits(data: Hub | HubImages) -> "dict[str, datasets.Dataset]":
+def load_splits(data: DataSet) -> "dict[str, datasets.Dataset]":
     """A data set's splits under the keys `train_split` and `validation_split`. Raises UserError.
 
-    A commit that was loaded before comes from the local cache without a request; another revision does when the hub
-    cannot be reached.
+    A commit that was loaded before comes from the local cache without a request. So does any other revision where the
+    hub cannot be reached.
     """
     import datasets
 
@@ -91,8 +109,11 @@ def load_splits(data: Hub | HubImages) -> "dict[str, datasets.Dataset]":
     return splits
 
 
-def _cached_builder(data: Hub | HubImages) -> "datasets.DatasetBuilder | None":
-    """What was prepared from this very commit before. Offline, `load_dataset` itself takes the latest of any commit."""
+def _cached_builder(data: DataSet) -> "datasets.DatasetBuilder | None":
+    """The data set as an earlier load of the same commit left it in the local cache, or None.
+
+    `load_dataset` alone would take the newest of any commit where the hub cannot be reached.
+    """
     import datasets
     from datasets.naming import camelcase_to_snakecase
     from datasets.packaged_modules.cache.cache import Cache
@@ -116,8 +137,8 @@ def _cached_builder(data: Hub | HubImages) -> "datasets.DatasetBuilder | None":
 def _check_revision(what: str, repo_id: str, revision: str | None, repo_type: str) -> None:
     """Ask the hub for a revision, in one request. Raises Unreachable and UserError; `what` is the key and the id.
 
-    The libraries' own first request depends on the revision: it may be retried for half a minute when nobody answers,
-    and may not tell an unknown id from an unknown revision.
+    The libraries' own first request depends on the revision. They may retry it for half a minute where the hub does not
+    answer, and may report an unknown id and an unknown revision alike.
     """
     from huggingface_hub import HfApi, errors
 
@@ -134,12 +155,12 @@ def _check_revision(what: str, repo_id: str, revision: str | None, repo_type: st
         raise UserError(f"{what}: {repo_id!r} is not an id of the hub; those look like owner/name") from None
     except errors.OfflineModeIsEnabled as error:
         raise Unreachable(what, revision, "HF_HUB_OFFLINE is set") from error
-    except Exception as error:  # which HTTP library's errors come through depends on huggingface_hub's version
+    except Exception as error:  # the HTTP library, and so its errors, depends on huggingface_hub's version
         raise Unreachable(what, revision, f"offline? {one_line(error)}") from error
 
 
 def one_line(error: BaseException) -> str:
-    """What a library says, on one line of bounded length."""
+    """A library's error message on one line of at most some 300 characters."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.config.schema import Config, Pretrained
-from common.config.validate import ACTIVATIONS, check_max_length
+from common.config.models import ACTIVATIONS, Pretrained, check_max_length
+from common.config.schema import Config
 from common.data.hub import download_checkpoint
-from common.data.text.tokenizer import FILES as TOKENIZER_FILES
+from common.data.identity import file_identity
+from common.data.text.tokenizer import TokenizerSource
 from common.errors import UserError
 
 SIZES = (
@@ -23,20 +24,15 @@ SIZES = (
 
 
 @dataclass(frozen=True)
-class SourceCheckpoint:
-    """A checkpoint directory and its config.json; `classes` are those of its classification head, if it has one."""
+class SourceCheckpoint(TokenizerSource):
+    """A checkpoint in Hugging Face format; `config` is its config.json."""
 
-    directory: Path
     config: dict[str, Any]
-    classes: list[str] | None
-
-    def tokenizer_identity(self) -> dict[str, Any]:
-        """What names its tokenizer in the token cache's key."""
-        return _identity(self.directory, TOKENIZER_FILES)
 
     def weights_identity(self) -> dict[str, Any]:
-        """What names its weights in the initial checkpoint's key."""
-        return _identity(self.directory, ("config.json", *(path.name for path in weight_files(self.directory))))
+        """What names the weights in the initial checkpoint's key."""
+        files = (self.directory / "config.json", *weight_files(self.directory))
+        return {path.name: file_identity(path) for path in files}
 
 
 def weight_files(directory: Path) -> list[Path]:
@@ -77,7 +73,7 @@ def open_source(directory: Path, config: Config) -> SourceCheckpoint:
             f"model.checkpoint: {directory / 'config.json'} has no {', '.join(missing)}; is it a whole BERT?"
         )
     check_max_length(config.train.max_length, source["max_position_embeddings"])
-    return SourceCheckpoint(directory, source, _classes(directory, source))
+    return SourceCheckpoint(directory, _classes(directory, source), source)
 
 
 def _read_config(directory: Path) -> dict[str, Any]:
@@ -104,9 +100,3 @@ def _classes(directory: Path, source: dict[str, Any]) -> list[str] | None:
         except (OSError, SafetensorError) as error:
             raise UserError(f"model.checkpoint: {path} cannot be read ({error}); fetch or save it again") from error
     return None
-
-
-def _identity(directory: Path, names: tuple[str, ...]) -> dict[str, Any]:
-    found = [directory / name for name in names if (directory / name).exists()]
-    stats = {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in found}
-    return {"directory": str(directory.resolve()), "files": stats}

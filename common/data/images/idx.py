@@ -1,4 +1,4 @@
-"""IDX files, the format of MNIST's home page (yann.lecun.com/exdb/mnist): images and their labels, gzip or not.
+"""IDX files, the format of MNIST's home page (yann.lecun.com/exdb/mnist), gzip or not, as a source of images.
 
 A file is two zero bytes, the type of its values (8: uint8), the number of its dimensions, each dimension as a
 big-endian uint32, and the values. Images have three dimensions, labels one.
@@ -8,10 +8,26 @@ import gzip
 import math
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from common.config.data import Idx
+from common.data.identity import file_identity, source_keys
+from common.data.images.corpus import ImageCorpus, Images, size
 from common.errors import UserError
+
+
+def read(data: Idx) -> ImageCorpus:
+    """Read both splits. Raises UserError, which names the file."""
+    train, validation = (_read_split(*paths) for paths in find_idx(data.directory))
+    return ImageCorpus(train, validation, [str(label) for label in range(train.labels.max() + 1)])
+
+
+def identity(data: Idx) -> dict[str, Any]:
+    """What names the corpus: the paths, sizes and times of change of its files."""
+    files = [file_identity(path) for pair in find_idx(data.directory) for path in pair]
+    return {**source_keys(data), "directory": files}
 
 
 def find_idx(directory: str) -> list[tuple[Path, Path]]:
@@ -31,7 +47,7 @@ def _find(folder: Path, prefix: str) -> Path:
 
 def read_idx(images_path: Path, labels_path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Images uint8 [n, height, width] and labels uint8 [n]. Raises UserError, which names the file."""
-    images, labels = _read(images_path, 3), _read(labels_path, 1)
+    images, labels = _read_array(images_path, 3), _read_array(labels_path, 1)
     if len(images) != len(labels):
         raise UserError(f"{labels_path}: {len(labels)} labels for the {len(images)} images of {images_path.name}")
     if not images.size:
@@ -39,7 +55,12 @@ def read_idx(images_path: Path, labels_path: Path) -> tuple[np.ndarray, np.ndarr
     return images, labels
 
 
-def _read(path: Path, dimensions: int) -> np.ndarray:
+def _read_split(images_path: Path, labels_path: Path) -> Images:
+    images, labels = read_idx(images_path, labels_path)
+    return Images(images[..., None], labels.astype(np.int32), str(images_path), str(labels_path))
+
+
+def _read_array(path: Path, dimensions: int) -> np.ndarray:
     content = _content(path)
     start = 4 + 4 * dimensions
     magic = bytes([0, 0, 8, dimensions])
@@ -52,8 +73,7 @@ def _read(path: Path, dimensions: int) -> np.ndarray:
     if not shape or len(content) - start < math.prod(shape):
         raise UserError(f"{path}: cut off after {len(content)} bytes; fetch it again")
     if len(content) - start > math.prod(shape):
-        size = " x ".join(map(str, shape))
-        raise UserError(f"{path}: has {len(content) - start} bytes of values where its header says {size}")
+        raise UserError(f"{path}: has {len(content) - start} bytes of values where its header says {size(shape)}")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 

@@ -6,15 +6,19 @@ A split of n examples is two arrays: `images` uint8 [n, height, width, channels]
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from common.config.schema import Config
-from common.data.atomic_directory import fingerprint, open_or_build
-from common.data.images.corpus import image_identity, read_images
-from common.data.text.token_cache import Cache
+from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
+from common.data.cache import Cache
+from common.data.identity import identity
+from common.data.images.corpus import read_images
 from common.errors import UserError
+
+if TYPE_CHECKING:
+    from common.data.text.tokenizer import TokenizerSource
 
 log = logging.getLogger("lockstep")
 
@@ -54,14 +58,23 @@ class ImageCache(Cache):
         return self.train.images.shape[1:]
 
 
-def open_image_cache(config: Config) -> ImageCache:
+def open_cache(config: Config, source: "TokenizerSource | None") -> ImageCache:
     """Open the image cache of a config, built first where it is missing or damaged. Raises UserError for a bad corpus.
 
     A byte b becomes (b / largest - mean) / standard_deviation, where both are of b / largest over all pixels of the
-    training split.
+    training split. `source` is not used: images have no tokenizer.
     """
-    directory = Path(config.cache_dir) / f"images-{fingerprint({'format': FORMAT, **image_identity(config.data)})}"
-    manifest = open_or_build(directory, lambda partial: _build(partial, config))
+    key = fingerprint({"format": FORMAT, "corpus": identity(config.data)})
+    directory = Path(config.cache_dir) / f"images-{key}"
+    return _open(directory, open_or_build(directory, lambda partial: _build(partial, config)))
+
+
+def reopen_cache(config: Config, directory: Path) -> ImageCache:
+    """Open an image cache that `open_cache` has verified. Raises UserError where its manifest cannot be read."""
+    return _open(directory, manifest_of(directory))
+
+
+def _open(directory: Path, manifest: dict[str, Any]) -> ImageCache:
     scaled = np.arange(256) / manifest["largest"]
     values = ((scaled - manifest["mean"]) / manifest["standard_deviation"]).astype(np.float32)
     return ImageCache(
@@ -87,7 +100,7 @@ def _build(directory: Path, config: Config) -> dict[str, Any]:
     scaled = np.arange(256) / corpus.largest
     counts = np.bincount(corpus.train.images.reshape(-1), minlength=256)
     if np.count_nonzero(counts) == 1:
-        raise UserError(f"data={config.data.name}: all pixels of the images to train on have the same value")
+        raise UserError(f"data={config.data.kind}: all pixels of the images to train on have the same value")
     mean = float(np.average(scaled, weights=counts))
     variance = float(np.average((scaled - mean) ** 2, weights=counts))
     return {"classes": corpus.classes, "largest": corpus.largest, "mean": mean, "standard_deviation": variance**0.5}

@@ -2,7 +2,7 @@
 
 No label is written by hand. A phenomenon is a small set of possible worlds and a list of sentence forms, each with the
 worlds it is true in. A hypothesis is entailed when it is true wherever the premise is, contradicted when it is true
-nowhere the premise is, and neutral otherwise. So it is the pair that tells the class, and hardly the words in it.
+nowhere the premise is, and neutral otherwise. So the class depends on the pair, and hardly on the words in it.
 """
 
 import hashlib
@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+from common.config.data import BuiltinNli
+from common.data.identity import source_keys
+from common.data.text.rows import Rows, Source
 from common.errors import UserError
 
 CLASSES = ["entailment", "neutral", "contradiction"]
@@ -22,6 +25,23 @@ Triple = tuple[str, str, int]
 Slots = dict[str, str]
 World = tuple[int, ...]
 Forms = Mapping[str, Callable[..., bool]]  # sentence with slots -> is it true in this world?
+
+
+def read(data: BuiltinNli) -> Source:
+    """Generate both splits. Raises UserError where the grammar cannot give as many examples."""
+    train, validation = generate(data.seed, data.train_examples, data.validation_examples)
+    return Source(_rows(train), _rows(validation), names=list(CLASSES))
+
+
+def identity(data: BuiltinNli) -> dict[str, Any]:
+    """What names the corpus: the keys and the version of the text that the grammar gives."""
+    return {**source_keys(data), "version": VERSION}
+
+
+def _rows(examples: list[Triple]) -> Rows:
+    premises, hypotheses, labels = (list(column) for column in zip(*examples, strict=True))
+    return Rows("example ", [premises, hypotheses], labels, list(range(1, len(labels) + 1)))
+
 
 # The lexicon. Plurals are regular where the grammar makes them.
 
@@ -45,7 +65,7 @@ KINDS = {  # a general noun: nouns for its kinds
 COLOURS = ["red", "blue", "green", "white", "black", "orange"]
 COLOURED = ["coat", "hat", "jacket", "kite", "tent", "umbrella", "boat", "bicycle"]
 
-# The grammar: the forms of each phenomenon, and what each says about a world.
+# The grammar: the forms of each phenomenon, and the worlds that each is true in.
 
 # Did a see an x, a y (another of its kind), a third of the kind, anything else?
 KIND_FORMS: Forms = {
@@ -227,7 +247,7 @@ def _split(draw: Draw, examples: int, held_out: bool, key: str) -> list[Triple]:
 def generate(seed: int, train_examples: int, validation_examples: int) -> tuple[list[Triple], list[Triple]]:
     """(premise, hypothesis, class index) for train and validation; no sentence occurs in both.
 
-    Raises UserError (a ValueError) when the grammar cannot give as many.
+    Raises UserError where the grammar cannot give as many.
     """
     draw = Draw(seed)
     return (

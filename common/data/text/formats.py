@@ -3,29 +3,16 @@
 import csv
 import gzip
 import json
-import reprlib
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from common.data import hub
+from common.data.columns import NamedColumns, check_columns
+from common.data.hub import one_line
 from common.errors import UserError
 
 TEXT_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv")
-
-Columns = list[tuple[str, str]]  # (config key, column name): the label, the premise and, for pairs, the hypothesis
-Records = Iterable[tuple[int, Sequence[Any]]]  # (line or row, from 1; the values of the columns)
-
-show = reprlib.Repr()
-show.maxlist = show.maxstring = 40
-
-
-def check_columns(at: str, columns: Columns, found: Collection[str]) -> None:
-    """Raise UserError unless every column is among those found; `at` says where."""
-    for key, name in columns:
-        if name not in found:
-            raise UserError(f"{at}: no column {name!r}; set {key} to one of {show.repr(list(found))}")
 
 
 def find_file(key: str, name: str) -> tuple[Path, str]:
@@ -54,7 +41,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise UserError(f"{path}: cannot be read: {error}") from error
 
 
-def json_lines(path: Path, columns: Columns) -> Iterator[tuple[int, list[Any]]]:
+def json_lines(path: Path, columns: NamedColumns) -> Iterator[tuple[int, list[Any]]]:
     """One object per line; empty lines are skipped."""
     for number, line in _lines(path):
         if not line.strip():
@@ -70,7 +57,7 @@ def json_lines(path: Path, columns: Columns) -> Iterator[tuple[int, list[Any]]]:
         yield number, [row[name] for _, name in columns]
 
 
-def separated(path: Path, suffix: str, columns: Columns) -> Iterator[tuple[int, list[str]]]:
+def separated(path: Path, suffix: str, columns: NamedColumns) -> Iterator[tuple[int, list[str]]]:
     """CSV with the usual quotes, or TSV, where a quote is a character like any other. The first row is the header."""
     lines = (line for _, line in _lines(path))
     if suffix == ".csv":
@@ -93,7 +80,7 @@ def separated(path: Path, suffix: str, columns: Columns) -> Iterator[tuple[int, 
         raise UserError(f"{path}:{number}: {error}") from None
 
 
-def parquet(path: Path, columns: Columns) -> Iterator[tuple[int, Sequence[Any]]]:
+def parquet(path: Path, columns: NamedColumns) -> Iterator[tuple[int, Sequence[Any]]]:
     """The rows of a Parquet file, read a batch at a time."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -103,10 +90,10 @@ def parquet(path: Path, columns: Columns) -> Iterator[tuple[int, Sequence[Any]]]
             check_columns(str(path), columns, file.schema_arrow.names)
             yield from arrow_rows(file.iter_batches(columns=[name for _, name in columns]), columns)
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path}: cannot be read: {hub.one_line(error)}") from error
+        raise UserError(f"{path}: cannot be read: {one_line(error)}") from error
 
 
-def arrow_rows(batches: Iterable[Any], columns: Columns) -> Iterator[tuple[int, Sequence[Any]]]:
+def arrow_rows(batches: Iterable[Any], columns: NamedColumns) -> Iterator[tuple[int, Sequence[Any]]]:
     """The rows of Arrow record batches."""
     tables = ([batch.column(name).to_pylist() for _, name in columns] for batch in batches)
     return enumerate((row for table in tables for row in zip(*table, strict=True)), 1)

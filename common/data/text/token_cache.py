@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from common.config.models import Model, TrainedTokenizer
 from common.config.schema import Config
-from common.data.atomic_directory import fingerprint, open_or_build
-from common.data.batches import Split as AnySplit
-from common.data.text import tokenizer as tokenizers
-from common.data.text.corpus import Split, identity, read_corpus
-from common.models.pretrained import SourceCheckpoint
+from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
+from common.data.cache import Cache
+from common.data.identity import identity
+from common.data.text.corpus import Split, read_corpus
+from common.data.text.tokenizer import TokenizerSource, copy_tokenizer, load_tokenizer, save_trained, train_wordpiece
 
 log = logging.getLogger("lockstep")
 
@@ -69,20 +70,6 @@ class TokenizedSplit:
 
 
 @dataclass(frozen=True)
-class Cache:
-    """An opened cache, of text or of images."""
-
-    directory: Path
-    fingerprint: str
-    train: AnySplit
-    validation: AnySplit
-    classes: list[str]
-
-    def __str__(self) -> str:
-        return f"{len(self.train)} training and {len(self.validation)} validation examples"
-
-
-@dataclass(frozen=True)
 class TokenCache(Cache):
     """An opened token cache."""
 
@@ -100,27 +87,31 @@ class TokenCache(Cache):
         return f"{super().__str__()}{dropped}"
 
 
-def open_token_cache(config: Config, source: SourceCheckpoint | None) -> TokenCache:
+def open_cache(config: Config, source: TokenizerSource | None) -> TokenCache:
     """Open the token cache of a config, built first where it is missing or damaged. Raises UserError for a bad corpus.
 
-    source: the pretrained checkpoint whose tokenizer and classes bind, or None for a model with random initial weights.
+    source: the pretrained checkpoint whose tokenizer and classes to use, or None for a model with random initial
+    weights.
     """
-    corpus_identity = identity(config.data)
-    if source is not None:
-        tokenizer_identity = source.tokenizer_identity()
-    else:
-        tokenizer_identity = {"wordpiece": config.model.max_vocabulary}
     key = fingerprint(
         {
             "format": FORMAT,
-            "corpus": corpus_identity,
-            "tokenizer": tokenizer_identity,
+            "corpus": identity(config.data),
+            "tokenizer": source.tokenizer_identity() if source else {"wordpiece": _max_vocabulary(config.model)},
             "classes": source.classes if source else None,
             "max_length": config.train.max_length,
         }
     )
     directory = Path(config.cache_dir) / f"tokens-{key}"
-    manifest = open_or_build(directory, lambda partial: _build(partial, config, source))
+    return _open(directory, open_or_build(directory, lambda partial: _build(partial, config, source)))
+
+
+def reopen_cache(config: Config, directory: Path) -> TokenCache:
+    """Open a token cache that `open_cache` has verified. Raises UserError where its manifest cannot be read."""
+    return _open(directory, manifest_of(directory))
+
+
+def _open(directory: Path, manifest: dict[str, Any]) -> TokenCache:
     return TokenCache(
         directory=directory,
         fingerprint=fingerprint(manifest["checksums"]),
@@ -137,19 +128,22 @@ def _open_split(directory: Path, name: str, manifest: dict[str, Any]) -> Tokeniz
     return TokenizedSplit(**arrays, pad_id=manifest["pad_id"], max_length=manifest["max_length"])
 
 
-def _build(directory: Path, config: Config, source: SourceCheckpoint | None) -> dict[str, Any]:
+def _max_vocabulary(model: Model) -> int:
+    assert isinstance(model, TrainedTokenizer)
+    return model.max_vocabulary
+
+
+def _build(directory: Path, config: Config, source: TokenizerSource | None) -> dict[str, Any]:
     corpus = read_corpus(config.data, source.classes if source else None)
     log.info("building the token cache of %d examples", len(corpus.train.labels) + len(corpus.validation.labels))
-    kept = directory / "tokenizer"
-    kept.mkdir()
+    (directory / "tokenizer").mkdir()
     if source is None:
-        tokenizer = tokenizers.train_wordpiece(
-            [*corpus.train.premises, *(corpus.train.hypotheses or [])], config.model.max_vocabulary
-        )
-        tokenizers.save_trained(tokenizer, kept)
+        texts = [*corpus.train.premises, *(corpus.train.hypotheses or [])]
+        tokenizer = train_wordpiece(texts, _max_vocabulary(config.model))
+        save_trained(tokenizer, directory / "tokenizer")
     else:
-        tokenizer = tokenizers.load_tokenizer(source.directory)
-        tokenizers.copy_tokenizer(source.directory, kept)
+        tokenizer = load_tokenizer(source.directory)
+        copy_tokenizer(source.directory, directory / "tokenizer")
     tokenizer.no_padding()
     tokenizer.enable_truncation(config.train.max_length)
     for name, split in (("train", corpus.train), ("validation", corpus.validation)):

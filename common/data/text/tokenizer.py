@@ -7,10 +7,13 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokenizers import BertWordPieceTokenizer, Tokenizer
 
+from common.data.identity import file_identity
 from common.errors import UserError
 
 SPECIAL_TOKENS = {
@@ -23,6 +26,21 @@ SPECIAL_TOKENS = {
 FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
 
 
+@dataclass(frozen=True)
+class TokenizerSource:
+    """A directory in Hugging Face format whose tokenizer is used.
+
+    classes: those of the checkpoint's classification head, or None where it has none.
+    """
+
+    directory: Path
+    classes: list[str] | None
+
+    def tokenizer_identity(self) -> dict[str, Any]:
+        """What names the tokenizer in the token cache's key."""
+        return {name: file_identity(self.directory / name) for name in FILES if (self.directory / name).exists()}
+
+
 def train_wordpiece(texts: Iterable[str], max_vocabulary: int) -> Tokenizer:
     """A lower-casing BERT WordPiece tokenizer of at most `max_vocabulary` tokens; the same texts give the same one."""
     trainer = BertWordPieceTokenizer(lowercase=True)
@@ -33,8 +51,8 @@ def train_wordpiece(texts: Iterable[str], max_vocabulary: int) -> Tokenizer:
     if len(kept) < len(counts):
         rare = str.maketrans(dict.fromkeys(counts.keys() - set(kept), " "))
         texts = [text.translate(rare) for text in texts]
-    # The library numbers the continuing characters in hash order and breaks ties by number: naming them first, in
-    # order, makes the vocabulary a function of the texts.
+    # The library numbers the continuing characters in hash order and breaks ties by number. With them named first, in
+    # order, the same texts give the same vocabulary.
     characters = [f"##{character}" for character in sorted(kept)]
     trainer.train_from_iterator(
         texts,
@@ -44,7 +62,7 @@ def train_wordpiece(texts: Iterable[str], max_vocabulary: int) -> Tokenizer:
         special_tokens=[*SPECIAL_TOKENS.values(), *characters],
         show_progress=False,
     )
-    # A second wrapper adds the [CLS] a [SEP] b [SEP] template and forgets that the characters were named as special.
+    # A second wrapper adds the template [CLS] a [SEP] b [SEP]; to it the characters are not special tokens.
     return BertWordPieceTokenizer(vocab=trainer.get_vocab(), lowercase=True)._tokenizer
 
 

@@ -88,7 +88,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_noticed_said_and_mended(
+def test_damage_is_found_reported_and_repaired(
     tmp_path: Path, build: Builder, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     directory = tmp_path / "made"
@@ -105,7 +105,7 @@ def test_damage_is_noticed_said_and_mended(
     assert names(directory) == {"a.bin", "sub", "manifest.json"}
 
 
-def test_what_a_killed_builder_left_is_cleared(tmp_path: Path, build: Builder) -> None:
+def test_what_a_killed_builder_left_is_removed(tmp_path: Path, build: Builder) -> None:
     (tmp_path / "made.12345.partial").mkdir()
     (tmp_path / "made.12345.partial" / "a.bin").write_bytes(b"half")
     (tmp_path / "other.12345.partial").mkdir()
@@ -120,6 +120,30 @@ def test_a_whole_directory_needs_no_lock(tmp_path: Path, build: Builder, monkeyp
     shutil.rmtree(tmp_path / "made")
     with pytest.raises(TypeError):
         store.open_or_build(tmp_path / "made", build)
+
+
+def test_a_verified_directory_is_not_hashed_again(tmp_path: Path, build: Builder) -> None:
+    manifest = store.open_or_build(tmp_path / "made", build)
+    flip_a_byte(tmp_path / "made")
+    assert store.manifest_of(tmp_path / "made") == manifest
+
+
+@pytest.mark.parametrize("damage", [name for name in DAMAGES if "manifest" in name])
+def test_a_damaged_manifest_of_a_verified_directory(tmp_path: Path, build: Builder, damage: str) -> None:
+    directory = tmp_path / "made"
+    store.open_or_build(directory, build)
+    do_damage, problem = DAMAGES[damage]
+    do_damage(directory)
+    with pytest.raises(UserError) as raised:
+        store.manifest_of(directory)
+    message = str(raised.value)
+    assert message.startswith(f"{directory}: {problem}") and "\n" not in message
+    assert message.endswith("; start the command again to rebuild it")
+
+
+def test_a_directory_that_was_removed(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="^.*made: cannot be read .*No such file"):
+        store.manifest_of(tmp_path / "made")
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path, build: Builder) -> None:

@@ -1,6 +1,7 @@
 """IDX files, good and bad."""
 
 import gzip
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from common.config.data import Idx
+from common.data.identity import identity
 from common.data.images.idx import find_idx, read_idx
 from common.errors import UserError
 from tests.unit.common.data.images.idx_files import encode, write_idx
@@ -33,7 +36,7 @@ def test_files_are_found(tmp_path: Path) -> None:
     assert [path.suffix for path in find_idx(str(tmp_path))[0]] == ["", ""], "an unpacked file is preferred"
 
 
-def said(images: Path, labels: Path) -> str:
+def error_of(images: Path, labels: Path) -> str:
     with pytest.raises(UserError) as raised:
         read_idx(images, labels)
     assert "\n" not in str(raised.value)
@@ -58,7 +61,7 @@ def said(images: Path, labels: Path) -> str:
 def test_a_bad_file(tmp_path: Path, content: bytes, expected: str, zipped: bool) -> None:
     images, labels = write_idx(tmp_path, "train", IMAGES, LABELS, zipped)
     images.write_bytes(gzip.compress(content) if zipped else content)
-    text = said(images, labels)
+    text = error_of(images, labels)
     assert text.startswith((f"{images}: ", f"{labels}: "))
     assert expected in text
 
@@ -75,8 +78,8 @@ def test_bad_gzip(tmp_path: Path, damage: object, expected: str) -> None:
     images, labels = write_idx(tmp_path, "train", IMAGES, LABELS, zipped=True)
     assert callable(damage)
     images.write_bytes(damage(images.read_bytes()))
-    assert said(images, labels).startswith(f"{images}: ")
-    assert expected in said(images, labels)
+    assert error_of(images, labels).startswith(f"{images}: ")
+    assert expected in error_of(images, labels)
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
@@ -91,3 +94,13 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         UserError, match=r"^data.directory: .* has no t10k-images\* \(an IDX file, or its .gz\); add it$"
     ):
         find_idx(str(tmp_path))
+
+
+def test_identity(tmp_path: Path) -> None:
+    for prefix in ("train", "t10k"):
+        write_idx(tmp_path, prefix, IMAGES, LABELS, zipped=False)
+    data = Idx("idx", False, directory=str(tmp_path))
+    first = identity(data)
+    assert first == identity(Idx("idx", True, directory=f"{tmp_path}/../{tmp_path.name}"))
+    os.utime(tmp_path / "train-labels-idx1-ubyte", ns=(1, 1))
+    assert first != identity(data)

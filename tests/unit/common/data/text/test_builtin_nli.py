@@ -1,4 +1,4 @@
-"""The built-in sentence pairs: reproducible, balanced, held out, right, and not to be told by their words alone."""
+"""The built-in sentence pairs: reproducible, balanced, held out, correct, and not classified by their words alone."""
 
 import hashlib
 import json
@@ -11,7 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.config.data import BuiltinNli
+from common.data.identity import identity
 from common.data.text.builtin_nli import CLASSES, DAYS, NAMES, PHENOMENA, Draw, Triple, generate
+from common.data.text.corpus import read_corpus
+from common.errors import UserError
 
 ENTAILMENT, NEUTRAL, CONTRADICTION = range(3)
 Splits = tuple[list[Triple], list[Triple]]
@@ -120,6 +124,23 @@ def test_a_count_that_the_grammar_cannot_give(key: str, examples: int) -> None:
     assert "\n" not in str(error.value)
 
 
+def builtin(train_examples: int = 30) -> BuiltinNli:
+    return BuiltinNli("builtin_nli", False, seed=3, train_examples=train_examples, validation_examples=6)
+
+
+def test_corpus() -> None:
+    corpus = read_corpus(builtin())
+    assert (len(corpus.train.premises), len(corpus.validation.labels), corpus.train.dropped) == (30, 6, 0)
+    reversed_classes = corpus.classes[::-1]
+    assert read_corpus(builtin(), reversed_classes).train.labels == [2 - label for label in corpus.train.labels]
+    with pytest.raises(UserError, match="^data.train_examples"):
+        read_corpus(builtin(train_examples=0))
+
+
+def test_identity() -> None:
+    assert {"version", "seed", "train_examples", "validation_examples"} <= identity(builtin()).keys()
+
+
 def bag_of_words_accuracy(splits: Splits, sides: tuple[int, ...]) -> float:
     """Validation accuracy of a softmax regression on word counts, a feature per word and side."""
     vocabulary: dict[tuple[int, str], int] = {}
@@ -147,11 +168,11 @@ def bag_of_words_accuracy(splits: Splits, sides: tuple[int, ...]) -> float:
     return float((np.argmax(x_validation @ weights, 1) == y_validation).mean())
 
 
-def test_a_bag_of_words_does_not_tell_the_class(splits: Splits) -> None:
+def test_a_bag_of_words_does_not_give_the_class(splits: Splits) -> None:
     assert bag_of_words_accuracy(splits, sides=(0, 1)) < 0.62
 
 
-def test_the_hypothesis_alone_does_not_tell_the_class(splits: Splits) -> None:
+def test_the_hypothesis_alone_does_not_give_the_class(splits: Splits) -> None:
     assert bag_of_words_accuracy(splits, sides=(1,)) < 0.40
 
 

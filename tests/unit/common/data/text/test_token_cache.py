@@ -3,6 +3,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from common.config import schema as configs
+from common.config import compose as configs
+from common.config.data import Files
 from common.config.schema import Config
 from common.data.text import token_cache as cache
-from common.data.text.token_cache import TokenCache, TokenizedSplit, open_token_cache
+from common.data.text.token_cache import TokenCache, TokenizedSplit, open_cache
 from common.models.pretrained import find_source
 from tests.conftest import SMALL_MODEL, Compose, MakeSplit, Python, StartPython, wait_until
 
@@ -35,10 +37,18 @@ def config_of(composed: Compose, directory: Path, texts: list[Text], *overrides:
     path = directory / "corpus.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = configs.parse(composed("data=files", "data.train=x", "data.validation=x", *SMALL_MODEL, *overrides))
-    config.cache_dir = str(directory / "cache")
-    config.data.train = config.data.validation = str(path)
-    config.data.hypothesis = None if isinstance(texts[0], str) else "hypothesis"
-    return config
+    hypothesis = None if isinstance(texts[0], str) else "hypothesis"
+    return replace(with_corpus(config, str(path), hypothesis), cache_dir=str(directory / "cache"))
+
+
+def with_corpus(config: Config, path: str, hypothesis: str | None = "hypothesis") -> Config:
+    """The config with this file as both splits. Not an override: composing takes 0.1 s for each new one."""
+    assert isinstance(config.data, Files)
+    return replace(config, data=replace(config.data, train=path, validation=path, hypothesis=hypothesis))
+
+
+def with_max_length(config: Config, max_length: int) -> Config:
+    return replace(config, train=replace(config.train, max_length=max_length))
 
 
 def examples(split: TokenizedSplit) -> list[tuple[list[int], list[int]]]:
@@ -60,7 +70,7 @@ def examples(split: TokenizedSplit) -> list[tuple[list[int], list[int]]]:
 def test_round_trip(composed: Compose, tmp_path_factory: pytest.TempPathFactory, texts: list[Text]) -> None:
     """What comes out of the cache is what the tokenizer makes of the text, whatever the chunks were."""
     with patch.object(cache, "CHUNK", 5):
-        opened = open_token_cache(config_of(composed, tmp_path_factory.mktemp("corpus"), texts), None)
+        opened = open_cache(config_of(composed, tmp_path_factory.mktemp("corpus"), texts), None)
     tokenizer = Tokenizer.from_file(str(opened.tokenizer_directory / "tokenizer.json"))
     for split in (opened.train, opened.validation):
         encodings = [tokenizer.encode(*([t] if isinstance(t, str) else t)) for t in texts]
@@ -75,9 +85,8 @@ def test_round_trip(composed: Compose, tmp_path_factory: pytest.TempPathFactory,
 def test_longer_examples_are_cut(
     composed: Compose, tmp_path_factory: pytest.TempPathFactory, texts: list[Text], max_length: int
 ) -> None:
-    config = config_of(composed, tmp_path_factory.mktemp("corpus"), texts)
-    config.train.max_length = max_length
-    opened = open_token_cache(config, None)
+    config = with_max_length(config_of(composed, tmp_path_factory.mktemp("corpus"), texts), max_length)
+    opened = open_cache(config, None)
     tokenizer = Tokenizer.from_file(str(opened.tokenizer_directory / "tokenizer.json"))
     tokenizer.no_truncation()
     separator = tokenizer.token_to_id("[SEP]")
@@ -114,23 +123,22 @@ def no_text(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def built(pairs_config: Config) -> TokenCache:
-    return open_token_cache(pairs_config, None)
+    return open_cache(pairs_config, None)
 
 
 @pytest.mark.usefixtures("built", "no_text")
 def test_a_second_start_reads_no_text(pairs_config: Config, built: TokenCache) -> None:
-    again = open_token_cache(pairs_config, None)
+    again = open_cache(pairs_config, None)
     assert again.fingerprint == built.fingerprint
     assert examples(again.train) == examples(built.train)
     assert isinstance(again.train.tokens, np.memmap)
-    pairs_config.train.max_length = 16
     with pytest.raises(AssertionError, match="the corpus is read"):
-        open_token_cache(pairs_config, None)
+        open_cache(with_max_length(pairs_config, 16), None)
 
 
 @pytest.mark.parametrize("name", ["train.tokens.npy", "validation.offsets.npy", "tokenizer/tokenizer.json"])
 @pytest.mark.parametrize("damage", ["truncated", "altered", "removed"])
-def test_damage_is_noticed_said_and_mended(
+def test_damage_is_found_reported_and_repaired(
     pairs_config: Config, built: TokenCache, caplog: pytest.LogCaptureFixture, name: str, damage: str
 ) -> None:
     path = built.directory / name
@@ -141,7 +149,7 @@ def test_damage_is_noticed_said_and_mended(
     else:
         path.write_bytes(content[:-1] if damage == "truncated" else content[:-1] + bytes([content[-1] ^ 1]))
     with caplog.at_level(logging.WARNING, "lockstep"):
-        again = open_token_cache(pairs_config, None)
+        again = open_cache(pairs_config, None)
     assert [message for message in caplog.messages if name in message and "building it again" in message]
     assert again.fingerprint == built.fingerprint
     assert path.read_bytes() == content
@@ -151,17 +159,18 @@ def test_damage_is_noticed_said_and_mended(
 def test_what_is_in_the_key(pairs_config: Config, composed: Compose) -> None:
     """A value that changes the tokens, and no other, leads to another cache."""
 
+    assert isinstance(pairs_config.data, Files)
+    path = pairs_config.data.train
+
     def directory(*overrides: str) -> Path:
         config = configs.parse(composed("data=files", "data.train=x", "data.validation=x", *SMALL_MODEL, *overrides))
-        config.cache_dir = pairs_config.cache_dir
-        config.data.train = config.data.validation = pairs_config.data.train
-        return open_token_cache(config, None).directory
+        return open_cache(replace(with_corpus(config, path), cache_dir=pairs_config.cache_dir), None).directory
 
     first = directory()
     for same in ("model.hidden_size=16", "optimizer=sgd", "train.seed=1", "train.steps=7", "train.global_batch_size=8"):
         assert directory(same) == first, same
     others = [directory(other) for other in ("train.max_length=16", "model.max_vocabulary=150", "data.classes=[n,y]")]
-    os.utime(pairs_config.data.train, ns=(1, 1))
+    os.utime(path, ns=(1, 1))
     others.append(directory())
     assert len({first, *others}) == 5
 
@@ -172,30 +181,29 @@ def test_a_checkpoints_tokenizer_is_used_and_kept(composed: Compose, tmp_path: P
     path.write_text("premise\thypothesis\tlabel\nAnna saw a dog.\tthe cats\t1\nanna\tdogs\t0\n")
     data = ["data=files", f"data.train={path}", f"data.validation={path}", f"cache_dir={tmp_path / 'cache'}"]
     config = configs.parse(composed(*data, *overrides))
-    opened = open_token_cache(config, find_source(config))
+    opened = open_cache(config, find_source(config))
     #     [CLS] anna saw a dog . [SEP] the cat ##s [SEP]
     assert examples(opened.train)[0] == ([2, 5, 6, 7, 9, 12, 3, 8, 10, 11, 3], [0] * 7 + [1] * 4)
     assert {path.name for path in opened.tokenizer_directory.iterdir()} == {"tokenizer.json", "vocab.txt"}
     key = opened.directory
     vocabulary = old_checkpoint / "vocab.txt"
     vocabulary.write_text(vocabulary.read_text() + "more\n")
-    again = open_token_cache(config, find_source(config))
+    again = open_cache(config, find_source(config))
     assert (again.directory == key, again.vocabulary) == (False, opened.vocabulary + 1)
 
 
 WORKER = """
 import os, sys, time
 from pathlib import Path
-from common.config import schema as config
+from common.config import compose as config
 from common.models import initial_weights as weights
 from common.data.text import token_cache as cache
-from common.prepare import prepare
 
-settings, meeting, company, hang = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "hang"
+settings, rendezvous, processes, hang = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "hang"
 
 def counted(function, name):
     def call(*arguments):
-        with open(meeting.parent / "builds", "a") as file:
+        with open(rendezvous.parent / "builds", "a") as file:
             file.write(name + "\\n")
         return function(*arguments)
     return call
@@ -203,7 +211,7 @@ def counted(function, name):
 def hanging(tokenizer, split, directory, name):
     if name == "train":
         return tokenize(tokenizer, split, directory, name)
-    (meeting.parent / "hangs").touch()
+    (rendezvous.parent / "hangs").touch()
     time.sleep(60)
 
 cache.read_corpus = counted(cache.read_corpus, "tokens")
@@ -211,65 +219,67 @@ weights._draw = counted(weights._draw, "weights")
 tokenize = cache._tokenize
 if hang:
     cache._tokenize = hanging
-(meeting / str(os.getpid())).touch()
-while len(list(meeting.iterdir())) < company:
+(rendezvous / str(os.getpid())).touch()
+while len(list(rendezvous.iterdir())) < processes:
     time.sleep(0.002)
-opened, initial = prepare(config.load(settings))
+run = config.load(settings)
+opened = cache.open_cache(run, None)
+initial = weights.open_initial_checkpoint(run, opened, None)
 print(opened.fingerprint, initial.fingerprint)
 """
 
 
 @pytest.fixture
-def meeting(pairs_config: Config, tmp_path: Path) -> Path:
-    """An empty directory where workers meet; the config they share is beside it."""
+def rendezvous(pairs_config: Config, tmp_path: Path) -> Path:
+    """An empty directory where workers wait for each other; their config is beside it."""
     configs.save(pairs_config, tmp_path / "config.yaml")
-    (tmp_path / "meeting").mkdir()
-    return tmp_path / "meeting"
+    (tmp_path / "rendezvous").mkdir()
+    return tmp_path / "rendezvous"
 
 
-def test_built_once_for_eight_processes(meeting: Path, start_python: StartPython) -> None:
-    settings = meeting.parent / "config.yaml"
-    workers = [start_python(WORKER, settings, meeting, 8, "work") for _ in range(8)]
-    said = [worker.communicate(timeout=60) for worker in workers]
-    assert [worker.returncode for worker in workers] == [0] * 8, said
-    assert len({out for out, _ in said}) == 1
-    assert (meeting.parent / "builds").read_text().split() == ["tokens", "weights"]
+def test_built_once_for_eight_processes(rendezvous: Path, start_python: StartPython) -> None:
+    settings = rendezvous.parent / "config.yaml"
+    workers = [start_python(WORKER, settings, rendezvous, 8, "work") for _ in range(8)]
+    outputs = [worker.communicate(timeout=60) for worker in workers]
+    assert [worker.returncode for worker in workers] == [0] * 8, outputs
+    assert len({out for out, _ in outputs}) == 1
+    assert (rendezvous.parent / "builds").read_text().split() == ["tokens", "weights"]
 
 
 @pytest.mark.survives("SIGKILL of the token cache's builder, 8 processes waiting")
-def test_a_killed_builder_is_taken_over(meeting: Path, start_python: StartPython, pairs_config: Config) -> None:
-    settings = meeting.parent / "config.yaml"
-    builder = start_python(WORKER, settings, meeting, 1, "hang")
-    wait_until((meeting.parent / "hangs").exists)
-    waiters = [start_python(WORKER, settings, meeting, 9, "work") for _ in range(8)]
-    wait_until(lambda: len(list(meeting.iterdir())) == 9)
+def test_a_killed_builder_is_replaced(rendezvous: Path, start_python: StartPython, pairs_config: Config) -> None:
+    settings = rendezvous.parent / "config.yaml"
+    builder = start_python(WORKER, settings, rendezvous, 1, "hang")
+    wait_until((rendezvous.parent / "hangs").exists)
+    waiters = [start_python(WORKER, settings, rendezvous, 9, "work") for _ in range(8)]
+    wait_until(lambda: len(list(rendezvous.iterdir())) == 9)
     assert len(list(Path(pairs_config.cache_dir).glob("*.partial"))) == 1
     builder.kill()
-    said = [waiter.communicate(timeout=60) for waiter in waiters]
-    assert [waiter.returncode for waiter in waiters] == [0] * 8, said
-    opened = open_token_cache(pairs_config, None)
-    assert {out.split()[0] for out, _ in said} == {opened.fingerprint}
+    outputs = [waiter.communicate(timeout=60) for waiter in waiters]
+    assert [waiter.returncode for waiter in waiters] == [0] * 8, outputs
+    opened = open_cache(pairs_config, None)
+    assert {out.split()[0] for out, _ in outputs} == {opened.fingerprint}
     assert len(opened.train) == 40
     assert not list(Path(pairs_config.cache_dir).glob("*.partial"))
-    assert (meeting.parent / "builds").read_text().split() == ["tokens", "tokens", "weights"]
+    assert (rendezvous.parent / "builds").read_text().split() == ["tokens", "tokens", "weights"]
 
 
 MEASURE = """
 import json, sys, time
 from pathlib import Path
 import psutil
-from common.config import schema as config
+from common.config import compose as config
 from common.data.text import token_cache as cache
 
 settings = config.load(Path(sys.argv[1]))
 cache.read_corpus = None
 before = psutil.Process().memory_info().rss
-opened = cache.open_token_cache(settings, None)
+opened = cache.open_cache(settings, None)
 grown = psutil.Process().memory_info().rss - before
 seconds = []
 for _ in range(8):
     start = time.perf_counter()
-    cache.open_token_cache(settings, None)
+    cache.open_cache(settings, None)
     seconds.append(time.perf_counter() - start)
 print(json.dumps({"rows": len(opened.train), "grown": grown, "seconds": min(seconds)}))
 """
@@ -293,7 +303,7 @@ def million_rows(pairs_config: Config, tmp_path: Path) -> Iterator[Path]:
         return {"classes": ["0"], "vocabulary": 200, "pad_id": 0, "max_length": 128, "dropped": 0}
 
     with patch.object(cache, "_build", fabricate):
-        directory = open_token_cache(pairs_config, None).directory
+        directory = open_cache(pairs_config, None).directory
     configs.save(pairs_config, tmp_path / "config.yaml")
     yield tmp_path / "config.yaml"
     shutil.rmtree(directory)

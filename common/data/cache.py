@@ -1,0 +1,56 @@
+"""The cache of a corpus: its examples as arrays on disk, built once and opened memory-mapped by a run's processes."""
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+from common.config.data import Data
+from common.config.schema import Config
+from common.data.batches import Split
+
+if TYPE_CHECKING:
+    from common.data.text.tokenizer import TokenizerSource
+
+
+@dataclass(frozen=True)
+class Cache:
+    """An opened cache. `fingerprint` names its content, whatever the content was read from."""
+
+    directory: Path
+    fingerprint: str
+    train: Split
+    validation: Split
+    classes: list[str]
+
+    def __str__(self) -> str:
+        return f"{len(self.train)} training and {len(self.validation)} validation examples"
+
+
+class _CacheModule(Protocol):
+    """What the module that a schema names in `cache` has."""
+
+    def open_cache(self, config: Config, source: "TokenizerSource | None") -> Cache: ...
+
+    def reopen_cache(self, config: Config, directory: Path) -> Cache: ...
+
+
+def open_cache(config: Config, source: "TokenizerSource | None") -> Cache:
+    """Open the cache of a config and verify it. Builds it first where it is missing or damaged. Raises UserError.
+
+    source: the pretrained checkpoint whose tokenizer and classes to use, or None for a model with random initial
+    weights.
+    """
+    return _module(config.data).open_cache(config, source)
+
+
+def reopen_cache(config: Config, directory: Path) -> Cache:
+    """Open a cache that `open_cache` has verified. Reads no array, so it takes the same time for every corpus.
+
+    Raises UserError where the cache's manifest cannot be read.
+    """
+    return _module(config.data).reopen_cache(config, directory)
+
+
+def _module(data: Data) -> _CacheModule:
+    return cast(_CacheModule, import_module(data.cache))

@@ -1,0 +1,18 @@
+"""The columns of a data set that a config names."""
+
+import reprlib
+from collections.abc import Collection
+
+from common.errors import UserError
+
+NamedColumns = list[tuple[str, str]]  # (config key, column name)
+
+show = reprlib.Repr()
+show.maxlist = show.maxstring = 40
+
+
+def check_columns(at: str, columns: NamedColumns, found: Collection[str]) -> None:
+    """Raise UserError unless every column is among those found. at: the file or data set, for the message."""
+    for key, name in columns:
+        if name not in found:
+            raise UserError(f"{at}: no column {name!r}; set {key} to one of {show.repr(list(found))}")

@@ -1,0 +1,33 @@
+"""JSONL, CSV, TSV and Parquet files as a source of text."""
+
+from typing import Any
+
+from common.config.data import Files
+from common.data.identity import file_identity, source_keys
+from common.data.text.formats import find_file, json_lines, parquet, separated
+from common.data.text.rows import Rows, Source, collect, named_columns
+
+
+def read(data: Files) -> Source:
+    """Read both splits. Raises UserError, which names the file and the line."""
+    train = _read_file("data.train", data.train, data)
+    validation = _read_file("data.validation", data.validation, data)
+    return Source(train, validation, names=data.classes, classes=data.classes)
+
+
+def identity(data: Files) -> dict[str, Any]:
+    """What names the corpus: the keys, and the files' paths, sizes and times of change."""
+    files = {"train": data.train, "validation": data.validation}
+    found = {split: file_identity(find_file(f"data.{split}", name)[0]) for split, name in files.items()}
+    return {**source_keys(data), **found}
+
+
+def _read_file(key: str, name: str, data: Files) -> Rows:
+    path, suffix = find_file(key, name)
+    columns = named_columns(data)
+    if suffix == ".parquet":
+        return collect(key, f"{path}: row ", parquet(path, columns), columns)
+    records = separated(path, suffix, columns) if suffix in (".csv", ".tsv") else json_lines(path, columns)
+    rows = collect(key, f"{path}:", records, columns)
+    rows.untyped = suffix in (".csv", ".tsv")
+    return rows

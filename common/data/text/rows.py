@@ -1,0 +1,78 @@
+"""What a source of text is read into: rows whose labels are as they were found."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from common.config.data import Columns
+from common.data.columns import NamedColumns
+from common.errors import UserError
+
+NO_GOLD_LABEL = (None, -1, "-1", "-", "")
+
+Records = Iterable[tuple[int, Sequence[Any]]]  # (line or row, from 1; the values of the columns)
+
+
+@dataclass
+class Rows:
+    """The examples of one split. Errors call example i `at` + `numbers[i]`, such as "train.csv:12"."""
+
+    at: str
+    texts: list[list[str]]  # [premises] or [premises, hypotheses]
+    labels: list[int | str] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    dropped: int = 0  # rows without a gold label
+    untyped: bool = False  # CSV and TSV, where "1" may be an integer
+
+
+@dataclass(frozen=True)
+class Source:
+    """Both splits of a corpus.
+
+    names: the classes as the data names them, by their integer labels; None where the labels are all that is known.
+    classes: the classes in the order of the model's outputs, where the config gives one.
+    """
+
+    train: Rows
+    validation: Rows
+    names: list[str] | None
+    classes: list[str] | None = None
+
+
+def named_columns(data: Columns) -> NamedColumns:
+    """The columns to read: the label, the premise and, for pairs, the hypothesis."""
+    columns = [("data.label", data.label), ("data.premise", data.premise)]
+    return columns if data.hypothesis is None else [*columns, ("data.hypothesis", data.hypothesis)]
+
+
+def collect(key: str, at: str, records: Records, columns: NamedColumns) -> Rows:
+    """The records with a gold label as the rows of a split. Raises UserError for values of the wrong type.
+
+    key: the config key of the split. at: the start of a row's place in errors.
+    """
+    (label_key, label_name), *text_columns = columns
+    rows = Rows(at, [[] for _ in text_columns])
+    for number, (label, *texts) in records:
+        if label in NO_GOLD_LABEL:
+            rows.dropped += 1
+            continue
+        if type(label) not in (int, str):
+            kind = type(label).__name__
+            raise UserError(f"{at}{number}: {label_name!r} ({label_key}) is {kind}, not an integer or a string")
+        if rows.labels and type(label) is not type(rows.labels[0]):
+            raise UserError(
+                f"{at}{number}: integers and strings are mixed in {label_name!r} ({label_key}); use one type"
+            )
+        for (text_key, name), text, column in zip(text_columns, texts, rows.texts, strict=True):
+            if not isinstance(text, str):
+                kind = "null" if text is None else type(text).__name__
+                raise UserError(f"{at}{number}: {name!r} ({text_key}) is {kind}, not a string")
+            if not text.isascii() and re.search("[\ud800-\udfff]", text):
+                raise UserError(f"{at}{number}: {name!r} ({text_key}) has a lone surrogate, which no tokenizer reads")
+            column.append(text)
+        rows.labels.append(label)
+        rows.numbers.append(number)
+    if not rows.labels:
+        raise UserError(f"{key}: no example with a gold label ({rows.dropped} rows without one); see data.label")
+    return rows

@@ -1,0 +1,174 @@
+"""Files of every format, good and bad."""
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.data.identity import identity
+from common.data.text.corpus import read_corpus
+from common.errors import UserError
+from tests.unit.common.data.text.text_files import files, message, read_text, write
+
+PAIRS = [("A cat sleeps.", "An animal sleeps.", 0), ('He said "no", twice', "", 2), ("", "ünï → 漢", 1)]
+SUFFIXES = [".jsonl", ".json", ".csv", ".tsv", ".jsonl.gz", ".json.gz", ".csv.gz", ".tsv.gz", ".parquet"]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_every_format_gives_the_same_corpus(tmp_path: Path, suffix: str) -> None:
+    train = write(tmp_path / f"train{suffix}", [*PAIRS, ("no", "label", -1)])
+    validation = write(tmp_path / f"validation{suffix}", PAIRS[:1])
+    corpus = read_corpus(files(train, validation))
+    assert corpus.train.premises == [premise for premise, _, _ in PAIRS]
+    assert corpus.train.hypotheses == [hypothesis for _, hypothesis, _ in PAIRS]
+    assert corpus.train.labels == [0, 2, 1]
+    assert (corpus.train.dropped, corpus.validation.dropped) == (1, 0)
+    assert corpus.validation.labels == [0]
+    assert corpus.classes == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_string_labels_and_column_names(tmp_path: Path, suffix: str) -> None:
+    rows = [("1", "x", "a", "yes"), ("2", "y", "b", "no"), ("3", "z", "c", "-"), ("4", "w", "d", "")]
+    path = write(tmp_path / f"f{suffix}", rows, ("id", "sentence1", "sentence2", "gold"))
+    corpus = read_corpus(files(path, premise="sentence1", hypothesis="sentence2", label="gold"))
+    assert (corpus.train.premises, corpus.train.hypotheses) == (["x", "y"], ["a", "b"])
+    assert (corpus.train.labels, corpus.classes, corpus.train.dropped) == ([1, 0], ["no", "yes"], 2)
+
+
+def test_single_sentences_and_null_labels(tmp_path: Path) -> None:
+    path = write(tmp_path / "f.parquet", [("x", 1), ("y", None), ("z", 0)], ("premise", "label"))
+    corpus = read_corpus(files(path, hypothesis=None))
+    assert corpus.train.hypotheses is None
+    assert (corpus.train.premises, corpus.train.labels, corpus.train.dropped) == (["x", "z"], [1, 0], 1)
+
+
+text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\x00"), max_size=20)
+
+
+@given(rows=st.lists(st.tuples(text, text, st.integers(0, 3)), min_size=1, max_size=8))
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
+def test_round_trip(tmp_path_factory: pytest.TempPathFactory, suffix: str, rows: list[tuple[str, str, int]]) -> None:
+    path = tmp_path_factory.getbasetemp() / f"round_trip{suffix}"
+    split = read_corpus(files(write(path, rows))).train
+    assert split.hypotheses is not None
+    assert list(zip(split.premises, split.hypotheses, split.labels, strict=True)) == rows
+
+
+def test_quotes_in_csv_and_tsv(tmp_path: Path) -> None:
+    corpus = read_text(tmp_path / "f.csv", '\ufeffpremise,hypothesis,label\r\n"two\nlines, ""q""",h,0\r\n\r\nb,h,1\r\n')
+    assert corpus.train.premises == ['two\nlines, "q"', "b"]
+    corpus = read_text(tmp_path / "f.tsv", 'premise\thypothesis\tlabel\n"stray\tb"c\t0\n"d"\t\t1\n')
+    assert (corpus.train.premises, corpus.train.hypotheses) == (['"stray', '"d"'], ['b"c', ""])
+
+
+HEADER = "premise,hypothesis,label\n"
+OBJECT = '{"premise": "p", "hypothesis": "h", "label": 0}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "keys", "expected"),
+    [
+        ("f.jsonl", OBJECT + "\n{oops\n", {}, "{path}:3: not JSON (Expecting property name"),
+        ("f.jsonl", "[1, 2]\n", {}, "{path}:1: a list, not an object; write one object per line"),
+        (
+            "f.jsonl",
+            OBJECT + '{"premise": "p", "label": 0}\n',
+            {},
+            "{path}:2: no column 'hypothesis'; set data.hypothesis",
+        ),
+        ("f.jsonl", OBJECT.replace('"p"', "7"), {}, "{path}:1: 'premise' (data.premise) is int, not a string"),
+        (
+            "f.jsonl",
+            OBJECT.replace('"h"', "null"),
+            {},
+            "{path}:1: 'hypothesis' (data.hypothesis) is null, not a string",
+        ),
+        (
+            "f.jsonl",
+            OBJECT.replace('"h"', r'"\ud800"'),
+            {},
+            "{path}:1: 'hypothesis' (data.hypothesis) has a lone surrogate",
+        ),
+        ("f.jsonl", OBJECT.replace("0}", "0.5}"), {}, "{path}:1: 'label' (data.label) is float, not an integer"),
+        ("f.jsonl", OBJECT.replace("0}", "true}"), {}, "{path}:1: 'label' (data.label) is bool, not an integer"),
+        ("f.jsonl", OBJECT + OBJECT.replace("0}", '"x"}'), {}, "{path}:2: integers and strings are mixed in 'label'"),
+        (
+            "f.jsonl",
+            OBJECT.replace("0}", "3}"),
+            {"classes": ["a", "b"]},
+            "{path}:1: label 3 is not one of the 2 classes",
+        ),
+        ("f.jsonl", OBJECT.replace("0}", "-2}"), {}, "{path}:1: label -2 is not one of the 0 classes"),
+        ("f.jsonl", OBJECT.replace("0}", '"z"}'), {"classes": ["a", "b"]}, "{path}:1: label 'z' is not one of the 2"),
+        ("f.jsonl", OBJECT.replace("0}", "123456789}"), {}, "data.label: 123456790 classes in data.train"),
+        ("f.jsonl", OBJECT.encode() + b'{"premise": "\xff"}\n', {}, "{path}:2: not UTF-8 at byte 14 of the line"),
+        ("f.jsonl", OBJECT.replace("0}", "-1}"), {}, "data.train: no example with a gold label (1 rows without one)"),
+        ("f.jsonl", "\n", {}, "data.train: no example with a gold label (0 rows without one)"),
+        ("f.csv", HEADER + '"two\nlines",h,0\np,h\n', {}, "{path}:4: 2 columns where the header has 3"),
+        ("f.csv", HEADER + 'p,h,0\n"p,h,0\n', {}, "{path}:3: unexpected end of data"),
+        ("f.csv", HEADER.encode() + b"p,h,0\np,\xe9,0\n", {}, "{path}:3: not UTF-8 at byte 3 of the line"),
+        ("f.csv", "a,b,c\n", {}, "{path}:1: no column 'label'; set data.label to one of ['a', 'b', 'c']"),
+        ("f.csv", HEADER, {"label": "gold"}, "{path}:1: no column 'gold'; set data.label to one of ['premise', 'hyp"),
+        ("f.csv", HEADER, {}, "data.train: no example with a gold label (0 rows without one)"),
+        ("f.tsv", "premise\thypothesis\tlabel\np\th\t0\textra\n", {}, "{path}:2: 4 columns where the header has 3"),
+        ("f.csv.gz", b"not gzip", {}, "{path}: cannot be read: Not a gzipped file"),
+        ("f.csv.gz", gzip.compress(HEADER.encode())[:-12], {}, "{path}: cannot be read: Compressed file ended before"),
+        ("f.parquet", b"not parquet", {}, "{path}: cannot be read: ArrowInvalid: Parquet magic bytes not found"),
+        ("f.jsonl", "", {}, "data.train: empty file: {path}"),
+        (
+            "f.txt",
+            "x",
+            {},
+            "data.train: unknown suffix: {path}; use .jsonl, .json, .csv, .tsv (each also + .gz) or .parquet",
+        ),
+        ("f.parquet.gz", "x", {}, "data.train: unknown suffix: {path}; use .jsonl"),
+    ],
+)
+def test_errors(tmp_path: Path, name: str, content: str | bytes, keys: dict, expected: str) -> None:
+    path = tmp_path / name
+    with pytest.raises(UserError) as raised:
+        read_text(path, content, **keys)
+    assert message(raised).startswith(expected.replace("{path}", str(path)))
+
+
+def test_parquet_errors_name_the_row(tmp_path: Path) -> None:
+    path = write(tmp_path / "f.parquet", [("p", "h", 0), ("p", None, 0)])
+    with pytest.raises(UserError) as raised:
+        read_corpus(files(path))
+    assert message(raised) == f"{path}: row 2: 'hypothesis' (data.hypothesis) is null, not a string"
+    with pytest.raises(UserError) as raised:
+        read_corpus(files(path, premise="text"))
+    assert message(raised).startswith(f"{path}: no column 'text'; set data.premise to one of ['premise', 'hypothesis'")
+
+
+def test_validation_is_checked_like_train(tmp_path: Path) -> None:
+    train = write(tmp_path / "train.jsonl", [("p", "h", "a"), ("p", "h", "b")])
+    other = write(tmp_path / "validation.jsonl", [("p", "h", "a"), ("p", "h", "c")])
+    unlabelled = write(tmp_path / "unlabelled.jsonl", [("p", "h", "-")] * 3)
+    with pytest.raises(UserError) as raised:
+        read_corpus(files(train, other))
+    assert message(raised) == f"{other}:2: label 'c' is not one of the 2 classes ['a', 'b']; see data.classes"
+    with pytest.raises(UserError, match="^data.validation: no example with a gold label .3 rows"):
+        read_corpus(files(train, unlabelled))
+    for call in (read_corpus, identity):
+        with pytest.raises(UserError, match="^data.validation: no such file: .*missing.csv$"):
+            call(files(train, tmp_path / "missing.csv"))
+        with pytest.raises(UserError, match="^data.validation: not a file: "):
+            call(files(train, tmp_path))
+
+
+def test_identity_of_files(tmp_path: Path) -> None:
+    train = write(tmp_path / "train.jsonl", PAIRS)
+    first = identity(files(train))
+    assert first == identity(files(f"{tmp_path}/../{tmp_path.name}/train.jsonl"))
+    assert first["train"]["path"] == str(tmp_path.resolve() / "train.jsonl")
+    assert json.loads(json.dumps(first)) == first
+    assert first != identity(files(train, label="gold"))
+    assert first != identity(files(train, classes=["a", "b", "c"]))
+    os.utime(train, ns=(1, 1))
+    assert first != identity(files(train))
