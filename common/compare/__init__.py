@@ -1,4 +1,4 @@
-"""Several runs -> verdict, tables, report. `python -m common.compare --help` explains the command."""
+"""Compares runs: verdict, tables, report. `python -m common.compare --help` explains the command."""
 
 from common.compare.pair import Pair, Tolerance
 from common.compare.runs import Run

@@ -15,9 +15,10 @@ from common.compare.find import newest_runs
 from common.compare.report import write_report
 from common.compare.table import print_comparison
 from common.compare.verdict import LOCKSTEP, Tolerance, compare_runs
+from common.config.compose import CONF
 from common.errors import KEYS, UserError, explain, one_line_errors
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
+DEFAULTS = Path(CONF, "compare.yaml")
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Settings:
 def load_settings(overrides: Sequence[str] = ()) -> Settings:
     """conf/compare.yaml with Hydra overrides. Raises UserError for unknown keys and for values of the wrong type."""
     try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
+        with initialize_config_dir(CONF, version_base="1.3"):
             config = compose("compare", overrides=list(overrides))
         settings = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Settings), config))
     except (HydraException, OmegaConfBaseException) as error:
@@ -41,20 +42,20 @@ def load_settings(overrides: Sequence[str] = ()) -> Settings:
     assert isinstance(settings, Settings)
     for precision, tolerance in settings.tolerances.items():
         if not (tolerance.loss >= 0 and tolerance.grad_norm >= 0):
-            raise UserError(f"tolerances.{precision}: loss and grad_norm must be numbers from 0 up")
+            raise UserError(f"tolerances.{precision}: loss and grad_norm must be numbers, 0 or more")
     return settings
 
 
 @one_line_errors(())
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0 when the comparison was made, 1 with --check unless all pairs are in lockstep.
+    """Run the command; returns its exit code: with --check 1 unless all pairs are in lockstep, otherwise 0.
 
-    A user's error exits with 2 from inside.
+    A user's error exits with 2.
     """
     parser = argparse.ArgumentParser(
         prog="python -m common.compare",
         description=__doc__,
-        epilog=f"keys, with their defaults:\n\n{(CONF / 'compare.yaml').read_text()}",
+        epilog=f"keys, with their defaults:\n\n{DEFAULTS.read_text()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -66,9 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="exit with 1 unless every pair of runs is in lockstep")
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     options = parser.parse_intermixed_args(arguments)
-    # A directory of a Hydra sweep may have "=" in its name.
-    overrides = [word for word in options.arguments if word.find("=") > 0 and not Path(word).exists()]
-    run_dirs = [Path(word) for word in options.arguments if word not in overrides]
+    # The directories of a Hydra sweep may have "=" in their names.
+    overrides = [text for text in options.arguments if text.find("=") > 0 and not Path(text).exists()]
+    run_dirs = [Path(text) for text in options.arguments if text not in overrides]
     settings = load_settings(overrides)
     notes: list[str] = []
     if not run_dirs:
@@ -83,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _keys() -> list[str]:
-    config = OmegaConf.load(CONF / "compare.yaml")
+    config = OmegaConf.load(DEFAULTS)
     tolerances = [f"tolerances.{precision}.{name}" for precision in config.tolerances for name in vars(Tolerance(0, 0))]
     return [str(key) for key in config if key != "tolerances"] + tolerances
 

@@ -1,11 +1,11 @@
-"""The report's bar charts: throughput, staleness, and what replicas send one another."""
+"""The report's bar charts: throughput, staleness, and communication between replicas."""
 
 from html import escape
 from typing import Any
 
 import numpy as np
 
-from common.compare.formats import amount
+from common.compare.formats import readable_bytes
 from common.compare.read import MOVED
 from common.compare.runs import Run
 from common.compare.style import COLOURS, line_style
@@ -15,7 +15,7 @@ BYTES = {"type": "log", "exponentformat": "SI", "ticksuffix": "B", "dtick": 1, "
 
 
 def charts(runs: list[Run]) -> list[dict[str, Any]]:
-    """Those for which a run has numbers; see common.compare.charts.charts."""
+    """The bar charts for which a run has numbers, in the format of common.compare.charts.charts."""
     result = [_throughput(runs)]
     if any(run.staleness for run in runs):
         result.append(_staleness(runs))
@@ -65,26 +65,27 @@ def _staleness(runs: list[Run]) -> dict[str, Any]:
                 }
             )
     layout = {
-        "xaxis": {"title": {"text": "updates applied between a worker's read and its own"}, "dtick": _tick(traces)},
+        "xaxis": {"title": {"text": "staleness (updates)"}, "dtick": _tick(traces)},
         "yaxis": {"title": {"text": "share of the updates"}, "tickformat": ".0%", "automargin": True},
         "showlegend": True,
     }
-    return _chart("Staleness", "How old the parameters were that an update was computed from.", traces, layout)
+    caption = "Updates applied between a worker's read of the parameters and its own update."
+    return _chart("Staleness", caption, traces, layout)
 
 
 def _tick(traces: list[dict[str, Any]]) -> int:
-    """Whole numbers on the axis, about ten of them."""
+    """The distance between ticks: a whole number that makes about ten of them."""
     return max(1, max(max(trace["x"]) for trace in traces) // 10)
 
 
 def _traffic(runs: list[Run]) -> dict[str, Any]:
-    """Groups of bars: a group for each replica of each run, a bar for each kind."""
+    """A group of bars for each replica of each run, with a bar for each kind."""
     groups = _groups(runs)
     traces = []
     for index, kind in enumerate((*MOVED, "logits")):
         values = np.concatenate([per_step(run, kind) for run in runs])
         traces.append(_bars(f"{kind} held" if kind == "logits" else kind, groups, values, COLOURS[index]))
-    caption = "Bytes that each replica moved, and of logits that it held, in a step; logarithmic."
+    caption = "Bytes that each replica moved, and bytes of logits that it held, in a step; logarithmic."
     return _chart("Traffic", caption, traces, _grouped(BYTES))
 
 
@@ -117,7 +118,7 @@ def _bars(name: str, x: list[Any], values: np.ndarray, colour: str) -> dict[str,
         "name": escape(name),
         "x": x,
         "y": [value if np.isfinite(value) and value > 0 else None for value in values.tolist()],
-        "text": [amount(value) for value in values.tolist()],
+        "text": [readable_bytes(value) for value in values.tolist()],
         "textposition": "none",
         "marker": {"color": colour},
         "hovertemplate": "%{text}",
@@ -125,7 +126,7 @@ def _bars(name: str, x: list[Any], values: np.ndarray, colour: str) -> dict[str,
 
 
 def _grouped(y: dict[str, Any]) -> dict[str, Any]:
-    above = {"y": 1.02, "yanchor": "bottom"}  # two rows of names stand below
+    above = {"y": 1.02, "yanchor": "bottom"}  # below the axis there are two rows of names
     return {"xaxis": {"automargin": True}, "yaxis": dict(y), "barmode": "group", "showlegend": True, "legend": above}
 
 

@@ -1,4 +1,4 @@
-"""The report's charts as plotly.js traces and layouts; colours that depend on the theme are the page's business."""
+"""The report's charts as plotly.js traces and layouts. The page adds the colours that depend on its theme."""
 
 import base64
 from html import escape
@@ -16,23 +16,23 @@ FLOOR = 1e-17  # where zeros are drawn on a logarithmic axis
 
 
 def charts(comparison: Comparison) -> list[dict[str, Any]]:
-    """One dict per chart: title, caption, plotly's data and layout, and `height` (pixels) of one as wide as the page.
+    """One dict per chart: title, caption, plotly's data and layout.
 
-    Labels are escaped for plotly's pseudo-HTML.
+    A chart that is as wide as the page has a `height` (pixels) too. Labels are escaped for plotly's pseudo-HTML.
     """
     runs, axis = comparison.runs, _axis(comparison.runs)
     others = [run for run in runs if run is not comparison.reference and not run.asynchronous]
-    in_lockstep = bool(others) and not comparison.reference.asynchronous
+    comparable = bool(others) and not comparison.reference.asynchronous
     each = "update's batch" if any(run.asynchronous for run in runs) else "global batch"
     result = [_chart("Training loss", f"Mean over each {each}.", _curves(runs, "loss", axis), "loss", axis)]
-    if in_lockstep:
+    if comparable:
         result.append(_difference_chart(comparison, others, "loss"))
     norms = _curves(runs, "grad_norm", axis)
     result.append(_chart("Gradient norm", "Global norm, before clipping.", norms, "grad_norm", axis))
-    if in_lockstep:
+    if comparable:
         result.append(_difference_chart(comparison, others, "grad_norm"))
     if any(len(run.eval_steps) for run in runs):
-        caption = "Over every validation example once."
+        caption = "Mean over all validation examples."
         result.append(_chart("Validation loss", caption, _evals(runs, "loss", axis), "loss", axis))
         accuracy = _chart("Validation accuracy", caption, _evals(runs, "accuracy", axis), "accuracy", axis)
         accuracy["layout"]["yaxis"]["tickformat"] = ".1%"
@@ -41,7 +41,7 @@ def charts(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _axis(runs: list[Run]) -> str:
-    """What curves are drawn over: steps, or examples where a step is not as many examples in every run."""
+    """The x-axis of curves: steps, or examples where a step does not have the same number of examples in every run."""
     if any(run.asynchronous for run in runs):
         return "examples"
     for run in runs[1:]:
@@ -69,7 +69,7 @@ def _evals(runs: list[Run], name: str, axis: str) -> list[dict[str, Any]]:
 
 
 def _difference_chart(comparison: Comparison, others: list[Run], name: str) -> dict[str, Any]:
-    """|difference| to the reference on a logarithmic axis, with the tolerances of the pairs as dashed lines."""
+    """|difference| from the reference on a logarithmic axis, with the tolerances of the pairs as dashed lines."""
     reference = comparison.reference
     traces, zeros, gaps = [], False, False
     for run in others:
@@ -90,9 +90,9 @@ def _difference_chart(comparison: Comparison, others: list[Run], name: str) -> d
         title, caption = "Loss difference", f"|loss − loss of {reference}|, logarithmic."
     else:
         title = "Gradient norm difference"
-        caption = f"|difference to {reference}| / the larger of the two, logarithmic."
+        caption = f"|difference from {reference}| / the larger of the two, logarithmic."
     caption += f" Zeros are drawn at {FLOOR:g}." if zeros else ""
-    caption += " Gaps: not finite." if gaps else ""
+    caption += " Gaps: the difference is not finite." if gaps else ""
     chart = _chart(title, caption, traces, "difference" if name == "loss" else "relative difference", "step")
     chart["layout"]["yaxis"] |= {"type": "log", "exponentformat": "power", "dtick": 3 if zeros else None}
     return chart

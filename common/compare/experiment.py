@@ -1,37 +1,17 @@
-"""Whether two runs are the same experiment: what may differ between them, and what explains that their curves do."""
+"""Whether two runs are the same experiment: which differences are allowed, and what explains diverging curves."""
 
 from typing import Any
 
 import numpy as np
 
 from common.compare.runs import Run
+from common.config.keys import Scope
+from common.config.schema import all_keys
 
 ABSENT = "(absent)"
 
-# Config keys (with all keys below them) that must not change a curve.
-IGNORED_KEYS = (
-    "strategy",
-    "cluster",
-    "run_dir",
-    "run_name",
-    "cache_dir",
-    "resume",
-    "train.log_every",
-    "train.eval_every",
-    "train.checkpoint_every",
-    "train.keep_checkpoints",
-    "train.virtual_epoch_examples",
-    "train.early_stopping",
-    "train.max_restarts",
-    "train.warmup_steps_untimed",
-)
-# Keys that say where something came from: they do not count where both runs have its content, by fingerprint.
-ORIGIN_KEYS = {
-    "data": "token_cache",
-    "model.name": "initial_weights",
-    "model.checkpoint": "initial_weights",
-    "model.revision": "initial_weights",
-}
+# The fingerprint of what the SOURCE keys of a group name.
+FINGERPRINTS = {"data": "token_cache", "model": "initial_weights"}
 # The length of a run shows in its steps; it changes the curve only where the schedule depends on it.
 LENGTH_KEYS = ("train.steps", "train.epochs")
 
@@ -43,47 +23,60 @@ def config_differences(a: Run, b: Run) -> dict[str, tuple[Any, Any]]:
     return {key: (x, y) for key, (x, y) in values.items() if x != y}
 
 
-def may_change_curve(key: str, a: Run, b: Run) -> bool:
-    """Whether a difference in this key makes the runs different experiments: see IGNORED_KEYS and what follows it."""
+def curve_differences(a: Run, b: Run) -> dict[str, tuple[Any, Any]]:
+    """The config differences that may change the curve, and so make the runs different experiments.
 
-    def below(parent: str) -> bool:
-        return key == parent or key.startswith(parent + ".")
+    The scope of each key decides; see common.config.keys.Scope. A key of no known kind counts as CURVE.
+    """
+    scopes = {name: key.scope for name, key in all_keys().items()}
+    return {
+        name: values
+        for name, values in config_differences(a, b).items()
+        if _may_change_curve(name, scopes.get(name, Scope.CURVE), a, b)
+    }
 
-    if any(below(parent) for parent in IGNORED_KEYS):
-        return False
-    for parent, name in ORIGIN_KEYS.items():
-        if below(parent) and a.fingerprint(name) is not None and a.fingerprint(name) == b.fingerprint(name):
-            return False
-    constant = all(run.config.get("schedule.name") == "constant" for run in (a, b))
-    if key in LENGTH_KEYS:
+
+def _may_change_curve(name: str, scope: Scope, a: Run, b: Run) -> bool:
+    constant = all(run.config.get("schedule.kind") == "constant" for run in (a, b))
+    if name in LENGTH_KEYS:
         return not constant and any(run.config.get("schedule.total_steps") is None for run in (a, b))
-    return key != "schedule.total_steps" or not constant
+    if name == "schedule.total_steps":
+        return not constant
+    if scope is Scope.SOURCE:
+        return not _same_content(name.partition(".")[0], a, b)
+    return scope is Scope.CURVE
 
 
-def reasons_against(a: Run, b: Run, changed: dict[str, tuple[Any, Any]]) -> list[str]:
-    """Why the runs are different experiments; `changed` are the config differences that may change a curve."""
+def _same_content(group: str, a: Run, b: Run) -> bool:
+    """Whether both runs recorded the same fingerprint of what a group's keys name."""
+    fingerprints = [run.fingerprint(FINGERPRINTS[group]) if group in FINGERPRINTS else None for run in (a, b)]
+    return fingerprints[0] is not None and fingerprints[0] == fingerprints[1]
+
+
+def experiment_mismatches(a: Run, b: Run, changed: dict[str, tuple[Any, Any]]) -> list[str]:
+    """Why the runs are different experiments, if they are; `changed`: their curve_differences."""
     reasons = []
     if changed:
         listed = ", ".join(f"{key} ({x} | {y})" for key, (x, y) in changed.items())
         reasons.append(f"different configs: {listed}")
-    for name, words in (("token_cache", "token caches"), ("initial_weights", "initial weights")):
+    for name, plural in (("token_cache", "token caches"), ("initial_weights", "initial weights")):
         if a.fingerprint(name) != b.fingerprint(name):
-            reasons.append(f"different {words} ({a.fingerprint(name)} | {b.fingerprint(name)})")
+            reasons.append(f"different {plural} ({a.fingerprint(name)} | {b.fingerprint(name)})")
     return reasons
 
 
-def step_reasons_against(a: Run, b: Run) -> list[str]:
-    """Why the runs are not comparable at every step: steps that only one of them has, or has twice."""
+def step_mismatches(a: Run, b: Run) -> list[str]:
+    """Why the runs cannot be compared at every step, if so: steps that only one of them has, or has twice."""
     reasons = []
     for run in (a, b):
-        if run.doubled:
-            reasons.append(f"{run} has more than one row for {_span(run.doubled)}; the last one is compared")
+        if run.repeated_steps:
+            reasons.append(f"{run} has more than one row for {_span(run.repeated_steps)}; the last one is compared")
     common = len(np.intersect1d(a.steps, b.steps, assume_unique=True))
     if not common:
         reasons.append("no common steps")
     elif common < max(len(a.steps), len(b.steps)):
         only = [
-            f"{run} alone has {_span(np.setdiff1d(run.steps, other.steps).tolist())}"
+            f"only {run} has {_span(np.setdiff1d(run.steps, other.steps).tolist())}"
             for run, other in ((a, b), (b, a))
             if len(np.setdiff1d(run.steps, other.steps))
         ]
@@ -92,20 +85,20 @@ def step_reasons_against(a: Run, b: Run) -> list[str]:
 
 
 def explanations(a: Run, b: Run) -> list[str]:
-    """What explains a divergence: other batches, another learning rate, dropout."""
+    """What explains diverging curves: different batches, a different learning rate, dropout."""
     notes = []
     steps, i, j = np.intersect1d(a.steps, b.steps, assume_unique=True, return_indices=True)
-    for name, words in (
+    for name, explanation in (
         ("examples", "the runs consumed different batches"),
         ("tokens", "the runs consumed different batches"),
         ("learning_rate", "the runs follow different schedules"),
     ):
         differ = steps[~np.isclose(a.metrics[name][i], b.metrics[name][j], rtol=1e-9, atol=0, equal_nan=True)]
         if len(differ):
-            notes.append(f"{name} differs from step {differ[0]}: {words}")
+            notes.append(f"{name} differs from step {differ[0]}: {explanation}")
     dropout = [run.config.get("model.dropout") for run in (a, b)]
     if all(isinstance(rate, float) and rate > 0 for rate in dropout) and a.label != b.label:
-        notes.append("model.dropout > 0: every replica draws its own masks, so the curves cannot agree step by step")
+        notes.append("model.dropout > 0: every replica draws its own masks, so the curves cannot agree at every step")
     return notes
 
 

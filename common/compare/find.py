@@ -1,21 +1,20 @@
-"""The runs that are compared when none is named."""
+"""Which runs are compared when none is named."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from common.compare.read import read_config, read_summary
 from common.compare.runs import variant
+from common.config.strategies import TITLES, strategies_of
 from common.errors import UserError
-
-FRAMEWORKS = ("torch", "tf")
-STRATEGIES = ("single", "dp", "ddp", "allreduce", "mirrored", "multiworker", "central_storage", "parameter_server")
 
 
 def newest_runs(root: Path) -> tuple[list[Path], list[str]]:
     """The newest run of each framework, strategy and variant of it under `root`, and notes on what was left out.
 
-    Order: torch before tf, single before the other strategies. Newest by `started` of summary.json. Raises UserError
-    when there is none.
+    Order: frameworks and strategies as common.config.strategies lists them, so torch before tf and single first;
+    unknown ones come last. The newest has the latest `started` in summary.json. Raises UserError where there is none.
     """
     newest: dict[tuple[str, str, str], tuple[str, Path]] = {}
     notes: list[str] = []
@@ -33,19 +32,18 @@ def newest_runs(root: Path) -> tuple[list[Path], list[str]]:
             f"runs={root}: no runs found; make some with `python -m torch_impl.train strategy=ddp` and "
             "`python -m tf_impl.train strategy=mirrored`, or name run directories"
         )
-    return [newest[key][1] for key in sorted(newest, key=_order)], notes
+    frameworks, strategies = list(TITLES), strategies_of()
+
+    def order(key: tuple[str, str, str]) -> tuple[Any, ...]:
+        framework, strategy, _ = key
+        return _position(framework, frameworks), _position(strategy, strategies), key
+
+    return [newest[key][1] for key in sorted(newest, key=order)], notes
 
 
 def _started(summary: dict[str, Any]) -> str:
     return str(summary.get("started") or "")
 
 
-def _order(key: tuple[str, str, str]) -> tuple[int, int, str, str, str]:
-    framework, strategy, kind = key
-    return (
-        FRAMEWORKS.index(framework) if framework in FRAMEWORKS else len(FRAMEWORKS),
-        STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES),
-        framework,
-        strategy,
-        kind,
-    )
+def _position(name: str, names: Sequence[str]) -> int:
+    return names.index(name) if name in names else len(names)

@@ -1,4 +1,4 @@
-"""Numbers and values as people read them, and tables of them."""
+"""Formats numbers and values for people, and holds tables of them."""
 
 import math
 from collections.abc import Sequence
@@ -30,16 +30,16 @@ def memory(peaks: Sequence[float | None]) -> str:
     return f"{', '.join(mib)} MiB" if mib else "-"
 
 
-def words(value: Any) -> str:
-    """A value of summary.json's `versions` or `hardware`, or of a config, for people: "torch 2.13.0, python 3.11"."""
+def readable(value: Any) -> str:
+    """A value of a config, or of `versions` or `hardware` in summary.json: "torch 2.13.0, python 3.11"."""
     if isinstance(value, dict):
-        return ", ".join(f"{key} {words(entry)}" for key, entry in value.items())
+        return ", ".join(f"{key} {readable(entry)}" for key, entry in value.items())
     if isinstance(value, list):
-        return ", ".join(words(entry) for entry in value)
+        return ", ".join(readable(entry) for entry in value)
     return "null" if value is None else str(value)
 
 
-def amount(count: float | None) -> str:
+def readable_bytes(count: float | None) -> str:
     """Bytes: "512 B", "12.0 KiB", "3.4 MiB"."""
     if count is None or not math.isfinite(count):
         return "-"

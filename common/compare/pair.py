@@ -1,4 +1,4 @@
-"""Two runs compared: at every step, or, where one is asynchronous, after the same number of examples."""
+"""Compares two runs: at every step, or, where one is asynchronous, after the same number of examples."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from common.compare.experiment import (
-    config_differences,
+    curve_differences,
+    experiment_mismatches,
     explanations,
-    may_change_curve,
-    reasons_against,
-    step_reasons_against,
+    step_mismatches,
 )
 from common.compare.runs import Run
 
@@ -30,7 +29,7 @@ class Tolerance:
 class Pair:
     """Two runs compared at their common steps. Differences are inf where a value is not finite, None without steps.
 
-    A pair with an asynchronous run has no common steps: its k-th update is not the k-th of another run.
+    A pair with an asynchronous run has no common steps: its k-th update does not correspond to the k-th of another run.
     """
 
     a: Run
@@ -49,11 +48,11 @@ class Pair:
     config_differences: dict[str, tuple[Any, Any]]  # of the keys that may change a curve
     asynchronous: bool
     reasons: list[str]  # why the pair is not comparable
-    notes: list[str]  # what else was seen, e.g. that the batches differ
+    notes: list[str]  # further observations, e.g. that the batches differ
 
 
 def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance]) -> Pair:
-    """The verdict on two runs, with the tolerance of the coarser precision."""
+    """Compare two runs, with the tolerance of the coarser precision."""
     of_a, of_b = tolerances[a.precision], tolerances[b.precision]
     tolerance = Tolerance(max(of_a.loss, of_b.loss), max(of_a.grad_norm, of_b.grad_norm))
     asynchronous = [run for run in (a, b) if run.asynchronous]
@@ -63,13 +62,13 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance]) -> Pair:
     max_norm, max_norm_step = _largest(steps, norm)
     examples, i, j = np.intersect1d(a.evals["examples"], b.evals["examples"], return_indices=True)
     evals = {name: np.abs(a.evals[name][i] - b.evals[name][j]) for name in ("loss", "accuracy")}
-    changed = {key: values for key, values in config_differences(a, b).items() if may_change_curve(key, a, b)}
-    reasons = reasons_against(a, b, changed)
+    changed = curve_differences(a, b)
+    reasons = experiment_mismatches(a, b, changed)
     if asynchronous:
         names = " and ".join(run.label for run in asynchronous)
         reasons.insert(0, f"asynchronous: the updates of {names} come in the order in which they are ready")
     else:
-        reasons += step_reasons_against(a, b)
+        reasons += step_mismatches(a, b)
     return Pair(
         a=a,
         b=b,
@@ -128,6 +127,6 @@ def explain(pair: Pair) -> str:
         ("grad_norm", norm[at], pair.tolerance.grad_norm),
     ):
         if value > tolerance:
-            words = f"differs by {value:.2g}" if np.isfinite(value) else "is not finite"
-            apart.append(f"{name} {words} (tolerance {tolerance:g}{', relative' if name == 'grad_norm' else ''})")
+            how = f"differs by {value:.2g}" if np.isfinite(value) else "is not finite"
+            apart.append(f"{name} {how} (tolerance {tolerance:g}{', relative' if name == 'grad_norm' else ''})")
     return f"{names} part at step {pair.first_step_beyond} of {pair.steps}: {' and '.join(apart)}"

@@ -1,4 +1,4 @@
-"""Reads the files of a run directory and names every file, line and value that is malformed."""
+"""Reads the files of a run directory. Errors name the file, the line and the value that is malformed."""
 
 import json
 import math
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from omegaconf import OmegaConf
 
+from common.config.legacy import upgraded
 from common.errors import UserError
 
 MOVED = ("scattered", "broadcast", "gathered", "reduced")
@@ -16,7 +17,7 @@ KINDS = (*MOVED, "logits", "memory")  # all in bytes
 
 
 def read_summary(file: Path) -> dict[str, Any]:
-    """summary.json, with the fields that a comparison computes with checked for their types."""
+    """summary.json, after checking the types of the fields that a comparison uses."""
     try:
         summary = json.loads(file.read_bytes())
     except (OSError, ValueError) as error:
@@ -44,14 +45,14 @@ def read_summary(file: Path) -> dict[str, Any]:
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """config.yaml, flat: {"train.seed": 1, ...}."""
+    """config.yaml of any version, flat, with today's names of the keys: {"train.seed": 1, ...}."""
     try:
         nested = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
-    except Exception as error:  # OmegaConf passes on YAML's, the decoder's and its own exceptions
+    except Exception as error:  # of OmegaConf, of YAML, or of the decoder
         raise UserError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(nested, dict):
         raise UserError(f"{file}: not a mapping of keys to values")
-    return _flatten(nested)
+    return upgraded(_flatten(nested))
 
 
 def _flatten(nested: dict[Any, Any], prefix: str = "") -> dict[str, Any]:
@@ -67,23 +68,23 @@ def _flatten(nested: dict[Any, Any], prefix: str = "") -> dict[str, Any]:
 def read_columns(
     file: Path, names: tuple[str, ...], notes: list[str]
 ) -> tuple[np.ndarray, dict[str, np.ndarray], list[int]]:
-    """Rows of a .jsonl file as sorted steps, one array per name, and the steps that occur more than once."""
+    """The rows of a .jsonl file: the sorted steps, an array for each name, and the steps that occur more than once."""
     rows: dict[int, list[float]] = {}
-    doubled: set[int] = set()
+    repeated: set[int] = set()
     for where, row in _rows(file, notes):
         for name in names:
             if name not in row or not _is_number(row[name], null=True):
                 raise UserError(f"{where}: '{name}' must be a number, found {row.get(name, 'nothing')!r}")
         if row["step"] in rows:
-            doubled.add(row["step"])
+            repeated.add(row["step"])
         rows[row["step"]] = [math.nan if row[name] is None else float(row[name]) for name in names]
     steps = np.array(sorted(rows), dtype=np.int64)
     table = np.array([rows[step] for step in steps.tolist()], dtype=np.float64).reshape(len(steps), len(names))
-    return steps, {name: table[:, i] for i, name in enumerate(names)}, sorted(doubled)
+    return steps, {name: table[:, i] for i, name in enumerate(names)}, sorted(repeated)
 
 
 def read_traffic(file: Path, replicas: int, notes: list[str]) -> dict[str, np.ndarray]:
-    """The KINDS that the first row of traffic.jsonl has, each float64 [rows, replicas]; NaN is null."""
+    """Each of KINDS that the first row of traffic.jsonl has, as float64 [rows, replicas]; null becomes NaN."""
     rows = list(_rows(file, notes))
     kinds = [kind for kind in KINDS if rows and kind in rows[0][1]]
     for where, row in rows:

@@ -1,4 +1,4 @@
-"""report.html, which carries everything it shows and opens offline, and report.json for programs."""
+"""Writes report.html, one file that opens offline, and report.json for programs."""
 
 import json
 import math
@@ -10,8 +10,8 @@ from plotly.offline import get_plotlyjs
 
 from common.compare import staleness, traffic
 from common.compare.charts import charts
-from common.compare.experiment import ABSENT, config_differences, may_change_curve
-from common.compare.formats import words
+from common.compare.experiment import ABSENT, config_differences
+from common.compare.formats import readable
 from common.compare.pair import Pair, explain
 from common.compare.runs import Run
 from common.compare.style import line_style
@@ -39,9 +39,9 @@ def write_report(comparison: Comparison, directory: Path) -> list[Path]:
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
-    """The content of report.json. Numbers at full precision; null for what is unknown or not finite.
+    """The content of report.json. Numbers at full precision; null where a value is unknown or not finite.
 
-    verdict: lockstep, diverged, not comparable or only one run; sentence: the verdict in words; reference: a label;
+    verdict: lockstep, diverged, not comparable or only one run; sentence: the verdict explained; reference: a label;
     tolerances: {precision: {loss, grad_norm}}; runs: a list, each with its label (unique) and path; pairs: every pair,
     a and b are labels; of runs that recorded it: staleness (updates of each) and mean_staleness, against_reference (run
     minus reference), traffic_per_step (bytes of each replica by kind), bytes_sent and messages_sent (of each rank);
@@ -66,7 +66,7 @@ def render_html(comparison: Comparison) -> str:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters["words"] = words
+    environment.filters["readable"] = readable
     runs = comparison.runs
     return environment.get_template("report.html.j2").render(
         comparison=comparison,
@@ -111,13 +111,13 @@ def _pair_as_json(pair: Pair) -> dict[str, Any]:
 
 
 def _config_table(comparison: Comparison) -> dict[str, Any]:
-    """Every key in which two runs differ: its value in each, and whether that makes any two different experiments."""
+    """Every key whose values differ: its value in each run, and whether it makes two of them different experiments."""
     table: dict[str, Any] = {}
     for pair in comparison.pairs:
         for key in config_differences(pair.a, pair.b):
             values = {run.label: run.config.get(key, ABSENT) for run in comparison.runs}
             row = table.setdefault(key, {"values": values, "may_change_curve": False})
-            row["may_change_curve"] |= may_change_curve(key, pair.a, pair.b)
+            row["may_change_curve"] |= key in pair.config_differences
     return dict(sorted(table.items(), key=lambda item: (not item[1]["may_change_curve"], item[0])))
 
 

@@ -1,6 +1,6 @@
-"""Runs read back from their directories, at full precision."""
+"""Reads runs from their directories, at full precision."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,15 +27,15 @@ class Run:
     metrics: dict[str, np.ndarray]
     eval_steps: np.ndarray
     evals: dict[str, np.ndarray]
-    doubled: list[int]  # steps with more than one row; the last row counts
+    repeated_steps: list[int]  # those with more than one row; the last row counts
     traffic: dict[str, np.ndarray] = field(default_factory=dict)  # bytes by kind, [steps, replicas]
     notes: list[str] = field(default_factory=list)
     label: str = ""
 
     def __post_init__(self) -> None:
         replicas = f" x{self.replicas}" if self.replicas > 1 else ""
-        words = (self.framework, self.strategy, variant(self.strategy, self.config))
-        self.label = self.label or " ".join(filter(None, words)) + replicas
+        parts = (self.framework, self.strategy, variant(self.strategy, self.config))
+        self.label = self.label or " ".join(filter(None, parts)) + replicas
 
     def __str__(self) -> str:
         return self.label
@@ -58,33 +58,41 @@ class Run:
 
     @cached_property
     def staleness(self) -> dict[int, int]:
-        """How many updates had each staleness; empty where the run did not record it."""
+        """The number of updates of each staleness; empty where the run did not record it."""
         histogram = self.summary.get("staleness", {})
         return {staleness: histogram[str(staleness)] for staleness in sorted(map(int, histogram))}
 
     @property
     def asynchronous(self) -> bool:
-        """Whether its updates come as they are ready, so that its steps are not those of another run."""
+        """Whether it applies updates as they become ready, so that its steps do not correspond to another run's."""
         unbounded = self.strategy == "parameter_server" and self.config.get("strategy.max_staleness") != 0
         return unbounded or any(self.staleness.keys() - {0})
 
     def fingerprint(self, name: str) -> str | None:
-        """`name`: token_cache or initial_weights. None when the run did not record it."""
+        """`name`: token_cache or initial_weights. None where the run did not record it."""
         fingerprints = self.summary.get("fingerprints")
         return fingerprints.get(name) if isinstance(fingerprints, dict) else None
 
 
 def variant(strategy: str, config: Mapping[str, Any]) -> str:
-    """What tells runs of one strategy apart for a reader: the way of dp's loss, the algorithm of allreduce, ..."""
-    if strategy == "dp":
-        return str(config.get("strategy.loss", "gathered")).replace("gathered", "")
-    if strategy == "ddp":
-        return str(config.get("strategy.comm_hook", "none")).replace("none", "")
-    if strategy == "allreduce":
-        return str(config.get("strategy.algorithm", ""))
-    if strategy == "parameter_server":
-        return "synchronous" if config.get("strategy.max_staleness") == 0 else ""
-    return ""
+    """What distinguishes runs of one strategy in labels, e.g. the algorithm of allreduce; empty for the usual one."""
+    if strategy not in VARIANTS:
+        return ""
+    key, describe = VARIANTS[strategy]
+    return describe(config.get(key))
+
+
+def _except(usual: str | None) -> Callable[[Any], str]:
+    return lambda value: "" if value in (None, usual) else str(value)
+
+
+# The key that distinguishes the variants of a strategy, and how a label describes its value.
+VARIANTS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "dp": ("strategy.loss", _except("gathered")),
+    "ddp": ("strategy.comm_hook", _except("none")),
+    "allreduce": ("strategy.algorithm", _except(None)),
+    "parameter_server": ("strategy.max_staleness", lambda bound: "synchronous" if bound == 0 else ""),
+}
 
 
 def load_run(path: Path) -> Run:
@@ -96,7 +104,7 @@ def load_run(path: Path) -> Run:
             hint = " (still running, or killed before it could write one)" if name == "summary.json" else ""
             raise UserError(f"{path}: not a run directory: {name} is missing{hint}")
     notes: list[str] = []
-    steps, metrics, doubled = read_columns(path / "metrics.jsonl", METRICS, notes)
+    steps, metrics, repeated_steps = read_columns(path / "metrics.jsonl", METRICS, notes)
     evals_file, traffic_file = path / "evals.jsonl", path / "traffic.jsonl"
     eval_steps, evals, _ = (
         read_columns(evals_file, EVALS, notes) if evals_file.is_file() else (np.array([], int), {}, [])
@@ -110,14 +118,14 @@ def load_run(path: Path) -> Run:
         metrics=metrics,
         eval_steps=eval_steps,
         evals=evals or {name: np.array([]) for name in EVALS},
-        doubled=doubled,
+        repeated_steps=repeated_steps,
         traffic=read_traffic(traffic_file, summary["replicas"], notes) if traffic_file.is_file() else {},
         notes=notes,
     )
 
 
 def distinguish(runs: Iterable[Run]) -> None:
-    """Make labels unique: to those that are the same, add the directory's name, or its path."""
+    """Make labels unique: add the name of the run directory, or its path, to those that are the same."""
     for describe in (lambda run: run.path.name, lambda run: str(run.path)):
         by_label: dict[str, list[Run]] = {}
         for run in runs:

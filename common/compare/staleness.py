@@ -1,4 +1,4 @@
-"""Asynchronous runs: how stale their updates are, and how they do against the reference after equal examples."""
+"""Asynchronous runs: the staleness of their updates, and their difference from the reference at equal examples."""
 
 from dataclasses import dataclass
 
@@ -7,17 +7,17 @@ import numpy as np
 from common.compare.formats import Section, number
 from common.compare.runs import Run
 
-SHARE = 0.1  # of the examples; the training loss of its updates counts as final, since one update's is noise
+SHARE = 0.1  # of the examples; the final training loss is the mean over it, since the loss of one update is noisy
 COLUMNS = ["run", "updates", "examples", "mean staleness", "largest", "updates of each staleness"]
 COLUMNS += ["Δ final loss", "Δ eval loss", "Δ accuracy"]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A run minus the reference; None where either has no value.
+    """A run's values minus the reference's; None where either has no value.
 
-    loss: of training, the mean over the last tenth of the examples that both consumed. evaluation_loss and accuracy: at
-    the last evaluation after equally many examples.
+    loss: training loss, the mean over the last tenth of the examples that both consumed. evaluation_loss and accuracy:
+    at the last evaluation that both made after the same number of examples.
     """
 
     loss: float | None
@@ -26,7 +26,7 @@ class Difference:
 
 
 def difference(run: Run, reference: Run) -> Difference:
-    """A run minus the reference, at equal examples."""
+    """A run's values minus the reference's, after the same number of examples."""
     common, i, j = np.intersect1d(run.evals["examples"], reference.evals["examples"], return_indices=True)
     evals = [float((run.evals[key][i] - reference.evals[key][j])[-1]) for key in ("loss", "accuracy") if len(common)]
     if not (len(run.steps) and len(reference.steps)):
@@ -36,16 +36,16 @@ def difference(run: Run, reference: Run) -> Difference:
 
 
 def mean(run: Run) -> float | None:
-    """Staleness over all updates."""
+    """The mean staleness over all updates; None where the run did not record it."""
     updates = sum(run.staleness.values())
     return sum(staleness * count for staleness, count in run.staleness.items()) / updates if updates else None
 
 
 def sections(runs: list[Run], reference: Run) -> list[Section]:
-    """One table, where a run is asynchronous."""
+    """A table of the asynchronous runs, where there are any."""
     rows = [_cells(run, reference) for run in runs if run.asynchronous]
     sentences = [
-        f"Δ is run − {reference}, signed. Final loss: mean over the last {SHARE:.0%} of equally many examples."
+        f"Δ is run − {reference}, signed. Final loss: mean over the last {SHARE:.0%} of the examples both consumed."
     ]
     return [Section("Asynchronous runs", COLUMNS, rows, ("run", COLUMNS[5]), sentences)] if rows else []
 

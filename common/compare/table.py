@@ -1,4 +1,4 @@
-"""The comparison as tables on a terminal."""
+"""Prints a comparison as tables on a terminal."""
 
 from rich.console import Console
 from rich.table import Table
@@ -11,11 +11,11 @@ from common.compare.runs import Run
 from common.compare.verdict import Comparison
 
 STYLES = {LOCKSTEP: "green", DIVERGED: "red"}
-PLAIN_WIDTH = 160  # of output that is not a terminal: every column fits
+PLAIN_WIDTH = 160  # of output that is not a terminal; every column fits
 
 
 def print_comparison(comparison: Comparison) -> None:
-    """Tables of runs and of pairs, what was noticed, and the verdict."""
+    """Print tables of runs and of pairs, the notes, and the verdict."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, soft_wrap=True, width=PLAIN_WIDTH)
@@ -27,7 +27,7 @@ def print_comparison(comparison: Comparison) -> None:
     lines = [
         f"{pair.a} and {pair.b}: {reason}"
         for pair in comparison.pairs
-        for reason in (pair.reasons[1:] if pair.asynchronous else pair.reasons)  # the verdict says that they are
+        for reason in (pair.reasons[1:] if pair.asynchronous else pair.reasons)  # the verdict names them
     ]
     for line in lines + comparison.notes:
         console.print(f"note: {line}")
@@ -37,7 +37,7 @@ def print_comparison(comparison: Comparison) -> None:
 
 
 def sections(comparison: Comparison) -> list[Section]:
-    """The tables of a comparison; those of pairs, staleness and traffic where there is any."""
+    """The tables of a comparison; those of pairs, staleness and traffic where there are any."""
     reference = comparison.reference
     runs = [run_cells(run, reference) for run in comparison.runs]
     found = [Section("Runs", RUN_COLUMNS, runs, ("run", "status", "precision"))]
@@ -49,7 +49,7 @@ def sections(comparison: Comparison) -> list[Section]:
 
 RUN_COLUMNS = ["run", "status", "precision", "steps", "final loss", "accuracy"]
 RUN_COLUMNS += ["examples/s", "tokens/s", "speed", "peak memory / replica"]
-PAIR_COLUMNS = ["run a", "run b", "verdict", "steps", "max Δ loss", "max Δ grad_norm", "beyond at"]
+PAIR_COLUMNS = ["run a", "run b", "verdict", "steps", "max Δ loss", "max Δ grad_norm", "exceeded at"]
 PAIR_COLUMNS += ["Δ eval loss", "Δ accuracy"]
 
 
@@ -72,7 +72,7 @@ def run_cells(run: Run, reference: Run) -> list[str]:
 
 
 def pair_cells(pair: Pair) -> list[str]:
-    """One row under PAIR_COLUMNS; the largest differences with the step they occur at."""
+    """One row under PAIR_COLUMNS; the largest differences with the steps at which they occur."""
     return [
         pair.a.label,
         pair.b.label,

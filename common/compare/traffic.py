@@ -1,10 +1,10 @@
-"""What replicas send one another: DataParallel's moves in each step, and the messages of the all-reduce algorithms."""
+"""Communication between replicas: the bytes that DataParallel moves in a step, and what all-reduce algorithms send."""
 
 from itertools import product
 
 import numpy as np
 
-from common.compare.formats import Section, amount
+from common.compare.formats import Section, readable_bytes
 from common.compare.read import KINDS, MOVED
 from common.compare.runs import Run
 
@@ -13,18 +13,18 @@ SENT_COLUMNS = ["run", "rank", "bytes sent", "messages sent"]
 
 
 def per_step(run: Run, kind: str) -> np.ndarray:
-    """Bytes of a kind, for each replica: the mean over the steps; of `memory`, the peak. NaN where unknown."""
+    """Bytes of a kind for each replica: the mean over the steps, for `memory` the peak. NaN where unknown."""
     values = run.traffic.get(kind, np.full((1, run.replicas), np.nan))
     return np.asarray(values.max(axis=0) if kind == "memory" else values.mean(axis=0))
 
 
 def sections(runs: list[Run]) -> list[Section]:
-    """A table of the bytes of each step by replica, and one of what each rank sent in all, where runs counted them."""
+    """A table of the bytes per step of each replica, and one of all that each rank sent, where runs counted them."""
     counted, sent = [run for run in runs if run.traffic], [run for run in runs if run.summary.get("bytes_sent")]
     found = []
     if counted:
         rows = [
-            [run.label, str(replica), *(amount(per_step(run, kind)[replica]) for kind in KINDS)]
+            [run.label, str(replica), *(readable_bytes(per_step(run, kind)[replica]) for kind in KINDS)]
             for run in counted
             for replica in range(run.replicas)
         ]
@@ -32,7 +32,7 @@ def sections(runs: list[Run]) -> list[Section]:
         found.append(Section("Traffic of each replica in a step", COLUMNS, rows, sentences=sentences))
     if sent:
         rows = [
-            [run.label, str(rank), amount(count), f"{messages:,}" if messages is not None else "-"]
+            [run.label, str(rank), readable_bytes(count), f"{messages:,}" if messages is not None else "-"]
             for run in sent
             for rank, (count, messages) in enumerate(_sent(run))
         ]
@@ -41,7 +41,7 @@ def sections(runs: list[Run]) -> list[Section]:
 
 
 def imbalance(run: Run) -> list[str]:
-    """Which replica carries the logits, and how far the replica with the most memory is above the mean."""
+    """How unevenly logits, memory and traffic are spread over the replicas, in a sentence."""
     parts = []
     logits, memory = per_step(run, "logits"), per_step(run, "memory")
     if logits.sum() > 0:
@@ -56,7 +56,7 @@ def imbalance(run: Run) -> list[str]:
 
 
 def savings(runs: list[Run]) -> list[str]:
-    """What DataParallel saves where the loss is not computed from gathered logits, among runs of as many replicas."""
+    """What DataParallel saves by not gathering the logits, among runs with the same number of replicas."""
     dp = [run for run in runs if run.strategy == "dp"]
     gathering = [run for run in dp if run.config.get("strategy.loss") == "gathered"]
     sentences = []
@@ -64,8 +64,8 @@ def savings(runs: list[Run]) -> list[str]:
         if run in gathering or run.replicas != base.replicas:
             continue
         output = int(base.config["strategy.output_device"])
-        gathered = [amount(float(per_step(each, "gathered").sum())) for each in (run, base)]
-        held = [amount(float(per_step(each, "logits")[output])) for each in (run, base)]
+        gathered = [readable_bytes(float(per_step(each, "gathered").sum())) for each in (run, base)]
+        held = [readable_bytes(float(per_step(each, "logits")[output])) for each in (run, base)]
         sentences.append(
             f"{run} gathers {gathered[0]} in a step in place of {gathered[1]} of {base}, and replica {output} holds "
             f"{held[0]} of logits in place of {held[1]}."

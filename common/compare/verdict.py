@@ -1,4 +1,4 @@
-"""The verdict: which runs stay in lockstep, where the others part, and which of them are different experiments."""
+"""The verdict: which runs are in lockstep, where others diverge, and which are different experiments."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,10 @@ ONLY_ONE_RUN = "only one run"
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Every pair of runs, and the verdict over the synchronous ones: diverged, else not comparable, else lockstep."""
+    """Every pair of runs, and one verdict on all pairs of synchronous runs.
+
+    It is "diverged" if a pair diverged; otherwise "not comparable" if a pair is; otherwise "lockstep".
+    """
 
     runs: list[Run]
     reference: Run
@@ -30,9 +33,9 @@ def compare_runs(
 ) -> Comparison:
     """Compare every pair of the runs, in the order given.
 
-    tolerances: per train.precision; a pair gets those of its coarser precision. reference: directory or name of the
-    run that others are measured against in tables and plots (default: the first synchronous one); the verdict does not
-    depend on it. Raises UserError.
+    tolerances: by train.precision; those of its coarser precision apply to a pair. reference: directory or name of the
+    run that tables and charts compare the others with (default: the first synchronous one); the verdict does not depend
+    on it. Raises UserError.
     """
     runs = [load_run(Path(path)) for path in run_dirs]
     seen: set[Path] = set()
@@ -61,17 +64,18 @@ def _overall(runs: list[Run], pairs: list[Pair]) -> tuple[str, str]:
         run = runs[0]
         return ONLY_ONE_RUN, f"{ONLY_ONE_RUN}: {run} with {len(run.steps)} steps; name a second one to compare it with"
     synchronous = [run for run in runs if not run.asynchronous]
-    beside = ", ".join(run.label for run in runs if run.asynchronous)
+    asynchronous = ", ".join(run.label for run in runs if run.asynchronous)
     pairs = [pair for pair in pairs if not pair.asynchronous]
     if not pairs:
-        found = f"only {synchronous[0]} is synchronous" if synchronous else "no run is synchronous"
+        which = f"only {synchronous[0]} is synchronous" if synchronous else "no run is synchronous"
         return NOT_COMPARABLE, (
-            f"{NOT_COMPARABLE}: {found}, and lockstep is of synchronous runs; {beside}: compared after equal examples"
+            f"{NOT_COMPARABLE}: {which}, and lockstep is of synchronous runs; {asynchronous}: compared after equal "
+            "examples"
         )
     by_verdict = {v: [pair for pair in pairs if pair.verdict == v] for v in (DIVERGED, NOT_COMPARABLE, LOCKSTEP)}
-    verdict = next(v for v, those in by_verdict.items() if those)
+    verdict = next(v for v, found in by_verdict.items() if found)
     first = min(by_verdict[verdict], key=lambda pair: pair.first_step_beyond or 0)
-    others = "".join(f", {len(those)} {v}" for v, those in by_verdict.items() if those and v != verdict)
+    others = "".join(f", {len(found)} {v}" for v, found in by_verdict.items() if found and v != verdict)
     count = f"{len(by_verdict[verdict])} of {len(pairs)} pairs{others}; " if len(pairs) > 1 else ""
     sentence = f"{verdict}: {count}{explain(first)}"
     if verdict == LOCKSTEP:
@@ -81,7 +85,7 @@ def _overall(runs: list[Run], pairs: list[Pair]) -> tuple[str, str]:
             f"grad_norm within {max(p.max_grad_norm_difference or 0 for p in pairs):.2g} "
             f"(relative; tolerance {first.tolerance.grad_norm:g})"
         )
-    return verdict, sentence + (f"; asynchronous, and so not among them: {beside}" if beside else "")
+    return verdict, sentence + (f"; asynchronous, and so not among them: {asynchronous}" if asynchronous else "")
 
 
 def _find_reference(runs: list[Run], reference: str | None) -> Run:
@@ -90,6 +94,4 @@ def _find_reference(runs: list[Run], reference: str | None) -> Run:
     for run in runs:
         if reference in (run.path.name, str(run.path)) or Path(reference).resolve() == run.path.resolve():
             return run
-    raise UserError(
-        f"reference={reference}: none of the runs compared; choose one of {', '.join(str(r.path) for r in runs)}"
-    )
+    raise UserError(f"reference={reference}: not one of the runs; choose one of {', '.join(str(r.path) for r in runs)}")

@@ -1,4 +1,4 @@
-"""Run directories as a training run leaves them, without training."""
+"""Run directories as training writes them, without training."""
 
 import json
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from common.config import schema as configs
+from common.config.compose import save
 from tests.conftest import MakeConfig
 
 STEPS = 20
@@ -27,7 +27,7 @@ def make_run(tmp_path: Path, make_config: MakeConfig) -> MakeRun:
     ) -> Path:
         run_dir = tmp_path / "runs" / name
         run_dir.mkdir(parents=True)
-        configs.save(make_config(*overrides), run_dir / "config.yaml")
+        save(make_config(*overrides), run_dir / "config.yaml")
         rows = [
             {
                 "step": step,
@@ -71,7 +71,7 @@ def make_run(tmp_path: Path, make_config: MakeConfig) -> MakeRun:
 
 @pytest.fixture
 def make_asynchronous(make_run: MakeRun) -> MakeRun:
-    """Write a parameter server's run of two workers: an update for each half of a batch, as they arrived."""
+    """Write a parameter server's run of two workers: an update for each half of a batch, in the order of arrival."""
 
     def halve(rows: list[dict[str, Any]]) -> None:
         whole = list(rows)

@@ -22,7 +22,7 @@ def test_default_is_the_newest_run_of_each_kind(make_run: MakeRun, capsys: pytes
     assert shown.splitlines()[-2:] == [str(Path("report.html").resolve()), str(Path("report.json").resolve())]
 
 
-def test_check_tells_by_the_exit_code(make_run: MakeRun) -> None:
+def test_check_sets_the_exit_code(make_run: MakeRun) -> None:
     a, b, c = (str(make_run(name, f"train.seed={seed}")) for name, seed in (("a", 0), ("b", 0), ("c", 1)))
     assert main([a, b, "--check", "output=out"]) == 0 and Path("out/report.html").exists()
     assert main([a, c, "--check"]) == 1
@@ -35,7 +35,7 @@ def test_one_run_alone(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["nowhere"], "nowhere: no such run directory"),
         (["empty"], "empty: not a run directory: config.yaml is missing"),
@@ -47,7 +47,7 @@ def test_one_run_alone(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) ->
     ],
 )
 def test_a_mistake_is_one_line(
-    make_run: MakeRun, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+    make_run: MakeRun, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     Path("empty").mkdir()
     Path("file").touch()
@@ -56,5 +56,5 @@ def test_a_mistake_is_one_line(
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
     assert stopped.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: ") and said.count("\n") == 1 and words in said
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: ") and printed.count("\n") == 1 and message in printed

@@ -22,7 +22,7 @@ def test_the_page_loads_nothing_and_escapes_names(make_run: MakeRun, tmp_path: P
     assert "Plotly.newPlot" in page or "Plotly.react" in page
 
 
-def test_the_json_says_what_was_compared(make_run: MakeRun, tmp_path: Path) -> None:
+def test_the_json_describes_the_comparison(make_run: MakeRun, tmp_path: Path) -> None:
     _, path = write_report(compare_runs([make_run("a"), make_run("b")], TOLERANCES), tmp_path)
     report = json.loads(path.read_text())
     assert report["verdict"] == "lockstep" and report["sentence"].startswith("lockstep: 2 runs agree at all 20 steps")

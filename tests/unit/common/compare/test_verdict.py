@@ -78,18 +78,18 @@ def test_different_experiments_are_not_comparable(
     assert pair.max_loss_difference == 0  # the numbers are shown all the same
 
 
-def test_what_cannot_change_a_curve_may_differ(make_run: MakeRun) -> None:
+def test_keys_that_cannot_change_a_curve_may_differ(make_run: MakeRun) -> None:
     other = ["strategy=mirrored", "strategy.replicas=4", "run_name=x", "train.log_every=3", "train.eval_every=5"]
     other += ["train.keep_checkpoints=9", "train.max_restarts=2", "train.virtual_epoch_examples=90", "resume=auto"]
     other += ["run_dir=x", "train.early_stopping.patience=4", "train.checkpoint_every=7"]
     assert pair_of(make_run("a", "strategy=ddp"), make_run("b", *other)).verdict == "lockstep"
 
 
-def test_missing_and_doubled_steps_are_said(make_run: MakeRun) -> None:
+def test_missing_and_repeated_steps_are_reported(make_run: MakeRun) -> None:
     shorter = pair_of(make_run("a"), make_run("b", change=lambda rows: rows.__delitem__(slice(12, None))))
     assert shorter.steps == 12 and shorter.reasons
-    doubled = pair_of(make_run("c"), make_run("d", change=lambda rows: rows.insert(5, rows[5])))
-    assert doubled.reasons
+    repeated = pair_of(make_run("c"), make_run("d", change=lambda rows: rows.insert(5, rows[5])))
+    assert repeated.reasons
 
 
 def test_the_coarser_precision_decides(make_run: MakeRun) -> None:
