@@ -1,7 +1,7 @@
 """Which batches an asynchronous run's workers get, and when: parts of global batches in the plan's order, each once.
 
-The bound on staleness holds by construction, whatever the workers' speeds: an update may be handed out only if none of
-those under way, itself included, could then come more than `max_staleness` updates after its worker read the
+The bound on staleness holds by construction, whatever the workers' speeds: an update may be dispatched only if none of
+those in progress, itself included, could then be applied more than `max_staleness` updates after its worker read the
 parameters.
 """
 
@@ -11,29 +11,29 @@ from common.config.schema import Config
 from common.data.batches import GlobalBatch, Split, training_batches
 
 
-class HandOut:
-    """Hands out batches, at most `at_once` at a time."""
+class Dispatcher:
+    """Dispatches batches, at most `at_once` at a time."""
 
     def __init__(
         self, batches: Iterable[GlobalBatch], updates_per_batch: int, at_once: int, max_staleness: int | None
     ) -> None:
         self._parts = (part for batch in batches for part in batch.parts(updates_per_batch))
         self._at_once, self._max_staleness = at_once, max_staleness
-        self._exposed: dict[tuple[int, int], int] = {}  # under way: updates that may come between its read and its own
+        self._exposed: dict[tuple[int, int], int] = {}  # updates that may come between a read and its update
 
     @property
-    def under_way(self) -> int:
-        """Batches handed out and not finished."""
+    def in_progress(self) -> int:
+        """Batches dispatched and not finished."""
         return len(self._exposed)
 
     def take(self) -> GlobalBatch | None:
-        """The next batch; None where one under way must finish first, or where there are no more."""
-        if self.under_way == self._at_once or not self._fresh_enough():
+        """The next batch; None where one in progress must finish first, or where there are no more."""
+        if self.in_progress == self._at_once or not self._fresh_enough():
             return None
         batch = next(self._parts, None)
         if batch is not None:
             self._exposed = {key: exposure + 1 for key, exposure in self._exposed.items()}
-            self._exposed[batch.step, batch.part] = self.under_way
+            self._exposed[batch.step, batch.part] = self.in_progress
         return batch
 
     def finish(self, batch: GlobalBatch) -> None:
@@ -42,10 +42,12 @@ class HandOut:
 
     def _fresh_enough(self) -> bool:
         bound = self._max_staleness
-        return bound is None or max(self.under_way, *(exposure + 1 for exposure in self._exposed.values()), 0) <= bound
+        return (
+            bound is None or max(self.in_progress, *(exposure + 1 for exposure in self._exposed.values()), 0) <= bound
+        )
 
 
 def find_batch(config: Config, split: Split, number: int) -> GlobalBatch:
-    """Global batch `number` of the plan, for a worker that was handed out no more than that."""
+    """Global batch `number` of the plan, for a worker that was sent its number only."""
     batches = training_batches(split, config.train.global_batch_size, config.train.seed, range(number, number + 1))
     return next(batches)

@@ -14,13 +14,13 @@ def learning_rate(config: Config, step: int) -> float:
     step.
     """
     schedule = config.schedule
-    base, warmup, total = config.optimizer.learning_rate, schedule.warmup_steps, schedule.total_steps
-    assert total is not None, "resolve the config first"
+    base, warmup = config.optimizer.learning_rate, schedule.warmup_steps
+    total = schedule.total_steps or config.train.steps
     if step <= warmup:
         return base * step / warmup
-    if schedule.name == "constant":
+    if schedule.kind == "constant":
         return base
     progress = min(1.0, (step - 1 - warmup) / max(1, total - warmup))
-    if schedule.name == "linear":
+    if schedule.kind == "linear":
         return base * (1 - progress)
     return base * (1 + math.cos(math.pi * progress)) / 2

@@ -1,0 +1,149 @@
+"""Stops a run on request, after the same unit of work on every rank.
+
+A unit is one batch that is given to the strategy, for training or for evaluation, or one passed `check`. All ranks take
+the same units in the same order, so a count of units names the same moment on each of them.
+"""
+
+import logging
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from threading import Condition, Thread
+from types import FrameType
+from typing import Protocol, TypeVar
+
+from common.errors import Interrupted
+
+log = logging.getLogger("lockstep")
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+DECISION_SECONDS = 8.0  # how long a rank waits for the decision before it stops alone
+
+T = TypeVar("T")
+
+
+class Channel(Protocol):
+    """Connects a Stop with those of the other ranks; its thread calls `freeze` and `decide`."""
+
+    def request(self, signum: int) -> None:
+        """Ask for a stop of all ranks. Must not raise if they cannot be reached."""
+
+
+class Stop:
+    """Turns SIGINT, SIGTERM and SIGHUP into a request that is honored between two units.
+
+    Without a channel the last unit is the one that began last. With one, the ranks agree: `freeze` holds every rank
+    before its next unit, `decide` lets each continue up to the same last one.
+
+    signum: the signal that stops the run, or None. Only the main thread may create one.
+    """
+
+    def __init__(self) -> None:
+        self.signum: int | None = None
+        self._begun = 0
+        self._last: int | None = None  # the last unit, once decided
+        self._frozen = False
+        self._changed = Condition()
+        self._requested = False
+        self._requests: SimpleQueue[int] = SimpleQueue()
+        self._channel: Channel | None = None
+        self._previous = {signum: signal.getsignal(signum) for signum in SIGNALS}
+        self.listen()
+
+    def listen(self) -> None:
+        """Handle the signals, also after a library such as TensorFlow has installed its own handlers."""
+        for signum in SIGNALS:
+            signal.signal(signum, self._handle)
+
+    def restore(self) -> None:
+        """Reinstall the handlers that were there before."""
+        for signum, handler in self._previous.items():
+            signal.signal(signum, signal.SIG_DFL if handler is None else handler)
+
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
+        self.request(signum)
+
+    def request(self, signum: int) -> None:
+        """What a signal does. All but the first request are ignored.
+
+        It takes no lock, since the signal may have interrupted code of this thread that holds one.
+        """
+        if self._requested or self.signum is not None:
+            return
+        self._requested = True
+        self._requests.put(signum)
+        if self._channel is None:
+            self.signum = signum
+            self._last = self._begun
+
+    def connect(self, channel: Channel) -> None:
+        """From now on leave decisions to a channel. An earlier request is sent to it."""
+        self._channel = channel
+        self._last = None  # what `request` may have decided until now
+        Thread(target=self._send, args=(channel,), name="stop-requests", daemon=True).start()
+
+    def _send(self, channel: Channel) -> None:
+        channel.request(self._requests.get())
+
+    def freeze(self, signum: int) -> int:
+        """Begin no further unit until `decide`. Returns the number of units begun."""
+        with self._changed:
+            if self._last is None:
+                self.signum, self._frozen = signum, True
+            return self._begun
+
+    def decide(self, last: int) -> None:
+        """End after this unit, or now if it has begun. The first decision stands."""
+        with self._changed:
+            if self._last is None:
+                self._last = last
+                self._changed.notify_all()
+
+    def end(self, items: Iterable[T]) -> Iterator[T]:
+        """The items, each counted as a unit; ends early after the last unit."""
+        for item in items:
+            if not self._begin():
+                return
+            yield item
+
+    def interrupt(self, items: Iterable[T]) -> Iterator[T]:
+        """The items, each counted as a unit; raises Interrupted after the last unit."""
+        for item in items:
+            self.check()
+            yield item
+
+    def check(self) -> None:
+        """Raise Interrupted after the last unit. Every rank must call it, at the same place.
+
+        It counts as a unit itself: what follows, such as gathering the state, then happens on all ranks or on none.
+        """
+        if not self._begin():
+            assert self.signum is not None
+            raise Interrupted(self.signum)
+
+    def _begin(self) -> bool:
+        """Count one more unit, unless the last one has begun."""
+        with self._changed:
+            if self._frozen and not self._changed.wait_for(lambda: self._last is not None, DECISION_SECONDS):
+                log.warning("no decision about the stop within %g s; stopping without it", DECISION_SECONDS)
+                self._last = self._begun
+            if self._last is not None and self._begun >= self._last:
+                return False
+            self._begun += 1
+            return True
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """In the body SIGINT, SIGTERM and SIGHUP raise Interrupted, wherever it is."""
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        raise Interrupted(signum)
+
+    previous = {signum: signal.signal(signum, interrupt) for signum in SIGNALS}
+    try:
+        yield
+    finally:
+        for signum, handler in previous.items():
+            signal.signal(signum, signal.SIG_DFL if handler is None else handler)

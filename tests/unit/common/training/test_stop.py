@@ -1,0 +1,194 @@
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from threading import Thread, Timer
+
+import pytest
+
+from common.errors import Interrupted
+from common.training import stop as stop_module
+from common.training.stop import SIGNALS, Stop, interruptible
+
+
+class FakeChannel:
+    def __init__(self) -> None:
+        self.requests: SimpleQueue[int] = SimpleQueue()
+
+    def request(self, signum: int) -> None:
+        self.requests.put(signum)
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[Callable[[], list[object]]]:
+    """What handles the signals now; all is put back afterwards."""
+    before = {signum: signal.getsignal(signum) for signum in SIGNALS}
+    yield lambda: [signal.getsignal(signum) for signum in SIGNALS]
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+def test_alone(handlers: Callable[[], list[object]]) -> None:
+    before = handlers()
+    stop = Stop()
+    stop.check()
+    assert list(stop.end([1, 2])) == [1, 2]
+    items = stop.end(iter(range(10)))
+    assert [next(items), next(items)] == [0, 1]
+    assert stop.signum is None
+    signal.raise_signal(signal.SIGHUP)
+    signal.raise_signal(signal.SIGTERM)  # ignored
+    assert stop.signum == signal.SIGHUP
+    assert list(items) == [] and list(stop.end([1])) == []
+    for _ in range(2):
+        with pytest.raises(Interrupted, match="^stopped by SIGHUP$") as raised:
+            stop.check()
+        assert raised.value.exit_code == 129
+    stop.restore()
+    assert handlers() == before
+
+
+def test_no_items_after_an_interruption() -> None:
+    stop = Stop()
+    items = stop.interrupt(iter(range(10)))
+    assert next(items) == 0
+    signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(Interrupted, match="^stopped by SIGTERM$"):
+        next(items)
+
+
+def test_listen_takes_the_signals_back() -> None:
+    stop = Stop()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    stop.listen()
+    signal.raise_signal(signal.SIGTERM)
+    assert stop.signum == signal.SIGTERM
+
+
+def test_restore_where_the_handler_was_not_installed_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "getsignal", lambda signum: None)
+    stop = Stop()
+    monkeypatch.undo()
+    stop.restore()
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize(("begun", "last", "done"), [(3, 3, 3), (3, 5, 5), (0, 0, 0), (0, 2, 2), (3, 1, 3)])
+def test_a_frozen_rank_continues_up_to_the_decided_unit(begun: int, last: int, done: int) -> None:
+    stop = Stop()
+    items = stop.end(iter(range(10)))
+    got = [next(items) for _ in range(begun)]
+    assert stop.freeze(signal.SIGTERM) == begun
+    start = time.monotonic()
+    Timer(0.05, stop.decide, (last,)).start()
+    got += items
+    assert time.monotonic() - start >= 0.05
+    assert got == list(range(done))
+    stop.decide(9)  # too late
+    with pytest.raises(Interrupted, match="SIGTERM"):
+        stop.check()
+
+
+def test_a_decision_may_lie_beyond_a_check() -> None:
+    """A rank that is frozen at a check which another has passed must pass it too: collectives may follow."""
+    stop = Stop()
+    assert list(stop.end(range(3))) == [0, 1, 2]
+    stop.freeze(signal.SIGTERM)
+    stop.decide(4)
+    stop.check()
+    with pytest.raises(Interrupted):
+        next(stop.interrupt([0]))
+
+
+def test_without_a_decision_it_stops_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(stop_module, "DECISION_SECONDS", 0.05)
+    stop = Stop()
+    items = stop.end(iter(range(10)))
+    next(items)
+    stop.freeze(signal.SIGTERM)
+    assert list(items) == []
+    assert "no decision about the stop" in caplog.text
+
+
+def test_a_request_is_sent_to_the_channel() -> None:
+    stop, channel = Stop(), FakeChannel()
+    stop.connect(channel)
+    items = stop.end(iter(range(10)))
+    next(items)
+    signal.raise_signal(signal.SIGTERM)
+    assert channel.requests.get(timeout=5) == signal.SIGTERM
+    assert stop.signum is None  # nothing is agreed yet
+    assert next(items) == 1
+    assert stop.freeze(signal.SIGINT) == 2  # another rank's request came first
+    stop.decide(2)
+    assert list(items) == []
+    assert stop.signum == signal.SIGINT
+
+
+def test_an_earlier_request_is_sent_when_the_channel_is_connected() -> None:
+    stop, channel = Stop(), FakeChannel()
+    signal.raise_signal(signal.SIGHUP)
+    stop.connect(channel)
+    assert channel.requests.get(timeout=5) == signal.SIGHUP
+    stop.freeze(signal.SIGHUP)
+    stop.decide(2)
+    assert list(stop.end(range(10))) == [0, 1]
+
+
+def test_the_handler_needs_no_lock() -> None:
+    stop, channel = Stop(), FakeChannel()
+    stop.connect(channel)
+    with stop._changed:
+        signal.raise_signal(signal.SIGTERM)
+        assert channel.requests.get(timeout=5) == signal.SIGTERM
+
+
+def test_signals_while_the_main_thread_waits() -> None:
+    stop, channel = Stop(), FakeChannel()
+    stop.connect(channel)
+    stop.freeze(signal.SIGTERM)
+    for seconds in (0.02, 0.04, 0.06):
+        Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+    Timer(0.1, stop.decide, (1,)).start()
+    assert list(stop.end(range(10))) == [0]
+    assert stop.signum == signal.SIGTERM
+    assert channel.requests.empty()
+
+
+def test_the_wait_is_interruptible() -> None:
+    stop = Stop()
+    stop.freeze(signal.SIGTERM)
+    Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(Interrupted, match="SIGINT"), interruptible():
+        stop.check()
+
+
+def test_a_storm_of_signals() -> None:
+    """Wherever in the main thread a signal arrives, it is honored once, and no lock is left taken."""
+    randomness = random.Random(0)
+    for _ in range(30):
+        stop, channel = Stop(), FakeChannel()
+        stop.connect(channel)
+
+        def agree(stop: Stop = stop, channel: FakeChannel = channel) -> None:
+            signum = channel.requests.get(timeout=5)
+            stop.decide(stop.freeze(signum) + 100)
+
+        agreeing = Thread(target=agree)
+        agreeing.start()
+        for _ in range(5):
+            Timer(randomness.random() * 0.02, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        begun = sum(1 for _ in stop.end(iter(int, 1)))
+        agreeing.join(5)
+        assert stop._begun == begun == stop._last
+        time.sleep(0.02)  # the late ones
+        assert channel.requests.empty()
+
+
+def test_interruptible(handlers: Callable[[], list[object]]) -> None:
+    before = handlers()
+    with pytest.raises(Interrupted, match="^stopped by SIGTERM$"), interruptible():
+        signal.raise_signal(signal.SIGTERM)
+    assert handlers() == before
