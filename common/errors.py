@@ -1,4 +1,4 @@
-"""Errors that a user can mend, and how a command shows them: one line, exit code 2."""
+"""Errors that a user can fix, and how a command shows them: one line, exit code 2."""
 
 import os
 import re
@@ -12,6 +12,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 DEBUG = "--debug" in sys.argv or "HYDRA_FULL_ERROR" in os.environ
+FAILURE, USER_ERROR = 1, 2  # exit codes; the second is for what a user can fix
 KEYS = "`--cfg job` lists the keys (data=, model= and strategy= choose which exist)"
 
 
@@ -20,7 +21,7 @@ class UserError(ValueError):
 
 
 def cannot_be_written(place: object, error: Exception) -> UserError:
-    """What to tell of a file or directory that could not be written."""
+    """The error for a file or directory that could not be written."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
     return UserError(f"{place}: cannot be written ({reason}); make space or choose another place")
 
@@ -49,7 +50,7 @@ def one_line_errors(strategies: Sequence[str]) -> Iterator[None]:
         if DEBUG:
             traceback.print_exc()
         print(f"error: {explain(error, strategies)}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(USER_ERROR)
     except (KeyboardInterrupt, Interrupted) as error:  # before the run's processes have started: they handle it
         print(f"interrupted: {error}".removesuffix(": "), file=sys.stderr)
         sys.exit(error.exit_code if isinstance(error, Interrupted) else 130)

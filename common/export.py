@@ -1,30 +1,10 @@
-"""A run's weights as a model directory in Hugging Face format: python -m common.export RUN_DIR OUT [--best]
-
-Text models load with transformers' and KerasHub's from_pretrained and from_preset, whichever side trained them.
-"""
+"""Export a run's weights as a model directory in Hugging Face format: python -m common.export RUN_DIR OUT [--best]"""
 
 import argparse
-import shutil
 from pathlib import Path
 
-from common.errors import UserError, one_line_errors
-from common.run.checkpoint import DIRECTORY, OPTIMIZER, STATE, Checkpoint, best, newest
-
-
-def export(run_dir: Path, out: Path, of_best: bool) -> Checkpoint:
-    """Copy the model of the newest checkpoint, or of the best by validation loss. Raises UserError."""
-    if not (run_dir / DIRECTORY).is_dir():
-        raise UserError(f"{run_dir}: has no {DIRECTORY}/; give the directory of a run")
-    checkpoint = best(run_dir) if of_best else newest(run_dir)
-    if checkpoint is None:
-        raise UserError(f"{run_dir}: has no whole checkpoint" + (" that was evaluated" if of_best else ""))
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out}: exists and is not an empty directory; choose another")
-    try:
-        shutil.copytree(checkpoint.directory, out, ignore=shutil.ignore_patterns(OPTIMIZER, STATE), dirs_exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{out}: cannot be written ({error.strerror}); choose another") from error
-    return checkpoint
+from common.errors import one_line_errors
+from common.run.export import export
 
 
 def main() -> None:

@@ -1,50 +1,50 @@
-"""Ties the commands of a run's hosts together: where one of them ends, by whatever cause, the others learn it.
+"""Connects the commands of a run's hosts: where one of them ends, for whatever cause, the others learn it.
 
-Every command holds a connection to the first host's. A last byte says that the command ended well; without it, as after
-SIGKILL, it did not.
+Every command holds a connection to the first host's. A last byte is the exit code that a command ends with; without it,
+as after SIGKILL, it was lost.
 """
 
 import socket
 import time
 from threading import Thread
 
-from common.cluster import topology as cluster
-from common.config.schema import Config
+from common.cluster.topology import Nodes
 
-ENDED_WELL = b"."
-# Where a host falls silent: seconds until the first probe and between two, and how many go unanswered.
+# Where a host becomes silent: seconds until the first probe and between two, and how many go unanswered.
 PROBES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 
-WAIT_SECONDS = 30.0  # for the first host's command, once this one's processes have ended well
+WAIT_SECONDS = 30.0  # for the first host's command, once this one's processes have ended
 
 
-def lifeline_port(config: Config) -> int:
-    """Where the first host's command listens: behind the ports of its processes."""
-    assert config.cluster.port is not None
-    return config.cluster.port + sum(cluster.roles(config).values())
+def monitor_port(nodes: Nodes, processes: int) -> int:
+    """Where the first host's command listens: after the ports of its processes."""
+    assert nodes.port is not None
+    return nodes.port + processes
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Have a connection break where the host at its other end falls silent."""
+    """Have a connection break where the host at its other end becomes silent."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in PROBES.items():
         if hasattr(socket, option):  # they are Linux's
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
-class Lifeline:
-    """What this host's command holds on to; a run on one host has nothing to hold."""
+class PeerMonitor:
+    """This host's connections to the others' commands; a run on one host has none.
 
-    def __init__(self, config: Config) -> None:
-        self.lost: str | None = None  # which other command has ended, and not well
+    lost: the error, once another command was lost or failed. ended: the exit code of the first host's command, or of
+    one that was interrupted.
+    """
+
+    def __init__(self, nodes: Nodes, processes: int) -> None:
+        self.lost: str | None = None
+        self.ended: int | None = None
         self._held: list[socket.socket] = []
         self._thread: Thread | None = None
-        if config.cluster.name == "hosts":
-            assert config.cluster.hosts is not None
-            leader = (config.cluster.hosts[0], lifeline_port(config))
-            self._thread = Thread(
-                target=self._join if config.cluster.node else self._serve, args=(leader,), daemon=True
-            )
+        if nodes.several:
+            leader = (nodes.hosts[0], monitor_port(nodes, processes))
+            self._thread = Thread(target=self._join if nodes.node else self._serve, args=(leader,), daemon=True)
             self._thread.start()
 
     def _serve(self, leader: tuple[str, int]) -> None:
@@ -67,22 +67,29 @@ class Lifeline:
         keep_alive(connection)
         self._held.append(connection)
         try:
-            said = connection.recv(1)
+            received = connection.recv(1)
         except OSError:
-            said = b""
-        if said != ENDED_WELL:
+            received = b""
+        if not received or 0 < received[0] <= 128:
             self.lost = f"the command on host {host} ended or cannot be reached"
+        else:
+            self.ended = received[0]
+
+    @property
+    def signum(self) -> int | None:
+        """The signal that stopped another command."""
+        return None if self.ended is None or self.ended <= 128 else self.ended - 128
 
     def wait(self) -> None:
-        """On a host after the first: until the first one's command has ended, which `lost` tells of if not well."""
+        """On a host after the first: until the first one's command has ended."""
         assert self._thread is not None
         self._thread.join(WAIT_SECONDS)
 
-    def release(self, well: bool) -> None:
-        """Let go at the end of this host's command."""
+    def close(self, exit_code: int) -> None:
+        """At the end of this host's command."""
         for connection in self._held:
             try:
-                connection.sendall(ENDED_WELL if well else b"")
+                connection.sendall(bytes([exit_code]))
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:  # the other end has gone before
+            except OSError:  # the other end has closed it before
                 continue

@@ -1,4 +1,4 @@
-"""Start, watch and end the processes of a run on this machine. Nothing outlives its parent, however that ends."""
+"""Start, watch and end the processes of a run on this machine. No process outlives its parent, however that ends."""
 
 import logging
 import math
@@ -14,7 +14,9 @@ from typing import IO
 
 import psutil
 
-from common.cluster.processes import FAILURE, RETURNED, USER_ERROR, Stop
+from common.cluster.processes import RETURNED
+from common.errors import FAILURE, USER_ERROR
+from common.training.stop import SIGNALS, Stop
 
 log = logging.getLogger("lockstep")
 
@@ -22,59 +24,67 @@ GRACE_SECONDS = 9.0  # between a stop request and SIGKILL
 STRAGGLER_SECONDS = 3.0  # between the end of one process and SIGKILL for the others
 POLL_SECONDS = 0.05
 STALL_POLL_SECONDS = 1.0
-RETURN_SECONDS = 10.0  # a process that falls sooner after its start does not come back
+RETURN_SECONDS = 10.0  # a process that crashes sooner after its start is not started again
+INTERRUPTED = {128 + signum: signum for signum in SIGNALS} | {-signum: signum for signum in SIGNALS}  # exit codes
 
 
 @dataclass(frozen=True)
 class Process:
     """A process to start; `environment` is added to this process's own.
 
-    serves: it never ends by itself. returns: the run goes on without it, and it is started again when it falls.
+    serves: it never ends by itself. restartable: the run continues without it, and it is started again if it crashes.
     """
 
     name: str
     command: list[str]
     environment: dict[str, str] = field(default_factory=dict)
     serves: bool = False
-    returns: bool = False
+    restartable: bool = False
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a group of processes ended: exit code of the run, and which process failed, if one did."""
+    """How a group of processes ended: the exit code of the run, and which process failed, if one did."""
 
     exit_code: int
     problem: str | None
+
+
+@dataclass(frozen=True)
+class Peers:
+    """What is known of the run's other hosts: the error once one was lost, the signal that stopped one's command."""
+
+    lost: Callable[[], str | None] = lambda: None
+    stopped: Callable[[], int | None] = lambda: None
 
 
 def supervise(
     processes: list[Process],
     log_path: Path,
     chief_speaks: bool = True,
-    lost: Callable[[], str | None] = lambda: None,
+    peers: Peers | None = None,
     started: Callable[[dict[str, int]], None] = lambda pids: None,
     patience: float = math.inf,
 ) -> Outcome:
-    """Run the processes of a run to their end; the first is the chief, whose end ends the others.
+    """Run the processes of a run to their end; the end of the first, the chief, ends the others.
 
-    The chief has this process's output where it `speaks`, the others write to `log_path`. A stop signal goes to the
-    chief alone: it leaves at a step of its choosing and the others, who cannot go on without it, are ended after it.
-    lost: what is gone elsewhere, without which they cannot go on either. started: is told their process ids. patience:
-    the seconds after which one that stands still, as SIGSTOP makes it, counts as fallen.
+    The chief has this process's output where it `speaks`, the others write to `log_path`. A stop signal is passed to
+    the first one, which agrees with all others on the step to stop after. started: is called with the process ids.
+    patience: a process that has been stopped, as SIGSTOP does it, for so many seconds counts as crashed.
     """
     stop = Stop()
     with log_path.open("ab") as output:
         group = _Group(processes, None if chief_speaks else output, output, started, patience)
         try:
             group.start()
-            return group.watch(stop, lost)
+            return group.watch(stop, peers or Peers())
         finally:
             group.end()
             stop.restore()
 
 
 class _Group:
-    """The processes of a run, under way."""
+    """The running processes of a run."""
 
     def __init__(
         self,
@@ -88,43 +98,62 @@ class _Group:
         self.outputs = [chief_output, *[output] * (len(processes) - 1)]
         self.children: list[subprocess.Popen[bytes]] = []
         self.births: list[float] = []
-        self.still_since: dict[int, float] = {}  # by process id
+        self.stopped_since: dict[int, float] = {}  # by process id
         self.looked = 0.0
 
     def start(self) -> None:
         for process, output in zip(self.processes, self.outputs, strict=True):
             self.children.append(_start(process, output))
             self.births.append(time.monotonic())
-        self._tell()
+        self._report_started()
 
-    def watch(self, stop: Stop, lost: Callable[[], str | None]) -> Outcome:
-        """Until the chief ends, or what it cannot go on without."""
+    def watch(self, stop: Stop, peers: Peers) -> Outcome:
+        """Until the chief ends, or what it cannot continue without."""
         deadline, problem = math.inf, None
+        signum: int | None = None
         while time.monotonic() < deadline:
-            if self.children[0].poll() is not None and (stop.signum is not None or not self._may_return(0)):
+            if self.children[0].poll() is not None and (signum is not None or not self._may_return(0)):
                 break
             time.sleep(POLL_SECONDS)
-            if stop.signum is not None and deadline == math.inf:
-                self.children[0].send_signal(stop.signum)
-                deadline = time.monotonic() + GRACE_SECONDS
-            if stop.signum is None and problem is None and (problem := self._fallen() or lost()):
+            if signum is None:
+                signum = stop.signum or peers.stopped()
+                if signum is not None:
+                    self.children[0].send_signal(signum)
+                else:
+                    signum = self._interrupted()
+                if signum is not None:
+                    deadline = time.monotonic() + GRACE_SECONDS
+            if signum is None and problem is None and (problem := self._crashed() or peers.lost()):
                 deadline = time.monotonic() + STRAGGLER_SECONDS
-        chief = self.children[0]
-        if chief.poll() == 0:
-            problem = None  # the chief has all it needed: whoever fell had no more to do
-        if stop.signum is not None and chief.poll() != 0:
-            return Outcome(128 + stop.signum, f"stopped by {signal.Signals(stop.signum).name}")
-        if problem is None and chief.returncode:
+        return self._outcome(signum, problem)
+
+    def _outcome(self, signum: int | None, problem: str | None) -> Outcome:
+        returncode = self.children[0].poll()
+        if signum is None and problem is None and returncode is not None:
+            signum = INTERRUPTED.get(returncode)
+        if returncode == 0:
+            problem = None  # the chief had all it needed: the one that crashed had no more to do
+        if signum is not None and returncode != 0:
+            return Outcome(128 + signum, f"stopped by {signal.Signals(signum).name}")
+        if problem is None and returncode:
             problem = self._cause()
         if problem is None:
             self._finish()
-        return Outcome(chief.returncode if chief.returncode == USER_ERROR else FAILURE if problem else 0, problem)
+        return Outcome(returncode if returncode == USER_ERROR else FAILURE if problem else 0, problem)
 
-    def _fallen(self) -> str | None:
-        """Which process has fallen or stands still, but for those that come back."""
-        still = self._still()
+    def _interrupted(self) -> int | None:
+        """The signal by which a process other than the first has ended; the first one gets it too."""
+        for child in self.children[1:]:
+            if (signum := INTERRUPTED.get(child.poll() or 0)) is not None:
+                self.children[0].send_signal(signum)
+                return signum
+        return None
+
+    def _crashed(self) -> str | None:
+        """Which process has crashed or is stopped, but for those that are started again."""
+        stopped = self._stopped()
         for index, (process, child) in enumerate(zip(self.processes, self.children, strict=True)):
-            if index in still:
+            if index in stopped:
                 how = f"has been stopped for {self.patience:g} s"
                 _kill(child)
             elif child.poll() and (index or self._may_return(index)):
@@ -137,15 +166,15 @@ class _Group:
             _kill(child)
             again = replace(process, environment={**process.environment, RETURNED: "1"})
             self.children[index], self.births[index] = _start(again, self.outputs[index]), time.monotonic()
-            self._tell()
+            self._report_started()
         return None
 
     def _may_return(self, index: int) -> bool:
         """Whether a process that has ended is to be started again."""
-        fell = self.children[index].returncode not in (0, USER_ERROR)
-        return self.processes[index].returns and fell and time.monotonic() - self.births[index] >= RETURN_SECONDS
+        crashed = self.children[index].returncode not in (0, USER_ERROR, *INTERRUPTED)
+        return self.processes[index].restartable and crashed and time.monotonic() - self.births[index] >= RETURN_SECONDS
 
-    def _still(self) -> list[int]:
+    def _stopped(self) -> list[int]:
         """Which processes have been stopped for longer than `patience`."""
         now = time.monotonic()
         if now - self.looked < STALL_POLL_SECONDS or self.patience == math.inf:
@@ -153,20 +182,20 @@ class _Group:
         self.looked = now
         for child in self.children:
             if _is_stopped(child):
-                self.still_since.setdefault(child.pid, now)
+                self.stopped_since.setdefault(child.pid, now)
             else:
-                self.still_since.pop(child.pid, None)
-        since = [self.still_since.get(child.pid, now) for child in self.children]
+                self.stopped_since.pop(child.pid, None)
+        since = [self.stopped_since.get(child.pid, now) for child in self.children]
         return [index for index, start in enumerate(since) if now - start > self.patience]
 
     def _cause(self) -> str:
-        """Why the chief ended badly: one that stands still or was killed is more likely the cause than what ended."""
+        """Why the chief failed: one that is stopped or was killed is more likely the cause than one that ended."""
         for process, child in zip(self.processes, self.children, strict=True):
             if child.poll() is None and _is_stopped(child):
                 return f"{process.name} has been stopped"
-        fallen = [pair for pair in zip(self.processes, self.children, strict=True) if pair[1].poll()]
-        killed = [pair for pair in fallen if pair[1].returncode < 0]
-        process, child = (killed or fallen)[0]
+        failed = [pair for pair in zip(self.processes, self.children, strict=True) if pair[1].poll()]
+        killed = [pair for pair in failed if pair[1].returncode < 0]
+        process, child = (killed or failed)[0]
         return f"{process.name} ended with {_how(child.returncode)}"
 
     def _finish(self) -> None:
@@ -180,7 +209,7 @@ class _Group:
         for child in self.children:
             _kill(child)
 
-    def _tell(self) -> None:
+    def _report_started(self) -> None:
         self.started({process.name: child.pid for process, child in zip(self.processes, self.children, strict=True)})
 
 

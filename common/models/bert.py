@@ -1,13 +1,16 @@
 """BERT's initial weights: its config.json, the shapes of its parameters, how they are drawn or taken over."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
 
-from common.config.schema import Bert, Config
-from common.data.text.token_cache import Cache, TokenCache
+from common.config.models import Bert
+from common.config.schema import Config
+from common.data.cache import Cache
+from common.data.text.token_cache import TokenCache
 from common.errors import UserError
 from common.models.pretrained import SourceCheckpoint, weight_files
 
@@ -51,7 +54,7 @@ def hf_config(config: Config, cache: Cache, source: SourceCheckpoint | None) -> 
     }
 
 
-def parameter_shapes(hf_config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Shapes of BertForSequenceClassification's parameters by name, in PyTorch's layout (out, in)."""
     hidden, inner = hf_config["hidden_size"], hf_config["intermediate_size"]
     shapes: dict[str, tuple[int, ...]] = {
@@ -80,7 +83,7 @@ def parameter_shapes(hf_config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def draw(hf_config: dict[str, Any], name: str, shape: tuple[int, ...], stream: np.random.Generator) -> np.ndarray:
+def draw(hf_config: Mapping[str, Any], name: str, shape: tuple[int, ...], stream: np.random.Generator) -> np.ndarray:
     """As BERT's: normal(0, initializer_range); biases 0, LayerNorm 1 and 0, the padding embedding 0."""
     if name.endswith("LayerNorm.weight"):
         return np.ones(shape, np.float32)

@@ -1,13 +1,15 @@
 """The convolutional network's initial weights: its config.json, the shapes of its parameters, how they are drawn."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from common.config.schema import Config, ConvNet
+from common.config.models import ConvNet
+from common.config.schema import Config
+from common.data.cache import Cache
 from common.data.images.image_cache import ImageCache
-from common.data.text.token_cache import Cache
 from common.errors import UserError
 from common.models.pretrained import SourceCheckpoint
 
@@ -18,7 +20,7 @@ def hf_config(config: Config, cache: Cache, source: SourceCheckpoint | None) -> 
     height, width, _ = cache.image_shape
     if min(height, width) < 4:
         raise UserError(
-            f"data={config.data.name}: its images are {height} x {width}; model=convnet halves them twice and needs "
+            f"data={config.data.kind}: its images are {height} x {width}; model=convnet halves them twice and needs "
             "4 x 4 or more"
         )
     return {
@@ -33,7 +35,7 @@ def hf_config(config: Config, cache: Cache, source: SourceCheckpoint | None) -> 
     }
 
 
-def parameter_shapes(hf_config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Shapes of the parameters by name, in PyTorch's layout; fc1 takes (channels, height, width), flattened."""
     height, width, inputs = hf_config["image_shape"]
     first, second = hf_config["channels"]
@@ -50,7 +52,7 @@ def parameter_shapes(hf_config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def draw(hf_config: dict[str, Any], name: str, shape: tuple[int, ...], stream: np.random.Generator) -> np.ndarray:
+def draw(hf_config: Mapping[str, Any], name: str, shape: tuple[int, ...], stream: np.random.Generator) -> np.ndarray:
     """As torch's Conv2d and Linear: uniform within 1 / sqrt(inputs of an output), weights and biases alike."""
     _, *inputs = parameter_shapes(hf_config)[name.replace(".bias", ".weight")]
     bound = 1 / math.sqrt(math.prod(inputs))

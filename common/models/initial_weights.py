@@ -5,6 +5,7 @@ Random weights are drawn with numpy, never by a framework; a pretrained checkpoi
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,32 +14,27 @@ import numpy as np
 import xxhash
 from safetensors.numpy import load_file, save_file
 
-from common.config.schema import Config, ConvNet
-from common.data.atomic_directory import fingerprint, open_or_build
-from common.data.text.token_cache import Cache, TokenCache
-from common.models import bert, convnet
+from common.config.schema import Config
+from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
+from common.data.cache import Cache
+from common.models import bert
 from common.models.pretrained import SourceCheckpoint
+from common.models.spec import ModelSpec, spec_of
 
 FORMAT = 1
 WEIGHTS = "model.safetensors"
-KINDS = {"bert": bert, "convnet": convnet}  # by config.json's model_type
 
 
 @dataclass(frozen=True)
 class InitialCheckpoint:
-    """A directory in Hugging Face format: config.json, model.safetensors (float32) and a BERT's tokenizer.
-
-    data_fingerprint: of the cache of the data that it is for. checkpoint: the fingerprint of the one that the run goes
-    on from, whose weights take the place of these.
-    """
+    """A directory in Hugging Face format: config.json, model.safetensors (float32) and a text model's tokenizer."""
 
     directory: Path
     fingerprint: str
-    data_fingerprint: str
-    checkpoint: str | None = None
 
     @property
     def hf_config(self) -> dict[str, Any]:
+        """config.json."""
         hf_config: dict[str, Any] = json.loads((self.directory / "config.json").read_text())
         return hf_config
 
@@ -48,11 +44,11 @@ class InitialCheckpoint:
 
 
 def open_initial_checkpoint(config: Config, cache: Cache, source: SourceCheckpoint | None) -> InitialCheckpoint:
-    """Open the initial checkpoint of a config, made first where it is missing or damaged. Raises UserError."""
+    """Open the initial checkpoint of a config, built first where it is missing or damaged. Raises UserError."""
     key = fingerprint(
         {
             "format": FORMAT,
-            "tokens": cache.fingerprint,
+            "data": cache.fingerprint,
             "model": asdict(config.model),
             "seed": config.train.seed,
             "source": source.weights_identity() if source else None,
@@ -61,30 +57,30 @@ def open_initial_checkpoint(config: Config, cache: Cache, source: SourceCheckpoi
     directory = Path(config.cache_dir) / f"weights-{key}"
 
     def build(partial: Path) -> dict[str, Any]:
-        kind = convnet if isinstance(config.model, ConvNet) else bert
-        hf_config = kind.hf_config(config, cache, source)
-        weights = _draw(hf_config, config.train.seed)
+        spec = spec_of(config.model)
+        hf_config = spec.hf_config(config, cache, source)
+        weights = _draw(spec, hf_config, config.train.seed)
         if source is not None:
             weights.update(bert.pretrained(source, weights))
         (partial / "config.json").write_text(json.dumps(hf_config, indent=1))
         save_file(weights, partial / WEIGHTS, metadata={"format": "pt"})
-        if isinstance(cache, TokenCache):
-            shutil.copytree(cache.tokenizer_directory, partial, dirs_exist_ok=True)
+        if (cache.directory / "tokenizer").is_dir():
+            shutil.copytree(cache.directory / "tokenizer", partial, dirs_exist_ok=True)
         return {}
 
     manifest = open_or_build(directory, build)
-    return InitialCheckpoint(directory, manifest["checksums"][WEIGHTS], cache.fingerprint)
+    return InitialCheckpoint(directory, manifest["checksums"][WEIGHTS])
 
 
-def parameter_shapes(hf_config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Shapes of a model's parameters by name, in PyTorch's layout."""
-    return KINDS[hf_config["model_type"]].parameter_shapes(hf_config)
+def reopen_initial_checkpoint(directory: Path) -> InitialCheckpoint:
+    """Open one that has been verified."""
+    return InitialCheckpoint(directory, manifest_of(directory)["checksums"][WEIGHTS])
 
 
-def _draw(hf_config: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
+def _draw(spec: ModelSpec, hf_config: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
     """Random weights, one stream for each parameter: its values do not depend on what else the model has."""
     weights = {}
-    for name, shape in parameter_shapes(hf_config).items():
+    for name, shape in spec.parameter_shapes(hf_config).items():
         stream = np.random.Generator(np.random.PCG64([seed, xxhash.xxh32_intdigest(name.encode())]))
-        weights[name] = KINDS[hf_config["model_type"]].draw(hf_config, name, shape, stream)
+        weights[name] = spec.draw(hf_config, name, shape, stream)
     return weights

@@ -9,6 +9,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from common.training.observer import Row
+from common.training.state import Position, State
+
 log = logging.getLogger("lockstep")
 
 
@@ -25,11 +28,11 @@ def log_to(run_dir: Path | None) -> None:
     log.handlers = handlers
     log.setLevel(logging.INFO)
     log.propagate = False
-    logging.raiseExceptions = False  # what a full disk does to train.log is no error of its own
+    logging.raiseExceptions = False  # a train.log that a full disk cuts short is no error of its own
 
 
 class TrainingProgress:
-    """Shows the steps of a run as they are recorded."""
+    """An observer that shows the steps of a run as they are recorded."""
 
     def __init__(self, title: str, total_steps: int, log_every: int) -> None:
         self._total, self._log_every = total_steps, log_every
@@ -46,8 +49,8 @@ class TrainingProgress:
             self._task = self._bar.add_task("train", total=total_steps, loss=float("nan"), speed=0.0)
             self._bar.start()
 
-    def steps(self, rows: list[dict[str, Any]], speed: float) -> None:
-        """`speed` is in examples per second over these rows."""
+    def steps(self, rows: list[Row], traffic: list[Row], speed: float) -> None:
+        """Show the last of these rows."""
         last = rows[-1]
         if self._bar is not None:
             self._bar.update(self._task, completed=last["step"], loss=last["loss"], speed=speed)
@@ -57,8 +60,8 @@ class TrainingProgress:
                 *(last["step"], self._total, last["loss"], last["grad_norm"], last["learning_rate"], speed),
             )
 
-    def evaluation(self, row: dict[str, Any]) -> None:
-        """Shown as a line, on a terminal above the bar."""
+    def evaluation(self, row: Row) -> None:
+        """Show a line, on a terminal above the bar."""
         text = (
             f"step {row['step']}  validation loss {row['loss']:.6f}  accuracy {row['accuracy']:.4f} "
             f"({row['count']} examples)"
@@ -67,6 +70,9 @@ class TrainingProgress:
             self._bar.console.print(text, highlight=False)
         log.info(text)
 
+    def save(self, state: State, position: Position) -> None:
+        """Nothing to show."""
+
     def close(self) -> None:
         """Leave the terminal as it was."""
         if self._bar is not None:
@@ -74,7 +80,7 @@ class TrainingProgress:
 
 
 def closing_table(run_dir: Path, summary: dict[str, Any]) -> None:
-    """Print what the run came to."""
+    """Print how the run ended and what it measured."""
 
     def shown(key: str, form: str) -> str:
         return "-" if summary[key] is None else format(summary[key], form)

@@ -1,0 +1,45 @@
+"""Who takes part in a run: what the engine of the config's cluster finds, and a config that agrees with it."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import cast
+
+from common.cluster.peer_monitor import monitor_port
+from common.cluster.ports import check_ports
+from common.cluster.topology import Engine, Member, Nodes, place
+from common.config.resolve import resolve
+from common.config.schema import Config
+from common.config.validate import check
+
+
+def discover(config: Config, framework: str, environment: Mapping[str, str]) -> tuple[Config, Nodes | Member]:
+    """Check a config, find the hosts, and fill in the config's replicas. Raises UserError.
+
+    framework: "torch" or "tf". Returns a Member where a scheduler has started this process as one of the run's.
+    """
+    check(config, framework)
+    engine = cast(Engine, import_module(config.cluster.engine))
+    found = engine.discover(config.cluster, config.strategy.kind, framework, environment)
+    if isinstance(found, Member):
+        return resolve(config, found=found.roles, said=found.said), found
+    config = resolve(config, len(found.hosts))
+    if found.several:
+        check_ports(_ports_of(config, framework, found))
+    return config, found
+
+
+def _ports_of(config: Config, framework: str, nodes: Nodes) -> list[int]:
+    """The ports of this host that a run listens on. Of PyTorch's ranks only the first listens on its own."""
+    roles = config.strategy.roles
+    mine = [task for task in place(nodes.hosts, roles, nodes.ports) if task.node == nodes.node]
+    ports = [int(task.address.rpartition(":")[2]) for task in mine]
+    if framework == "torch":
+        ports = ports[:1] if nodes.node == 0 else []
+    if nodes.node == 0:
+        ports += [monitor_port(nodes, sum(roles.values())), stop_port(nodes, sum(roles.values()))]
+    return ports
+
+
+def stop_port(nodes: Nodes, processes: int) -> int:
+    """Where the chief listens for the stops of other ranks: after the commands' port."""
+    return monitor_port(nodes, processes) + 1

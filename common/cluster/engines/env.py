@@ -1,0 +1,94 @@
+"""What torchrun's variables or TF_CONFIG say: this process is a member of a cluster that a scheduler has started."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from common.cluster.topology import TORCH_VARIABLES, Member, Nodes
+from common.config.clusters import Cluster
+from common.config.strategies import STRATEGIES, strategies_of
+from common.errors import UserError
+
+VARIABLES = {"torch": "RANK", "tf": "TF_CONFIG"}
+STARTERS = {"torch": "torchrun", "tf": "a scheduler that sets it"}
+
+
+def discover(cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
+    """The cluster of which this process is a member. Raises UserError."""
+    variable = VARIABLES[framework]
+    if variable not in environment:
+        raise UserError(
+            f"cluster=env: {variable} is not set; start with {STARTERS[framework]}, or use cluster=local or "
+            "cluster=hosts"
+        )
+    read = _read_torch_variables if framework == "torch" else _read_tf_config
+    return read(strategy, environment)
+
+
+def _read_torch_variables(strategy: str, environment: Mapping[str, str]) -> Member:
+    if missing := [name for name in TORCH_VARIABLES if name not in environment]:
+        raise UserError(f"RANK is set but {', '.join(missing)} is not; start with torchrun, or unset RANK")
+    numbers = {name: environment[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
+    for name, text in numbers.items():
+        if not text.isdecimal():
+            raise UserError(f"{name}={text}: must be a whole number from 0; start with torchrun, or unset RANK")
+    rank, size = int(numbers["RANK"]), int(numbers["WORLD_SIZE"])
+    if rank >= size:
+        raise UserError(f"RANK={rank}: must be below WORLD_SIZE={size}")
+    if not 0 < int(numbers["MASTER_PORT"]) < 65536:
+        raise UserError(f"MASTER_PORT={numbers['MASTER_PORT']}: must be between 1 and 65535")
+    if STRATEGIES[strategy].one_process:
+        raise UserError(f"strategy={strategy}: one process only; under torchrun use {_several('torch')}")
+    return Member(rank == 0, {"process": size}, f"WORLD_SIZE={size}")
+
+
+def _read_tf_config(strategy: str, environment: Mapping[str, str]) -> Member:
+    try:
+        parsed = json.loads(environment["TF_CONFIG"])
+    except ValueError as error:
+        raise UserError(f"TF_CONFIG: not valid JSON ({error}); fix or unset it") from error
+    cluster, task = _cluster_and_task(parsed)
+    if STRATEGIES[strategy].one_process:
+        raise UserError(
+            f"strategy={strategy}: one process only, but TF_CONFIG describes a cluster; use {_several('tf')}, or unset "
+            "TF_CONFIG"
+        )
+    serves = strategy == "parameter_server"
+    known = ("chief", "worker", "ps") if serves else ("chief", "worker")
+    for role in (*cluster, task["type"]):
+        if role not in known:
+            raise UserError(f"TF_CONFIG: no role {role!r} in strategy={strategy}; there are {', '.join(known)}")
+    role, index = task["type"], task["index"]
+    if index >= len(cluster.get(role, [])):
+        raise UserError(f"TF_CONFIG: task {role} {index} is not in its cluster, which has {len(cluster.get(role, []))}")
+    counts = {role: len(cluster.get(role, [])) for role in known}
+    if serves and (counts["chief"] != 1 or not counts["ps"] or not counts["worker"]):
+        raise UserError("TF_CONFIG: its cluster must have one chief and at least one worker and one ps")
+    if not serves:
+        counts = {"worker": counts["chief"] + counts["worker"]}
+    is_chief = (role, index) == ("chief" if "chief" in cluster else "worker", 0)
+    words = ", ".join(f"{count} {role}" for role, count in counts.items())
+    return Member(is_chief, counts, f"TF_CONFIG's cluster ({words})")
+
+
+def _several(framework: str) -> str:
+    *kinds, last = [kind for kind in strategies_of(framework) if not STRATEGIES[kind].one_process]
+    return f"strategy={', '.join(kinds)} or {last}"
+
+
+def _cluster_and_task(parsed: Any) -> tuple[dict[str, list[str]], dict[str, Any]]:
+    cluster, task = (parsed.get(key) if isinstance(parsed, dict) else None for key in ("cluster", "task"))
+    if not isinstance(cluster, dict) or not isinstance(task, dict):
+        raise UserError('TF_CONFIG: must be {"cluster": {role: [host:port, ...]}, "task": {"type": role, "index": n}}')
+    for role, addresses in cluster.items():
+        if not isinstance(addresses, list) or not all(_is_address(address) for address in addresses):
+            raise UserError(f"TF_CONFIG: cluster.{role} must be a list of host:port, found {json.dumps(addresses)}")
+    index = task.get("index")
+    if not isinstance(task.get("type"), str) or not isinstance(index, int) or isinstance(index, bool) or index < 0:
+        raise UserError(f"TF_CONFIG: task must have a type and an index from 0, found {json.dumps(task)}")
+    return cluster, task
+
+
+def _is_address(address: Any) -> bool:
+    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+    return bool(host) and port.isdecimal() and 0 < int(port) < 65536

@@ -1,0 +1,14 @@
+"""This machine. A process that torchrun or TF_CONFIG made part of a cluster joins that one."""
+
+from collections.abc import Mapping
+
+from common.cluster.engines import env
+from common.cluster.topology import Member, Nodes
+from common.config.clusters import Cluster
+
+
+def discover(cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
+    """This machine alone, unless the environment says more."""
+    if env.VARIABLES[framework] in environment:
+        return env.discover(cluster, strategy, framework, environment)
+    return Nodes()

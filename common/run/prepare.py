@@ -1,0 +1,124 @@
+"""What a run starts from, built and verified once on each host: its data, its initial weights, its checkpoint.
+
+The command writes what it found into the run directory; its processes open that without verifying it again, so their
+start-up does not grow with the corpus.
+"""
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.config import compose
+from common.config.models import TrainedTokenizer
+from common.config.resolve import resolve_steps
+from common.config.schema import Config
+from common.data.cache import Cache, open_cache, reopen_cache
+from common.data.plan import steps_for, steps_per_epoch
+from common.models.initial_weights import InitialCheckpoint, open_initial_checkpoint, reopen_initial_checkpoint
+from common.models.pretrained import find_source, open_source
+from common.run.checkpoint import Checkpoint, reopen_checkpoint
+from common.run.directory import chief_run_dir
+from common.run.resume import AUTO, adopt, check_resume, find_checkpoint
+from common.run.rows import replace_text
+from common.training.state import Position
+
+log = logging.getLogger("lockstep")
+
+PREPARED = "prepared.json"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What the processes of a run on one host open. checkpoint: None where training starts from the initial weights."""
+
+    cache: Cache
+    initial: InitialCheckpoint
+    checkpoint: Checkpoint | None
+
+    @property
+    def start(self) -> Position:
+        """Where training starts."""
+        return self.checkpoint.position if self.checkpoint else Position()
+
+    @property
+    def fingerprints(self) -> dict[str, str | None]:
+        """What must be the same on every host."""
+        return {
+            "data": self.cache.fingerprint,
+            "initial weights": self.initial.fingerprint,
+            "checkpoint": self.checkpoint.fingerprint if self.checkpoint else None,
+        }
+
+
+def prepare(config: Config, run_dir: Path | None) -> tuple[Config, Prepared]:
+    """Build what is missing and verify all of it. Returns the config with its steps filled in. Raises UserError.
+
+    run_dir: of the run's chief, which may have checkpoints; None where there is none yet.
+    """
+    checkpoint = find_checkpoint(config, run_dir)
+    source = find_source(config)
+    if checkpoint is not None and config.data.allow_change and isinstance(config.model, TrainedTokenizer):
+        source = open_source(checkpoint.directory, config)  # new data must not bring a new tokenizer
+    cache = open_cache(config, source)
+    initial = open_initial_checkpoint(config, cache, source)
+    config = resolve_steps(config, _steps_of_epochs(config, len(cache.train)))
+    if checkpoint is not None:
+        check_resume(config, cache, checkpoint)
+    return config, Prepared(cache, initial, checkpoint)
+
+
+def prepare_run(config: Config, run_dir: Path, node: int = 0) -> tuple[Config, Prepared]:
+    """In the command that starts a run: prepare, and write config.yaml and what was found. Raises UserError."""
+    config, prepared = prepare(config, chief_run_dir(run_dir, node))
+    if prepared.checkpoint is not None:
+        log.info("resuming from %s", prepared.checkpoint.directory)
+        if config.resume != AUTO and node == 0:
+            prepared = Prepared(prepared.cache, prepared.initial, adopt(prepared.checkpoint, run_dir))
+    elif config.resume is not None:
+        log.info("resume=%s: no checkpoint there; starting from the initial weights", config.resume)
+    (run_dir / "summary.json").unlink(missing_ok=True)
+    compose.save(config, run_dir / "config.yaml")
+    save_prepared(prepared, run_dir)
+    return config, prepared
+
+
+def prepare_restart(config: Config, run_dir: Path) -> None:
+    """Before the processes of a run are started again: find the newest checkpoint."""
+    prepared = open_prepared(config, run_dir)
+    checkpoint = find_checkpoint(config, run_dir)
+    (run_dir / "summary.json").unlink(missing_ok=True)
+    save_prepared(Prepared(prepared.cache, prepared.initial, checkpoint), run_dir)
+
+
+def save_prepared(prepared: Prepared, run_dir: Path) -> None:
+    """Write where everything is, and its fingerprints."""
+    places = {
+        "cache": str(prepared.cache.directory.resolve()),
+        "initial": str(prepared.initial.directory.resolve()),
+        "checkpoint": str(prepared.checkpoint.directory.resolve()) if prepared.checkpoint else None,
+        "fingerprints": prepared.fingerprints,
+    }
+    replace_text(run_dir / PREPARED, json.dumps(places, indent=1) + "\n")
+
+
+def open_prepared(config: Config, run_dir: Path) -> Prepared:
+    """In a process of a run: open what the command prepared."""
+    places = json.loads((run_dir / PREPARED).read_text())
+    prepared = Prepared(
+        cache=reopen_cache(config, Path(places["cache"])),
+        initial=reopen_initial_checkpoint(Path(places["initial"])),
+        checkpoint=reopen_checkpoint(Path(places["checkpoint"])) if places["checkpoint"] else None,
+    )
+    assert prepared.fingerprints == places["fingerprints"], "what was prepared has changed"
+    return prepared
+
+
+def _steps_of_epochs(config: Config, examples: int) -> int | None:
+    """The steps that `train.epochs` are; None where steps are given."""
+    train = config.train
+    if train.epochs is None:
+        return None
+    if train.virtual_epoch_examples is None:
+        return train.epochs * steps_per_epoch(examples, train.global_batch_size)
+    return steps_for(examples, train.global_batch_size, train.epochs * train.virtual_epoch_examples)

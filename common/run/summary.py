@@ -1,0 +1,74 @@
+"""summary.json: what a run was, how it ended, how fast it was."""
+
+import json
+import os
+import sys
+from collections import Counter
+from contextlib import suppress
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from common import hardware
+from common.config.schema import Config
+from common.run.rows import read_rows, replace_text
+
+RESTARTS = "LOCKSTEP_RESTARTS"  # the variable that says how often the run has been restarted
+PACKAGES = {"torch": ("torch", "transformers"), "tf": ("tensorflow", "keras", "keras-hub")}
+
+
+def facts(config: Config, framework: str, fingerprints: dict[str, str]) -> dict[str, Any]:
+    """What summary.json says of a run however it ends."""
+    names = ("lockstep", "numpy", *PACKAGES[framework])
+    return {
+        "framework": framework,
+        "strategy": config.strategy.kind,
+        "replicas": config.strategy.replicas,
+        "restarts": int(os.environ.get(RESTARTS, "0")),
+        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "fingerprints": fingerprints,
+        "versions": {"python": sys.version.split()[0], **{name: metadata.version(name) for name in names}},
+        "hardware": hardware.describe(),
+    }
+
+
+def write_summary(
+    run_dir: Path, config: Config, about: dict[str, Any], status: str, report: dict[str, Any], error: str | None = None
+) -> dict[str, Any]:
+    """Write summary.json from the run's files. Returns what it says. `status` is completed, interrupted or failed.
+
+    about: the facts. report: of the strategy; see common.training.strategy.
+    """
+    untimed = config.train.warmup_steps_untimed + report.get("resumed_from", 0)
+    steps, evals = read_rows(run_dir / "metrics.jsonl"), read_rows(run_dir / "evals.jsonl")
+    summary = {
+        **about,
+        "status": status,
+        "steps": len(steps),
+        **_speed(steps, evals, untimed),
+        "peak_memory_bytes": [],
+        **report,
+        "final_loss": steps[-1]["loss"] if steps else None,
+        "accuracy": evals[-1]["accuracy"] if evals else None,
+    }
+    if stale := Counter(row["staleness"] for row in steps if "staleness" in row):
+        summary["staleness"] = {str(staleness): stale[staleness] for staleness in sorted(stale)}
+    if error:
+        summary["error"] = error
+    with suppress(OSError):  # a full disk is then the error, and has been reported
+        replace_text(run_dir / "summary.json", json.dumps(summary, indent=1) + "\n")
+    return summary
+
+
+def _speed(steps: list[dict[str, Any]], evals: list[dict[str, Any]], untimed: int) -> dict[str, float | None]:
+    """Examples and tokens per second after the first `untimed` steps, evaluations left out."""
+    if len(steps) <= untimed:
+        return {"examples_per_second": None, "tokens_per_second": None}
+    last = steps[-1]
+    first = steps[untimed - 1] if untimed else {"step": 0, "examples": 0, "tokens": 0, "seconds": 0.0}
+    seconds = last["seconds"] - first["seconds"]
+    seconds -= sum(row["duration"] for row in evals if first["step"] <= row["step"] < last["step"])
+    if seconds <= 0:
+        return {"examples_per_second": None, "tokens_per_second": None}
+    return {f"{unit}_per_second": (last[unit] - first[unit]) / seconds for unit in ("examples", "tokens")}

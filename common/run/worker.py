@@ -1,0 +1,133 @@
+"""One process of a run: it joins its group and trains; the chief records."""
+
+import logging
+import shutil
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from common.config.schema import Config
+from common.errors import FAILURE, USER_ERROR, Interrupted, UserError
+from common.run.checkpoints import Checkpoints
+from common.run.export import export
+from common.run.prepare import Prepared
+from common.run.progress import TrainingProgress, closing_table, log_to
+from common.run.recorder import Recorder
+from common.run.summary import facts, write_summary
+from common.training.loop import Loop, NonFiniteLoss
+from common.training.stop import Stop
+from common.training.strategy import Strategy
+
+log = logging.getLogger("lockstep")
+
+WAIT_SECONDS = 9.0  # for the chief to save the checkpoint of an agreed stop
+
+
+class StopChannel(Protocol):
+    """What connects the ranks' stops: see common.cluster.stop_channel."""
+
+    def attach(self, stop: Stop) -> None:
+        """Leave this rank's decisions to the channel."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the chief has closed the channel. Returns whether it has."""
+
+    def close(self) -> None:
+        """Leave the channel."""
+
+
+class Group(Protocol):
+    """The ranks of a run, as one of them sees it. channel: over which they agree on a stop; None for a group of one."""
+
+    @property
+    def channel(self) -> StopChannel | None: ...
+
+
+AnyGroup = TypeVar("AnyGroup", bound=Group)
+
+
+def work(
+    config: Config,
+    prepared: Prepared,
+    framework: str,
+    chief_dir: Path | None,
+    join_group: Callable[[Config, Prepared], AnyGroup],
+    make_strategy: Callable[[Config, Prepared, AnyGroup], Strategy],
+) -> int:
+    """Train as one rank. Returns the exit code of this process.
+
+    chief_dir: the run directory, in the process that is the chief; None in the others.
+    """
+    stop = Stop()
+    try:
+        group = join_group(config, prepared)
+        if group.channel is not None:
+            group.channel.attach(stop)
+        strategy = make_strategy(config, prepared, group)
+        if prepared.checkpoint is not None:
+            strategy.load(prepared.checkpoint)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        if chief_dir is not None:
+            write_summary(chief_dir, config, facts(config, framework, {}), "failed", {}, str(error))
+        return USER_ERROR
+    stop.listen()  # TensorFlow's collectives have taken SIGTERM
+    try:
+        if chief_dir is not None:
+            return _record(config, prepared, framework, strategy, stop, chief_dir)
+        Loop(config, strategy, prepared.cache, prepared.start, stop).run()
+        strategy.report()
+        return 0
+    except Interrupted as interruption:
+        if group.channel is not None:
+            group.channel.wait(WAIT_SECONDS)
+        return interruption.exit_code
+    finally:
+        if group.channel is not None:
+            group.channel.close()
+
+
+def _record(config: Config, prepared: Prepared, framework: str, strategy: Strategy, stop: Stop, run_dir: Path) -> int:
+    """Train as the chief: with checkpoints, rows and a summary, however it ends. Returns the exit code."""
+    log_to(run_dir)
+    cache, start = prepared.cache, prepared.start
+    about = facts(
+        config, framework, {"token_cache": cache.fingerprint, "initial_weights": prepared.initial.fingerprint}
+    )
+    log.info("%s; classes %s", cache, ", ".join(cache.classes))
+    recorder, checkpoints = Recorder(run_dir, start), Checkpoints(config, run_dir, prepared)
+    updates = (config.train.steps - start.plan_position) * config.strategy.updates_per_batch
+    title = f"{config.strategy.kind} x{strategy.world_size}"
+    progress = TrainingProgress(title, start.step + updates, config.train.log_every)
+    status, exit_code, problem = "failed", FAILURE, None
+    report: dict[str, Any] = {"resumed_from": start.step}
+    try:
+        try:
+            Loop(config, strategy, cache, start, stop, (recorder, checkpoints, progress)).run()
+            report |= strategy.report()
+        finally:
+            progress.close()
+            checkpoints.finish()
+        shutil.rmtree(run_dir / "model", ignore_errors=True)
+        export(run_dir, run_dir / "model", of_best=False)  # the checkpoint of the last step
+        status, exit_code = "completed", 0
+    except Interrupted as interruption:
+        status, exit_code, problem = "interrupted", interruption.exit_code, str(interruption)
+    except (NonFiniteLoss, UserError) as error:
+        problem = str(error)
+    except Exception as error:
+        lines = [line for line in str(error).splitlines() if not line.startswith(" ")]  # without stack frames
+        problem = f"{type(error).__name__}: {' '.join(' '.join(lines).split())[:300]}"
+        with suppress(OSError), (run_dir / "train.log").open("a") as file:
+            traceback.print_exc(file=file)
+    finally:
+        checkpoints.close()
+        recorder.close()
+        summary = write_summary(run_dir, config, about, status, report, problem)
+    closing_table(run_dir, summary)
+    if problem:
+        print(f"{status}: {problem}; see {run_dir / 'train.log'}", file=sys.stderr)
+    return exit_code
