@@ -3,22 +3,15 @@
 import numpy as np
 import tensorflow as tf
 
-SIGNATURES = {  # of what to_tensors returns, by the kind of model
-    "bert": {
-        "input_ids": tf.TensorSpec([None, None], tf.int32),
-        "token_type_ids": tf.TensorSpec([None, None], tf.int32),
-        "attention_mask": tf.TensorSpec([None, None], tf.int32),
-        "labels": tf.TensorSpec([None], tf.int32),
-        "weights": tf.TensorSpec([None], tf.float64),
-    },
-    "convnet": {
-        "images": tf.TensorSpec([None, None, None, None], tf.float32),
-        "labels": tf.TensorSpec([None], tf.int32),
-        "weights": tf.TensorSpec([None], tf.float64),
-    },
-}
+from common.data.batches import GlobalBatch, Split
 
 
 def to_tensors(arrays: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
     """The arrays of a shard, as they are. See common.data.batches."""
     return {name: tf.convert_to_tensor(array) for name, array in arrays.items()}
+
+
+def signature(split: Split) -> dict[str, tf.TensorSpec]:
+    """What a compiled step accepts: the arrays of this split's shards, with every axis of any length."""
+    arrays = GlobalBatch(1, np.zeros(1, np.int64), split).shard(0, 1)
+    return {name: tf.TensorSpec([None] * array.ndim, array.dtype) for name, array in arrays.items()}

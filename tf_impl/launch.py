@@ -5,100 +5,108 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
-from common.cluster import launcher as run
-from common.cluster import topology as cluster
-from common.cluster.processes import die_with_parent, python, reserved_ports
+from common.cluster.discover import stop_port
+from common.cluster.launcher import start
+from common.cluster.ports import reserved_ports
+from common.cluster.processes import STOP_PORT, die_with_parent, python
 from common.cluster.supervisor import Process
-from common.cluster.topology import Task
-from common.config import schema as configs
+from common.cluster.topology import Member, Nodes, place, tf_config
+from common.config.compose import load
 from common.config.schema import Config
-from common.config.validate import GROUPS
+from common.config.strategies import ParameterServer
 from common.errors import one_line_errors
 from common.hardware import cores, only_gpu
-from common.prepare import prepare, resolve
-from common.run.directory import new_run_dir
-from common.run.resume import make_ready
+from common.run.directory import open_run_dir
+from common.run.prepare import Prepared, open_prepared, prepare, prepare_run
+from common.run.worker import work
 
 # Informational lines, one of which has two, the logger's note on itself, and that there is no CUDA driver
 # (replica_devices says so where there is a GPU).
-STARTUP_CHATTER = re.compile(
+STARTUP_MESSAGES = re.compile(
     r"I\d{4} |To enable the following instructions:|WARNING: All log messages before absl::|E\d{4} .*cuInit"
 )
 
 
-def launch(config: Config) -> int:
-    """Start this machine's processes of a run and see them to their end. Returns its exit code."""
-    assert config.run_dir is not None
-    if config.strategy.name not in GROUPS:
-        command = python("tf_impl.launch", config.run_dir)
-        return run.start(config, "tf", [Process("tensorflow", command)])
-    roles = cluster.roles(config)
-    if config.cluster.name == "hosts":
-        assert config.cluster.hosts is not None and config.cluster.port is not None
-        tasks = cluster.place(config.cluster.hosts, roles, range(config.cluster.port, config.cluster.port + 1000))
-        return _start(config, tasks, {})
-    with reserved_ports(sum(roles.values())) as ports:
-        tasks = cluster.place(["127.0.0.1"], roles, ports)
-        return _start(config, tasks, {"TF_GRPC_REUSE_PORT": "1"})
+def launch(config: Config, run_dir: Path, nodes: Nodes) -> int:
+    """Start this machine's processes of a run and wait for their end. Returns the exit code of the command."""
+    if config.strategy.one_process:
+        command = python("tf_impl.launch", str(run_dir))
+        return start(config, run_dir, "tf", nodes, [Process("tensorflow", command)])
+    count = sum(config.strategy.roles.values())
+    if nodes.several:
+        return _start(config, run_dir, nodes, nodes.ports, {STOP_PORT: str(stop_port(nodes, count))})
+    with reserved_ports(count) as ports:
+        return _start(config, run_dir, nodes, ports, {"TF_GRPC_REUSE_PORT": "1"})
 
 
-def _start(config: Config, tasks: list[Task], shared: dict[str, str]) -> int:
-    assert config.run_dir is not None
-    mine = [task for task in tasks if task.node == (config.cluster.node or 0)]
+def _start(config: Config, run_dir: Path, nodes: Nodes, ports: Sequence[int], shared: dict[str, str]) -> int:
+    tasks = place(nodes.hosts, config.strategy.roles, ports)
+    mine = [task for task in tasks if task.node == nodes.node]
     computing = [task for task in mine if task.role == "worker"]
     shared["TF_NUM_INTRAOP_THREADS"] = str(max(1, cores() // max(1, len(computing))))
-    command = python("tf_impl.launch", config.run_dir)
+    command = python("tf_impl.launch", str(run_dir))
     processes = []
     for task in mine:
         gpu = only_gpu(computing.index(task) if task in computing else None)
-        environment = {**cluster.tf_config(tasks, task), **gpu, **shared}
-        serves = config.strategy.name == "parameter_server" and task.role != "chief"
-        processes.append(Process(str(task), command, environment, serves, returns=serves and task.role == "worker"))
-    return run.start(config, "tf", processes)
+        environment = {**tf_config(tasks, task), **gpu, **shared}
+        serves = restartable = False
+        if isinstance(config.strategy, ParameterServer):
+            serves = task.role != "chief"
+            restartable = task.role == "worker"
+        processes.append(Process(str(task), command, environment, serves, restartable))
+    return start(config, run_dir, "tf", nodes, processes)
 
 
-def joins_group(config: Config) -> bool:
-    """Whether a scheduler that sets TF_CONFIG started this process. Raises UserError."""
-    return cluster.read_tf_config(config, os.environ) is not None
-
-
-def join(config: Config) -> int:
+def join(config: Config, member: Member) -> int:
     """Be one task of the cluster that TF_CONFIG describes. Returns the exit code of this process."""
-    task = json.loads(os.environ["TF_CONFIG"])
-    first = "chief" if "chief" in task["cluster"] else "worker"
-    is_chief = (task["task"]["type"], task["task"]["index"]) == (first, 0)
-    if config.strategy.name == "parameter_server" and not is_chief:
-        return _work(config)  # a server needs no data
-    if is_chief:
-        with new_run_dir(config, "tf"):
-            make_ready(config)
-            return _work(config)
-    cache, _ = prepare(config)
-    resolve(config, cache)
-    return _work(config)
+    if not member.is_chief:
+        if isinstance(config.strategy, ParameterServer):
+            return _serve(config)  # it needs no data
+        config, prepared = prepare(config, Path(config.run_dir) if config.run_dir else None)
+        return _work(config, prepared, None)
+    with open_run_dir(config, "tf") as run_dir:
+        config, prepared = prepare_run(config, run_dir)
+        return _work(config, prepared, run_dir)
 
 
-def _work(config: Config) -> int:
+def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
+    _import_tensorflow()
+    from tf_impl.communication.rendezvous import join_group
+
+    module, _, name = config.strategy.sides["tf"].partition(":")
+    return work(config, prepared, "tf", chief_dir, join_group, getattr(import_module(module), name))
+
+
+def _serve(config: Config) -> int:
+    _import_tensorflow()
+    from tf_impl.strategies.parameter_server import serve
+
+    return serve(config)
+
+
+def _import_tensorflow() -> None:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    with _without_startup_chatter():
+    with _without_startup_messages():
         import tensorflow as tf
 
-        from tf_impl.strategies import STRATEGIES
-        from tf_impl.strategies.parameter_server import serve
-
         tf.config.list_physical_devices("GPU")
-    if config.strategy.name == "parameter_server" and json.loads(os.environ["TF_CONFIG"])["task"]["type"] != "chief":
-        return serve(config)
-    return run.work(config, "tf", STRATEGIES[config.strategy.name])
+
+
+def _is_chief() -> bool:
+    """Whether TF_CONFIG makes this process the first of its run."""
+    parsed = json.loads(os.environ.get("TF_CONFIG", "{}"))
+    first = "chief" if "chief" in parsed.get("cluster", {}) else "worker"
+    return bool(parsed.get("task", {"type": first, "index": 0}) == {"type": first, "index": 0})
 
 
 @contextmanager
-def _without_startup_chatter() -> Iterator[None]:
+def _without_startup_messages() -> Iterator[None]:
     """Drop what TensorFlow's C++ side says of itself while it starts, for which it has no setting; all else is kept."""
     sys.stderr.flush()
     terminal = os.dup(2)
@@ -112,7 +120,7 @@ def _without_startup_chatter() -> Iterator[None]:
             os.close(terminal)
             said.seek(0)
             kept = [
-                line for line in said.read().decode(errors="replace").splitlines() if not STARTUP_CHATTER.match(line)
+                line for line in said.read().decode(errors="replace").splitlines() if not STARTUP_MESSAGES.match(line)
             ]
             print(*kept, sep="\n", end="\n" if kept else "", file=sys.stderr, flush=True)
 
@@ -120,9 +128,14 @@ def _without_startup_chatter() -> Iterator[None]:
 if __name__ == "__main__":
     die_with_parent()
     with one_line_errors(()):
-        config = configs.load(Path(sys.argv[1]) / "config.yaml")
-        code = _work(config)
-        if code or config.strategy.name == "parameter_server":
+        run_dir = Path(sys.argv[1])
+        config = load(run_dir / "config.yaml")
+        serves = isinstance(config.strategy, ParameterServer)
+        if serves and not _is_chief():
+            code = _serve(config)
+        else:
+            code = _work(config, open_prepared(config, run_dir), run_dir if _is_chief() else None)
+        if code or serves:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)  # an ordinary end would wait for threads of TensorFlow's that wait for workers that are gone

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from common.config.schema import Config
-from common.run.checkpoint import Position, slot_names
 from common.training.schedule import learning_rate
+from common.training.state import Position
 from tf_impl.models.layout import Parameter
 
 SCALARS = tf.TensorSpec([3], tf.float64)
@@ -26,9 +26,9 @@ class Optimizer:
         self.rate = 1.0  # of the last update
         self._native = _native(config, model) if self.settings.semantics == "native" else None
         if self._native is not None:
-            self._slots = _native_slots(self._native, self.settings.name)
+            self._slots = _native_slots(self._native, self.settings.kind)
         else:
-            slots = 1 if self.settings.name == "sgd" else 2
+            slots = 1 if self.settings.kind == "sgd" else 2
             self._slots = [[_zeros_beside(parameter) for parameter in self.parameters] for _ in range(slots)]
 
     def scalars(self, step: int) -> np.ndarray:
@@ -46,8 +46,8 @@ class Optimizer:
         float32 the op's slots are m and v times `_rounding`, which is taken back here.
         """
         settings = self.settings
-        decay = settings.weight_decay * (rate if settings.name == "adamw" else 1.0)
-        if settings.name == "sgd":
+        decay = settings.weight_decay * (rate if settings.kind == "adamw" else 1.0)
+        if settings.kind == "sgd":
             return [rate, 0.0, decay]
         assert settings.beta1 is not None and settings.beta2 is not None and settings.epsilon is not None
         first, second = self._factors()
@@ -83,11 +83,11 @@ class Optimizer:
         rate, epsilon, decay = scalars
         # .handle is this replica's copy: each replica makes the same update from the same gradients, as in torch's DDP
         parameter, slots = self.parameters[index], [slot[index].handle for slot in self._slots]
-        if self.settings.weight_decay and self.settings.name == "adamw":
+        if self.settings.weight_decay and self.settings.kind == "adamw":
             tf.raw_ops.AssignSubVariableOp(resource=parameter.handle, value=parameter * decay)
         elif self.settings.weight_decay:
             gradient += parameter * decay
-        if self.settings.name == "sgd":
+        if self.settings.kind == "sgd":
             tf.raw_ops.ResourceApplyMomentum(
                 var=parameter.handle,
                 accum=slots[0],
@@ -132,7 +132,7 @@ class Optimizer:
         return arrays
 
     def load(self, slots: dict[str, np.ndarray], position: Position) -> None:
-        """Go on with these slots after the updates made so far."""
+        """Resume with these slots after the updates made so far."""
         self.ahead = position.step - position.plan_position
         self.rate = learning_rate(self.config, position.plan_position)
         if self._native is not None:
@@ -146,7 +146,7 @@ class Optimizer:
     def _named_slots(self) -> Iterator[tuple[str, Parameter, list[tf.Variable], float]]:
         """Every slot of every parameter: its shards, and what they are times torch's."""
         named = {id(parameter.variable): parameter for parameter in self.model.named_parameters}
-        for slot, flat, factor in zip(slot_names(self.config), self._slots, self._factors(), strict=False):
+        for slot, flat, factor in zip(self.config.optimizer.slots, self._slots, self._factors(), strict=False):
             rest = iter(flat)
             for variable in self.model.trainable_variables:
                 yield slot, named[id(variable)], [next(rest) for _ in _shards(variable.value)], factor
@@ -154,7 +154,7 @@ class Optimizer:
     def _factors(self) -> list[float]:
         """What each slot is times torch's: a rounding, and in Keras's own SGD less the learning rate."""
         settings = self.settings
-        if settings.name == "sgd":
+        if settings.kind == "sgd":
             return [-self.rate or 1.0] if self._native is not None else [1.0]
         if self._native is not None:
             return [1.0, 1.0]
@@ -180,18 +180,18 @@ def _rounding(beta: float, dtype: type[np.floating]) -> float:
     return float(dtype(1) - dtype(beta)) / (1 - beta)
 
 
-def _native_slots(optimizer: keras.Optimizer, name: str) -> list[list[tf.Variable]]:
+def _native_slots(optimizer: keras.Optimizer, kind: str) -> list[list[tf.Variable]]:
     """The shards of Keras's own slots, in the order of the parameters."""
-    slots = [optimizer.momentums] if name == "sgd" else [optimizer._momentums, optimizer._velocities]
+    slots = [optimizer.momentums] if kind == "sgd" else [optimizer._momentums, optimizer._velocities]
     return [[shard for variable in variables for shard in _shards(variable.value)] for variables in slots if variables]
 
 
 def _native(config: Config, model: keras.Model) -> keras.Optimizer:
     settings = config.optimizer
-    if settings.name == "sgd":
+    if settings.kind == "sgd":
         optimizer = keras.optimizers.SGD(settings.learning_rate, settings.momentum or 0.0)
     else:
-        kind = keras.optimizers.AdamW if settings.name == "adamw" else keras.optimizers.Adam
+        kind = keras.optimizers.AdamW if settings.kind == "adamw" else keras.optimizers.Adam
         optimizer = kind(settings.learning_rate)
     optimizer.build(model.trainable_variables)
     return optimizer

@@ -1,37 +1,36 @@
 """Train with TensorFlow: python -m tf_impl.train strategy=mirrored"""
 
+import os
 import sys
 
 import hydra
 from omegaconf import DictConfig
 
-from common.cluster.agreement import check_host
-from common.config.schema import CONF, STRATEGIES, parse
-from common.config.validate import validate
+from common.cluster.discover import discover
+from common.cluster.topology import Member
+from common.config.compose import CONF, parse
+from common.config.strategies import strategies_of
 from common.errors import one_line_errors
-from common.run.directory import new_run_dir
+from common.run.directory import open_run_dir
+from common.run.prepare import prepare_run
 from common.run.progress import log_to
-from common.run.resume import make_ready
-from tf_impl.launch import join, joins_group, launch
+from tf_impl.launch import join, launch
 
 
 @hydra.main(version_base="1.3", config_path=CONF, config_name="train")
-@one_line_errors(STRATEGIES["tf"])
+@one_line_errors(strategies_of("tf"))
 def main(composed: DictConfig) -> None:
-    config = parse(composed)
-    member = joins_group(config)
-    validate(config, "tf")
-    if member:
-        sys.exit(join(config))
-    check_host(config, "tf")
+    config, found = discover(parse(composed), "tf", os.environ)
+    if isinstance(found, Member):
+        sys.exit(join(config, found))
     log_to(None)
-    with new_run_dir(config, "tf"):
-        make_ready(config)
-        exit_code = launch(config)
+    with open_run_dir(config, "tf", found.node) as run_dir:
+        config, _ = prepare_run(config, run_dir, found.node)
+        exit_code = launch(config, run_dir, found)
     if exit_code:
         sys.exit(exit_code)
 
 
 if __name__ == "__main__":
-    with one_line_errors(STRATEGIES["tf"]):
+    with one_line_errors(strategies_of("tf")):
         main()

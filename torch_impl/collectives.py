@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from common.cluster.network import loopback_interface
 from common.cluster.processes import python
 from common.cluster.supervisor import Process, supervise
 from common.errors import UserError, one_line_errors
-from common.hardware import loopback_interface
 
 SIZES = ("1K", "16K", "256K", "4M")
 QUICK_SIZES = ("1K", "64K")

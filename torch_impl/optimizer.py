@@ -8,8 +8,8 @@ from torch.nn import Parameter
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from common.config.schema import Config
-from common.run.checkpoint import Position, slot_names
 from common.training.schedule import learning_rate
+from common.training.state import Position
 
 
 class Optimizer:
@@ -43,16 +43,16 @@ class Optimizer:
         """Its slots as `<slot>.<parameter>`: what it keeps of the gradients so far, zeros before the first."""
         return {
             f"{slot}.{name}": self._optimizer.state[parameter].get(slot, torch.zeros_like(parameter)).cpu().numpy()
-            for slot in slot_names(self.config)
+            for slot in self.config.optimizer.slots
             for name, parameter in zip(self.names, self.parameters, strict=True)
         }
 
     def load(self, slots: dict[str, np.ndarray], position: Position) -> None:
-        """Go on with these slots after the updates made so far."""
+        """Resume with these slots after the updates made so far."""
         state = {
             index: {
                 "step": torch.tensor(float(position.step)),
-                **{slot: torch.from_numpy(slots[f"{slot}.{name}"]) for slot in slot_names(self.config)},
+                **{slot: torch.from_numpy(slots[f"{slot}.{name}"]) for slot in self.config.optimizer.slots},
             }
             for index, name in enumerate(self.names)
         }
@@ -62,11 +62,11 @@ class Optimizer:
 
 def _aligned(config: Config, parameters: list[Parameter]) -> torch.optim.Optimizer:
     settings = config.optimizer
-    if settings.name == "sgd":
+    if settings.kind == "sgd":
         return torch.optim.SGD(
             parameters, settings.learning_rate, settings.momentum or 0.0, weight_decay=settings.weight_decay, fused=True
         )
-    kind = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
+    kind = torch.optim.AdamW if settings.kind == "adamw" else torch.optim.Adam
     assert settings.beta1 is not None and settings.beta2 is not None and settings.epsilon is not None
     return kind(
         parameters,
@@ -80,7 +80,7 @@ def _aligned(config: Config, parameters: list[Parameter]) -> torch.optim.Optimiz
 
 def _native(config: Config, parameters: list[Parameter]) -> torch.optim.Optimizer:
     settings = config.optimizer
-    if settings.name == "sgd":
+    if settings.kind == "sgd":
         return torch.optim.SGD(parameters, settings.learning_rate, settings.momentum or 0.0)
-    kind = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
+    kind = torch.optim.AdamW if settings.kind == "adamw" else torch.optim.Adam
     return kind(parameters, settings.learning_rate)

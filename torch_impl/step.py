@@ -1,6 +1,6 @@
-"""The model, from the initial checkpoint; what it computes of a batch."""
+"""What a step computes of a batch, and an evaluation of all batches."""
 
-from importlib import import_module
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
@@ -8,18 +8,8 @@ from torch.nn import Module
 from torch.nn.functional import cross_entropy
 
 from common.config.schema import Config
-from common.models.initial_weights import InitialCheckpoint
-
-
-def build_model(config: Config, initial: InitialCheckpoint) -> Module:
-    """The model with the initial weights, float64 for precision=float64, else float32 (bfloat16 is for computing)."""
-    torch.manual_seed(config.train.seed)  # of dropout
-    dtype = torch.float64 if config.train.precision == "float64" else torch.float32
-    kind = import_module(
-        f"torch_impl.models.{initial.hf_config['model_type']}"
-    )  # alone: transformers takes seconds to import
-    model: Module = kind.build(initial, dtype)
-    return model
+from common.data.batches import GlobalBatch
+from common.training.strategy import Evaluation
 
 
 def compute_logits(model: Module, batch: dict[str, torch.Tensor], precision: str) -> torch.Tensor:
@@ -36,23 +26,28 @@ def summed_loss(logits: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.T
 
 
 def evaluation_sums(logits: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Summed loss and number of right answers, float64 [2]."""
-    right = (logits.argmax(-1) == batch["labels"]) * batch["weights"]
-    return torch.stack([summed_loss(logits.double(), batch), right.sum()])
+    """Summed loss and number of correct answers, float64 [2]."""
+    correct = (logits.argmax(-1) == batch["labels"]) * batch["weights"]
+    return torch.stack([summed_loss(logits.double(), batch), correct.sum()])
 
 
 def seed_dropout(config: Config, step: int, replica: int = 0) -> None:
-    """Make what dropout draws in update `step` depend on nothing before it."""
+    """Seed dropout for update `step`, so that its masks do not depend on the steps before it."""
     torch.manual_seed(int(np.random.SeedSequence([config.train.seed, step, replica]).generate_state(1, np.uint64)[0]))
 
 
-def load_parameters(model: Module, parameters: dict[str, np.ndarray]) -> None:
-    """Set the parameters by their Hugging Face names."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(torch.from_numpy(parameters[name]))
-
-
-def parameters_by_name(model: Module) -> dict[str, np.ndarray]:
-    """The parameters under their Hugging Face names."""
-    return {name: parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}
+@torch.no_grad()
+def evaluate(
+    batches: Iterable[GlobalBatch],
+    sums_of: Callable[[GlobalBatch], torch.Tensor],
+    all_reduce: Callable[[torch.Tensor], object] = lambda sums: None,
+) -> Evaluation:
+    """Evaluate every batch. sums_of: a rank's `evaluation_sums` of one. all_reduce: sums over ranks, in place."""
+    sums, count = torch.zeros(2, dtype=torch.float64), 0
+    for batch in batches:
+        part = sums_of(batch)
+        sums = sums.to(part.device) + part
+        count += batch.size
+    all_reduce(sums)
+    summed_loss, correct = sums.tolist()
+    return Evaluation(summed_loss, correct, count)

@@ -1,7 +1,7 @@
-"""Meet the other processes of a run.
+"""Rendezvous: wait for the other processes of a run, and agree with them on what to train.
 
-TensorFlow waits for a task that never comes for ever, or for an hour, and does not say which it is. So the tasks meet
-before they start their servers: each one says at the first one's address that it is there.
+TensorFlow waits forever, or for an hour, for a task that never starts, and does not name it. So the tasks meet before
+they start their servers: each one announces itself at the first one's address.
 """
 
 import json
@@ -10,42 +10,79 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from common.cluster.agreement import disagreement
-from common.cluster.processes import RETURNED
+from common.cluster.agreement import disagreement, must_agree
+from common.cluster.network import address_towards
+from common.cluster.processes import RETURNED, STOP_PORT
+from common.cluster.stop_channel import StopMember, StopServer
+from common.config.schema import Config
 from common.errors import UserError
+from common.run.prepare import Prepared
 
 POLL_SECONDS = 0.1
 
+Address = tuple[str, int, str]  # of the first task's StopServer
 
-def join_group(timeout: float, settings: Mapping[str, Any]) -> tf.distribute.cluster_resolver.TFConfigClusterResolver:
-    """Wait for all tasks of the cluster that TF_CONFIG describes. Returns what TensorFlow's strategies take.
 
-    Raises UserError naming the tasks that have not come after `timeout` seconds, or the settings that a task has
-    otherwise than the first one.
+@dataclass(frozen=True)
+class Group:
+    """The tasks of a run. resolver: what TensorFlow's strategies take. channel: over which they agree on a stop.
+
+    Both are None for one alone, and channel for a task that was started again.
+    """
+
+    rank: int
+    world_size: int
+    resolver: tf.distribute.cluster_resolver.TFConfigClusterResolver | None
+    channel: StopServer | StopMember | None
+
+
+def join_group(config: Config, prepared: Prepared) -> Group:
+    """Wait for the other tasks of a run, if it has any. Raises UserError as `rendezvous` does."""
+    if config.strategy.one_process:
+        return Group(0, 1, None, None)
+    return rendezvous(config.cluster.timeout, must_agree(config, prepared))
+
+
+def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:
+    """Wait for the other tasks of the cluster that TF_CONFIG describes.
+
+    Raises UserError naming the tasks that did not arrive within `timeout` seconds, or the settings in which a task
+    differs from the first one.
     """
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    if RETURNED in os.environ:  # the others have met
-        return resolver
     cluster = resolver.cluster_spec().as_dict()
-    first = "chief" if "chief" in cluster else "worker"
-    tasks = [f"{role} {index}" for role in sorted(cluster) for index in range(len(cluster[role]))]
-    host, _, port = cluster[first][0].rpartition(":")
+    order = sorted(cluster)  # chief, ps, worker
+    tasks = [f"{role} {index}" for role in order for index in range(len(cluster[role]))]
     me = f"{resolver.task_type} {resolver.task_id}"
-    if me == f"{first} 0":
-        problem = _receive([task for task in tasks if task != me], me, settings, int(port), timeout)
-    else:
-        problem = _report(me, settings, f"{first} 0", (host.strip("[]"), int(port)), timeout)
+    first = "chief" if "chief" in cluster else "worker"
+    rank = tasks.index(me)
+    if RETURNED in os.environ:  # the others are past this
+        return Group(rank, len(tasks), resolver, None)
+    host, _, port = cluster[first][0].rpartition(":")
+    host = host.strip("[]")
+    if rank:
+        problem, stop = _report(me, settings, f"{first} 0", (host, int(port)), timeout)
+        if problem is not None:
+            raise UserError(problem)
+        return Group(rank, len(tasks), resolver, StopMember(stop, me))
+    channel = StopServer(address_towards(host), int(os.environ.get(STOP_PORT, 0)))
+    problem = _receive(tasks[1:], me, settings, int(port), timeout, channel.address)
     if problem is not None:
+        channel.close()
         raise UserError(problem)
-    return resolver
+    channel.wait_for_members(len(tasks) - 1, timeout)
+    return Group(rank, len(tasks), resolver, channel)
 
 
-def _receive(others: list[str], me: str, settings: Mapping[str, Any], port: int, timeout: float) -> str | None:
-    """Wait for the other tasks. Returns why they cannot begin, or None; those that came are told the same."""
+def _receive(
+    others: list[str], me: str, settings: Mapping[str, Any], port: int, timeout: float, stop: Address
+) -> str | None:
+    """Wait for the other tasks. Returns why they cannot begin, or None; those that arrived get the same, and `stop`."""
     end = time.monotonic() + timeout
     missing, problem = list(others), None
     with ExitStack() as stack:
@@ -59,7 +96,7 @@ def _receive(others: list[str], me: str, settings: Mapping[str, Any], port: int,
                 f"port {port} is in use on this host ({error.strerror}); give the cluster another"
             ) from error
         server.listen(len(others))
-        came = []
+        arrived = []
         while missing and problem is None:
             server.settimeout(max(0.001, end - time.monotonic()))
             try:
@@ -69,22 +106,24 @@ def _receive(others: list[str], me: str, settings: Mapping[str, Any], port: int,
             except TimeoutError:
                 if time.monotonic() > end:
                     problem = f"cluster.timeout={timeout:g}: {', '.join(missing)} of {len(others) + 1} tasks "
-                    problem += "did not come in time"
+                    problem += "did not arrive in time"
                 continue
             except (OSError, ValueError):  # something that is no task of ours
                 continue
             problem = disagreement(name, theirs, me, settings)
-            came.append(connection)
+            arrived.append(connection)
             if name in missing:
                 missing.remove(name)
-        for connection in came:
-            with suppress(OSError):  # it may have gone
-                connection.sendall(json.dumps(problem).encode() + b"\n")
+        for connection in arrived:
+            with suppress(OSError):  # it may have closed
+                connection.sendall(json.dumps([problem, stop]).encode() + b"\n")
     return problem
 
 
-def _report(me: str, settings: Mapping[str, Any], first: str, leader: tuple[str, int], timeout: float) -> str | None:
-    """Tell the first task that this one is there. Returns why they cannot begin, or None."""
+def _report(
+    me: str, settings: Mapping[str, Any], first: str, leader: tuple[str, int], timeout: float
+) -> tuple[str | None, Address]:
+    """Announce this task to the first one. Returns why they cannot begin, or None, and the StopServer's address."""
     end = time.monotonic() + timeout
     while (left := end - time.monotonic()) > 0:
         try:
@@ -92,10 +131,10 @@ def _report(me: str, settings: Mapping[str, Any], first: str, leader: tuple[str,
                 connection.sendall(json.dumps([me, settings]).encode() + b"\n")
                 connection.settimeout(left + 2)  # the first one started to wait at another time
                 if answer := connection.makefile().readline():
-                    problem: str | None = json.loads(answer)
-                    return problem
+                    problem, (stop_host, port, token) = json.loads(answer)
+                    return problem, (stop_host, port, token)
         except OSError:
             pass
         time.sleep(POLL_SECONDS)
     host, port = leader
-    return f"cluster.timeout={timeout:g}: {first} ({host}:{port}) did not come in time"
+    raise UserError(f"cluster.timeout={timeout:g}: {first} ({host}:{port}) did not arrive in time")

@@ -1,0 +1,34 @@
+"""Models with the initial weights, and their parameters by name."""
+
+from importlib import import_module
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from common.config.schema import Config
+from common.models.initial_weights import InitialCheckpoint
+
+
+def build_model(config: Config, initial: InitialCheckpoint) -> keras.Model:
+    """The model with the initial weights, float64 for precision=float64, else float32 (bfloat16 is for computing)."""
+    keras.utils.set_random_seed(config.train.seed)  # of dropout
+    keras.config.set_dtype_policy("mixed_bfloat16" if config.train.precision == "bfloat16" else config.train.precision)
+    kind = import_module(config.model.tf)  # alone: keras_hub takes a second to import
+    model: keras.Model = kind.build(initial)
+    load_parameters(model, initial.weights())
+    return model
+
+
+def load_parameters(model: keras.Model, parameters: dict[str, np.ndarray]) -> None:
+    """Set the parameters by their Hugging Face names."""
+    for parameter in model.named_parameters:
+        parameter.variable.assign(parameter.to_keras(parameters[parameter.name]))
+
+
+def parameters_by_name(model: keras.Model) -> dict[str, np.ndarray]:
+    """The parameters under their Hugging Face names, in PyTorch's layout."""
+    return {
+        parameter.name: parameter.from_keras(tf.convert_to_tensor(parameter.variable.value).numpy())
+        for parameter in model.named_parameters
+    }

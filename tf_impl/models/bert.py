@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 from keras_hub.models import BertBackbone
 
-from common.models.initial_weights import parameter_shapes
+from common.models.bert import parameter_shapes
+from common.models.initial_weights import InitialCheckpoint
 from tf_impl.models.layout import Parameter
 
 
@@ -27,8 +28,9 @@ def _gelu_tanh(x: tf.Tensor) -> tf.Tensor:
 ACTIVATIONS = {"gelu": _gelu, "gelu_new": _gelu_tanh, "gelu_pytorch_tanh": _gelu_tanh, "relu": tf.nn.relu}
 
 
-def build(hf_config: dict[str, Any]) -> keras.Model:
+def build(initial: InitialCheckpoint) -> keras.Model:
     """The model, called with the inputs of a batch; returns logits [n, classes]."""
+    hf_config = initial.hf_config
     backbone = BertBackbone(
         vocabulary_size=hf_config["vocab_size"],
         num_layers=hf_config["num_hidden_layers"],

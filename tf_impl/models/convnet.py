@@ -6,7 +6,8 @@ import keras
 import tensorflow as tf
 from keras.layers import Conv2D, Dense, Dropout, Flatten, MaxPooling2D, SpatialDropout2D
 
-from common.models.initial_weights import parameter_shapes
+from common.models.convnet import parameter_shapes
+from common.models.initial_weights import InitialCheckpoint
 from tf_impl.models.layout import Parameter
 
 
@@ -33,8 +34,9 @@ class ConvNet(keras.Model):
         return self.fc2(self.dropout(x, training=training))
 
 
-def build(hf_config: dict[str, Any]) -> keras.Model:
+def build(initial: InitialCheckpoint) -> keras.Model:
     """The model."""
+    hf_config = initial.hf_config
     model = ConvNet(hf_config)
     if model.dtype == "float64":  # the pass fuses nothing of this type, and prints a warning at each convolution
         tf.config.optimizer.set_experimental_options({"remapping": False})

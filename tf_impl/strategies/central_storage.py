@@ -7,21 +7,16 @@ import tensorflow as tf
 
 from common.config.schema import Config
 from common.data.batches import GlobalBatch
-from common.models.initial_weights import InitialCheckpoint
-from common.run.checkpoint import Checkpoint, State
-from common.training.loop import Evaluation, StepResult
-from tf_impl.batches import SIGNATURES, to_tensors
+from common.run.prepare import Prepared
+from common.training.state import Saved, State
+from common.training.strategy import Evaluation, StepResult
+from tf_impl.batches import signature, to_tensors
+from tf_impl.communication.rendezvous import Group
 from tf_impl.device import peak_memory_bytes, replica_devices
+from tf_impl.models import build_model
 from tf_impl.optimizer import SCALARS, Optimizer
-from tf_impl.step import (
-    build_model,
-    compute_logits,
-    evaluation_sums,
-    load_parameters,
-    parameters_by_name,
-    seed_dropout,
-    summed_loss,
-)
+from tf_impl.state import load_state, state_of
+from tf_impl.step import compute_logits, evaluate, evaluation_sums, summed_loss
 
 BOUNDS = tf.TensorSpec([None], tf.int64)
 SUM = tf.distribute.ReduceOp.SUM
@@ -30,14 +25,14 @@ SUM = tf.distribute.ReduceOp.SUM
 class CentralStorage:
     is_chief = True
 
-    def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
-        self.world_size = config.strategy.replicas
+    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
+        self.world_size = config.strategy.world_size
         self.devices = replica_devices(self.world_size)
         self.strategy = tf.distribute.experimental.CentralStorageStrategy(self.devices, "/CPU:0")
         with self.strategy.scope():
-            self.model = build_model(config, initial)
+            self.model = build_model(config, prepared.initial)
             self.optimizer = Optimizer(config, self.model)
-        batch = SIGNATURES[initial.hf_config["model_type"]]
+        batch = signature(prepared.cache.train)
         self.train_step = tf.function(self._train_step, [batch, BOUNDS, tf.TensorSpec([], tf.int32), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [batch, BOUNDS])
 
@@ -64,13 +59,11 @@ class CentralStorage:
             return loss, self.optimizer.update(gradients, scalars)
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
-        sums, count = tf.zeros([2], tf.float64), 0
-        for batch in batches:
-            shards, bounds = batch.shards(self.world_size)
-            sums += self.evaluation_step(to_tensors(shards), bounds)
-            count += batch.size
-        summed_loss, right = sums.numpy().tolist()
-        return Evaluation(summed_loss, right, count)
+        return evaluate(batches, self._evaluation_sums)
+
+    def _evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
+        shards, bounds = batch.shards(self.world_size)
+        return self.evaluation_step(to_tensors(shards), bounds)
 
     def _evaluation_step(self, shards: dict[str, tf.Tensor], bounds: tf.Tensor) -> tf.Tensor:
         def replica_step() -> tf.Tensor:
@@ -80,14 +73,11 @@ class CentralStorage:
         return self.strategy.reduce(SUM, self.strategy.run(replica_step), axis=None)
 
     def state(self) -> State:
-        return State(parameters_by_name(self.model), self.optimizer.slots())
+        return state_of(self.model, self.optimizer)
 
-    def load(self, checkpoint: Checkpoint) -> None:
+    def load(self, checkpoint: Saved) -> None:
         with self.strategy.scope():
-            state = checkpoint.load()
-            load_parameters(self.model, state.parameters)
-            self.optimizer.load(state.slots, checkpoint.position)
-            seed_dropout(self.model, checkpoint.position.plan_position + 1)
+            load_state(self.model, self.optimizer, checkpoint)
 
     def report(self) -> dict[str, Any]:
         return {"peak_memory_bytes": peak_memory_bytes(self.devices)}

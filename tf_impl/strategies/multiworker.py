@@ -5,56 +5,42 @@ from typing import Any
 
 import tensorflow as tf
 
-from common.cluster.agreement import must_agree
 from common.config.schema import Config
+from common.config.strategies import MultiWorker as Settings
 from common.data.batches import GlobalBatch
-from common.models.initial_weights import InitialCheckpoint
-from common.run.checkpoint import Checkpoint, State
-from common.training.loop import Evaluation, StepResult
-from tf_impl.batches import SIGNATURES, to_tensors
-from tf_impl.communication.rendezvous import join_group
+from common.run.prepare import Prepared
+from common.training.state import Saved, State
+from common.training.strategy import Evaluation, StepResult
+from tf_impl.batches import signature, to_tensors
+from tf_impl.communication.rendezvous import Group
 from tf_impl.device import peak_memory_bytes, replica_devices
+from tf_impl.models import build_model
 from tf_impl.optimizer import SCALARS, Optimizer
-from tf_impl.step import (
-    build_model,
-    compute_logits,
-    evaluation_sums,
-    load_parameters,
-    parameters_by_name,
-    seed_dropout,
-    summed_loss,
-)
+from tf_impl.state import load_state, state_of
+from tf_impl.step import compute_logits, evaluate, evaluation_sums, summed_loss
 
 SUM = tf.distribute.ReduceOp.SUM
 
 
 class MultiWorker:
-    def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
+    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
         tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[:1], "GPU")
         self.devices = replica_devices(1)
+        settings = config.strategy
+        assert isinstance(settings, Settings)
         self.options = tf.distribute.experimental.CommunicationOptions(
-            bytes_per_pack=config.strategy.bytes_per_pack,
-            implementation=tf.distribute.experimental.CommunicationImplementation[
-                config.strategy.communication.upper()
-            ],
+            bytes_per_pack=settings.bytes_per_pack,
+            implementation=tf.distribute.experimental.CommunicationImplementation[settings.communication.upper()],
         )
-        resolver = join_group(config.cluster.timeout, must_agree(config, initial))
-        self.strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, self.options)
-        self.world_size = self.strategy.num_replicas_in_sync
-        self.rank = self._rank(resolver)
+        self.strategy = tf.distribute.MultiWorkerMirroredStrategy(group.resolver, self.options)
+        self.rank, self.world_size = group.rank, group.world_size
         self.is_chief = self.rank == 0
         with self.strategy.scope():
-            self.model = build_model(config, initial)
+            self.model = build_model(config, prepared.initial)
             self.optimizer = Optimizer(config, self.model)
-        batch = SIGNATURES[initial.hf_config["model_type"]]
+        batch = signature(prepared.cache.train)
         self.train_step = tf.function(self._train_step, [batch, tf.TensorSpec([], tf.int32), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [batch])
-
-    @staticmethod
-    def _rank(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> int:
-        """Workers count from 0, after the chief where there is one."""
-        has_chief = "chief" in resolver.cluster_spec().jobs
-        return int(resolver.task_id) + (1 if has_chief and resolver.task_type == "worker" else 0)
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
@@ -78,12 +64,10 @@ class MultiWorker:
         return loss, grad_norm
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
-        sums, count = tf.zeros([2], tf.float64), 0
-        for batch in batches:
-            sums += self.evaluation_step(to_tensors(batch.shard(self.rank, self.world_size)))
-            count += batch.size
-        summed_loss, right = sums.numpy().tolist()
-        return Evaluation(summed_loss, right, count)
+        return evaluate(batches, self._evaluation_sums)
+
+    def _evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
+        return self.evaluation_step(to_tensors(batch.shard(self.rank, self.world_size)))
 
     def _evaluation_step(self, shard: dict[str, tf.Tensor]) -> tf.Tensor:
         def replica_step() -> tf.Tensor:
@@ -92,14 +76,11 @@ class MultiWorker:
         return self.strategy.reduce(SUM, self.strategy.run(replica_step), axis=None)
 
     def state(self) -> State:
-        return State(parameters_by_name(self.model), self.optimizer.slots())
+        return state_of(self.model, self.optimizer)
 
-    def load(self, checkpoint: Checkpoint) -> None:
+    def load(self, checkpoint: Saved) -> None:
         with self.strategy.scope():
-            state = checkpoint.load()
-            load_parameters(self.model, state.parameters)
-            self.optimizer.load(state.slots, checkpoint.position)
-            seed_dropout(self.model, checkpoint.position.plan_position + 1)
+            load_state(self.model, self.optimizer, checkpoint)
 
     def report(self) -> dict[str, Any]:
         peaks = self._summed(

@@ -7,32 +7,27 @@ import tensorflow as tf
 
 from common.config.schema import Config
 from common.data.batches import GlobalBatch
-from common.models.initial_weights import InitialCheckpoint
-from common.run.checkpoint import Checkpoint, State
-from common.training.loop import Evaluation, StepResult
-from tf_impl.batches import SIGNATURES, to_tensors
+from common.run.prepare import Prepared
+from common.training.state import Saved, State
+from common.training.strategy import Evaluation, StepResult
+from tf_impl.batches import signature, to_tensors
+from tf_impl.communication.rendezvous import Group
 from tf_impl.device import peak_memory_bytes, replica_devices
+from tf_impl.models import build_model
 from tf_impl.optimizer import SCALARS, Optimizer
-from tf_impl.step import (
-    build_model,
-    compute_logits,
-    evaluation_sums,
-    load_parameters,
-    parameters_by_name,
-    seed_dropout,
-    summed_loss,
-)
+from tf_impl.state import load_state, state_of
+from tf_impl.step import compute_logits, evaluate, evaluation_sums, summed_loss
 
 
 class Single:
     world_size = 1
     is_chief = True
 
-    def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
+    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
         self.devices = replica_devices(1)
-        self.model = build_model(config, initial)
+        self.model = build_model(config, prepared.initial)
         self.optimizer = Optimizer(config, self.model)
-        batch = SIGNATURES[initial.hf_config["model_type"]]
+        batch = signature(prepared.cache.train)
         self.train_step = tf.function(self._train_step, [batch, tf.TensorSpec([], tf.int32), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [batch])
 
@@ -52,24 +47,19 @@ class Single:
         return loss, self.optimizer.update(gradients, scalars)
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
-        sums, count = tf.zeros([2], tf.float64), 0
-        for batch in batches:
-            sums += self.evaluation_step(to_tensors(batch.shard(0, 1)))
-            count += batch.size
-        summed_loss, right = sums.numpy().tolist()
-        return Evaluation(summed_loss, right, count)
+        return evaluate(batches, self._evaluation_sums)
+
+    def _evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
+        return self.evaluation_step(to_tensors(batch.shard(0, 1)))
 
     def _evaluation_step(self, shard: dict[str, tf.Tensor]) -> tf.Tensor:
         return evaluation_sums(compute_logits(self.model, shard, training=False), shard)
 
     def state(self) -> State:
-        return State(parameters_by_name(self.model), self.optimizer.slots())
+        return state_of(self.model, self.optimizer)
 
-    def load(self, checkpoint: Checkpoint) -> None:
-        state = checkpoint.load()
-        load_parameters(self.model, state.parameters)
-        self.optimizer.load(state.slots, checkpoint.position)
-        seed_dropout(self.model, checkpoint.position.plan_position + 1)
+    def load(self, checkpoint: Saved) -> None:
+        load_state(self.model, self.optimizer, checkpoint)
 
     def report(self) -> dict[str, Any]:
         return {"peak_memory_bytes": peak_memory_bytes(self.devices)}

@@ -11,8 +11,8 @@ import socket
 import torch
 import torch.distributed as dist
 
+from common.cluster.network import address_towards
 from common.cluster.peer_monitor import keep_alive
-from common.hardware import address_towards
 
 HELLO_SECONDS = 5.0
 

@@ -1,4 +1,4 @@
-"""Meet the other processes of a run."""
+"""Rendezvous: wait for the other processes of a run, and agree with them on what to train."""
 
 import json
 import os
@@ -6,56 +6,87 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from threading import Thread
 from typing import Any
 
 import torch.distributed as dist
 
-from common.cluster.agreement import disagreement
-from common.cluster.processes import RESTARTS, RETURNED
+from common.cluster.agreement import disagreement, must_agree
+from common.cluster.network import address_towards
+from common.cluster.processes import RETURNED, STOP_PORT
+from common.cluster.stop_channel import StopMember, StopServer
+from common.config.schema import Config
 from common.errors import UserError
+from common.run.prepare import Prepared
+from common.run.summary import RESTARTS
 
 POLL_SECONDS = 0.05
 
 
-def join_group(timeout: float, settings: Mapping[str, Any], backend: str = "gloo") -> tuple[int, int]:
-    """Become a rank of the run's process group. Returns rank and world size. Raises UserError as `meet` does."""
-    rank, world_size, store = meet(timeout, settings)
+@dataclass(frozen=True)
+class Group:
+    """The ranks of a run. store: shared by all. channel: over which they agree on a stop. Both None for one alone."""
+
+    rank: int
+    world_size: int
+    store: dist.Store | None
+    channel: StopServer | StopMember | None
+
+
+def join_group(config: Config, prepared: Prepared) -> Group:
+    """Wait for the other ranks of a run, if it has any. Raises UserError as `rendezvous` does."""
+    if config.strategy.one_process:
+        return Group(0, 1, None, None)
+    return rendezvous(config.cluster.timeout, must_agree(config, prepared))
+
+
+def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:
+    """Wait for the other ranks, as RANK and WORLD_SIZE say.
+
+    Raises UserError naming the ranks that did not arrive within `timeout` seconds, or the settings in which a rank
+    differs from rank 0.
+    """
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store = _shared_store(rank, world_size, timeout)
+    if RETURNED not in os.environ:  # else the others are past this
+        try:
+            problem = _wait_for_all(store, rank, world_size, timeout, settings)
+        except RuntimeError as error:
+            raise UserError(f"rank 0 left before all {world_size} ranks had arrived") from error
+        if problem is not None:
+            raise UserError(problem)
+    return Group(rank, world_size, store, _open_channel(store, rank))
+
+
+def init_process_group(group: Group, timeout: float, backend: str) -> None:
+    """Make the ranks of a group a process group, whose collectives time out after so many seconds. Raises UserError."""
+    assert group.store is not None
     try:
         dist.init_process_group(
             backend,
-            store=dist.PrefixStore("group", store),
-            rank=rank,
-            world_size=world_size,
+            store=dist.PrefixStore("group", group.store),
+            rank=group.rank,
+            world_size=group.world_size,
             timeout=timedelta(seconds=timeout),
         )
     except RuntimeError as error:
         reason = " ".join(str(error).split())
-        raise UserError(f"rank {rank} cannot connect to the other ranks within {timeout:g} s ({reason})") from error
-    return rank, world_size
+        message = f"rank {group.rank} cannot connect to the other ranks within {timeout:g} s ({reason})"
+        raise UserError(message) from error
 
 
-def meet(timeout: float, settings: Mapping[str, Any]) -> tuple[int, int, dist.Store]:
-    """Wait for the other ranks of the run, as RANK and WORLD_SIZE say. Returns both, and a store that all share.
-
-    Raises UserError naming the ranks that have not come after `timeout` seconds, or the settings that a rank has
-    otherwise than rank 0.
-    """
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    store = _meeting_place(rank, world_size, timeout)
-    if RETURNED in os.environ:  # the others have met
-        return rank, world_size, store
-    try:
-        problem = _meet(store, rank, world_size, timeout, settings)
-    except RuntimeError as error:
-        raise UserError(f"rank 0 left before all {world_size} ranks had come") from error
-    if problem is not None:
-        raise UserError(problem)
-    return rank, world_size, store
+def _open_channel(store: dist.Store, rank: int) -> StopServer | StopMember:
+    if rank == 0:
+        server = StopServer(address_towards(os.environ["MASTER_ADDR"]), int(os.environ.get(STOP_PORT, 0)))
+        store.set("stop", json.dumps(server.address))
+        return server
+    host, port, token = json.loads(store.get("stop"))
+    return StopMember((host, port, token), f"rank {rank}")
 
 
-def _meeting_place(rank: int, world_size: int, timeout: float) -> dist.Store:
+def _shared_store(rank: int, world_size: int, timeout: float) -> dist.Store:
     """A file for the ranks of one machine, else a server at MASTER_ADDR that rank 0 or torchrun starts."""
     if (path := os.environ.get("LOCKSTEP_RENDEZVOUS")) is not None:
         return dist.FileStore(f"{path}-{os.environ.get(RESTARTS, 0)}", world_size)
@@ -89,7 +120,7 @@ def _connect(address: str, port: int, timeout: float, make: Callable[[], dist.St
         except OSError as error:
             if time.monotonic() > end:
                 raise UserError(
-                    f"cluster.timeout={timeout:g}: rank 0 did not come in time ({address}:{port}: {error})"
+                    f"cluster.timeout={timeout:g}: rank 0 did not arrive in time ({address}:{port}: {error})"
                 ) from error
         time.sleep(POLL_SECONDS)
     found: list[dist.Store] = []
@@ -106,10 +137,12 @@ def _connect(address: str, port: int, timeout: float, make: Callable[[], dist.St
     return found[0]
 
 
-def _meet(store: dist.Store, rank: int, world_size: int, timeout: float, settings: Mapping[str, Any]) -> str | None:
-    """Say that this rank is here and wait for the others. Returns why they cannot begin, or None.
+def _wait_for_all(
+    store: dist.Store, rank: int, world_size: int, timeout: float, settings: Mapping[str, Any]
+) -> str | None:
+    """Announce this rank and wait for the others. Returns why they cannot begin, or None.
 
-    The first to know it says so to all. They stay until all have read it, since rank 0 takes the server with it.
+    The first to find a problem tells all. They wait until all have read it, since the store ends with rank 0.
     """
     end = time.monotonic() + timeout
     here = {rank: settings}
@@ -127,7 +160,7 @@ def _meet(store: dist.Store, rank: int, world_size: int, timeout: float, setting
         elif not absent:
             return None
         elif time.monotonic() > end:
-            problem = f"cluster.timeout={timeout:g}: {_ranks(absent)} of {world_size} did not come in time"
+            problem = f"cluster.timeout={timeout:g}: {_ranks(absent)} of {world_size} did not arrive in time"
             store.set("over", problem)
         else:
             time.sleep(POLL_SECONDS)

@@ -16,7 +16,7 @@ from common.errors import one_line_errors
 from common.hardware import cores
 from torch_impl.communication import allreduce
 from torch_impl.communication.allreduce import ALGORITHMS, Traffic, bus_bandwidth, fit, predict
-from torch_impl.communication.rendezvous import join_group
+from torch_impl.communication.rendezvous import init_process_group, rendezvous
 
 TIMEOUT_SECONDS = 60.0
 WEIGHED_ELEMENTS = 2**18  # 1 MiB
@@ -217,7 +217,9 @@ def _right(name: str) -> Column:
 
 
 def main(repeats: int, sizes: list[int]) -> None:
-    rank, size = join_group(TIMEOUT_SECONDS, {})
+    group = rendezvous(TIMEOUT_SECONDS, {})
+    init_process_group(group, TIMEOUT_SECONDS, "gloo")
+    rank, size = group.rank, group.world_size
     console = Console(quiet=rank != 0)
     console.print(
         f"{size} ranks, processes that talk over Gloo. `sends` is measured: what a rank writes to its sockets when all "

@@ -16,7 +16,7 @@ class _Bert(BertForSequenceClassification):
         return logits
 
 
-def build(initial: InitialCheckpoint, dtype: torch.dtype) -> Module:
+def build(initial: InitialCheckpoint) -> Module:
     """The model with the initial weights."""
     disable_progress_bar()
-    return _Bert.from_pretrained(initial.directory, dtype=dtype)
+    return _Bert.from_pretrained(initial.directory, dtype=torch.float32)

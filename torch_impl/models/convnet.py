@@ -6,7 +6,8 @@ import torch
 from torch.nn import Conv2d, Dropout, Dropout2d, Linear, Module
 from torch.nn.functional import max_pool2d, relu
 
-from common.models.initial_weights import InitialCheckpoint, parameter_shapes
+from common.models.convnet import parameter_shapes
+from common.models.initial_weights import InitialCheckpoint
 
 
 class ConvNet(Module):
@@ -34,8 +35,8 @@ class ConvNet(Module):
         return logits
 
 
-def build(initial: InitialCheckpoint, dtype: torch.dtype) -> Module:
+def build(initial: InitialCheckpoint) -> Module:
     """The model with the initial weights."""
     model = ConvNet(initial.hf_config)
     model.load_state_dict({name: torch.from_numpy(weight) for name, weight in initial.weights().items()})
-    return model.to(dtype)
+    return model

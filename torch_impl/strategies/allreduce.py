@@ -11,44 +11,40 @@ import torch
 import torch.distributed as dist
 from torch.nn import Parameter
 
-from common.cluster.agreement import must_agree
 from common.config.schema import Config
+from common.config.strategies import AllReduce as Settings
 from common.data.batches import GlobalBatch
-from common.models.initial_weights import InitialCheckpoint
-from common.run.checkpoint import Checkpoint, State
-from common.training.loop import Evaluation, StepResult
+from common.run.prepare import Prepared
+from common.training.state import Saved, State
+from common.training.strategy import Evaluation, StepResult
 from torch_impl.batches import to_tensors
 from torch_impl.communication.allreduce import Traffic, all_reduce
-from torch_impl.communication.rendezvous import join_group
+from torch_impl.communication.rendezvous import Group, init_process_group
 from torch_impl.device import peak_memory_bytes, replica_devices
+from torch_impl.models import build_model
 from torch_impl.optimizer import Optimizer
-from torch_impl.step import (
-    build_model,
-    compute_logits,
-    evaluation_sums,
-    load_parameters,
-    parameters_by_name,
-    seed_dropout,
-    summed_loss,
-)
+from torch_impl.state import load_state, state_of
+from torch_impl.step import compute_logits, evaluate, evaluation_sums, seed_dropout, summed_loss
 
 
 class AllReduce:
-    def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
+    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
+        settings = config.strategy
+        assert isinstance(settings, Settings)
         local_rank = int(os.environ["LOCAL_RANK"])
         self.device = replica_devices(local_rank + 1)[local_rank]
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-        backend = "nccl" if self.device.type == "cuda" else "gloo"
-        self.rank, self.world_size = join_group(config.cluster.timeout, must_agree(config, initial), backend)
+        init_process_group(group, config.cluster.timeout, "nccl" if self.device.type == "cuda" else "gloo")
+        self.rank, self.world_size = group.rank, group.world_size
         self.is_chief = self.rank == 0
         atexit.register(dist.destroy_process_group)  # its threads must be joined before the interpreter goes
         dist.barrier()  # NCCL wants every rank in its first operation; of a message only two know
         self.config, self.precision = config, config.train.precision
-        self.algorithm = config.strategy.algorithm
-        self.model = build_model(config, initial).to(self.device)
-        buckets = make_buckets(list(self.model.parameters()), config.strategy.bucket_cap_mb)
-        self.reducer = Reducer(buckets, self.algorithm, config.strategy.overlap)
+        self.algorithm = settings.algorithm
+        self.model = build_model(config, prepared.initial).to(self.device)
+        buckets = make_buckets(list(self.model.parameters()), settings.bucket_cap_mb)
+        self.reducer = Reducer(buckets, self.algorithm, settings.overlap)
         self.optimizer = Optimizer(config, dict(self.model.named_parameters()))
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
@@ -65,26 +61,19 @@ class AllReduce:
             dist.all_reduce(loss)  # for the record; not counted as traffic
             yield StepResult(batch, loss, grad_norm)
 
-    @torch.no_grad()
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.model.eval()
-        sums, count = torch.zeros(2, dtype=torch.float64, device=self.device), 0
-        for batch in batches:
-            shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
-            logits = compute_logits(self.model, shard, self.precision)
-            sums += evaluation_sums(logits, shard)
-            count += batch.size
-        dist.all_reduce(sums)
-        summed_loss, right = sums.tolist()
-        return Evaluation(summed_loss, right, count)
+        return evaluate(batches, self._evaluation_sums, dist.all_reduce)
+
+    def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
+        shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
+        return evaluation_sums(compute_logits(self.model, shard, self.precision), shard)
 
     def state(self) -> State:
-        return State(parameters_by_name(self.model), self.optimizer.slots())
+        return state_of(self.model, self.optimizer)
 
-    def load(self, checkpoint: Checkpoint) -> None:
-        state = checkpoint.load()
-        load_parameters(self.model, state.parameters)
-        self.optimizer.load(state.slots, checkpoint.position)
+    def load(self, checkpoint: Saved) -> None:
+        load_state(self.model, self.optimizer, checkpoint)
 
     def report(self) -> dict[str, Any]:
         """`messages_sent` and `bytes_sent`: of each rank for gradients, over all steps; None for native."""

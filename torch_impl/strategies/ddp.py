@@ -14,53 +14,49 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from common.cluster.agreement import must_agree
 from common.config.schema import Config
+from common.config.strategies import Ddp
 from common.data.batches import GlobalBatch
-from common.models.initial_weights import InitialCheckpoint
-from common.run.checkpoint import Checkpoint, State
-from common.training.loop import Evaluation, StepResult
+from common.run.prepare import Prepared
+from common.training.state import Saved, State
+from common.training.strategy import Evaluation, StepResult
 from torch_impl.batches import to_tensors
-from torch_impl.communication.rendezvous import join_group
+from torch_impl.communication.rendezvous import Group, init_process_group
 from torch_impl.device import peak_memory_bytes, replica_devices
+from torch_impl.models import build_model
 from torch_impl.optimizer import Optimizer
-from torch_impl.step import (
-    build_model,
-    compute_logits,
-    evaluation_sums,
-    load_parameters,
-    parameters_by_name,
-    seed_dropout,
-    summed_loss,
-)
+from torch_impl.state import load_state, state_of
+from torch_impl.step import compute_logits, evaluate, evaluation_sums, seed_dropout, summed_loss
 
 CommHook = Callable[[Any, dist.GradBucket], Future[torch.Tensor]]  # all of them average
 
 
 class DDP:
-    def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
+    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
+        settings = config.strategy
+        assert isinstance(settings, Ddp)
         local_rank = int(os.environ["LOCAL_RANK"])
         self.device = replica_devices(local_rank + 1)[local_rank]
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-        backend = "nccl" if self.device.type == "cuda" else "gloo"
-        self.rank, self.world_size = join_group(config.cluster.timeout, must_agree(config, initial), backend)
+        init_process_group(group, config.cluster.timeout, "nccl" if self.device.type == "cuda" else "gloo")
+        self.rank, self.world_size = group.rank, group.world_size
         self.is_chief = self.rank == 0
         atexit.register(dist.destroy_process_group)  # its threads must be joined before the interpreter goes
         self.config, self.precision = config, config.train.precision
-        self.accumulate = config.strategy.accumulate
-        self.model = build_model(config, initial).to(self.device)
+        self.accumulate = settings.accumulate
+        self.model = build_model(config, prepared.initial).to(self.device)
         with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers, which 2.11 knows under this name only
             warnings.simplefilter("ignore", FutureWarning)
             self.replica = DistributedDataParallel(
                 self.model,
                 broadcast_buffers=False,
-                bucket_cap_mb=config.strategy.bucket_cap_mb,
-                gradient_as_bucket_view=config.strategy.gradient_as_bucket_view,
-                static_graph=config.strategy.static_graph,
+                bucket_cap_mb=settings.bucket_cap_mb,
+                gradient_as_bucket_view=settings.gradient_as_bucket_view,
+                static_graph=settings.static_graph,
             )
-        state, hook = _comm_hook(config.strategy.comm_hook)
-        if not config.strategy.overlap:
+        state, hook = _comm_hook(settings.comm_hook)
+        if not settings.overlap:
             state, hook = [], _after_backward(state, hook)
         self.replica.register_comm_hook(state, hook)
         self.optimizer = Optimizer(config, dict(self.model.named_parameters()))
@@ -86,26 +82,19 @@ class DDP:
         (loss * self.world_size).backward()  # DDP averages the gradients: times world_size, the average is the sum
         return loss.detach()
 
-    @torch.no_grad()
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.model.eval()
-        sums, count = torch.zeros(2, dtype=torch.float64, device=self.device), 0
-        for batch in batches:
-            shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
-            logits = compute_logits(self.model, shard, self.precision)
-            sums += evaluation_sums(logits, shard)
-            count += batch.size
-        dist.all_reduce(sums)
-        summed_loss, right = sums.tolist()
-        return Evaluation(summed_loss, right, count)
+        return evaluate(batches, self._evaluation_sums, dist.all_reduce)
+
+    def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
+        shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
+        return evaluation_sums(compute_logits(self.model, shard, self.precision), shard)
 
     def state(self) -> State:
-        return State(parameters_by_name(self.model), self.optimizer.slots())
+        return state_of(self.model, self.optimizer)
 
-    def load(self, checkpoint: Checkpoint) -> None:
-        state = checkpoint.load()
-        load_parameters(self.model, state.parameters)
-        self.optimizer.load(state.slots, checkpoint.position)
+    def load(self, checkpoint: Saved) -> None:
+        load_state(self.model, self.optimizer, checkpoint)
 
     def report(self) -> dict[str, Any]:
         peaks: list[list[int]] = [[]] * self.world_size

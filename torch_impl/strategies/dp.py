@@ -19,24 +19,20 @@ from torch.nn import Module
 from torch.nn.parallel import replicate
 
 from common.config.schema import Config
+from common.config.strategies import Dp
 from common.data.batches import GlobalBatch
 from common.data.plan import shard_bounds
 from common.hardware import cores
-from common.models.initial_weights import InitialCheckpoint
-from common.run.checkpoint import Checkpoint, State
-from common.training.loop import Evaluation, StepResult
+from common.run.prepare import Prepared
+from common.training.state import Saved, State
+from common.training.strategy import Evaluation, StepResult
 from torch_impl.batches import to_tensors
+from torch_impl.communication.rendezvous import Group
 from torch_impl.device import peak_memory_bytes, replica_devices
+from torch_impl.models import build_model
 from torch_impl.optimizer import Optimizer
-from torch_impl.step import (
-    build_model,
-    compute_logits,
-    evaluation_sums,
-    load_parameters,
-    parameters_by_name,
-    seed_dropout,
-    summed_loss,
-)
+from torch_impl.state import load_state, state_of
+from torch_impl.step import compute_logits, evaluate, evaluation_sums, seed_dropout, summed_loss
 
 Batch = dict[str, torch.Tensor]
 TRAFFIC = ("scattered", "broadcast", "gathered", "reduced", "logits", "memory")  # bytes of each replica and step
@@ -45,13 +41,15 @@ TRAFFIC = ("scattered", "broadcast", "gathered", "reduced", "logits", "memory") 
 class DP:
     is_chief = True
 
-    def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
-        self.world_size = config.strategy.replicas
+    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
+        settings = config.strategy
+        assert isinstance(settings, Dp)
+        self.world_size = settings.world_size
         self.devices = replica_devices(self.world_size)
         self.on_gpus = self.devices[0].type == "cuda"
-        self.loss, self.output = config.strategy.loss, config.strategy.output_device
+        self.loss, self.output = settings.loss, settings.output_device
         self.config, self.precision = config, config.train.precision
-        self.model = build_model(config, initial).to(self.devices[0])
+        self.model = build_model(config, prepared.initial).to(self.devices[0])
         self.structures = [] if self.on_gpus else [copy.deepcopy(self.model) for _ in self.devices]
         threads = max(1, cores() // self.world_size)
         self.pool = ThreadPoolExecutor(self.world_size, initializer=torch.set_num_threads, initargs=(threads,))
@@ -143,26 +141,21 @@ class DP:
             self.traffic["gathered"][replica] = _bytes(output) if replica != self.output else 0
         return torch.cat([torch.atleast_1d(output).to(self.devices[self.output]) for output in outputs])
 
-    @torch.no_grad()
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self._train(False)
-        sums, count = torch.zeros(2, dtype=torch.float64, device=self.devices[0]), 0
-        for batch in batches:
-            parts = self._scatter(to_tensors(batch.shard(0, 1), self.devices[0]))
-            logits = self._parallel_apply(self._logits, self._replicate(len(parts)), parts)
-            for replica_sums in map(evaluation_sums, logits, parts):
-                sums += replica_sums.to(sums.device)
-            count += batch.size
-        summed_loss, right = sums.tolist()
-        return Evaluation(summed_loss, right, count)
+        return evaluate(batches, self._evaluation_sums)
+
+    def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
+        parts = self._scatter(to_tensors(batch.shard(0, 1), self.devices[0]))
+        logits = self._parallel_apply(self._logits, self._replicate(len(parts)), parts)
+        sums = [replica_sums.to(self.devices[0]) for replica_sums in map(evaluation_sums, logits, parts)]
+        return torch.stack(sums).sum(0)
 
     def state(self) -> State:
-        return State(parameters_by_name(self.model), self.optimizer.slots())
+        return state_of(self.model, self.optimizer)
 
-    def load(self, checkpoint: Checkpoint) -> None:
-        state = checkpoint.load()
-        load_parameters(self.model, state.parameters)
-        self.optimizer.load(state.slots, checkpoint.position)
+    def load(self, checkpoint: Saved) -> None:
+        load_state(self.model, self.optimizer, checkpoint)
 
     def report(self) -> dict[str, Any]:
         return {"peak_memory_bytes": peak_memory_bytes(self.devices)}

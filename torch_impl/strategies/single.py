@@ -7,31 +7,26 @@ import torch
 
 from common.config.schema import Config
 from common.data.batches import GlobalBatch
-from common.models.initial_weights import InitialCheckpoint
-from common.run.checkpoint import Checkpoint, State
-from common.training.loop import Evaluation, StepResult
+from common.run.prepare import Prepared
+from common.training.state import Saved, State
+from common.training.strategy import Evaluation, StepResult
 from torch_impl.batches import to_tensors
+from torch_impl.communication.rendezvous import Group
 from torch_impl.device import peak_memory_bytes, replica_devices
+from torch_impl.models import build_model
 from torch_impl.optimizer import Optimizer
-from torch_impl.step import (
-    build_model,
-    compute_logits,
-    evaluation_sums,
-    load_parameters,
-    parameters_by_name,
-    seed_dropout,
-    summed_loss,
-)
+from torch_impl.state import load_state, state_of
+from torch_impl.step import compute_logits, evaluate, evaluation_sums, seed_dropout, summed_loss
 
 
 class Single:
     world_size = 1
     is_chief = True
 
-    def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
+    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
         self.device = replica_devices(1)[0]
         self.config, self.precision = config, config.train.precision
-        self.model = build_model(config, initial).to(self.device)
+        self.model = build_model(config, prepared.initial).to(self.device)
         self.optimizer = Optimizer(config, dict(self.model.named_parameters()))
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
@@ -45,25 +40,19 @@ class Single:
             grad_norm = self.optimizer.update(batch.step)
             yield StepResult(batch, loss.detach(), grad_norm)
 
-    @torch.no_grad()
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.model.eval()
-        sums, count = torch.zeros(2, dtype=torch.float64, device=self.device), 0
-        for batch in batches:
-            shard = to_tensors(batch.shard(0, 1), self.device)
-            logits = compute_logits(self.model, shard, self.precision)
-            sums += evaluation_sums(logits, shard)
-            count += batch.size
-        summed_loss, right = sums.tolist()
-        return Evaluation(summed_loss, right, count)
+        return evaluate(batches, self._evaluation_sums)
+
+    def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
+        shard = to_tensors(batch.shard(0, 1), self.device)
+        return evaluation_sums(compute_logits(self.model, shard, self.precision), shard)
 
     def state(self) -> State:
-        return State(parameters_by_name(self.model), self.optimizer.slots())
+        return state_of(self.model, self.optimizer)
 
-    def load(self, checkpoint: Checkpoint) -> None:
-        state = checkpoint.load()
-        load_parameters(self.model, state.parameters)
-        self.optimizer.load(state.slots, checkpoint.position)
+    def load(self, checkpoint: Saved) -> None:
+        load_state(self.model, self.optimizer, checkpoint)
 
     def report(self) -> dict[str, Any]:
         return {"peak_memory_bytes": peak_memory_bytes([self.device])}

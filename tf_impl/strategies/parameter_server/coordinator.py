@@ -1,8 +1,5 @@
-"""ParameterServerStrategy: the variables are on servers; a coordinator hands out batches to workers, which read the
-variables, compute gradients and update them where they are, without waiting for each other."""
+"""The coordinator: it dispatches batches to the workers, and evaluates and saves what the servers hold."""
 
-import os
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -12,27 +9,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from common.cluster.agreement import must_agree
 from common.config.schema import Config
+from common.config.strategies import ParameterServer as Settings
 from common.data.batches import GlobalBatch
-from common.hardware import cores
-from common.models.initial_weights import InitialCheckpoint
-from common.run.checkpoint import Checkpoint, State
-from common.training.dispatcher import HandOut
-from common.training.loop import Evaluation, StepResult
+from common.run.prepare import Prepared
+from common.training.dispatcher import Dispatcher
 from common.training.schedule import learning_rate
-from tf_impl.batches import SIGNATURES, to_tensors
-from tf_impl.communication.rendezvous import join_group
+from common.training.state import Saved, State
+from common.training.strategy import Evaluation, StepResult
+from tf_impl.batches import signature, to_tensors
+from tf_impl.communication.rendezvous import Group
+from tf_impl.models import build_model
 from tf_impl.optimizer import Optimizer
-from tf_impl.step import (
-    build_model,
-    compute_logits,
-    evaluation_sums,
-    load_parameters,
-    parameters_by_name,
-    seed_dropout,
-    summed_loss,
-)
+from tf_impl.state import load_state, state_of
+from tf_impl.step import compute_logits, evaluation_sums, summed_loss
 
 SHARD_BYTES = 64 << 10  # smaller variables stay whole
 SPARE = 1000  # updates that may be made twice
@@ -44,53 +34,52 @@ class ParameterServer:
 
     is_chief = True
 
-    def __init__(self, config: Config, initial: InitialCheckpoint) -> None:
-        self.config, self.world_size = config, config.strategy.workers
-        resolver = join_group(config.cluster.timeout, must_agree(config, initial))
-        servers = config.strategy.parameter_servers
+    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
+        assert isinstance(config.strategy, Settings)
+        self.config, self.settings, self.world_size = config, config.strategy, config.strategy.world_size
+        servers = self.settings.server_count
         partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(SHARD_BYTES, servers)
-        self.strategy = tf.distribute.ParameterServerStrategy(resolver, partitioner)
+        self.strategy = tf.distribute.ParameterServerStrategy(group.resolver, partitioner)
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         with self.strategy.scope():
-            self.model = build_model(config, initial)
+            self.model = build_model(config, prepared.initial)
             self.optimizer = Optimizer(config, self.model)
             self.version = tf.Variable(np.int64(0), trainable=False)  # updates so far
-        updates = config.train.steps * config.strategy.updates_per_batch
+        updates = config.train.steps * self.settings.updates_per_batch
         with tf.device("/job:ps/task:0/device:CPU:0"):  # outside the scope, which would cut it into shards
             self.log = tf.Variable(np.zeros((updates + SPARE, 5)), trainable=False)  # a row for each update, by number
         self.first_version = 0
-        batch = SIGNATURES[initial.hf_config["model_type"]]
+        batch = signature(prepared.cache.train)
         self.update_step = tf.function(self._update_step, [batch, SIZE, RATE, KEY])
         self.gradient_step = tf.function(self._gradient_step, [batch, SIZE])
         self.apply_step = tf.function(self._apply_step)
         self.evaluation_step = tf.function(self._evaluation_step, [batch])
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
-        if self.config.strategy.max_staleness == 0:
+        if self.settings.synchronous:
             return self._train_synchronously(batches)
         return self._train_asynchronously(batches)
 
     def _train_asynchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
-        """Results are fetched in the order of the plan, by this thread alone: TensorFlow bears no more of them."""
-        strategy = self.config.strategy
-        at_once = 4 * self.world_size  # while one worker is slow the others go on
-        hand_out = HandOut(batches, strategy.updates_per_batch, at_once, strategy.max_staleness)
-        under_way: deque[tuple[GlobalBatch, Any]] = deque()
+        """Results are fetched in the order of the plan, by this thread alone: TensorFlow supports no more of them."""
+        at_once = 4 * self.world_size  # while one worker is slow the others continue
+        dispatcher = Dispatcher(batches, self.settings.updates_per_batch, at_once, self.settings.max_staleness)
+        in_progress: deque[tuple[GlobalBatch, Any]] = deque()
         while True:
-            while (batch := hand_out.take()) is not None:
-                under_way.append((batch, self._schedule(batch)))
-            if not under_way:
+            while (batch := dispatcher.take()) is not None:
+                in_progress.append((batch, self._schedule(batch)))
+            if not in_progress:
                 return
-            batch, value = under_way.popleft()
+            batch, value = in_progress.popleft()
             try:
                 row = value.fetch()
-            except tf.errors.UnavailableError:  # its worker fell, after the update or before it
+            except tf.errors.UnavailableError:  # its worker crashed, after the update or before it
                 row = self._find_row(batch)
                 if row is None:
-                    under_way.append((batch, self._schedule(batch)))
+                    in_progress.append((batch, self._schedule(batch)))
                     continue
             _, loss, grad_norm, staleness, worker = row.tolist()
-            hand_out.finish(batch)
+            dispatcher.finish(batch)
             yield StepResult(batch, loss, grad_norm, int(staleness), int(worker))
 
     def _schedule(self, batch: GlobalBatch) -> Any:
@@ -126,11 +115,11 @@ class ParameterServer:
 
     def _rows(self) -> np.ndarray:
         """The log so far."""
-        rows: np.ndarray = self._when_whole(lambda: self.log[: self.version - self.first_version].numpy())
+        rows: np.ndarray = self._when_available(lambda: self.log[: self.version - self.first_version].numpy())
         return rows
 
-    def _when_whole(self, read: Callable[[], Any]) -> Any:
-        """What `read` reads from the servers: while a worker comes back, TensorFlow knows no devices for a moment."""
+    def _when_available(self, read: Callable[[], Any]) -> Any:
+        """What `read` reads from the servers: while a worker restarts, TensorFlow has no devices for a moment."""
         for _ in range(int(self.config.cluster.timeout)):
             try:
                 return read()
@@ -165,53 +154,50 @@ class ParameterServer:
         return tf.add_n(losses), self.optimizer.update(summed, scalars)
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
-        summed_loss, right, count, jobs = 0.0, 0.0, 0, []
+        summed, correct, count, jobs = 0.0, 0.0, 0, []
         for batch in batches:
             jobs.append(_Job(self.coordinator, self.evaluation_step, (to_tensors(batch.shard(0, 1)),)))
             count += batch.size
         for job in jobs:
             sums = job.fetch()
-            summed_loss, right = summed_loss + float(sums[0]), right + float(sums[1])
-        return Evaluation(summed_loss, right, count)
+            summed, correct = summed + float(sums[0]), correct + float(sums[1])
+        return Evaluation(summed, correct, count)
 
     def _evaluation_step(self, shard: dict[str, tf.Tensor]) -> tf.Tensor:
         return evaluation_sums(compute_logits(self.model, shard, training=False), shard)
 
     def state(self) -> State:
-        return self._when_whole(lambda: State(parameters_by_name(self.model), self.optimizer.slots()))
+        return self._when_available(lambda: state_of(self.model, self.optimizer))
 
-    def load(self, checkpoint: Checkpoint) -> None:
+    def load(self, checkpoint: Saved) -> None:
         with self.strategy.scope():
-            state = checkpoint.load()
-            load_parameters(self.model, state.parameters)
-            self.optimizer.load(state.slots, checkpoint.position)
-            seed_dropout(self.model, checkpoint.position.plan_position + 1)
+            load_state(self.model, self.optimizer, checkpoint)
             self.version.assign(checkpoint.position.step)
         self.first_version = checkpoint.position.step
 
     def report(self) -> dict[str, Any]:
         return {
             "peak_memory_bytes": [
-                self._when_whole(partial(_peak_resident_bytes, rank)) for rank in range(self.world_size)
+                self._when_available(partial(_peak_resident_bytes, rank)) for rank in range(self.world_size)
             ],
-            "version": int(self._when_whole(self.version.read_value)),
+            "version": int(self._when_available(self.version.read_value)),
             "doubled_updates": self._doubled(),
         }
 
     def _doubled(self) -> list[list[int]]:
         """Batch and part of every update that was made, wholly or partly, once more than it should be.
 
-        A worker that falls after it began to update the variables leaves an update that nobody has heard of; its batch
-        is handed to another. [0, 0] stands for one that fell before it could say what it was of.
+        A worker that crashes after it began to update the variables leaves an update that it did not report; its batch
+        is dispatched to another. [0, 0] stands for one that crashed before it logged what its update was of.
         """
-        if self.config.strategy.max_staleness == 0:  # the coordinator updates
+        if self.settings.synchronous:  # the coordinator updates
             return []
         keys, counts = np.unique(self._rows()[:, 0].astype(int), return_counts=True)
         return [list(divmod(key, self.world_size)) for key in np.repeat(keys, counts - (keys > 0)).tolist()]
 
 
 class _Job:
-    """Something for any worker to compute, without effect on the variables: again, where a worker falls with it."""
+    """Something for any worker to compute, without effect on the variables: again, where its worker crashes."""
 
     def __init__(self, coordinator: Any, step: Any, arguments: tuple[Any, ...]) -> None:
         self._schedule = partial(coordinator.schedule, step, arguments)
@@ -230,33 +216,3 @@ def _peak_resident_bytes(worker: int) -> int:
     with tf.device(f"/job:worker/task:{worker}/device:CPU:0"):
         status = tf.io.read_file("/proc/self/status").numpy().decode()
     return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")))
-
-
-def serve(config: Config) -> int:
-    """Be a worker or a parameter server until the coordinator is gone. Returns the exit code of this process."""
-    resolver = join_group(config.cluster.timeout, {})  # the coordinator sends it all that it computes
-    settings = tf.compat.v1.ConfigProto(  # with fewer threads between operations a cluster on two cores can hang
-        inter_op_parallelism_threads=max(4, cores()),
-        intra_op_parallelism_threads=int(os.environ.get("TF_NUM_INTRAOP_THREADS", "0")),
-    )
-    server = tf.distribute.Server(
-        resolver.cluster_spec(), resolver.task_type, resolver.task_id, protocol="grpc", config=settings
-    )
-    assert server is not None
-    (coordinator,) = resolver.cluster_spec().as_dict()["chief"]
-    seen = misses = 0
-    while misses < (3 if seen else config.cluster.timeout):
-        time.sleep(1)
-        present = _listens(coordinator)
-        seen, misses = seen + present, 0 if present else misses + 1
-    return 0
-
-
-def _listens(address: str) -> bool:
-    """Whether a server listens at host:port."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), 1).close()
-    except OSError:
-        return False
-    return True

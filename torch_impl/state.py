@@ -1,0 +1,19 @@
+"""What a strategy has trained, to a checkpoint and from it."""
+
+from torch.nn import Module
+
+from common.training.state import Saved, State
+from torch_impl.models import load_parameters, parameters_by_name
+from torch_impl.optimizer import Optimizer
+
+
+def state_of(model: Module, optimizer: Optimizer) -> State:
+    """The parameters and the optimizer's slots."""
+    return State(parameters_by_name(model), optimizer.slots())
+
+
+def load_state(model: Module, optimizer: Optimizer, checkpoint: Saved) -> None:
+    """Set them to what a checkpoint holds."""
+    state = checkpoint.load()
+    load_parameters(model, state.parameters)
+    optimizer.load(state.slots, checkpoint.position)
