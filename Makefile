@@ -1,16 +1,21 @@
-# make demo, make test, make check: each sets up .venv first; the second time that takes no time.
+# make demo, make test-fast, make test, make check: each sets up .venv first; the second time that takes no time.
 PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test test-faults check bench bench-network bench-parity bench-starts faults clean
+.PHONY: demo test-fast test test-faults check architecture bench bench-network bench-parity bench-starts faults clean
 
 demo: $(READY)
 	$(BIN)/python -m torch_impl.train experiment=demo strategy=ddp
 	$(BIN)/python -m tf_impl.train experiment=demo strategy=mirrored
 	$(BIN)/python -m common.compare
 
+# The unit tests but for the slow ones: a minute and a half at most.
+test-fast: $(READY)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not slow and not bench and not faults" -n 2 --dist loadfile tests/unit
+
+# All but what other targets run.
 test: $(READY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults" -n 2 --dist loadfile
 
@@ -22,6 +27,10 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The picture of the packages and of a run, from the imports as they are now, into docs/architecture.svg.
+architecture: $(READY)
+	$(BIN)/python -m docs.draw_architecture
 
 # Steady-state speed against plain hand-written loops.
 bench: $(READY)

@@ -1,0 +1,71 @@
+"""Which file imports which: for the picture of the packages, and for the test that holds their order."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SIDES = ("torch_impl", "tf_impl")
+Edges = set[tuple[str, str]]
+
+
+def read_sources(root: Path = ROOT) -> dict[str, str]:
+    """The text of every Python file of common, torch_impl and tf_impl, by its path from the root."""
+    paths = [path for top in ("common", *SIDES) for path in sorted((root / top).rglob("*.py"))]
+    return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+
+
+def file_imports(sources: dict[str, str]) -> Edges:
+    """Pairs of paths: who imports whom, inside functions too. Only what is among the sources counts."""
+
+    def file_of(name: str) -> str:
+        """The file of a dotted name, or of the longest part of it that is one; "" where it is none of ours."""
+        stem = name.replace(".", "/")
+        found = [path for path in (f"{stem}.py", f"{stem}/__init__.py") if path in sources]
+        return found[0] if found else file_of(name.rpartition(".")[0]) if name else ""
+
+    pairs = {(path, file_of(name)) for path in sources for name in imported_names(path, sources[path])}
+    return {(path, found) for path, found in pairs if found not in ("", path)}
+
+
+def imported_names(path: str, source: str) -> Iterator[str]:
+    """What a file may import, as dotted names: a.b of `from a import b`, which need not be a module."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            package = path.split("/")[: -node.level] if node.level else []
+            yield from (".".join([*package, *filter(None, [node.module]), alias.name]) for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            yield from (str(argument.value) for argument in node.args[:1] if isinstance(argument, ast.Constant))
+
+
+def room(path: str) -> str:
+    """What a file belongs to: a side, or what is directly below common/, a folder or a single module."""
+    parts = path.split("/")
+    return parts[0] if parts[0] in SIDES else "/".join(parts[:2])
+
+
+def rooms(sources: dict[str, str]) -> dict[str, list[str]]:
+    """The files of each room, by their paths in it; none where the room is a file itself."""
+    files: dict[str, list[str]] = {room(path): [] for path in sources if path != "common/__init__.py"}
+    for path in sources:
+        if path.startswith(f"{room(path)}/") and not path.endswith("__init__.py"):
+            files[room(path)].append(path.removeprefix(f"{room(path)}/"))
+    return files
+
+
+def room_imports(sources: dict[str, str]) -> Edges:
+    """Which room imports which; both sides together are the room "sides"."""
+    names = {path: "sides" if room(path) in SIDES else room(path) for path in sources}
+    pairs = {(names[a], names[b]) for a, b in file_imports(sources)}
+    return {(a, b) for a, b in pairs if a != b and "common/__init__.py" not in (a, b)}
+
+
+def reduced(edges: Edges) -> Edges:
+    """The edges, of which there is no cycle, without those that follow from others."""
+
+    def reaches(a: str, b: str) -> bool:
+        return any(start == a and (end == b or reaches(end, b)) for start, end in edges)
+
+    return {(a, b) for a, b in edges if not any(start == a and end != b and reaches(end, b) for start, end in edges)}

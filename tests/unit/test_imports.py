@@ -1,0 +1,213 @@
+"""The packages import one another in one order, files make no circles, and stay small: read from the source text."""
+
+import pytest
+
+from docs.draw_architecture import OUTPUT, draw
+from docs.read_imports import Edges, file_imports, read_sources, reduced, room
+
+# Each may import those before it.
+ORDER = [
+    "common/__init__.py",
+    "common/errors.py",
+    "common/hardware.py",
+    "common/config",
+    "common/data",
+    "common/models",
+    "common/training",
+    "common/run",
+    "common/cluster",
+]
+BESIDE = {"common/compare": {"common/errors.py", "common/config"}}  # reads run directories, nothing else
+TOP = ["common/prepare.py", "common/export.py"]  # commands, of what is in common
+SIDES = ["torch_impl", "tf_impl"]
+MAY_IMPORT = {name: set(ORDER[:index]) for index, name in enumerate(ORDER)} | BESIDE
+MAY_IMPORT |= {name: {*ORDER, *BESIDE, *TOP} for name in TOP + SIDES}
+LONGEST, SHORT, SHARE_OF_SHORT = 300, 200, 0.8  # lines of a file
+
+
+def against_the_order(sources: dict[str, str]) -> list[str]:
+    """The imports that run against the order, and what has no place in it."""
+    unplaced = {room(path) for path in sources} - MAY_IMPORT.keys()
+    return [f"{name} has no place in the order of the packages" for name in sorted(unplaced)] + [
+        f"{importer} imports {imported}"
+        for importer, imported in sorted(file_imports(sources))
+        if room(importer) != room(imported)
+        and room(importer) in MAY_IMPORT
+        and room(imported) not in MAY_IMPORT[room(importer)] | unplaced
+    ]
+
+
+def circles(sources: dict[str, str]) -> list[str]:
+    """Files that import one another in a circle; on every floor of the tree, what is in a folder that does."""
+    imports = file_imports(sources)
+    found = _circles(imports)
+    for floor in range(1 + max(path.count("/") for path in sources)):
+        entries = {tuple("/".join(path.split("/")[: floor + 1]) for path in pair) for pair in imports}
+        same_folder = {(a, b) for a, b in entries if a != b and a.rpartition("/")[0] == b.rpartition("/")[0]}
+        found |= _circles(same_folder)
+    return [" <-> ".join(sorted(circle)) for circle in sorted(found, key=sorted)]
+
+
+def _circles(edges: Edges) -> set[frozenset[str]]:
+    """The sets of nodes that all reach one another."""
+    reached = {name: {name} for edge in edges for name in edge}
+    for name, found in reached.items():
+        new = [name]
+        while new:
+            here = new.pop()
+            new += [end for start, end in edges if start == here and end not in found]
+            found |= {end for start, end in edges if start == here}
+    together = {frozenset(other for other in reached[name] if name in reached[other]) for name in reached}
+    return {circle for circle in together if len(circle) > 1}
+
+
+def too_long(sources: dict[str, str]) -> list[str]:
+    """What breaks the rule of sizes."""
+    lines = {path: len(source.splitlines()) for path, source in sources.items()}
+    found = [f"{path} has {count} lines" for path, count in sorted(lines.items()) if count > LONGEST]
+    long = sorted(path for path, count in lines.items() if count >= SHORT)
+    if len(long) > (1 - SHARE_OF_SHORT) * len(lines):
+        found.append(f"{len(long)} of {len(lines)} files have {SHORT} lines or more: {', '.join(long)}")
+    return found
+
+
+def test_the_packages_import_in_one_order() -> None:
+    sources = read_sources()
+    assert len(file_imports(sources)) > 200
+    found = against_the_order(sources)
+    assert not found, "\n".join(found)
+
+
+def test_no_imports_in_a_circle() -> None:
+    found = circles(read_sources())
+    assert not found, "\n".join(found)
+
+
+def test_files_are_small() -> None:
+    found = too_long(read_sources())
+    assert not found, "\n".join(found)
+
+
+def test_the_picture_shows_the_imports_as_they_are() -> None:
+    same = OUTPUT.read_text(encoding="utf-8") == draw()
+    assert same, "docs/architecture.svg is not what the imports are now: make architecture"
+
+
+def test_arrows_that_follow_from_others_are_left_out() -> None:
+    chain = {("run", "models"), ("models", "data"), ("data", "errors"), ("compare", "errors")}
+    assert reduced(chain | {("run", "data"), ("run", "errors"), ("models", "errors")}) == chain
+
+
+# The checks see what is planted
+
+CLEAN = {
+    "common/__init__.py": "",
+    "common/errors.py": "",
+    "common/hardware.py": "import os\nfrom common.errors import UserError",
+    "common/config/__init__.py": "",
+    "common/config/schema.py": "from common.errors import UserError",
+    "common/data/plan.py": "from common.config import schema",
+    "common/data/text/corpus.py": "from common.data.plan import steps",
+    "common/models/spec.py": "from ..data import plan",
+    "common/training/loop.py": "from common.models.spec import Spec",
+    "common/run/recorder.py": "import common.training.loop",
+    "common/cluster/launcher.py": "def start():\n    from common.run.recorder import Recorder",
+    "common/compare/read.py": "from common.errors import UserError\nfrom common.config.schema import KEYS",
+    "common/prepare.py": "from common.cluster import launcher",
+    "common/export.py": "from common.compare.read import rows",
+    "torch_impl/train.py": "from common.prepare import prepare\nfrom torch_impl.strategies import single",
+    "torch_impl/step.py": "import torch",
+    "torch_impl/strategies/single.py": "from torch_impl.step import step",
+    "tf_impl/train.py": "import common.cluster.launcher as launcher",
+}
+
+
+def test_what_keeps_the_order_is_not_reported() -> None:
+    assert against_the_order(CLEAN) == circles(CLEAN) == too_long(CLEAN) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "planted", "reported"),
+    [
+        ("common/errors.py", "import common.hardware", "common/errors.py imports common/hardware.py"),
+        (
+            "common/config/schema.py",
+            "from common.data import plan",
+            "common/config/schema.py imports common/data/plan.py",
+        ),
+        (
+            "common/data/text/corpus.py",
+            "def read():\n    from common.models.spec import Spec",
+            "common/data/text/corpus.py imports common/models/spec.py",
+        ),
+        ("common/data/plan.py", "from ..run import recorder", "common/data/plan.py imports common/run/recorder.py"),
+        (
+            "common/training/loop.py",
+            "if TYPE_CHECKING:\n    from common.run.recorder import Recorder",
+            "common/training/loop.py imports common/run/recorder.py",
+        ),
+        ("common/run/recorder.py", "from common import prepare", "common/run/recorder.py imports common/prepare.py"),
+        ("common/cluster/launcher.py", "import common.export", "common/cluster/launcher.py imports common/export.py"),
+        (
+            "common/compare/read.py",
+            "from common.run.recorder import R",
+            "common/compare/read.py imports common/run/recorder.py",
+        ),
+        ("common/compare/read.py", "import common.hardware", "common/compare/read.py imports common/hardware.py"),
+        (
+            "common/cluster/launcher.py",
+            "import common.compare.read",
+            "common/cluster/launcher.py imports common/compare/read.py",
+        ),
+        ("common/export.py", "from torch_impl import train", "common/export.py imports torch_impl/train.py"),
+        (
+            "common/run/recorder.py",
+            "importlib.import_module('tf_impl.train')",
+            "common/run/recorder.py imports tf_impl/train.py",
+        ),
+        ("tf_impl/train.py", "from torch_impl.step import step", "tf_impl/train.py imports torch_impl/step.py"),
+        ("torch_impl/step.py", "__import__('tf_impl.train')", "torch_impl/step.py imports tf_impl/train.py"),
+        ("common/network.py", "", "common/network.py has no place in the order of the packages"),
+    ],
+)
+def test_an_import_against_the_order_is_seen(path: str, planted: str, reported: str) -> None:
+    assert against_the_order(CLEAN | {path: f"{CLEAN.get(path, '')}\n{planted}\n"}) == [reported]
+
+
+@pytest.mark.parametrize(
+    ("path", "planted", "reported"),
+    [
+        (
+            "common/config/data.py",
+            "def f():\n    from common.config.schema import KEYS",
+            ["common/config/data.py <-> common/config/schema.py"],
+        ),
+        ("common/data/hub.py", "import common.data.text.corpus", ["common/data/hub.py <-> common/data/text"]),
+        ("torch_impl/step.py", "from .strategies import single", ["torch_impl/step.py <-> torch_impl/strategies"]),
+    ],
+)
+def test_a_circle_is_seen(path: str, planted: str, reported: list[str]) -> None:
+    sources = CLEAN | {
+        "common/config/schema.py": "from common.config.data import Data",
+        "common/data/text/hub_corpus.py": "from common.data.hub import download",
+        "common/config/data.py": "",
+        "common/data/hub.py": "",
+    }
+    assert circles(sources) == []
+    assert set(reported) <= set(circles(sources | {path: planted}))
+
+
+def test_a_circle_of_packages_without_one_of_files_is_seen() -> None:
+    sources = {"common/run/a.py": "import common.data.b", "common/data/c.py": "import common.run.d"}
+    sources |= {"common/run/d.py": "", "common/data/b.py": ""}
+    assert circles(sources) == ["common/data <-> common/run"]
+
+
+def test_long_files_are_seen() -> None:
+    lines = {f"common/run/{count}.py": "x\n" * count for count in (10, 199, 100, 1, 300, 20, 30, 40)}
+    assert too_long(lines) == []
+    assert too_long(lines | {"common/run/301.py": "x\n" * 301}) == [
+        "common/run/301.py has 301 lines",
+        "2 of 9 files have 200 lines or more: common/run/300.py, common/run/301.py",
+    ]
+    assert len(too_long({"a.py": "x\n" * 200, "b.py": ""})) == 1
