@@ -16,7 +16,8 @@ from hypothesis import settings
 from omegaconf import DictConfig
 from safetensors.numpy import save_file
 
-from common.config.schema import CONF, Config, parse
+from common.config.compose import CONF, parse
+from common.config.schema import Config
 from common.data.text.token_cache import TokenizedSplit
 
 settings.register_profile("lockstep", deadline=None)  # a busy machine is no failure
@@ -64,10 +65,7 @@ def make_config(composed: Compose, tmp_path: Path) -> MakeConfig:
     """A parsed config with overrides; its cache is in tmp_path."""
 
     def make(*overrides: str) -> Config:
-        config = parse(composed(*overrides))
-        if not any(override.startswith("cache_dir=") for override in overrides):
-            config.cache_dir = str(tmp_path / "cache")
-        return config
+        return parse(composed(f"cache_dir={tmp_path / 'cache'}", *overrides))
 
     return make
 

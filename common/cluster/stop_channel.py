@@ -9,102 +9,24 @@ Messages are JSON objects, one on a line. To the chief: {"hello": token, "name":
 """
 
 import hmac
-import json
 import logging
 import secrets
 import socket
 import time
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from selectors import EVENT_READ, DefaultSelector
 from threading import Event, Lock, Semaphore, Thread
 from typing import Any
 
+from common.cluster.lines import LONGEST_LINE, Lines
+from common.cluster.stop_decision import Agreement, OwnStop
 from common.training.stop import SIGNALS, Stop
 
 log = logging.getLogger("lockstep")
 
 HELLO_SECONDS = 5.0  # how long a new connection has to say what it is
 ANSWER_SECONDS = 3.0  # how long the chief waits for the members' counts
-LONGEST_LINE = 4096  # bytes
-
-
-class Agreement:
-    """Which unit is the last: the maximum of the counts that have come once nobody's is awaited."""
-
-    def __init__(self, signum: int, begun: int, members: Iterable[Hashable]) -> None:
-        self.signum, self.highest = signum, begun
-        self.awaited = set(members)
-        self.last: int | None = None
-
-    def answer(self, member: Hashable, begun: int) -> None:
-        """A member's count. Has no effect after the decision."""
-        self.awaited.discard(member)
-        self.highest = max(self.highest, begun)
-
-    def decide(self, at_once: bool = False) -> bool:
-        """Fix the last unit if every answer has come, or `at_once`. Returns whether this call has done it."""
-        if self.last is not None or (self.awaited and not at_once):
-            return False
-        self.last = self.highest
-        return True
-
-
-class _Own:
-    """The Stop of this process, or what one that is attached later must be told."""
-
-    def __init__(self) -> None:
-        self.stop: Stop | None = None
-        self.signum: int | None = None
-        self.last: int | None = None
-
-    def attach(self, stop: Stop) -> None:
-        self.stop = stop
-        if self.signum is not None:
-            stop.freeze(self.signum)
-        if self.last is not None:
-            stop.decide(self.last)
-
-    def freeze(self, signum: int) -> int:
-        if self.signum is None:
-            self.signum = signum
-        return self.stop.freeze(self.signum) if self.stop is not None else 0
-
-    def decide(self, last: int) -> None:
-        if self.last is None:
-            self.last = last
-        if self.stop is not None:
-            self.stop.decide(self.last)
-
-    def stop_alone(self, signum: int) -> None:
-        self.decide(self.freeze(signum))
-
-
-class _Lines:
-    """JSON objects over a connection. All methods raise OSError if it is broken or sends anything else."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
-        self._rest = b""
-
-    def send(self, message: Mapping[str, object]) -> None:
-        self.connection.sendall(json.dumps(message).encode() + b"\n")
-
-    def receive(self) -> list[dict[str, Any]]:
-        """The objects that are complete after one read, which may be none."""
-        data = self.connection.recv(LONGEST_LINE)
-        if not data:
-            raise ConnectionError("the other end has closed the connection")
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > LONGEST_LINE:
-            raise ConnectionError("the line is too long")
-        try:
-            messages = [json.loads(line) for line in lines]
-        except (ValueError, RecursionError) as error:
-            raise ConnectionError("the line is not JSON") from error
-        if not all(isinstance(message, dict) for message in messages):
-            raise ConnectionError("the line is not a JSON object")
-        return messages
 
 
 class StopServer:
@@ -125,12 +47,12 @@ class StopServer:
         self._selector = DefaultSelector()
         self._selector.register(self._listener, EVENT_READ)
         self._selector.register(self._woken, EVENT_READ)
-        self._strangers: dict[_Lines, float] = {}  # connections without a hello yet, and their deadlines
-        self._members: dict[_Lines, str] = {}  # and their names
+        self._strangers: dict[Lines, float] = {}  # connections without a hello yet, and their deadlines
+        self._members: dict[Lines, str] = {}  # and their names
         self._agreement: Agreement | None = None
         self._deadline = 0.0  # of the answers
         self._lock = Lock()  # of all below, which other threads use too
-        self._own = _Own()
+        self._own = OwnStop()
         self._requested: int | None = None
         self._closed = False
         self._welcomed = Semaphore(0)  # released for each member
@@ -203,11 +125,11 @@ class StopServer:
         with suppress(OSError):
             connection, _ = self._listener.accept()
             connection.setblocking(False)
-            lines = _Lines(connection)
+            lines = Lines(connection)
             self._strangers[lines] = time.monotonic() + HELLO_SECONDS
             self._selector.register(connection, EVENT_READ, lines)
 
-    def _receive(self, sender: _Lines) -> None:
+    def _receive(self, sender: Lines) -> None:
         if sender not in self._strangers and sender not in self._members:
             return  # dropped since it became ready
         try:
@@ -221,7 +143,7 @@ class StopServer:
         except OSError:
             self._drop(sender)
 
-    def _welcome(self, stranger: _Lines, message: dict[str, Any]) -> None:
+    def _welcome(self, stranger: Lines, message: dict[str, Any]) -> None:
         token = str(message.get("hello")).encode(errors="replace")
         if not hmac.compare_digest(token, self._token.encode()):
             raise ConnectionError("the token is not this run's")
@@ -236,7 +158,7 @@ class StopServer:
             else:
                 stranger.send({"last": self._agreement.last})
 
-    def _hear(self, member: _Lines, message: dict[str, Any]) -> None:
+    def _hear(self, member: Lines, message: dict[str, Any]) -> None:
         match message:
             case {"request": int(signum)} if signum in SIGNALS:
                 self._requested = self._requested or signum
@@ -245,7 +167,7 @@ class StopServer:
             case _:
                 raise ConnectionError(f"no message of a member: {message}")
 
-    def _drop(self, peer: _Lines) -> None:
+    def _drop(self, peer: Lines) -> None:
         self._strangers.pop(peer, None)
         self._members.pop(peer, None)
         if self._agreement is not None:
@@ -292,7 +214,7 @@ class StopMember:
 
     def __init__(self, address: tuple[str, int, str], name: str, timeout: float = 30.0) -> None:
         host, port, token = address
-        self._lines = _Lines(socket.create_connection((host, port), timeout))
+        self._lines = Lines(socket.create_connection((host, port), timeout))
         messages: list[dict[str, Any]] = []
         try:
             self._lines.send({"hello": token, "name": name})
@@ -305,7 +227,7 @@ class StopMember:
             raise
         self._lines.connection.settimeout(None)
         self._lock = Lock()  # of all below
-        self._own = _Own()
+        self._own = OwnStop()
         self._requested: int | None = None
         self._ended = Event()
         Thread(target=self._listen, args=(messages[1:],), name="stop-member", daemon=True).start()

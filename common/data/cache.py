@@ -3,14 +3,12 @@
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 from common.config.data import Data
 from common.config.schema import Config
 from common.data.batches import Split
-
-if TYPE_CHECKING:
-    from common.data.text.tokenizer import TokenizerSource
+from common.data.tokenizer_source import TokenizerSource
 
 
 @dataclass(frozen=True)
@@ -30,12 +28,12 @@ class Cache:
 class _CacheModule(Protocol):
     """What the module that a schema names in `cache` has."""
 
-    def open_cache(self, config: Config, source: "TokenizerSource | None") -> Cache: ...
+    def open_cache(self, config: Config, source: TokenizerSource | None) -> Cache: ...
 
     def reopen_cache(self, config: Config, directory: Path) -> Cache: ...
 
 
-def open_cache(config: Config, source: "TokenizerSource | None") -> Cache:
+def open_cache(config: Config, source: TokenizerSource | None) -> Cache:
     """Open the cache of a config and verify it. Builds it first where it is missing or damaged. Raises UserError.
 
     source: the pretrained checkpoint whose tokenizer and classes to use, or None for a model with random initial

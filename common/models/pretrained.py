@@ -9,7 +9,7 @@ from common.config.models import ACTIVATIONS, Pretrained, check_max_length
 from common.config.schema import Config
 from common.data.hub import download_checkpoint
 from common.data.identity import file_identity
-from common.data.text.tokenizer import TokenizerSource
+from common.data.tokenizer_source import TokenizerSource
 from common.errors import UserError
 
 SIZES = (

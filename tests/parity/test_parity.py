@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from common.compare.verdict import Pair, Tolerance, compare_runs
 from common.data.atomic_directory import checksum
-from common.run.directory import read_rows
+from common.run.rows import read_rows
 from tests.parity.conftest import EXPERIMENTS, FAULTY, PAIRED, Runs
 
 TOLERANCES = {

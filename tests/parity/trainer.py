@@ -19,49 +19,55 @@ from unittest.mock import patch
 
 from hydra import compose, initialize_config_dir
 
-from common.cluster import launcher as run
+from common.cluster.discover import discover
+from common.cluster.network import loopback_interface
 from common.cluster.processes import die_with_parent, python
 from common.cluster.supervisor import Process, supervise
-from common.config import schema as configs
-from common.config.schema import CONF, Config, parse
-from common.config.validate import GROUPS, validate
+from common.cluster.topology import Nodes
+from common.config.compose import CONF, load, parse
+from common.config.schema import Config
 from common.data import plan
-from common.hardware import loopback_interface
 from common.models.initial_weights import InitialCheckpoint
-from common.run.directory import new_run_dir
-from common.run.resume import make_ready
+from common.run.directory import open_run_dir
+from common.run.prepare import open_prepared, prepare_run
+from common.run.worker import work
 
 
 def main(framework: str, runs: list[dict[str, Any]]) -> None:
-    for item, config in zip(runs, prepared(framework, runs), strict=True):
+    for item, (config, run_dir) in zip(runs, prepared(framework, runs), strict=True):
         with planted(item["fault"], framework):
-            assert train(framework, config) == 0, item
+            assert train(framework, config, run_dir) == 0, item
 
 
-def prepared(framework: str, runs: list[dict[str, Any]]) -> Iterator[Config]:
+def prepared(framework: str, runs: list[dict[str, Any]]) -> Iterator[tuple[Config, Path]]:
     """The runs' configs, each with its run directory made just before it is trained."""
     with initialize_config_dir(CONF, version_base="1.3"):
         configs = [parse(compose("train", [*item["overrides"], f"run_dir={item['run_dir']}"])) for item in runs]
     for config in configs:
-        validate(config, framework)
-        with new_run_dir(config, framework):
-            make_ready(config)
-        yield config
+        config, _ = discover(config, framework, {})
+        with open_run_dir(config, framework) as run_dir:
+            config, _ = prepare_run(config, run_dir)
+        yield config, run_dir
 
 
-def train(framework: str, config: Config) -> int:
+def train(framework: str, config: Config, run_dir: Path) -> int:
     """What the command does after it has prepared, but in this process where one process is all it takes."""
-    if config.strategy.name in GROUPS:
-        module = importlib.import_module(f"{framework}_impl.launch")
-        return int(module.launch(config))
-    if framework == "torch":
-        from torch_impl.strategies import STRATEGIES as strategies
-    else:
+    launch = importlib.import_module(f"{framework}_impl.launch")
+    if not config.strategy.one_process:
+        return int(launch.launch(config, run_dir, Nodes()))
+    if framework == "tf":
         from tf_impl.device import replica_devices
-        from tf_impl.strategies import STRATEGIES as strategies
 
         replica_devices(4)  # TensorFlow's devices are made once in a process: enough for every run
-    return run.work(config, framework, strategies[config.strategy.name])
+    return train_here(framework, config, run_dir, run_dir)
+
+
+def train_here(framework: str, config: Config, run_dir: Path, chief_dir: Path | None) -> int:
+    """Train in this process, which is the chief where it gets `chief_dir`."""
+    rendezvous = importlib.import_module(f"{framework}_impl.communication.rendezvous")
+    module, _, name = config.strategy.sides[framework].partition(":")
+    strategy = getattr(importlib.import_module(module), name)
+    return work(config, open_prepared(config, run_dir), framework, chief_dir, rendezvous.join_group, strategy)
 
 
 def train_with_ranks(runs: list[dict[str, Any]], spec: str, world_size: int) -> None:
@@ -78,15 +84,14 @@ def be_rank(runs: list[dict[str, Any]], world_size: int, rank: int) -> None:
     """One rank of a group that makes all the runs."""
     import torch.distributed as dist
 
-    from torch_impl.strategies import STRATEGIES
-
     die_with_parent()
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}
-    os.environ["GLOO_SOCKET_IFNAME"] = loopback_interface()
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": loopback_interface()}
     for item in runs:
         os.environ["LOCKSTEP_RENDEZVOUS"] = f"{item['run_dir']}.rendezvous"
-        config = configs.load(Path(item["run_dir"], "config.yaml"))
-        assert run.work(config, "torch", STRATEGIES[config.strategy.name]) == 0, item
+        run_dir = Path(item["run_dir"])
+        config = load(run_dir / "config.yaml")
+        assert train_here("torch", config, run_dir, run_dir if rank == 0 else None) == 0, item
         dist.destroy_process_group()
         atexit.unregister(dist.destroy_process_group)
 
@@ -101,8 +106,10 @@ def planted(fault: str | None, framework: str) -> Iterator[None]:
         with _changed_checkpoint_config(layer_norm_eps=1e-6):
             yield
     elif fault == "other_shuffle":
-        right = plan.example_ids
-        with patch("common.data.plan.example_ids", lambda count, size, seed, step: right(count, size, seed + 1, step)):
+        correct = plan.example_ids
+        with patch(
+            "common.data.plan.example_ids", lambda count, size, seed, step: correct(count, size, seed + 1, step)
+        ):
             yield
     elif fault == "mean_of_replica_means":
         with _mean_of_replica_means():
@@ -117,10 +124,10 @@ def planted(fault: str | None, framework: str) -> Iterator[None]:
 
 @contextmanager
 def _changed_checkpoint_config(**changes: Any) -> Iterator[None]:
-    right: Callable[[InitialCheckpoint], dict[str, Any]] = vars(InitialCheckpoint)["hf_config"].fget
+    correct: Callable[[InitialCheckpoint], dict[str, Any]] = vars(InitialCheckpoint)["hf_config"].fget
 
     def wrong(self: InitialCheckpoint) -> dict[str, Any]:
-        return {**right(self), **changes}
+        return {**correct(self), **changes}
 
     with patch.object(InitialCheckpoint, "hf_config", property(wrong)):
         yield
@@ -132,19 +139,19 @@ def _mean_of_replica_means() -> Iterator[None]:
 
     from tf_impl.strategies import mirrored
 
-    right_shard, right_logits, right_loss = mirrored._shard_of, mirrored.compute_logits, mirrored.summed_loss
+    correct_shard, correct_logits, correct_loss = mirrored._shard_of, mirrored.compute_logits, mirrored.summed_loss
 
     def shard_of(shards: dict[str, tf.Tensor], bounds: tf.Tensor, replica: int) -> dict[str, tf.Tensor]:
-        return {**right_shard(shards, bounds, replica), "global_rows": tf.shape(shards["labels"])[0]}
+        return {**correct_shard(shards, bounds, replica), "global_rows": tf.shape(shards["labels"])[0]}
 
     def compute_logits(model: Any, batch: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
-        return right_logits(model, {name: batch[name] for name in batch if name != "global_rows"}, training)
+        return correct_logits(model, {name: batch[name] for name in batch if name != "global_rows"}, training)
 
     def wrong_loss(logits: tf.Tensor, batch: dict[str, tf.Tensor]) -> tf.Tensor:
         """Divided by the global batch, as the strategy does next, and summed over replicas: the mean of their means."""
         rows, global_rows = (tf.cast(n, logits.dtype) for n in (tf.shape(logits)[0], batch["global_rows"]))
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync
-        return right_loss(logits, batch) / rows * global_rows / tf.cast(replicas, logits.dtype)
+        return correct_loss(logits, batch) / rows * global_rows / tf.cast(replicas, logits.dtype)
 
     with patch.multiple(mirrored, _shard_of=shard_of, compute_logits=compute_logits, summed_loss=wrong_loss):
         yield
@@ -155,12 +162,12 @@ def _flattened_in_keras_order() -> Iterator[None]:
     """fc1's kernel as another linear layer's, though Keras flattens (height, width, channels)."""
     from tf_impl.models import convnet
 
-    def build(hf_config: dict[str, Any]) -> Any:
-        made = right(hf_config)
+    def build(initial: InitialCheckpoint) -> Any:
+        made = correct(initial)
         made.named_parameters = [replace(each, kernel=each.kernel and each.shape) for each in made.named_parameters]
         return made
 
-    right = convnet.build
+    correct = convnet.build
     with patch.object(convnet, "build", build):
         yield
 

@@ -7,35 +7,46 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.config.schema import STRATEGIES, STRATEGY, Config
+from common.config.schema import Config, all_keys
+from common.config.strategies import STRATEGIES
 from tests.conftest import ROOT, Python
 
 SIDES = {"torch_impl": "PyTorch", "tf_impl": "TensorFlow"}
 FRAMEWORKS = {"torch_impl": {"torch"}, "tf_impl": {"tensorflow", "keras", "keras_hub"}}
 HEAVY = {"torch", "transformers", "tensorflow", "keras", "keras_hub", "jax"}
 TOP_KEYS = {field.name for field in dataclasses.fields(Config)}
-BOTH = set(STRATEGIES["torch"]) & set(STRATEGIES["tf"])
 ONE_SIDED_KEYS = {
     f"strategy.{field.name}"
-    for name, kind in STRATEGY.items()
-    if name not in BOTH
-    for field in dataclasses.fields(kind)
-    if field.name not in ("name", "replicas", "workers")
+    for schema in STRATEGIES.values()
+    if len(schema.sides) == 1
+    for field in dataclasses.fields(schema)
+    if field.name not in ("kind", "replicas")
 }
+ALL_KEYS = set(all_keys())
 SECTIONS = {"data", "model", "optimizer", "schedule", "strategy", "train"}
-ONE_SIDED = {  # public methods that only one side can have, and why
+ONE_SIDED = {  # public names that only one side can have, and why
     "tf_impl/optimizer.py": [
         "Optimizer.scalars",  # what a compiled step cannot compute in float64 by itself
         "Optimizer.corrected",
         "Optimizer.densify",  # only TensorFlow's gradients are sparse
     ],
-    "torch_impl/communication/rendezvous.py": [
-        "meet"
-    ],  # without becoming a process group, which falls with any of its ranks
+    "tf_impl/batches.py": ["signature"],  # only TensorFlow's steps are compiled
+    # TensorFlow's strategies make their process groups themselves.
+    "torch_impl/communication/rendezvous.py": ["init_process_group"],
+    # TensorFlow has its server in C++.
+    "torch_impl/strategies/parameter_server/server.py": ["Server", "Server.__init__", "Server.serve"],
     "torch_impl/models/convnet.py": ["ConvNet.forward"],  # each framework's name for it
     "tf_impl/models/convnet.py": ["ConvNet.call"],
 }
-
+DIFFERENT_PARAMETERS = {  # functions of both sides whose parameters differ, and why
+    "batches.py:to_tensors": "TensorFlow's strategies place tensors themselves",
+    "step.py:compute_logits": "autocast is around a call, Keras has a dtype policy; a Keras model is called in training mode",
+    "step.py:seed_dropout": "torch draws from one generator, Keras from one in each layer, which counts its draws",
+    "step.py:evaluate": "TensorFlow's strategies reduce in a compiled step",
+    "optimizer.py:Optimizer.__init__": "a torch parameter server has parameters without a model",
+    "optimizer.py:Optimizer.update": "torch keeps gradients in parameters, TensorFlow hands them around",
+    "strategies/parameter_server/server.py:serve": "TensorFlow's workers get all data from the coordinator",
+}
 ONE_SIDED_FILES = {  # what only one side has besides strategies, and why
     # By hand: TensorFlow has no point-to-point messages.
     "torch_impl": [
@@ -76,6 +87,22 @@ def public_names(source: str) -> list[str]:
     return names
 
 
+def parameters(source: str) -> dict[str, list[str]]:
+    """The parameters of every public function and method, with the defaults that they have."""
+    found = {}
+    for node in ast.parse(source).body:
+        functions = [("", node)]
+        if isinstance(node, ast.ClassDef):
+            functions = [(f"{node.name}.", child) for child in node.body]
+        for prefix, function in functions:
+            if isinstance(function, ast.FunctionDef):
+                defaults = [f"={ast.unparse(default)}" for default in function.args.defaults]
+                names = [argument.arg for argument in function.args.args]
+                padded = [""] * (len(names) - len(defaults)) + defaults
+                found[f"{prefix}{function.name}"] = [a + b for a, b in zip(names, padded, strict=True)]
+    return found
+
+
 class ConfigReads:
     """The config keys that a file reads, through `config`, `self.config` and whatever is assigned from them."""
 
@@ -89,16 +116,18 @@ class ConfigReads:
                 self.aliases[ast.unparse(target)] = path
                 assigned |= {target, value}
         owners = {node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        checked = {call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "isinstance"}
         self.keys: set[str] = set()
         self.handed_on: list[str] = []  # sections given away whole: what is read of them cannot be seen
         for node in ast.walk(tree):
             if not isinstance(node, ast.Attribute | ast.Name) or not isinstance(node.ctx, ast.Load):
                 continue
             path = self._path(node)
-            if path and len(path) == 1 and path[0] in SECTIONS and node not in owners | assigned:
+            if path and len(path) == 1 and path[0] in SECTIONS and node not in owners | assigned | checked:
                 self.handed_on.append(f"line {node.lineno}: {ast.unparse(node)}")
             elif path and path[0] in TOP_KEYS and len(path) == (2 if path[0] in SECTIONS else 1):
-                self.keys.add(".".join(path))
+                self.keys |= {".".join(path)} & ALL_KEYS
 
     def _path(self, node: ast.AST) -> tuple[str, ...] | None:
         if (text := ast.unparse(node)) in self.aliases:
@@ -200,6 +229,19 @@ def test_the_same_names_in_the_same_order(name: str) -> None:
     assert found[0]
 
 
+@pytest.mark.parametrize("name", TWINS)
+def test_the_same_parameters(name: str) -> None:
+    torch, tf = (parameters((ROOT / side / name).read_text()) for side in SIDES)
+    both = [function for function in torch if function in tf and not re.search(r"(^|\.)_(?!_)", function)]
+    differing = {f"{name}:{function}" for function in both if torch[function] != tf[function]}
+    assert differing == {entry for entry in DIFFERENT_PARAMETERS if entry.startswith(f"{name}:")}
+
+
+def test_parameters_are_read_with_their_defaults() -> None:
+    source = "def f(a, b=1): 0\nclass A:\n    def g(self, x: int = 2) -> None: 0"
+    assert parameters(source) == {"f": ["a", "b=1"], "A.g": ["self", "x=2"]}
+
+
 def test_single_is_among_the_twins() -> None:
     assert "strategies/single.py" in TWINS
 
@@ -228,7 +270,7 @@ def test_no_section_is_handed_on_whole(side: str) -> None:
     [
         ("torch_impl", "step.py", "def f(config): return config.train.max_length", "train.max_length"),
         ("tf_impl", "step.py", "def f(config): return config.model.dropout", "model.dropout"),
-        ("tf_impl", "optimizer.py", "def f(config):\n    o = config.schedule\n    return o.name", "schedule.name"),
+        ("tf_impl", "optimizer.py", "def f(config):\n    o = config.schedule\n    return o.kind", "schedule.kind"),
         ("torch_impl", "train.py", "def f(config): return config.run_name", "run_name"),
     ],
 )
@@ -252,7 +294,7 @@ def test_a_key_that_one_side_no_longer_reads_is_seen() -> None:
         ("config.train.steps", {"train.steps"}),
         ("self.config.train.steps + config.run_dir", {"train.steps", "run_dir"}),
         ("settings = config.optimizer\nsettings.beta1 < settings.beta2", {"optimizer.beta1", "optimizer.beta2"}),
-        ("self.s, self.c = config.optimizer, config\nself.s.name\nself.c.train.seed", {"optimizer.name", "train.seed"}),
+        ("self.s, self.c = config.optimizer, config\nself.s.kind\nself.c.train.seed", {"optimizer.kind", "train.seed"}),
         ("s = self.config.train\nt = s\nt.steps.bit_length()", {"train.steps"}),
         ("rate, s = f(config), self.config.train\ns.steps", {"train.steps"}),
         ("config.strategy.replicas = 1", set()),

@@ -18,7 +18,7 @@ from common.data.images.corpus import read_images
 from common.errors import UserError
 
 if TYPE_CHECKING:
-    from common.data.text.tokenizer import TokenizerSource
+    from common.data.tokenizer_source import TokenizerSource
 
 log = logging.getLogger("lockstep")
 

@@ -20,7 +20,8 @@ from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
 from common.data.cache import Cache
 from common.data.identity import identity
 from common.data.text.corpus import Split, read_corpus
-from common.data.text.tokenizer import TokenizerSource, copy_tokenizer, load_tokenizer, save_trained, train_wordpiece
+from common.data.text.tokenizer import copy_tokenizer, load_tokenizer, save_trained, train_wordpiece
+from common.data.tokenizer_source import TokenizerSource
 
 log = logging.getLogger("lockstep")
 

@@ -7,13 +7,11 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tokenizers import BertWordPieceTokenizer, Tokenizer
 
-from common.data.identity import file_identity
+from common.data.tokenizer_source import FILES
 from common.errors import UserError
 
 SPECIAL_TOKENS = {
@@ -23,22 +21,6 @@ SPECIAL_TOKENS = {
     "sep_token": "[SEP]",
     "mask_token": "[MASK]",
 }
-FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
-
-
-@dataclass(frozen=True)
-class TokenizerSource:
-    """A directory in Hugging Face format whose tokenizer is used.
-
-    classes: those of the checkpoint's classification head, or None where it has none.
-    """
-
-    directory: Path
-    classes: list[str] | None
-
-    def tokenizer_identity(self) -> dict[str, Any]:
-        """What names the tokenizer in the token cache's key."""
-        return {name: file_identity(self.directory / name) for name in FILES if (self.directory / name).exists()}
 
 
 def train_wordpiece(texts: Iterable[str], max_vocabulary: int) -> Tokenizer:

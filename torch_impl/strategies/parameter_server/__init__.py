@@ -7,28 +7,7 @@ process group allows. torch.distributed.rpc would be the other way; PyTorch keep
 transport, in maintenance mode.
 """
 
-from common.config.schema import Config
-from common.config.strategies import ParameterServer as Settings
-from common.run.prepare import Prepared
-from common.training.stop import Stop
-from torch_impl.communication.rendezvous import join_group
 from torch_impl.strategies.parameter_server.coordinator import ParameterServer
-from torch_impl.strategies.parameter_server.server import Server
-from torch_impl.strategies.parameter_server.worker import work
+from torch_impl.strategies.parameter_server.server import serve
 
 __all__ = ["ParameterServer", "serve"]
-
-
-def serve(config: Config, prepared: Prepared) -> int:
-    """Be a worker or a parameter server until the coordinator ends. Returns the exit code of this process."""
-    settings = config.strategy
-    assert isinstance(settings, Settings)
-    stop = Stop()
-    group = join_group(config, prepared)
-    assert group.channel is not None
-    group.channel.attach(stop)
-    if group.rank > settings.server_count:
-        work(config, prepared, group)
-    else:
-        Server(config, prepared, group).serve()
-    return 0 if stop.signum is None else 128 + stop.signum

@@ -13,8 +13,9 @@ from common.config.schema import Config
 from common.config.strategies import ParameterServer as Settings
 from common.run.prepare import Prepared
 from common.training.state import State
+from common.training.stop import Stop
 from torch_impl.communication.connection import accept, listen, receive, send
-from torch_impl.communication.rendezvous import Group
+from torch_impl.communication.rendezvous import Group, join_group
 from torch_impl.optimizer import Optimizer
 from torch_impl.strategies.parameter_server.messages import (
     READ,
@@ -26,6 +27,22 @@ from torch_impl.strategies.parameter_server.messages import (
     room_for,
     shards_of,
 )
+from torch_impl.strategies.parameter_server.worker import work
+
+
+def serve(config: Config, prepared: Prepared) -> int:
+    """Be a worker or a parameter server until the coordinator ends. Returns the exit code of this process."""
+    settings = config.strategy
+    assert isinstance(settings, Settings)
+    stop = Stop()
+    group = join_group(config, prepared)
+    assert group.channel is not None
+    group.channel.attach(stop)
+    if group.rank > settings.server_count:
+        work(config, prepared, group)
+    else:
+        Server(config, prepared, group).serve()
+    return 0 if stop.signum is None else 128 + stop.signum
 
 
 class Server:
