@@ -7,12 +7,14 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 DEBUG = "--debug" in sys.argv or "HYDRA_FULL_ERROR" in os.environ
 FAILURE, USER_ERROR = 1, 2  # exit codes; the second is for what a user can fix
+CONF_DIRECTORY = Path(__file__).parents[1] / "conf"
 KEYS = "`--cfg job` lists the keys (data=, model= and strategy= choose which exist)"
 
 
@@ -64,12 +66,16 @@ def explain(error: Exception, strategies: Sequence[str]) -> str:
     text = str(error)
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, choice = error.missing_cfg_file.rpartition("/")
-        choices = strategies if group == "strategy" else error.options
+        built_in = {path.stem for path in CONF_DIRECTORY.glob("strategy/*.yaml")}  # of both sides
+        of_extensions = [option for option in error.options if option not in built_in]
+        choices = [*strategies, *of_extensions] if group == "strategy" else error.options
         return f"{group}={choice}: no such choice; there are {', '.join(choices)}"
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not a key=value that Hydra can read ({text.splitlines()[0]})"
     if match := re.match(r"Could not override '([^']+)'", text):
         return f"{match[1]}: no such key here; {KEYS}"
+    if match := re.match(r"UserError raised while resolving interpolation: (.*)", text):
+        return match[1]
     if isinstance(error, OmegaConfBaseException) and error.full_key:
         unknown = isinstance(error, ConfigKeyError | ConfigAttributeError)
         return f"{error.full_key}: " + (f"no such key here; {KEYS}" if unknown else str(error.msg).splitlines()[0])

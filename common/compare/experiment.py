@@ -6,7 +6,7 @@ import numpy as np
 
 from common.compare.runs import Run
 from common.config.keys import Scope
-from common.config.schema import all_keys
+from common.config.schema import GROUPS, all_keys
 
 ABSENT = "(absent)"
 
@@ -26,14 +26,21 @@ def config_differences(a: Run, b: Run) -> dict[str, tuple[Any, Any]]:
 def curve_differences(a: Run, b: Run) -> dict[str, tuple[Any, Any]]:
     """The config differences that may change the curve, and so make the runs different experiments.
 
-    The scope of each key decides; see common.config.keys.Scope. A key of no known kind counts as CURVE.
+    The scope of each key decides; see common.config.keys.Scope. An unknown key of a known kind counts as CURVE, one of
+    a kind that an extension has added as the `kind` of its group does.
     """
-    scopes = {name: key.scope for name, key in all_keys().items()}
+    table = all_keys()
     return {
         name: values
         for name, values in config_differences(a, b).items()
-        if _may_change_curve(name, scopes.get(name, Scope.CURVE), a, b)
+        if _may_change_curve(name, table[name].scope if name in table else _unknown_scope(name, a, b), a, b)
     }
+
+
+def _unknown_scope(name: str, a: Run, b: Run) -> Scope:
+    group = name.partition(".")[0]
+    kinds = {run.config.get(f"{group}.kind") for run in (a, b)} - {None}
+    return all_keys()[f"{group}.kind"].scope if kinds - {*GROUPS.get(group, kinds)} else Scope.CURVE
 
 
 def _may_change_curve(name: str, scope: Scope, a: Run, b: Run) -> bool:

@@ -2,7 +2,7 @@
 
 import importlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
-from common.config.keys import Scope, flat_values
-from common.config.schema import GROUPS, Config, Places, Train, all_keys
-from common.errors import UserError
+from common.config import keys
+from common.config.keys import Scope
+from common.config.schema import GROUPS, Config, Places, Train
+from common.errors import CONF_DIRECTORY, UserError
 
-CONF = str(Path(__file__).parents[2] / "conf")
+CONF = str(CONF_DIRECTORY)
 T = TypeVar("T")
 
 
@@ -41,14 +42,15 @@ def _import_extension(module: str) -> None:
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != module:
+        if not f"{module}.".startswith(f"{error.name}."):  # the module is there, but something that it imports is not
             raise
         raise UserError(f"extensions: no module {module}; add its directory to PYTHONPATH") from error
 
 
 def _section(group: str, section: Any) -> dict[str, Any]:
     if not isinstance(section, dict):
-        raise UserError(f"{group}={'null' if section is None else section}: must be one of the files in conf/{group}")
+        wanted = f"one of the files in conf/{group}" if group in GROUPS else "a section of keys"
+        raise UserError(f"{group}={'null' if section is None else section}: must be {wanted}")
     return section
 
 
@@ -64,7 +66,9 @@ def _schema(group: str, section: dict[str, Any]) -> type:
     kinds = GROUPS[group]
     kind = section.get("kind")
     if not isinstance(kind, str) or kind not in kinds:
-        raise UserError(f"{group}.kind={kind}: no such kind; there are {', '.join(kinds)}")
+        raise UserError(
+            f"{group}.kind={kind}: no such kind; there are {', '.join(kinds)}, and those of the modules in `extensions`"
+        )
     return kinds[kind]
 
 
@@ -100,8 +104,7 @@ def _named(group: str) -> Iterator[None]:
 
 def values_of(config: Config, *scopes: Scope) -> dict[str, Any]:
     """The values of the keys in these scopes, by name; of all keys where none is given."""
-    table = all_keys()
-    return {name: value for name, value in flat_values(config) if not scopes or table[name].scope in scopes}
+    return {name: value for name, key, value in keys.values_of(config) if not scopes or key.scope in scopes}
 
 
 def save(config: Config, path: Path) -> None:
@@ -125,15 +128,22 @@ def _package_directory(package: str, *parts: str) -> str:
     return str(Path(found.origin).parent.joinpath(*parts))
 
 
-OmegaConf.register_new_resolver("package_directory", _package_directory, replace=True)
-OmegaConf.register_new_resolver("config_keys", lambda: describe_keys(), replace=True)
-
-
-def describe_keys() -> str:
-    """A line for each key that has limits or a unit, for `--help`."""
+def describe_keys(extensions: Iterable[str] = ()) -> str:
+    """A line for each key that has choices, limits or a unit, for `--help`; it names the kinds where these differ."""
+    for module in extensions:
+        _import_extension(module)
+    described: dict[str, dict[str, list[str]]] = {}  # by key: the words, and the kinds that they are about
+    schemas = [(kind, schema, f"{group}.") for group, kinds in GROUPS.items() for kind, schema in kinds.items()]
+    for kind, schema, prefix in (*schemas, ("", Train, "train."), ("", Places, "")):
+        for name, key in keys.keys_of(schema, prefix):
+            described.setdefault(name, {}).setdefault(key.describe(), []).append(kind)
     lines = []
-    for name, each in all_keys().items():
-        parts = [", ".join(each.choices), each.limits(), each.unit]
-        if words := "; ".join(part for part in parts if part):
-            lines.append(f"{name}: {words}")
+    for name, found in described.items():
+        for words, kinds in found.items():
+            of = f" ({', '.join(kinds)})" if len(found) > 1 else ""
+            lines += [f"{name}{of}: {words}"] if words else []
     return "\n".join(lines)
+
+
+OmegaConf.register_new_resolver("package_directory", _package_directory, replace=True)
+OmegaConf.register_new_resolver("config_keys", describe_keys, replace=True)

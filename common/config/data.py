@@ -17,6 +17,9 @@ class Data:
     kind: str = key(SOURCE)
     allow_change: bool = key(HOST)
 
+    def check(self) -> None:
+        """Raise UserError for values that do not fit together."""
+
 
 @dataclass(frozen=True)
 class Text(Data):

@@ -1,4 +1,4 @@
-"""Config keys: what each one's field says of its values, and of what depends on them.
+"""Config keys: the limits of their values, and what must agree on them.
 
 A field is the one place for a key's limits, choices, unit and scope. Validation, `--help`, the resume guard, the
 agreement of hosts and the comparison of runs all read it from there.
@@ -70,6 +70,10 @@ class Key:
             words.append("finite")
         return " and ".join(words)
 
+    def describe(self) -> str:
+        """The choices, the limits and the unit in words; empty where there are none."""
+        return "; ".join(filter(None, (", ".join(self.choices), self.limits(), self.unit)))
+
 
 def key(scope: Scope, **limits: Any) -> Any:
     """A dataclass field for a config key. It has no default: conf/ holds the values."""
@@ -91,11 +95,11 @@ def keys_of(schema: type, prefix: str = "") -> Iterator[tuple[str, Key]]:
             yield name, each.metadata["key"]
 
 
-def flat_values(schema: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of an instance of a schema by their keys' full names."""
+def values_of(schema: object, prefix: str = "") -> Iterator[tuple[str, Key, Any]]:
+    """The full names, keys and values of an instance of a schema. Kinds may have keys of one name and other limits."""
     for each in fields(schema):  # type: ignore[arg-type]
         value = getattr(schema, each.name)
         if is_dataclass(value):
-            yield from flat_values(value, f"{prefix}{each.name}.")
+            yield from values_of(value, f"{prefix}{each.name}.")
         else:
-            yield f"{prefix}{each.name}", value
+            yield f"{prefix}{each.name}", each.metadata["key"], value

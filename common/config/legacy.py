@@ -16,7 +16,7 @@ RENAMED = {
 def upgraded(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Flat keys of any version, as today's have them; keys of today's version stay as they are.
 
-    Until version 1 of the config `name` told the kinds of a group apart, and workers were no replicas.
+    The first edition distinguished the kinds of a group by `name`, and had `workers` beside `replicas`.
     """
     if "optimizer.name" not in flat:
         return dict(flat)

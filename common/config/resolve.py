@@ -10,42 +10,42 @@ from common.errors import UserError
 from common.hardware import visible_gpus
 
 
-def resolve(config: Config, hosts: int = 1, found: Mapping[str, int] | None = None, said: str = "") -> Config:
+def resolve(config: Config, hosts: int = 1, found: Mapping[str, int] | None = None, source: str = "") -> Config:
     """Fill in the replicas and parameter servers of a config that was checked. Raises UserError.
 
     hosts: how many take part. found: the processes of each role, where a scheduler has
-    started them already (`said` names the variable): the config must agree or leave them open.
+    started them already (`source` names the variable): the config must agree or leave them open.
     """
     strategy = config.strategy
     if found is not None:
-        replicas = _agreed("replicas", strategy.replicas, _workers(strategy, found, said), said)
+        replicas = _agreed("replicas", strategy.replicas, _workers(strategy, found, source), source)
     else:
         replicas = strategy.replicas or (1 if strategy.kind == "single" else (visible_gpus() or 2) * hosts)
     if isinstance(strategy, ParameterServer):
         servers = strategy.server_count
         if found is not None and "ps" in found:
-            servers = _agreed("parameter_servers", strategy.parameter_servers, found["ps"], said)
+            servers = _agreed("parameter_servers", strategy.parameter_servers, found["ps"], source)
         strategy = replace(strategy, parameter_servers=servers)
     resolved = replace(config, strategy=replace(strategy, replicas=replicas))
-    check_replicas(resolved, hosts)
+    check_replicas(resolved, hosts, started=found is not None)
     return resolved
 
 
-def _workers(strategy: Strategy, found: Mapping[str, int], said: str) -> int:
+def _workers(strategy: Strategy, found: Mapping[str, int], source: str) -> int:
     """How many of the processes that were found are workers; torchrun's have no roles yet."""
     if "process" not in found:
         return found["worker"]
     if (workers := found["process"] - strategy.other_processes) < 1:
         raise UserError(
-            f"{said}: too few for a worker beside {strategy.other_processes} other processes; raise it, or lower "
+            f"{source}: too few for a worker beside {strategy.other_processes} other processes; raise it, or lower "
             "strategy.parameter_servers"
         )
     return workers
 
 
-def _agreed(name: str, given: int | None, found: int, said: str) -> int:
+def _agreed(name: str, given: int | None, found: int, source: str) -> int:
     if given not in (None, found):
-        raise UserError(f"strategy.{name}={given} and {said} disagree; leave out the one or fix the other")
+        raise UserError(f"strategy.{name}={given} and {source} disagree; leave out one of them or change it")
     return found
 
 

@@ -1,9 +1,9 @@
 """Every check on a config's values: a mistake in it is found here, before any process starts."""
 
 from common.config.data import DATA
-from common.config.keys import flat_values
+from common.config.keys import values_of
 from common.config.models import MODELS
-from common.config.schema import Config, all_keys
+from common.config.schema import Config
 from common.config.strategies import COMMANDS, STRATEGIES, TITLES, strategies_of
 from common.errors import UserError
 from common.hardware import visible_gpus
@@ -16,10 +16,10 @@ def check(config: Config, framework: str | None = None) -> None:
     """
     if framework is not None:
         _check_framework(config, framework)
-    table = all_keys()
-    for name, value in flat_values(config):
+    for name, key, value in values_of(config):
         if value is not None:
-            table[name].check(name, value)
+            key.check(name, value)
+    config.data.check()
     config.optimizer.check()
     config.model.check(config.train.max_length)
     config.cluster.check()
@@ -43,12 +43,15 @@ def _check_framework(config: Config, framework: str) -> None:
         raise UserError(f"strategy={kind}: is {TITLES[other]}'s; run {COMMANDS[other]} strategy={kind}")
 
 
-def check_replicas(config: Config, hosts: int) -> None:
-    """Check a resolved config against the machine and the number of hosts. Raises UserError."""
+def check_replicas(config: Config, hosts: int, started: bool = False) -> None:
+    """Check a resolved config against the machine and the number of hosts. Raises UserError.
+
+    started: by a scheduler, which knows how many hosts there are.
+    """
     strategy, replicas = config.strategy, config.strategy.world_size
     strategy.check()
     gpus = visible_gpus()
-    if gpus and config.cluster.kind == "local" and replicas > gpus:
+    if gpus and hosts == 1 and not started and replicas > gpus:
         raise UserError(
             f"strategy.replicas={replicas}: more than the {gpus} visible GPU(s); lower it, or set "
             "CUDA_VISIBLE_DEVICES= (empty) to train on the CPU"
@@ -73,6 +76,6 @@ def _check_data_fits_model(config: Config) -> None:
         models = [kind for kind, schema in MODELS.items() if schema.reads == data.reads]
         kinds = [kind for kind, schema in DATA.items() if schema.reads == model.reads]
         raise UserError(
-            f"data={data.kind}: {data.reads}, but model={model.name} reads {model.reads}; set model to one of "
-            f"{', '.join(models)}, or data to one of {', '.join(kinds)}"
+            f"data={data.kind}: {data.reads}, but model={model.name} reads {model.reads}; choose a model of the kind "
+            f"{' or '.join(models)}, or data of the kind {' or '.join(kinds)}"
         )

@@ -14,6 +14,8 @@ def build_model(config: Config, initial: InitialCheckpoint) -> keras.Model:
     """The model with the initial weights, float64 for precision=float64, else float32 (bfloat16 is for computing)."""
     keras.utils.set_random_seed(config.train.seed)  # of dropout
     keras.config.set_dtype_policy("mixed_bfloat16" if config.train.precision == "bfloat16" else config.train.precision)
+    if config.train.precision == "float64":  # the pass fuses nothing of this type, and prints a warning at each layer
+        tf.config.optimizer.set_experimental_options({"remapping": False})
     kind = import_module(config.model.tf)  # alone: keras_hub takes a second to import
     model: keras.Model = kind.build(initial)
     load_parameters(model, initial.weights())

@@ -56,7 +56,7 @@ def build(initial: InitialCheckpoint) -> keras.Model:
 
 
 def _follow(backbone: BertBackbone, hf_config: dict[str, Any]) -> None:
-    """Do as the checkpoint's config says where KerasHub fixes a value, and in float64 where Keras rounds to float32."""
+    """Use the checkpoint's values where KerasHub fixes them, and float64 ones where Keras rounds to float32."""
     head_size = hf_config["hidden_size"] // hf_config["num_attention_heads"]
     backbone.embeddings_layer_norm.epsilon = hf_config["layer_norm_eps"]
     for layer in backbone.transformer_layers:

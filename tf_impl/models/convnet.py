@@ -38,8 +38,6 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     """The model."""
     hf_config = initial.hf_config
     model = ConvNet(hf_config)
-    if model.dtype == "float64":  # the pass fuses nothing of this type, and prints a warning at each convolution
-        tf.config.optimizer.set_experimental_options({"remapping": False})
     height, width, _ = hf_config["image_shape"]
     model({"images": keras.KerasTensor([None, *hf_config["image_shape"]])}, training=False)
     shapes = parameter_shapes(hf_config)

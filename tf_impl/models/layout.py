@@ -29,7 +29,7 @@ class Parameter:
         """What `to_keras` made, as it was."""
         if self.kernel is not None:
             array = array.reshape([self.kernel[axis] for axis in self._order]).transpose(np.argsort(self._order))
-        return np.ascontiguousarray(array.reshape(self.shape))
+        return np.ascontiguousarray(array).reshape(self.shape)
 
     @property
     def _order(self) -> list[int]:

@@ -1,0 +1,57 @@
+"""A model, a perceptron with one hidden layer: its schema and its spec."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from common.config.keys import CURVE, key
+from common.config.models import MODELS, Model
+from common.config.schema import Config
+from common.data.cache import Cache
+from common.data.images.image_cache import ImageCache
+
+
+@dataclass(frozen=True)
+class Mlp(Model):
+    reads = "images"
+    spec = __name__
+    torch = "toy.mlp_torch"
+    tf = "toy.mlp_tf"
+
+    hidden_size: int = key(CURVE, at_least=1, at_most=512)
+
+
+MODELS["mlp"] = Mlp
+
+
+def hf_config(config: Config, cache: Cache, source: object) -> dict[str, Any]:
+    """The model's config.json. `source` would be a pretrained checkpoint."""
+    assert isinstance(config.model, Mlp) and isinstance(cache, ImageCache)
+    return {
+        "model_type": "mlp",
+        "image_shape": cache.image_shape,
+        "hidden_size": config.model.hidden_size,
+        "dropout": config.model.dropout,
+        "id2label": dict(enumerate(cache.classes)),
+    }
+
+
+def parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Shapes of the parameters by name, in PyTorch's layout: (outputs, inputs)."""
+    inputs, hidden = math.prod(hf_config["image_shape"]), hf_config["hidden_size"]
+    classes = len(hf_config["id2label"])
+    return {
+        "fc1.weight": (hidden, inputs),
+        "fc1.bias": (hidden,),
+        "fc2.weight": (classes, hidden),
+        "fc2.bias": (classes,),
+    }
+
+
+def draw(hf_config: Mapping[str, Any], name: str, shape: tuple[int, ...], stream: np.random.Generator) -> np.ndarray:
+    """The initial value of a parameter, float32."""
+    scale = 1 / math.sqrt(shape[1]) if name.endswith(".weight") else 0
+    return (stream.standard_normal(shape) * scale).astype(np.float32)

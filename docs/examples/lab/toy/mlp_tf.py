@@ -1,0 +1,24 @@
+"""The model in Keras."""
+
+import keras
+from keras.layers import Dense, Dropout, Flatten
+
+from common.models.initial_weights import InitialCheckpoint
+from tf_impl.models.layout import Parameter
+
+from .mlp import parameter_shapes
+
+
+def build(initial: InitialCheckpoint) -> keras.Model:
+    """The model, called with the arrays of a batch by name; returns logits [n, classes]."""
+    hf_config = initial.hf_config
+    images = keras.Input(hf_config["image_shape"], name="images")
+    x = Dense(hf_config["hidden_size"], activation="relu", name="fc1")(Flatten()(images))
+    x = Dense(len(hf_config["id2label"]), name="fc2")(Dropout(hf_config["dropout"])(x))
+    model = keras.Model({"images": images}, x)
+    model.named_parameters = []
+    for name, shape in parameter_shapes(hf_config).items():
+        layer, kind = name.split(".")
+        variable = getattr(model.get_layer(layer), {"weight": "kernel", "bias": "bias"}[kind])
+        model.named_parameters.append(Parameter(name, variable, shape, shape if kind == "weight" else None))
+    return model

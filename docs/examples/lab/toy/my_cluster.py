@@ -1,0 +1,31 @@
+"""A cluster engine: the hosts are as MY_CLUSTER_HOSTS=10.0.0.1,10.0.0.2 and MY_CLUSTER_NODE=0 say."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from common.cluster.topology import Nodes
+from common.config.clusters import CLUSTERS, Cluster
+from common.config.keys import HOST, key
+from common.errors import UserError
+
+
+@dataclass(frozen=True)
+class MyCluster(Cluster):
+    engine = __name__
+
+    port: int = key(HOST, at_least=1024, at_most=65000)
+
+
+CLUSTERS["my_cluster"] = MyCluster
+
+
+def discover(cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes:
+    """The hosts, and which of them this is. Raises UserError."""
+    assert isinstance(cluster, MyCluster)
+    hosts = tuple(filter(None, environment.get("MY_CLUSTER_HOSTS", "").split(",")))
+    node = environment.get("MY_CLUSTER_NODE", "")
+    if not hosts:
+        raise UserError("cluster=my_cluster: MY_CLUSTER_HOSTS is not set; set it to the addresses of the hosts")
+    if not node.isdecimal() or int(node) >= len(hosts):
+        raise UserError(f"MY_CLUSTER_NODE={node}: must be from 0 to {len(hosts) - 1}, an index of MY_CLUSTER_HOSTS")
+    return Nodes(hosts, int(node), cluster.port) if len(hosts) > 1 else Nodes()  # Nodes(): this machine alone

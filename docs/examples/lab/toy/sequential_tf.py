@@ -1,0 +1,44 @@
+"""The strategy in TensorFlow."""
+
+from collections.abc import Iterable, Iterator
+
+import tensorflow as tf
+
+from common.config.schema import Config
+from common.data.batches import GlobalBatch
+from common.run.prepare import Prepared
+from common.training.strategy import StepResult
+from tf_impl.batches import signature, to_tensors
+from tf_impl.communication.rendezvous import Group
+from tf_impl.optimizer import SCALARS
+from tf_impl.step import compute_logits, summed_loss
+from tf_impl.strategies.single import Single
+
+from .sequential import Sequential as Settings
+
+
+class Sequential(Single):
+    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
+        super().__init__(config, prepared, group)
+        assert isinstance(config.strategy, Settings)
+        self.world_size, self.order = config.strategy.world_size, config.strategy.order
+        shards = [signature(prepared.cache.train)] * self.world_size
+        self.train_step = tf.function(self._sequential_step, [shards, tf.TensorSpec([], tf.int32), SCALARS])
+
+    def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
+        for batch in batches:
+            shards = [to_tensors(batch.shard(replica, self.world_size)) for replica in self.order]
+            loss, grad_norm = self.train_step(shards, batch.size, self.optimizer.scalars(batch.step))
+            yield StepResult(batch, loss, grad_norm)
+
+    def _sequential_step(
+        self, shards: list[dict[str, tf.Tensor]], size: tf.Tensor, scalars: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        losses, gradients = [], []
+        for shard in shards:
+            with tf.GradientTape() as tape:
+                logits = compute_logits(self.model, shard, training=True)
+                losses.append(summed_loss(logits, shard) / tf.cast(size, logits.dtype))
+            gradients.append(self.optimizer.densify(tape.gradient(losses[-1], self.optimizer.parameters)))
+        summed = [sum(of_one_parameter) for of_one_parameter in zip(*gradients, strict=True)]
+        return sum(losses), self.optimizer.update(summed, scalars)

@@ -1,0 +1,35 @@
+"""The strategy in PyTorch."""
+
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from common.config.schema import Config
+from common.data.batches import GlobalBatch
+from common.run.prepare import Prepared
+from common.training.strategy import StepResult
+from torch_impl.batches import to_tensors
+from torch_impl.communication.rendezvous import Group
+from torch_impl.step import compute_logits, seed_dropout, summed_loss
+from torch_impl.strategies.single import Single
+
+from .sequential import Sequential as Settings
+
+
+class Sequential(Single):
+    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
+        super().__init__(config, prepared, group)
+        assert isinstance(config.strategy, Settings)
+        self.world_size, self.order = config.strategy.world_size, config.strategy.order
+
+    def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
+        self.model.train()
+        for batch in batches:
+            losses = []
+            for replica in self.order:
+                seed_dropout(self.config, batch.step, replica)
+                shard = to_tensors(batch.shard(replica, self.world_size), self.device)
+                loss = summed_loss(compute_logits(self.model, shard, self.precision), shard) / batch.size
+                loss.backward()  # adds to the gradients of the replicas before
+                losses.append(loss.detach())
+            yield StepResult(batch, torch.stack(losses).sum(), self.optimizer.update(batch.step))

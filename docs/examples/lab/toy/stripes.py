@@ -1,0 +1,46 @@
+"""A kind of data: generated images of stripes, whose class is the angle of the stripes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from common.config.data import DATA, Images
+from common.config.keys import SOURCE, key
+from common.data.identity import source_keys
+from common.data.images import corpus
+
+ANGLES = (0, 90, 45, 135)  # degrees
+
+
+@dataclass(frozen=True)
+class Stripes(Images):
+    source = __name__
+
+    angles: int = key(SOURCE, at_least=2, at_most=4)
+    train_examples: int = key(SOURCE, at_least=1)
+    validation_examples: int = key(SOURCE, at_least=1)
+
+
+DATA["stripes"] = Stripes
+
+
+def read(data: Stripes) -> corpus.ImageCorpus:
+    """Both splits and the names of the classes."""
+    train, validation = _split(data.angles, data.train_examples, 0), _split(data.angles, data.validation_examples, 1)
+    return corpus.ImageCorpus(train, validation, [str(angle) for angle in ANGLES[: data.angles]])
+
+
+def identity(data: Stripes) -> dict[str, Any]:
+    """What names the corpus, for the cache: its keys. A reader of files adds their sizes and times of change."""
+    return source_keys(data)
+
+
+def _split(angles: int, count: int, seed: int) -> corpus.Images:
+    labels = np.arange(count, dtype=np.int32) % angles
+    angle = np.radians(np.array(ANGLES)[labels])[:, None, None]
+    phase = np.random.Generator(np.random.PCG64(seed)).uniform(0, 2 * np.pi, [count, 1, 1])
+    y, x = np.mgrid[:8, :8]
+    waves = np.cos((x * np.cos(angle) + y * np.sin(angle)) * np.pi / 2 + phase)
+    images = np.round((waves + 1) * 127.5).astype(np.uint8)[..., None]  # [n, height, width, channels]
+    return corpus.Images(images, labels, "stripes", "stripes")  # where both are from, for error messages

@@ -1,0 +1,136 @@
+"""What docs/extending.md says: kinds from a directory outside the repository train in both frameworks, in lockstep."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.two_hosts import ADDRESSES, two_hosts
+from common.errors import UserError
+from common.run.rows import read_rows
+from tests.conftest import ROOT
+
+PAGE = (ROOT / "docs" / "extending.md").read_text()
+LAB = ROOT / "docs" / "examples" / "lab"
+TRAIN = (sys.executable, "-m", "torch_impl.train", "--config-dir", "../lab/conf", "experiment=toy")
+ONE_HOST = {"MY_CLUSTER_HOSTS": "10.0.0.1", "MY_CLUSTER_NODE": "0"}
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty directory beside a copy of the example."""
+    outside = tmp_path_factory.mktemp("extensions")
+    shutil.copytree(LAB, outside / "lab", ignore=shutil.ignore_patterns("__pycache__"))
+    (outside / "work").mkdir()
+    return outside / "work"
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """The variables of the commands. `python` is this interpreter."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": "../lab", **variables}
+
+
+def train(workplace: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the command of one framework; it is enough where no process is started."""
+    command, variables = (*TRAIN, *arguments), environment(**{**ONE_HOST, **variables})
+    return subprocess.run(command, cwd=workplace, env=variables, capture_output=True, text=True, timeout=120)
+
+
+def test_the_page_shows_the_example_as_it_is() -> None:
+    shown = re.findall(r"^\[`([^`]+)`\]\(examples/lab/\1\)\n\n```\w+\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    kinds = {"stripes", "mlp", "mlp_torch", "mlp_tf", "sequential", "sequential_torch", "my_cluster", "toy"}
+    assert {Path(name).stem for name, _ in shown} == kinds
+    for name, code in shown:
+        assert code in (LAB / name).read_text(), name
+    key = re.search(r"^## A config key.*?```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert key and f"    {key[1]}" in (LAB / "toy" / "mlp.py").read_text()
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_train_in_lockstep(workplace: Path) -> None:
+    (commands,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    run = ["bash", "-e", "-c", commands]
+    done = subprocess.run(run, cwd=workplace, env=environment(), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert "\nlockstep: 4 runs agree at all 60 steps" in done.stdout
+
+    runs = {path.name: path for path in (workplace / "runs").iterdir()}
+    assert set(runs) == {"torch", "tf", "torch_single", "tf_single"}
+    rows = {name: read_rows(path / "metrics.jsonl") for name, path in runs.items()}
+    losses = {name: np.array([row["loss"] for row in found]) for name, found in rows.items()}
+    for other in losses.values():
+        assert len(other) == 60
+        np.testing.assert_allclose(other, losses["torch_single"], rtol=0, atol=1e-14)
+    summaries = {name: json.loads((path / "summary.json").read_text()) for name, path in runs.items()}
+    assert {summary["accuracy"] for summary in summaries.values()} == {1.0}
+    assert [(summaries[name]["strategy"], summaries[name]["replicas"]) for name in ("torch", "tf")] == [
+        ("sequential", 3),
+        ("sequential", 2),
+    ]
+
+
+@pytest.mark.slow
+def test_the_engine_finds_two_hosts(workplace: Path) -> None:
+    """The new data and model under a strategy that was there, on two network namespaces."""
+    arguments = ("strategy=ddp", "strategy.replicas=2", "train.steps=3", "run_dir=runs/hosts", "cluster.timeout=60")
+    try:
+        with two_hosts() as hosts:
+            processes = [
+                subprocess.Popen(
+                    hosts.on(node, [*TRAIN, *arguments]),
+                    cwd=workplace,
+                    env=environment(MY_CLUSTER_HOSTS=",".join(ADDRESSES), MY_CLUSTER_NODE=str(node)),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+                for node in range(2)
+            ]
+            try:
+                said = [process.communicate(timeout=120)[1] for process in processes]
+            finally:
+                for process in processes:
+                    process.kill()
+    except UserError as error:
+        pytest.skip(str(error))
+    assert [process.returncode for process in processes] == [0, 0], said
+    assert said == ["", ""]
+    assert len(read_rows(workplace / "runs" / "hosts" / "metrics.jsonl")) == 3
+
+
+def test_help_lists_what_was_added(workplace: Path) -> None:
+    shown = train(workplace, "--help").stdout
+    for group, kind in (("data", "stripes"), ("model", "mlp"), ("strategy", "sequential"), ("cluster", "my_cluster")):
+        assert re.search(rf"^{group}: .*\b{kind}\b", shown, re.MULTILINE), shown
+    assert "\ndata.angles: at least 2 and at most 4\n" in shown
+    assert "\nmodel.hidden_size (mlp): at least 1 and at most 512\n" in shown
+    assert "\nmodel.hidden_size (bert, convnet): at least 1 and finite\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("argument", "node", "expected"),
+    [
+        ("model.hidden_size=0", "0", "model.hidden_size=0: must be at least 1 and at most 512"),
+        ("strategy=sequentail", "0", "strategy=sequentail: no such choice; there are single, dp, .*, sequential"),
+        ("extensions=[toy.missing]", "0", "extensions: no module toy.missing; add its directory to PYTHONPATH"),
+        ("strategy=ddp", "1", "MY_CLUSTER_NODE=1: must be from 0 to 0, an index of MY_CLUSTER_HOSTS"),
+    ],
+)
+def test_a_mistake_is_one_line(workplace: Path, argument: str, node: str, expected: str) -> None:
+    done = train(workplace, argument, MY_CLUSTER_NODE=node)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(f"error: {expected}\n", done.stderr), done.stderr
+
+
+def test_limits_are_those_of_the_kind(workplace: Path) -> None:
+    """Another kind's key of the same name keeps its own: the next check finds what is wrong."""
+    done = train(workplace, "model=convnet", "data=stripes", "model.hidden_size=600", MY_CLUSTER_HOSTS="")
+    assert done.stderr.startswith("error: cluster=my_cluster: MY_CLUSTER_HOSTS is not set;")
