@@ -102,13 +102,13 @@ def _receive(
             try:
                 connection = stack.enter_context(server.accept()[0])
                 connection.settimeout(1)
-                name, theirs = json.loads(connection.makefile().readline())
+                name, theirs = _parse(connection.makefile().readline())
             except TimeoutError:
                 if time.monotonic() > end:
                     problem = f"cluster.timeout={timeout:g}: {', '.join(missing)} of {len(others) + 1} tasks "
                     problem += "did not arrive in time"
                 continue
-            except (OSError, ValueError):  # something that is no task of ours
+            except (OSError, ValueError):  # not a task of this run
                 continue
             problem = disagreement(name, theirs, me, settings)
             arrived.append(connection)
@@ -118,6 +118,14 @@ def _receive(
             with suppress(OSError):  # it may have closed
                 connection.sendall(json.dumps([problem, stop]).encode() + b"\n")
     return problem
+
+
+def _parse(line: str) -> tuple[str, dict[str, Any]]:
+    """A task's name and settings. Raises ValueError for anything else."""
+    match json.loads(line):
+        case [str(name), dict(settings)]:
+            return name, settings
+    raise ValueError("not a task's announcement")
 
 
 def _report(

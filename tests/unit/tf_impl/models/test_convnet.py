@@ -4,32 +4,34 @@ import numpy as np
 import pytest
 import torch
 
-from common.config import schema as configs
-from common.prepare import prepare
+from common.config.compose import parse, save
+from common.config.schema import Config
+from common.run.prepare import prepare
 from tests.conftest import Compose, Python
 from tests.unit.common.data.images.idx_files import write_idx
 from torch_impl.batches import to_tensors
-from torch_impl.step import build_model, compute_logits
+from torch_impl.models import build_model
+from torch_impl.step import compute_logits
 
 COMPUTE = """
 import sys
 from pathlib import Path
 import numpy as np
-from common.config import schema as configs
-from common.prepare import prepare
+from common.config.compose import load
+from common.run.prepare import prepare
 from tf_impl.batches import to_tensors
-from tf_impl.step import build_model, compute_logits, parameters_by_name
+from tf_impl.models import build_model, parameters_by_name
+from tf_impl.step import compute_logits
 
 for path in map(Path, sys.argv[1:]):
-    config = configs.load(path)
-    cache, initial = prepare(config)
-    model = build_model(config, initial)
-    batch = to_tensors(cache.train.gather(np.arange(7), np.arange(7)))
+    config, prepared = prepare(load(path), None)
+    model = build_model(config, prepared.initial)
+    batch = to_tensors(prepared.cache.train.gather(np.arange(7), np.arange(7)))
     logits = {name: compute_logits(model, batch, training=name == "training").numpy() for name in ("first", "training")}
     again = compute_logits(model, batch, training=False).numpy()
     np.savez(path.with_suffix(".npz"), again=again, **logits, **parameters_by_name(model))
 """
-Computed = dict[str, tuple[configs.Config, dict[str, np.ndarray]]]
+Computed = dict[str, tuple[Config, dict[str, np.ndarray]]]
 
 TOLERANCES = {"float64": 1e-14, "float32": 1e-6, "bfloat16": 2e-2}
 
@@ -43,7 +45,7 @@ def computed(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python
         write_idx(folder, prefix, stream.integers(0, 256, (8, 13, 8), np.uint8), labels, zipped=False)
     made = {}
     for precision in TOLERANCES:
-        made[precision] = configs.parse(
+        made[precision] = parse(
             composed(
                 "model=convnet",
                 "model.dropout=0.9",
@@ -53,7 +55,7 @@ def computed(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python
                 f"cache_dir={folder / 'cache'}",
             )
         )
-        configs.save(made[precision], folder / f"{precision}.yaml")
+        save(made[precision], folder / f"{precision}.yaml")
     python(COMPUTE, *(folder / f"{precision}.yaml" for precision in made))
     return {precision: (config, dict(np.load(folder / f"{precision}.npz"))) for precision, config in made.items()}
 
@@ -61,9 +63,9 @@ def computed(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python
 @pytest.mark.parametrize("precision", TOLERANCES)
 def test_the_logits_are_pytorchs(computed: Computed, precision: str) -> None:
     config, found = computed[precision]
-    cache, initial = prepare(config)
-    batch = to_tensors(cache.train.gather(np.arange(7), np.arange(7)), torch.device("cpu"))
-    expected = compute_logits(build_model(config, initial).eval(), batch, precision).detach().numpy()
+    _, prepared = prepare(config, None)
+    batch = to_tensors(prepared.cache.train.gather(np.arange(7), np.arange(7)), torch.device("cpu"))
+    expected = compute_logits(build_model(config, prepared.initial).eval(), batch, precision).detach().numpy()
     assert found["first"].dtype == expected.dtype
     assert np.abs(found["first"] - expected).max() <= TOLERANCES[precision]
 
@@ -71,7 +73,7 @@ def test_the_logits_are_pytorchs(computed: Computed, precision: str) -> None:
 @pytest.mark.parametrize("precision", TOLERANCES)
 def test_the_parameters_are_the_checkpoints(computed: Computed, precision: str) -> None:
     config, found = computed[precision]
-    weights = prepare(config)[1].weights()
+    weights = prepare(config, None)[1].initial.weights()
     dtype = np.float64 if precision == "float64" else np.float32
     for name, weight in weights.items():
         assert found[name].dtype == dtype and np.array_equal(found[name], weight.astype(dtype)), name

@@ -1,0 +1,193 @@
+"""What both optimizers must compute: torch's updates in numpy float64, in the training of a very small model.
+
+The model is dense(embedding(ids)), its loss sum(upstream * output), so that its gradients take three lines. Ids are
+repeated within a batch and over the batches, and some rows of the embedding have no gradient.
+
+Formulas: the documentation of torch.optim.SGD, Adam and AdamW, and of torch.nn.utils.clip_grad_norm_.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from common.config.schema import Config
+from common.training.schedule import learning_rate
+
+Arrays = dict[str, np.ndarray]
+Batch = tuple[np.ndarray, np.ndarray]  # ids int32 [4, 5] and upstream float64 [4, 5, 2]
+
+STEPS, HALF, AHEAD = 20, 10, 3
+SHAPES = {"embedding.weight": (24, 3), "dense.weight": (2, 3), "dense.bias": (2,)}  # as PyTorch has them
+TOLERANCES = {"float64": 1e-12, "float32": 2e-6}  # of the norm of a difference, relative to what is expected
+
+SGD = ("optimizer=sgd", "optimizer.learning_rate=0.5")
+ADAM = ("optimizer.learning_rate=0.02", "optimizer.epsilon=2e-5")  # large, so that float32 shows where it is added
+OPTIMIZERS = {
+    "sgd": SGD,
+    "sgd without momentum": (*SGD, "optimizer.momentum=null"),
+    "adam": ("optimizer=adam", *ADAM, "optimizer.beta1=0.998"),  # 1 - 0.998 is 1e-5 off in float32
+    "adamw": ("optimizer=adamw", *ADAM),
+}
+VARIANTS = {
+    "plain": ("optimizer.max_grad_norm=null", "schedule=constant"),
+    "clipped with warm-up": ("optimizer.max_grad_norm=0.08", "schedule=linear", "schedule.warmup_steps=5"),
+}
+CASES = {
+    f"{precision}, {name}, {variant}": (
+        *OPTIMIZERS[name],
+        *VARIANTS[variant],
+        "optimizer.weight_decay=0.01",
+        f"schedule.total_steps={STEPS + 5}",
+        f"train.precision={precision}",
+    )
+    for precision in TOLERANCES
+    for name in OPTIMIZERS
+    for variant in VARIANTS
+    if (name, variant) != ("sgd without momentum", "clipped with warm-up")
+}
+
+
+def initial_parameters() -> Arrays:
+    """Float32 values in float64."""
+    stream = np.random.default_rng(1)
+    return {name: stream.normal(0, 0.5, shape).astype(np.float32).astype(float) for name, shape in SHAPES.items()}
+
+
+def batches(repeated: bool = True) -> list[Batch]:
+    """Of steps 1 to STEPS. The gradient's norm is above and below the clipping norm."""
+    stream = np.random.default_rng(2)
+    ids = [stream.choice(20, (4, 5), repeated).astype(np.int32) for _ in range(STEPS)]
+    scales = np.where(np.arange(STEPS) % 3 == 0, 0.002, 0.02)  # small: clip_grad_norm_'s 1e-6 shows in float32
+    upstream = [stream.normal(0, scale, (4, 5, 2)).astype(np.float32).astype(float) for scale in scales]
+    return list(zip(ids, upstream, strict=True))
+
+
+def summed_rows(ids: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
+    """The gradient of an embedding: the rows of equal ids are added."""
+    gradient = np.zeros((count, rows.shape[-1]))
+    np.add.at(gradient, ids.reshape(-1), rows.reshape(-1, rows.shape[-1]))
+    return gradient
+
+
+@dataclass
+class Reference:
+    """torch's optimizers. `ahead`: updates made beyond the steps, which Adam's bias correction counts too."""
+
+    config: Config
+    parameters: Arrays = field(default_factory=initial_parameters)
+    slots: Arrays = field(default_factory=dict)
+    ahead: int = 0
+
+    def train(self, batches: Sequence[Batch], first: int = 1) -> list[float]:
+        """Returns the norm of the gradient of every step."""
+        return [self.update(first + index, self.gradients(*batch)) for index, batch in enumerate(batches)]
+
+    def gradients(self, ids: np.ndarray, upstream: np.ndarray) -> Arrays:
+        embedding, dense = self.parameters["embedding.weight"], self.parameters["dense.weight"]
+        return {
+            "embedding.weight": summed_rows(ids, upstream @ dense, len(embedding)),
+            "dense.weight": np.einsum("bso,bsi->oi", upstream, embedding[ids]),
+            "dense.bias": upstream.sum((0, 1)),
+        }
+
+    def update(self, step: int, gradients: Arrays) -> float:
+        settings, rate = self.config.optimizer, learning_rate(self.config, step)
+        norm = float(np.sqrt(sum(np.square(gradient).sum() for gradient in gradients.values())))
+        for name, gradient in gradients.items():
+            gradient, parameter = gradient * self.scale(norm), self.parameters[name]
+            if settings.kind == "adamw":
+                parameter = parameter * (1 - rate * settings.weight_decay)
+            else:
+                gradient = gradient + settings.weight_decay * parameter
+            change = self.momentum if settings.kind == "sgd" else self.adam
+            self.parameters[name] = parameter - rate * change(name, gradient, step + self.ahead)
+        return norm
+
+    def scale(self, norm: float) -> float:
+        largest = self.config.optimizer.max_grad_norm
+        return 1.0 if largest is None else min(1.0, largest / (norm + 1e-6))
+
+    def momentum(self, name: str, gradient: np.ndarray, update: int) -> np.ndarray:
+        if not self.config.optimizer.momentum:
+            return gradient
+        return self.average("momentum_buffer", name, self.config.optimizer.momentum, gradient, 1.0)
+
+    def adam(self, name: str, gradient: np.ndarray, update: int) -> np.ndarray:
+        settings = self.config.optimizer
+        assert settings.beta1 is not None and settings.beta2 is not None
+        first = self.average("exp_avg", name, settings.beta1, gradient, 1 - settings.beta1)
+        second = self.average("exp_avg_sq", name, settings.beta2, gradient**2, 1 - settings.beta2)
+        return first / (1 - settings.beta1**update) / self.denominator(second, 1 - settings.beta2**update)
+
+    def denominator(self, second: np.ndarray, correction: float) -> np.ndarray:
+        return np.sqrt(second / correction) + self.config.optimizer.epsilon
+
+    def average(self, slot: str, name: str, keep: float, value: np.ndarray, share: float) -> np.ndarray:
+        average = keep * self.slots.get(f"{slot}.{name}", 0.0) + share * value
+        self.slots[f"{slot}.{name}"] = average
+        return average
+
+
+def expected(config: Config, ahead: int = 0, kind: type[Reference] = Reference, repeated: bool = True) -> Arrays:
+    """`norms` [STEPS], the parameters and slots after the last step. `ahead`: from the middle on."""
+    reference, data = kind(config), batches(repeated)
+    norms = reference.train(data[:HALF])
+    reference.ahead = ahead
+    norms += reference.train(data[HALF:], HALF + 1)
+    return {"norms": np.array(norms), **reference.parameters, **reference.slots}
+
+
+def errors(found: Mapping[str, np.ndarray], expected: Arrays) -> dict[str, float]:
+    """By name how far an array is off, relative to the norm of what is expected; both have the same arrays."""
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        assert found[name].shape == array.shape, name
+    return {
+        name: float(np.linalg.norm(found[name] - array) / np.linalg.norm(array)) for name, array in expected.items()
+    }
+
+
+class ClipsWithoutSmallNumber(Reference):
+    def scale(self, norm: float) -> float:
+        largest = self.config.optimizer.max_grad_norm
+        return 1.0 if largest is None else min(1.0, largest / norm)
+
+
+class EpsilonHat(Reference):
+    """Epsilon before the bias correction, as Keras and TensorFlow have it."""
+
+    def denominator(self, second: np.ndarray, correction: float) -> np.ndarray:
+        return (np.sqrt(second) + self.config.optimizer.epsilon) / np.sqrt(correction)
+
+
+class LastOfRepeatedRows(Reference):
+    def gradients(self, ids: np.ndarray, upstream: np.ndarray) -> Arrays:
+        gradients = super().gradients(ids, upstream)
+        gradients["embedding.weight"][ids] = upstream @ self.parameters["dense.weight"]
+        return gradients
+
+
+class ScheduleOneStepLate(Reference):
+    def update(self, step: int, gradients: Arrays) -> float:
+        self.ahead = 1  # the bias correction is right
+        return super().update(step - 1, gradients)
+
+
+FAULTS: list[tuple[str, type[Reference], str]] = [  # optimizer, wrong reference, override: each must be seen
+    ("sgd", ClipsWithoutSmallNumber, ""),
+    ("sgd", LastOfRepeatedRows, ""),
+    ("adam", LastOfRepeatedRows, ""),
+    ("adam", EpsilonHat, ""),
+    ("adamw", EpsilonHat, ""),
+    ("adamw", ScheduleOneStepLate, ""),
+    *[
+        (name, Reference, f"optimizer.{override}")
+        for name, overrides in {
+            "sgd": ("momentum=0.9001", "weight_decay=0.0101", "max_grad_norm=0.0801", "learning_rate=0.501"),
+            "adam": ("beta1=0.9001", "beta2=0.99901", "epsilon=2.01e-5", "weight_decay=0.0101", "kind=adamw"),
+            "adamw": ("beta1=0.9001", "beta2=0.99901", "epsilon=2.01e-5", "weight_decay=0.0101", "kind=adam"),
+        }.items()
+        for override in overrides
+    ],
+]

@@ -1,0 +1,94 @@
+"""A shard's arrays as tensors: the same dtypes, shapes and values. TensorFlow has its own process."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.data.batches import GlobalBatch
+from common.data.images.image_cache import ImageSplit
+from tests.conftest import MakeSplit, Python
+
+CONVERT = """
+import json, sys
+import numpy as np
+import tensorflow as tf
+from tf_impl.batches import signature, to_tensors
+
+class Split:
+    def __init__(self, arrays):
+        self.arrays = arrays
+
+    def gather(self, ids, batch):
+        return {name: array[: len(ids)] for name, array in self.arrays.items() if name != "weights"}
+
+arrays, found = dict(np.load(sys.argv[1])), {}
+for kind in {key.partition("/")[0] for key in arrays}:
+    given = {key.partition("/")[2]: array for key, array in arrays.items() if key.startswith(f"{kind}/")}
+    tensors = to_tensors(given)
+    assert all(isinstance(tensor, tf.Tensor) for tensor in tensors.values())
+    specs = signature(Split(given)) if kind != "any" else {}
+    found[kind] = {
+        "tensors": {name: [each.dtype.name, each.shape.as_list(), each.numpy().tolist()]
+                    for name, each in tensors.items()},
+        "signature": {name: [spec.dtype.name, spec.shape.as_list()] for name, spec in specs.items()},
+    }
+print(json.dumps(found))
+"""
+ANY = {  # values that another dtype would change
+    "float64": np.array([[0.1, 1e300], [-0.0, np.pi]]),
+    "float32": np.array([0.1, 3e38], np.float32),
+    "float16": np.array([0.1, 6e4], np.float16),
+    "int64": np.array([2**53 + 1, -(2**62)]),
+    "int32": np.arange(24, dtype=np.int32).reshape(2, 3, 4).transpose(2, 0, 1),  # not contiguous
+    "uint16": np.array([65535], np.uint16),
+    "bool": np.array([True, False]),
+    "empty": np.zeros((0, 7), np.int32),
+    "scalar": np.array(0.1),
+}
+Shard = dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def shards(make_split: MakeSplit) -> dict[str, Shard]:
+    """One of text and one of images as strategies get them, and one of anything."""
+    stream, ids = np.random.default_rng(0), np.array([3, 0, 4, 1])
+    images = ImageSplit(
+        images=stream.integers(0, 256, (5, 6, 4, 1), np.uint8),
+        labels=np.arange(5, dtype=np.int32),
+        values=stream.standard_normal(256, np.float32),
+    )
+    text = make_split([5, 2, 9, 7, 3])
+    return {
+        "text": GlobalBatch(1, ids, text).shard(0, 3),
+        "images": GlobalBatch(1, ids, images).shard(0, 3),
+        "any": ANY,
+    }
+
+
+@pytest.fixture(scope="module")
+def converted(
+    shards: dict[str, Shard], tmp_path_factory: pytest.TempPathFactory, python: Python
+) -> dict[str, dict[str, Any]]:
+    path = tmp_path_factory.mktemp("batches") / "shards.npz"
+    arrays: dict[str, Any] = {f"{kind}/{name}": array for kind in shards for name, array in shards[kind].items()}
+    np.savez(path, **arrays)
+    found: dict[str, dict[str, Any]] = json.loads(python(CONVERT, path))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["text", "images", "any"])
+def test_tensors_are_the_arrays(shards: dict[str, Shard], converted: dict[str, dict[str, Any]], kind: str) -> None:
+    found = converted[kind]["tensors"]
+    assert found.keys() == shards[kind].keys()
+    for name, array in shards[kind].items():
+        assert found[name] == [array.dtype.name, list(array.shape), array.tolist()], name
+
+
+@pytest.mark.parametrize("kind", ["text", "images"])
+def test_a_compiled_step_takes_shards_of_any_size(
+    shards: dict[str, Shard], converted: dict[str, dict[str, Any]], kind: str
+) -> None:
+    expected = {name: [array.dtype.name, [None] * array.ndim] for name, array in shards[kind].items()}
+    assert converted[kind]["signature"] == expected

@@ -1,0 +1,195 @@
+"""The optimizer against torch's formulas, and what it saves. TensorFlow has its own process."""
+
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.config.compose import parse, save
+from tests.conftest import Compose, Python
+from tests.unit.reference_optimizer import (
+    AHEAD,
+    CASES,
+    FAULTS,
+    SHAPES,
+    TOLERANCES,
+    Arrays,
+    EpsilonHat,
+    Reference,
+    errors,
+    expected,
+)
+
+TRAIN = """
+import sys
+from pathlib import Path
+import keras
+import numpy as np
+import tensorflow as tf
+from common.config.compose import load
+from common.training.state import Position
+from tests.unit.reference_optimizer import AHEAD, HALF, SHAPES, STEPS, batches, initial_parameters
+from tf_impl.models.layout import Parameter
+from tf_impl.optimizer import SCALARS, Optimizer
+
+class StockAdam(Optimizer):
+    def __init__(self, config, model):
+        super().__init__(config, model)
+        self.stock = keras.optimizers.Adam(config.optimizer.learning_rate)
+        self.stock.build(model.trainable_variables)
+
+    def densify(self, gradients):
+        return gradients
+
+    def update(self, gradients, scalars):
+        self.stock.apply(gradients)
+        return tf.linalg.global_norm(gradients)
+
+class Training:
+    def __init__(self, config, parameters, kind):
+        keras.config.set_dtype_policy(config.train.precision)
+        embedding, dense = keras.layers.Embedding(*SHAPES["embedding.weight"]), keras.layers.Dense(2)
+        self.model = keras.Sequential([keras.Input([None], dtype="int32"), embedding, dense])
+        variables = [embedding.embeddings, dense.kernel, dense.bias]
+        self.model.named_parameters = [
+            Parameter(name, variable, SHAPES[name], SHAPES[name] if name == "dense.weight" else None)
+            for name, variable in zip(SHAPES, variables)
+        ]
+        self.load(parameters)
+        self.optimizer = kind(config, self.model)
+        batch = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None, None], tf.float64)]
+        self.step = tf.function(self._step, input_signature=[*batch, SCALARS])
+
+    def _step(self, ids, upstream, scalars):
+        with tf.GradientTape() as tape:
+            output = self.model(ids)
+            loss = tf.reduce_sum(output * tf.cast(upstream, output.dtype))
+        gradients = tape.gradient(loss, self.optimizer.parameters)
+        assert isinstance(gradients[0], tf.IndexedSlices) and gradients[0].dtype == self.model.dtype
+        return self.optimizer.update(self.optimizer.densify(gradients), scalars)
+
+    def train(self, batches, first):
+        return [self.step(*batch, self.optimizer.scalars(first + index)) for index, batch in enumerate(batches)]
+
+    def load(self, parameters):
+        for parameter in self.model.named_parameters:
+            parameter.variable.assign(parameter.to_keras(parameters[parameter.name]))
+
+    def parameters(self):
+        named = self.model.named_parameters
+        return {parameter.name: parameter.from_keras(parameter.variable.numpy()) for parameter in named}
+
+for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
+    config, data = load(path), batches(repeated=path.stem != "distinct")
+    kind = StockAdam if path.stem == "repeated" else Optimizer
+    training = Training(config, initial_parameters(), kind)
+    zeros = training.optimizer.slots()
+    norms = training.train(data[:HALF], 1)
+    parameters, slots = training.parameters(), training.optimizer.slots()
+    norms += training.train(data[HALF:], HALF + 1)
+    results = {"zeros": zeros, "saved": slots}
+    results["whole"] = {"norms": norms, **training.parameters(), **training.optimizer.slots()}
+    training = Training(config, initial_parameters(), kind)
+    for part, step in (("resumed", HALF), ("ahead", HALF + AHEAD)):
+        training.load(parameters)
+        training.optimizer.load(slots, Position(step=step, plan_position=HALF))
+        results[f"{part} from"] = training.optimizer.slots()
+        after = norms[:HALF] + training.train(data[HALF:], HALF + 1)
+        results[part] = {"norms": after, **training.parameters(), **training.optimizer.slots()}
+    flat = {f"{part}/{name}": array for part, arrays in results.items() for name, array in arrays.items()}
+    np.savez(path.with_suffix(".npz"), **flat)
+"""
+
+WARM_UP = ("schedule=linear", "schedule.warmup_steps=5", "schedule.total_steps=25")
+NATIVE = {  # in float32: in float64 the learning rate, which Keras's SGD has in its slots, is not taken out exactly
+    f"float32, native {name}": (f"optimizer={name}", "optimizer.semantics=native", *WARM_UP)
+    for name in ("sgd", "adam", "adamw")
+}
+ADAM = ("optimizer=adam", "optimizer.learning_rate=0.02", "optimizer.epsilon=1e-7", "optimizer.max_grad_norm=null")
+STOCK = {  # Keras's own values
+    "distinct": (*ADAM, *WARM_UP, "train.precision=float64", "optimizer.semantics=native"),
+    "repeated": (*ADAM, "schedule=constant", "schedule.total_steps=25", "train.precision=float64"),
+}
+Trained = dict[str, dict[str, Arrays]]
+
+
+@pytest.fixture(scope="module")
+def trained(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python: Python) -> Trained:
+    """By case and by how it was trained: its arrays."""
+    folder = tmp_path_factory.mktemp("optimizer")
+    paths: dict[str, Path] = {}
+    for case, overrides in {**CASES, **NATIVE, **STOCK}.items():
+        paths[case] = folder / f"{case}.yaml"
+        save(parse(composed(*overrides)), paths[case])
+    python(TRAIN, folder)
+    found: Trained = {}
+    for case, path in paths.items():
+        found[case] = defaultdict(dict)
+        for key, array in np.load(path.with_suffix(".npz")).items():
+            part, _, name = key.partition("/")
+            found[case][part][name] = array
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_does_torchs_update(trained: Trained, composed: Compose, case: str) -> None:
+    config = parse(composed(*CASES[case]))
+    found = errors(trained[case]["whole"], expected(config))
+    assert max(found.values()) <= TOLERANCES[config.train.precision], found
+
+
+@pytest.mark.parametrize("precision", TOLERANCES)
+@pytest.mark.parametrize(("name", "kind", "override"), FAULTS)
+def test_a_fault_is_seen(
+    trained: Trained, composed: Compose, precision: str, name: str, kind: type[Reference], override: str
+) -> None:
+    case = f"{precision}, {name}, clipped with warm-up"
+    wrong = parse(composed(*CASES[case], *([override] if override else [])))
+    assert max(errors(trained[case]["whole"], expected(wrong, kind=kind)).values()) > 2 * TOLERANCES[precision]
+
+
+@pytest.mark.parametrize("case", [*CASES, *NATIVE])
+def test_a_resumed_training_is_the_uninterrupted_one(trained: Trained, case: str) -> None:
+    assert_same(trained[case]["resumed from"], trained[case]["saved"])
+    assert_same(trained[case]["resumed"], trained[case]["whole"])
+
+
+def assert_same(found: Arrays, expected: Arrays) -> None:
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        assert found[name].dtype == array.dtype and np.array_equal(found[name], array), name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_updates_beyond_the_steps_count_in_the_bias_correction(trained: Trained, composed: Compose, case: str) -> None:
+    config = parse(composed(*CASES[case]))
+    found = errors(trained[case]["ahead"], expected(config, AHEAD))
+    assert max(found.values()) <= TOLERANCES[config.train.precision], found
+    if "adam" in case:
+        assert max(errors(trained[case]["ahead"], expected(config)).values()) > 1e-4
+
+
+@pytest.mark.parametrize("case", [*CASES, *NATIVE])
+def test_slots_are_zeros_before_the_first_update(trained: Trained, case: str) -> None:
+    zeros, whole = trained[case]["zeros"], trained[case]["whole"]
+    assert zeros.keys() == {name for name in whole if name.partition(".")[0] not in ("norms", "embedding", "dense")}
+    for name, array in zeros.items():
+        assert array.shape == whole[name].shape and not array.any(), name
+
+
+def test_native_is_kerass_own(trained: Trained, composed: Compose) -> None:
+    """It adds epsilon before the bias correction, and rounds its constants to float32."""
+    config, found = parse(composed(*STOCK["distinct"])), trained["distinct"]["whole"]
+    as_keras = errors(found, expected(config, kind=EpsilonHat, repeated=False))
+    assert max(as_keras.values()) < 2e-5, as_keras
+    assert max(errors(found, expected(config, repeated=False)).values()) > 1e-4
+
+
+def test_keras_adam_squares_repeated_rows_one_by_one(trained: Trained, composed: Compose) -> None:
+    """Why the gradient of an embedding is made dense."""
+    wanted = expected(parse(composed(*STOCK["repeated"])), kind=EpsilonHat)
+    found = errors(
+        {name: trained["repeated"]["whole"][name] for name in SHAPES}, {name: wanted[name] for name in SHAPES}
+    )
+    assert found["embedding.weight"] > 1e-2, found

@@ -1,0 +1,125 @@
+"""The optimizer against torch's documented formulas, and what it saves."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from common.config.compose import parse
+from common.config.schema import Config
+from common.training.state import Position
+from tests.conftest import Compose
+from tests.unit.reference_optimizer import (
+    AHEAD,
+    CASES,
+    FAULTS,
+    HALF,
+    TOLERANCES,
+    Arrays,
+    Batch,
+    Reference,
+    batches,
+    errors,
+    expected,
+    initial_parameters,
+)
+from torch_impl.optimizer import Optimizer
+
+NATIVE = {
+    f"{precision}, native {name}": (f"optimizer={name}", "optimizer.semantics=native", f"train.precision={precision}")
+    + ("schedule=linear", "schedule.warmup_steps=5", "schedule.total_steps=25")
+    for precision in TOLERANCES
+    for name in ("sgd", "adam", "adamw")
+}
+Trained = dict[str, dict[str, Arrays]]
+
+
+class Training:
+    def __init__(self, config: Config, parameters: Arrays) -> None:
+        self.dtype = torch.float64 if config.train.precision == "float64" else torch.float32
+        self.named = {
+            name: torch.nn.Parameter(torch.tensor(array, dtype=self.dtype)) for name, array in parameters.items()
+        }
+        self.optimizer = Optimizer(config, self.named)
+
+    def train(self, batches: Sequence[Batch], first: int) -> list[float]:
+        return [self.update(first + index, *batch) for index, batch in enumerate(batches)]
+
+    def update(self, step: int, ids: np.ndarray, upstream: np.ndarray) -> float:
+        embedding, weight, bias = self.named.values()
+        output = torch.nn.functional.linear(torch.nn.functional.embedding(torch.tensor(ids), embedding), weight, bias)
+        (output * torch.tensor(upstream, dtype=self.dtype)).sum().backward()
+        norm = self.optimizer.update(step).item()
+        assert all(parameter.grad is None for parameter in self.named.values())
+        return norm
+
+    def state(self) -> Arrays:
+        """Copies: the optimizer's own arrays are what it goes on with."""
+        parameters = {name: parameter.detach().numpy() for name, parameter in self.named.items()}
+        return {name: array.copy() for name, array in {**parameters, **self.optimizer.slots()}.items()}
+
+
+def train(config: Config) -> dict[str, Arrays]:
+    """By how it was trained, its arrays."""
+    data, training = batches(), Training(config, initial_parameters())
+    zeros = training.optimizer.slots()
+    norms = training.train(data[:HALF], 1)
+    saved = training.state()
+    results = {"zeros": zeros}
+    for part, step in (("whole", None), ("resumed", HALF), ("ahead", HALF + AHEAD)):
+        if step is not None:
+            training = Training(config, {name: saved[name] for name in initial_parameters()})
+            slots = {name: array.copy() for name, array in saved.items()}
+            training.optimizer.load(slots, Position(step=step, plan_position=HALF))
+        after = training.train(data[HALF:], HALF + 1)
+        results[part] = {"norms": np.array(norms + after), **training.state()}
+    return results
+
+
+@pytest.fixture(scope="module")
+def trained(composed: Compose) -> Trained:
+    """By case and by how it was trained: its arrays."""
+    return {case: train(parse(composed(*overrides))) for case, overrides in {**CASES, **NATIVE}.items()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_does_torchs_update(trained: Trained, composed: Compose, case: str) -> None:
+    config = parse(composed(*CASES[case]))
+    found = errors(trained[case]["whole"], expected(config))
+    assert max(found.values()) <= TOLERANCES[config.train.precision], found
+
+
+@pytest.mark.parametrize("precision", TOLERANCES)
+@pytest.mark.parametrize(("name", "kind", "override"), FAULTS)
+def test_a_fault_is_seen(
+    trained: Trained, composed: Compose, precision: str, name: str, kind: type[Reference], override: str
+) -> None:
+    case = f"{precision}, {name}, clipped with warm-up"
+    wrong = parse(composed(*CASES[case], *([override] if override else [])))
+    assert max(errors(trained[case]["whole"], expected(wrong, kind=kind)).values()) > 2 * TOLERANCES[precision]
+
+
+@pytest.mark.parametrize("case", [*CASES, *NATIVE])
+def test_a_resumed_training_is_the_uninterrupted_one(trained: Trained, case: str) -> None:
+    whole, resumed = trained[case]["whole"], trained[case]["resumed"]
+    assert whole.keys() == resumed.keys()
+    for name, array in whole.items():
+        assert array.dtype == resumed[name].dtype and np.array_equal(array, resumed[name]), name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_updates_beyond_the_steps_count_in_the_bias_correction(trained: Trained, composed: Compose, case: str) -> None:
+    config = parse(composed(*CASES[case]))
+    found = errors(trained[case]["ahead"], expected(config, AHEAD))
+    assert max(found.values()) <= TOLERANCES[config.train.precision], found
+    if "adam" in case:
+        assert max(errors(trained[case]["ahead"], expected(config)).values()) > 1e-4
+
+
+@pytest.mark.parametrize("case", [*CASES, *NATIVE])
+def test_slots_are_zeros_before_the_first_update(trained: Trained, case: str) -> None:
+    zeros, whole = trained[case]["zeros"], trained[case]["whole"]
+    assert zeros.keys() == {name for name in whole if name.partition(".")[0] not in ("norms", "embedding", "dense")}
+    for name, array in zeros.items():
+        assert array.shape == whole[name].shape and not array.any(), name
