@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from common.data.plan import shard_bounds, steps_per_epoch
-from common.run.directory import read_rows
+from common.run.rows import read_rows
 
 EXAMPLES, BATCH, WORKERS, EPOCHS = 310, 32, 3, 2
 SIZES = {"data.train_examples": EXAMPLES, "data.validation_examples": 60, "train.epochs": EPOCHS, "train.log_every": 10}

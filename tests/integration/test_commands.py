@@ -18,7 +18,7 @@ import pytest
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from common.run.directory import read_rows
+from common.run.rows import read_rows
 
 TINY = ["data.train_examples=300", "data.validation_examples=60", "train.steps=12", "train.log_every=4"]
 ENDLESS = ["data.train_examples=300", "data.validation_examples=60", "train.steps=1000000", "train.log_every=4"]

@@ -14,8 +14,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from common.compare.verdict import Tolerance, compare_runs
-from common.config.schema import load
-from common.run.directory import read_rows
+from common.config.compose import load
+from common.run.rows import read_rows
 from common.training.schedule import learning_rate
 from tests.conftest import SMALL_MODEL
 
