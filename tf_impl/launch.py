@@ -23,7 +23,7 @@ from common.errors import one_line_errors
 from common.hardware import cores, only_gpu
 from common.run.directory import open_run_dir
 from common.run.prepare import Prepared, open_prepared, prepare, prepare_run
-from common.run.worker import work
+from common.run.worker import leave, work
 
 # Informational lines, one of which has two, the logger's note on itself, and that there is no CUDA driver
 # (replica_devices says so where there is a GPU).
@@ -68,10 +68,11 @@ def join(config: Config, member: Member) -> int:
         if isinstance(config.strategy, ParameterServer):
             return _serve(config)  # it needs no data
         config, prepared = prepare(config, Path(config.run_dir) if config.run_dir else None)
-        return _work(config, prepared, None)
+        return leave(_work(config, prepared, None))
     with open_run_dir(config, "tf") as run_dir:
         config, prepared = prepare_run(config, run_dir)
-        return _work(config, prepared, run_dir)
+        code = _work(config, prepared, run_dir)
+    return leave(code)
 
 
 def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
@@ -107,20 +108,20 @@ def _is_chief() -> bool:
 
 @contextmanager
 def _without_startup_messages() -> Iterator[None]:
-    """Drop what TensorFlow's C++ side says of itself while it starts, for which it has no setting; all else is kept."""
+    """Drop the messages of TensorFlow's C++ start-up that no setting turns off; all others are kept."""
     sys.stderr.flush()
     terminal = os.dup(2)
-    with tempfile.TemporaryFile() as said:
-        os.dup2(said.fileno(), 2)
+    with tempfile.TemporaryFile() as output:
+        os.dup2(output.fileno(), 2)
         try:
             yield
         finally:
             sys.stderr.flush()
             os.dup2(terminal, 2)
             os.close(terminal)
-            said.seek(0)
+            output.seek(0)
             kept = [
-                line for line in said.read().decode(errors="replace").splitlines() if not STARTUP_MESSAGES.match(line)
+                line for line in output.read().decode(errors="replace").splitlines() if not STARTUP_MESSAGES.match(line)
             ]
             print(*kept, sep="\n", end="\n" if kept else "", file=sys.stderr, flush=True)
 
@@ -138,5 +139,5 @@ if __name__ == "__main__":
         if code or serves:
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(code)  # an ordinary end would wait for threads of TensorFlow's that wait for workers that are gone
+            os._exit(code)  # otherwise TensorFlow's threads would wait for workers that have ended
         sys.exit(code)

@@ -14,6 +14,7 @@ from common.errors import one_line_errors
 from common.run.directory import open_run_dir
 from common.run.prepare import prepare_run
 from common.run.progress import log_to
+from common.run.worker import leave
 from tf_impl.launch import join, launch
 
 
@@ -28,7 +29,7 @@ def main(composed: DictConfig) -> None:
         config, _ = prepare_run(config, run_dir, found.node)
         exit_code = launch(config, run_dir, found)
     if exit_code:
-        sys.exit(exit_code)
+        sys.exit(leave(exit_code))
 
 
 if __name__ == "__main__":

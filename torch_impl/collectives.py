@@ -1,7 +1,7 @@
 """A guided tour of the collectives, then the all-reduce algorithms timed beside what theory predicts.
 
 python -m torch_impl.collectives starts real processes that talk over Gloo on this machine's loopback interface;
-torch_impl/tour.py is what they do.
+torch_impl/communication/tour.py is what they do.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from typing import NoReturn
 from common.cluster.network import loopback_interface
 from common.cluster.processes import python
 from common.cluster.supervisor import Process, supervise
+from common.cluster.topology import LOOPBACK
 from common.errors import UserError, one_line_errors
 
 SIZES = ("1K", "16K", "256K", "4M")
@@ -24,7 +25,7 @@ MOST_RANKS, MOST_BYTES = 16, 2**26
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Reports what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
         raise UserError(message)
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="BYTES",
         help=f"buffers that are timed, such as 4096, 64K or 4M (default {' '.join(SIZES)})",
     )
-    parser.add_argument("--quick", action="store_true", help=f"time {' '.join(QUICK_SIZES)} unless told, and once only")
+    parser.add_argument("--quick", action="store_true", help=f"time {' '.join(QUICK_SIZES)} by default, and only once")
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     options = parser.parse_args(arguments)
     sizes = options.sizes or [_size(text) for text in (QUICK_SIZES if options.quick else SIZES)]
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:
         shared = {
             "WORLD_SIZE": str(options.ranks),
+            "MASTER_ADDR": LOOPBACK,
             "LOCKSTEP_RENDEZVOUS": str(Path(directory, "rendezvous")),
             "GLOO_SOCKET_IFNAME": loopback_interface(),
             "OMP_NUM_THREADS": "1",

@@ -20,7 +20,7 @@ from common.errors import one_line_errors
 from common.hardware import cores
 from common.run.directory import open_run_dir
 from common.run.prepare import Prepared, open_prepared, prepare, prepare_run
-from common.run.worker import work
+from common.run.worker import leave, work
 
 
 def launch(config: Config, run_dir: Path, nodes: Nodes) -> int:
@@ -66,10 +66,11 @@ def join(config: Config, member: Member) -> int:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     if not member.is_chief:
         config, prepared = prepare(config, Path(config.run_dir) if config.run_dir else None)
-        return _work(config, prepared, None)
+        return leave(_work(config, prepared, None))
     with open_run_dir(config, "torch") as run_dir:
         config, prepared = prepare_run(config, run_dir)
-        return _work(config, prepared, run_dir)
+        code = _work(config, prepared, run_dir)
+    return leave(code)
 
 
 def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
@@ -89,4 +90,4 @@ if __name__ == "__main__":
         run_dir = Path(sys.argv[1])
         config = load(run_dir / "config.yaml")
         is_chief = os.environ.get("RANK", "0") == "0"
-        sys.exit(_work(config, open_prepared(config, run_dir), run_dir if is_chief else None))
+        sys.exit(leave(_work(config, open_prepared(config, run_dir), run_dir if is_chief else None)))

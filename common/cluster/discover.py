@@ -21,7 +21,7 @@ def discover(config: Config, framework: str, environment: Mapping[str, str]) -> 
     engine = cast(Engine, import_module(config.cluster.engine))
     found = engine.discover(config.cluster, config.strategy.kind, framework, environment)
     if isinstance(found, Member):
-        return resolve(config, found=found.roles, said=found.said), found
+        return resolve(config, found=found.roles, source=found.source), found
     config = resolve(config, len(found.hosts))
     if found.several:
         check_ports(_ports_of(config, framework, found))

@@ -14,6 +14,7 @@ from common.errors import FAILURE
 from common.run.prepare import prepare_restart
 from common.run.rows import replace_text
 from common.run.summary import RESTARTS, facts, write_summary
+from common.training.stop import Stop
 
 log = logging.getLogger("lockstep")
 
@@ -48,8 +49,10 @@ def start(config: Config, run_dir: Path, framework: str, nodes: Nodes, processes
             outcome = Outcome(FAILURE, monitor.lost)
         elif monitor.ended:
             outcome = Outcome(monitor.ended, "the first host's command was stopped")
+    stop = Stop()  # another signal must not replace what is recorded now
     monitor.close(outcome.exit_code)
     _report(config, run_dir, framework, nodes, processes[0].name, outcome)
+    stop.restore()
     return outcome.exit_code
 
 

@@ -14,7 +14,7 @@ STOP_PORT = "LOCKSTEP_STOP_PORT"  # where the chief listens for the stops of oth
 
 
 def die_with_parent() -> None:
-    """In a child that `supervise` started: end it, and all that it started, as soon as the parent is gone."""
+    """In a child that `supervise` started: end it, and all that it started, as soon as the parent has ended."""
 
     def watch() -> None:
         while os.read(0, 1):

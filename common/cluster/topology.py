@@ -42,12 +42,12 @@ class Nodes:
 class Member:
     """This process is one of a run's already: a scheduler has started it and set its framework's variables.
 
-    roles: the processes of each role. said: the variable that has them, for error messages.
+    roles: the processes of each role. source: the variable that has them, for error messages.
     """
 
     is_chief: bool
     roles: Mapping[str, int]
-    said: str
+    source: str
 
 
 class Engine(Protocol):

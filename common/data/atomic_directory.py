@@ -1,4 +1,4 @@
-"""Directories that are there whole or not at all, verified by checksum when they are opened.
+"""Directories that appear complete or not at all, verified by checksum when they are opened.
 
 A directory is written under a temporary name beside its final path, sealed with a manifest of checksums, fsynced and
 renamed. Where several processes ask for the same one, a single process builds it under a file lock. The kernel releases

@@ -107,7 +107,7 @@ def pretrained(source: SourceCheckpoint, drawn: dict[str, np.ndarray]) -> dict[s
                 found[name] = np.ascontiguousarray(tensor, np.float32)
     for name, expected in drawn.items():
         if name not in found and not re.match(r"(classifier|bert\.pooler)\.", name):
-            raise UserError(f"model.checkpoint: {source.directory} has no weights for {name}; is it a whole BERT?")
+            raise UserError(f"model.checkpoint: {source.directory} has no weights for {name}; is it a complete BERT?")
         if name in found and found[name].shape != expected.shape:
             raise UserError(
                 f"model.checkpoint: {name} is {found[name].shape}, not {expected.shape} as its config.json says"

@@ -70,7 +70,7 @@ def open_source(directory: Path, config: Config) -> SourceCheckpoint:
         raise UserError(f"model.checkpoint: hidden_act {source['hidden_act']} is not one of {', '.join(ACTIVATIONS)}")
     if missing := [size for size in SIZES if not isinstance(source.get(size), int)]:
         raise UserError(
-            f"model.checkpoint: {directory / 'config.json'} has no {', '.join(missing)}; is it a whole BERT?"
+            f"model.checkpoint: {directory / 'config.json'} has no {', '.join(missing)}; is it a complete BERT?"
         )
     check_max_length(config.train.max_length, source["max_position_embeddings"])
     return SourceCheckpoint(directory, _classes(directory, source), source)

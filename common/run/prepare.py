@@ -8,6 +8,7 @@ import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from common.config import compose
 from common.config.models import TrainedTokenizer
@@ -85,10 +86,10 @@ def prepare_run(config: Config, run_dir: Path, node: int = 0) -> tuple[Config, P
 
 def prepare_restart(config: Config, run_dir: Path) -> None:
     """Before the processes of a run are started again: find the newest checkpoint."""
-    prepared = open_prepared(config, run_dir)
+    cache, initial = _open_data(config, _places(run_dir))
     checkpoint = find_checkpoint(config, run_dir)
     (run_dir / "summary.json").unlink(missing_ok=True)
-    save_prepared(Prepared(prepared.cache, prepared.initial, checkpoint), run_dir)
+    save_prepared(Prepared(cache, initial, checkpoint), run_dir)
 
 
 def save_prepared(prepared: Prepared, run_dir: Path) -> None:
@@ -104,14 +105,21 @@ def save_prepared(prepared: Prepared, run_dir: Path) -> None:
 
 def open_prepared(config: Config, run_dir: Path) -> Prepared:
     """In a process of a run: open what the command prepared."""
-    places = json.loads((run_dir / PREPARED).read_text())
-    prepared = Prepared(
-        cache=reopen_cache(config, Path(places["cache"])),
-        initial=reopen_initial_checkpoint(Path(places["initial"])),
-        checkpoint=reopen_checkpoint(Path(places["checkpoint"])) if places["checkpoint"] else None,
-    )
+    places = _places(run_dir)
+    checkpoint = reopen_checkpoint(Path(places["checkpoint"])) if places["checkpoint"] else None
+    prepared = Prepared(*_open_data(config, places), checkpoint)
     assert prepared.fingerprints == places["fingerprints"], "what was prepared has changed"
     return prepared
+
+
+def _places(run_dir: Path) -> dict[str, Any]:
+    """What `save_prepared` wrote."""
+    places: dict[str, Any] = json.loads((run_dir / PREPARED).read_text())
+    return places
+
+
+def _open_data(config: Config, places: dict[str, Any]) -> tuple[Cache, InitialCheckpoint]:
+    return reopen_cache(config, Path(places["cache"])), reopen_initial_checkpoint(Path(places["initial"]))
 
 
 def _steps_of_epochs(config: Config, examples: int) -> int | None:

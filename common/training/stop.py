@@ -6,12 +6,12 @@ the same units in the same order, so a count of units names the same moment on e
 
 import logging
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from queue import SimpleQueue
 from threading import Condition, Thread
 from types import FrameType
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from common.errors import Interrupted
 
@@ -48,7 +48,7 @@ class Stop:
         self._requested = False
         self._requests: SimpleQueue[int] = SimpleQueue()
         self._channel: Channel | None = None
-        self._previous = {signum: signal.getsignal(signum) for signum in SIGNALS}
+        self._previous = _installed()
         self.listen()
 
     def listen(self) -> None:
@@ -58,8 +58,7 @@ class Stop:
 
     def restore(self) -> None:
         """Reinstall the handlers that were there before."""
-        for signum, handler in self._previous.items():
-            signal.signal(signum, signal.SIG_DFL if handler is None else handler)
+        _install(self._previous)
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         self.request(signum)
@@ -141,9 +140,26 @@ def interruptible() -> Iterator[None]:
     def interrupt(signum: int, frame: FrameType | None) -> None:
         raise Interrupted(signum)
 
-    previous = {signum: signal.signal(signum, interrupt) for signum in SIGNALS}
+    with kept_handlers():
+        for signum in SIGNALS:
+            signal.signal(signum, interrupt)
+        yield
+
+
+@contextmanager
+def kept_handlers() -> Iterator[None]:
+    """After the body the handlers are those before it, also where a library has taken a signal behind Python's back."""
+    handlers = _installed()
     try:
         yield
     finally:
-        for signum, handler in previous.items():
-            signal.signal(signum, signal.SIG_DFL if handler is None else handler)
+        _install(handlers)
+
+
+def _installed() -> dict[int, Any]:
+    return {signum: signal.getsignal(signum) for signum in SIGNALS}
+
+
+def _install(handlers: Mapping[int, Any]) -> None:
+    for signum, handler in handlers.items():
+        signal.signal(signum, signal.SIG_DFL if handler is None else handler)

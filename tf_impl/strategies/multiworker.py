@@ -10,6 +10,7 @@ from common.config.strategies import MultiWorker as Settings
 from common.data.batches import GlobalBatch
 from common.run.prepare import Prepared
 from common.training.state import Saved, State
+from common.training.stop import kept_handlers
 from common.training.strategy import Evaluation, StepResult
 from tf_impl.batches import signature, to_tensors
 from tf_impl.communication.rendezvous import Group
@@ -32,7 +33,8 @@ class MultiWorker:
             bytes_per_pack=settings.bytes_per_pack,
             implementation=tf.distribute.experimental.CommunicationImplementation[settings.communication.upper()],
         )
-        self.strategy = tf.distribute.MultiWorkerMirroredStrategy(group.resolver, self.options)
+        with kept_handlers():  # it takes SIGTERM, and would lose one that comes while the model is built
+            self.strategy = tf.distribute.MultiWorkerMirroredStrategy(group.resolver, self.options)
         self.rank, self.world_size = group.rank, group.world_size
         self.is_chief = self.rank == 0
         with self.strategy.scope():

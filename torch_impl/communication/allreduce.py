@@ -130,7 +130,7 @@ def recursive_doubling(buffer: torch.Tensor, traffic: Traffic) -> None:
 
 
 def native(buffer: torch.Tensor, traffic: Traffic) -> None:
-    """torch's own all-reduce. What it sends is not counted: torch does not tell."""
+    """torch's own all-reduce. What it sends is not counted: torch does not report it."""
     dist.all_reduce(buffer)
 
 

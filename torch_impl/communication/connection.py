@@ -1,7 +1,7 @@
 """Tensors from process to process over TCP.
 
-A process group falls with any of its ranks. Here each pair has a connection of its own: one that breaks leaves the
-others whole, and a process that comes back connects again. Addresses are in the store where the ranks met.
+A process group fails with any of its ranks. Here each pair has a connection of its own: one that breaks does not affect
+the others, and a process that was restarted connects again. Addresses are in the store of the rendezvous.
 """
 
 import json
@@ -26,7 +26,7 @@ def listen(store: dist.Store, rank: int) -> socket.socket:
 
 
 def connect(store: dist.Store, to: int, rank: int, timeout: float) -> socket.socket:
-    """Connect to a rank that listens, or will. Raises OSError where it does not, or later stands still."""
+    """Connect to a rank that listens, or will. Raises OSError where it does not, or later stops answering."""
     host, port = json.loads(store.get(f"address/{to}"))
     connection = _prepared(socket.create_connection((host, port), timeout), timeout)
     send(connection, torch.tensor([rank]))
@@ -45,7 +45,7 @@ def accept(listener: socket.socket, timeout: float) -> tuple[int, socket.socket]
         rank = int(receive(connection, torch.empty(1, dtype=torch.int64)))
     except OSError as error:
         connection.close()
-        raise ConnectionError("something that is no rank has connected") from error
+        raise ConnectionError("something that is not a rank has connected") from error
     connection.settimeout(timeout)
     return rank, connection
 
@@ -70,6 +70,6 @@ def receive(connection: socket.socket, tensor: torch.Tensor) -> torch.Tensor:
     while left:
         count = connection.recv_into(left)
         if not count:
-            raise ConnectionError("the other process has gone")
+            raise ConnectionError("the other process has closed the connection")
         left = left[count:]
     return tensor

@@ -109,7 +109,7 @@ def _shared_store(rank: int, world_size: int, timeout: float) -> dist.Store:
 def _connect(address: str, port: int, timeout: float, make: Callable[[], dist.Store]) -> dist.Store:
     """The store that rank 0 or torchrun serves.
 
-    By itself TCPStore waits for a server up to twice as long and prints stack traces, and for ever where something else
+    TCPStore alone waits for a server up to twice as long and prints stack traces, and forever where something else
     listens.
     """
     end = time.monotonic() + timeout
@@ -142,7 +142,7 @@ def _wait_for_all(
 ) -> str | None:
     """Announce this rank and wait for the others. Returns why they cannot begin, or None.
 
-    The first to find a problem tells all. They wait until all have read it, since the store ends with rank 0.
+    The first to find a problem reports it to all. They wait until all have read it: the store ends with rank 0.
     """
     end = time.monotonic() + timeout
     here = {rank: settings}

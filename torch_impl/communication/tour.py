@@ -145,7 +145,7 @@ def _numbers(tensor: torch.Tensor | None) -> str:
 
 
 def _written_bytes() -> int:
-    """What this process has written so far, to sockets too, says Linux; 0 where nothing says it."""
+    """What this process has written so far, to sockets too, as Linux counts it; 0 on other systems."""
     counters = Path("/proc/self/io")
     return int(counters.read_text().split("wchar:")[1].split()[0]) if counters.exists() else 0
 

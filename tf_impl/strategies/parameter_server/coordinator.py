@@ -128,7 +128,7 @@ class ParameterServer:
         return read()
 
     def _find_row(self, batch: GlobalBatch) -> np.ndarray | None:
-        """What the log says of a batch's update, or None where none has ended."""
+        """The logged row of a batch's update, or None where none has ended."""
         return next((row for row in self._rows() if row[0] == self._key(batch) and row[3] >= 0), None)
 
     def _gradient_step(self, shard: dict[str, tf.Tensor], size: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
@@ -212,7 +212,7 @@ class _Job:
 
 
 def _peak_resident_bytes(worker: int) -> int:
-    """What Linux says of a worker's process; the worker itself reads it."""
+    """What Linux measures of a worker's process; the worker itself reads it."""
     with tf.device(f"/job:worker/task:{worker}/device:CPU:0"):
         status = tf.io.read_file("/proc/self/status").numpy().decode()
     return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")))
