@@ -8,8 +8,8 @@ import time
 import torch
 import torch.distributed as dist
 
-from common.hardware import interface_towards
-from torch_impl.communication.rendezvous import join_group
+from common.cluster.network import interface_towards
+from torch_impl.communication.rendezvous import init_process_group, rendezvous
 
 SIZES = (2**10, 2**20, 2**22)  # none just above what the shaper lets pass at once
 ROUNDS = 5
@@ -18,7 +18,9 @@ ROUNDS = 5
 def main() -> None:
     """Send each size there and back."""
     os.environ["GLOO_SOCKET_IFNAME"] = interface_towards(os.environ["MASTER_ADDR"]) or ""
-    rank, _ = join_group(60, {})
+    group = rendezvous(60, {})
+    init_process_group(group, 60, "gloo")
+    rank = group.rank
     medians = {}
     for size in SIZES:
         message = torch.zeros(size // 4)

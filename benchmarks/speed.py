@@ -16,18 +16,19 @@ from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 
-from common.cluster.processes import Stop
-from common.config.schema import CONF, Config, load, parse, save
-from common.config.validate import validate
+from common.cluster.discover import discover
+from common.config.compose import CONF, load, parse, save
+from common.config.schema import Config
 from common.data.batches import GlobalBatch, training_batches
-from common.data.text.token_cache import TokenCache
 from common.hardware import cores
-from common.models.initial_weights import InitialCheckpoint
-from common.prepare import prepare, resolve
-from common.run.checkpoint import Checkpoints, Position
-from common.run.directory import Recorder
+from common.run.checkpoints import Checkpoints
+from common.run.prepare import Prepared, open_prepared, prepare, save_prepared
 from common.run.progress import TrainingProgress
-from common.training.loop import Loop, Strategy
+from common.run.recorder import Recorder
+from common.training.loop import Loop
+from common.training.observer import Observer
+from common.training.stop import Stop
+from common.training.strategy import Strategy
 
 BLOCK = 20  # steps
 ROUNDS = 12  # of one block each; the first two warm up
@@ -39,14 +40,12 @@ def main() -> None:
         for framework, strategy in (("torch", "ddp"), ("tf", "mirrored")):
             with initialize_config_dir(CONF, version_base="1.3"):
                 overrides = [f"strategy={strategy}", "strategy.replicas=2", "train.steps=1000000", *sys.argv[1:]]
-                config = parse(compose("train", overrides))
-            validate(config, framework)
+                config, _ = discover(parse(compose("train", overrides)), framework, {})
             run_dir = Path(directory) / framework
             run_dir.mkdir()
-            config.run_dir = str(run_dir)
-            cache, _ = prepare(config)
-            resolve(config, cache)
+            config, prepared = prepare(config, None)
             save(config, run_dir / "config.yaml")
+            save_prepared(prepared, run_dir)
             command = [sys.executable, "-m", "benchmarks.speed", "--worker", framework, str(run_dir)]
             if framework == "torch":
                 torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "benchmarks.speed"]
@@ -60,8 +59,7 @@ def main() -> None:
 def work(framework: str, run_dir: Path) -> None:
     """One process: time blocks of both loops in turn."""
     config = load(run_dir / "config.yaml")
-    cache, initial = prepare(config)
-    assert isinstance(cache, TokenCache)
+    prepared = open_prepared(config, run_dir)
     strategy: Strategy
     if framework == "torch":
         import torch
@@ -69,11 +67,12 @@ def work(framework: str, run_dir: Path) -> None:
 
         from benchmarks.plain_torch import PlainDDP
         from torch_impl.batches import to_tensors
+        from torch_impl.communication.rendezvous import join_group
         from torch_impl.strategies.ddp import DDP
 
         torch.set_num_threads(max(1, cores() // 2))
-        strategy = DDP(config, initial)
-        plain_ddp, rank = PlainDDP(initial), strategy.rank
+        strategy = DDP(config, prepared, join_group(config, prepared))
+        plain_ddp, rank = PlainDDP(prepared.initial), strategy.rank
 
         def plain(batches: list[GlobalBatch]) -> Callable[[], None]:
             ready = [to_tensors(batch.shard(rank, 2), torch.device("cpu")) for batch in batches]
@@ -83,10 +82,11 @@ def work(framework: str, run_dir: Path) -> None:
     else:
         from benchmarks.plain_tf import PlainMirrored
         from tf_impl.batches import to_tensors as to_tf_tensors
+        from tf_impl.communication.rendezvous import join_group as join_tf_group
         from tf_impl.strategies.mirrored import Mirrored
 
-        strategy = Mirrored(config, initial)
-        plain_mirrored = PlainMirrored(initial, strategy.strategy)
+        strategy = Mirrored(config, prepared, join_tf_group(config, prepared))
+        plain_mirrored = PlainMirrored(prepared.initial, strategy.strategy)
 
         def plain(batches: list[GlobalBatch]) -> Callable[[], None]:
             ready = [
@@ -98,9 +98,9 @@ def work(framework: str, run_dir: Path) -> None:
         def barrier() -> None:
             pass
 
-    speed, cost = compare(config, cache, initial, strategy, plain, barrier, run_dir)
+    speed, cost = compare(config, prepared, strategy, plain, barrier, run_dir)
     if strategy.is_chief:
-        who = f"{framework} {config.strategy.name} x2, {config.model.name}"
+        who = f"{framework} {config.strategy.kind} x2, {config.model.name}"
         shown = " ".join(f"{ratio:.2f}" for ratio in sorted(speed))
         print(f"{who}: Lockstep's speed over the plain loop's, median {statistics.median(speed):.3f} of {shown}")
         every = config.train.checkpoint_every
@@ -110,19 +110,20 @@ def work(framework: str, run_dir: Path) -> None:
 
 def compare(
     config: Config,
-    cache: TokenCache,
-    initial: InitialCheckpoint,
+    prepared: Prepared,
     strategy: Strategy,
     plain: Callable[[list[GlobalBatch]], Callable[[], None]],
     barrier: Callable[[], object],
     run_dir: Path,
 ) -> tuple[list[float], list[float]]:
     """Plain seconds over Lockstep seconds, and what saving adds to these, as a share; one of each for each round."""
-    recorder, checkpoints, progress = None, None, None
+    observers: list[Observer] = []
+    checkpoints = None
     if strategy.is_chief:
-        recorder, checkpoints = Recorder(run_dir, Position()), Checkpoints(config, run_dir, initial)
+        checkpoints = Checkpoints(config, run_dir, prepared)
         progress = TrainingProgress("speed", config.train.steps, config.train.log_every)
-    loop = Loop(config, strategy, cache, recorder, checkpoints, progress, Stop(), Position())
+        observers = [Recorder(run_dir, prepared.start), checkpoints, progress]
+    loop = Loop(config, strategy, prepared.cache, prepared.start, Stop(), observers)
 
     def saving(steps: range) -> None:
         loop.save()
@@ -135,7 +136,7 @@ def compare(
     speed, cost = [], []
     for turn in range(ROUNDS):
         steps = range(turn * BLOCK + 1, (turn + 1) * BLOCK + 1)
-        batches = list(training_batches(cache.train, config.train.global_batch_size, config.train.seed, steps))
+        batches = list(training_batches(prepared.cache.train, config.train.global_batch_size, config.train.seed, steps))
         blocks: dict[str, Callable[[], None]] = {
             "plain": plain(batches),
             "lockstep": partial(loop.train, steps),

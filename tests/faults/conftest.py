@@ -8,14 +8,14 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from common.run.directory import read_rows
+from common.run.rows import read_rows
 from tests.conftest import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -39,9 +39,16 @@ SYNCHRONOUS = (*SERVERS, "strategy.max_staleness=0")
 
 
 class Run:
-    """A run's command, under way."""
+    """A run's command, under way. command: the actual one, given the usual one."""
 
-    def __init__(self, run_dir: Path, framework: str, *overrides: str, **environment: str) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        framework: str,
+        *overrides: str,
+        command: Callable[[list[str]], Sequence[str]] = tuple,
+        **environment: str,
+    ) -> None:
         places = {"run_dir": str(run_dir), "cache_dir": str(run_dir.parent / "cache")}
         places |= {key: value for key, _, value in (each.partition("=") for each in overrides) if key in places}
         self.run_dir = Path(places["run_dir"])
@@ -50,7 +57,7 @@ class Run:
         corpus = () if "data=files" in overrides else CORPUS
         arguments = [*corpus, *SHARED, *overrides, *(f"{key}={value}" for key, value in places.items())]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", f"{framework}_impl.train", *arguments],
+            command([sys.executable, "-m", f"{framework}_impl.train", *arguments]),
             cwd=run_dir.parent,
             env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
             stdout=subprocess.PIPE,
@@ -162,9 +169,9 @@ def start(base: Path, undisturbed: list[dict[str, Any]], request: pytest.Fixture
     """Start a run; nothing of it is left afterwards."""
     runs: list[Run] = []
 
-    def begin(framework: str, *overrides: str, name: str = "", **environment: str) -> Run:
+    def begin(framework: str, *overrides: str, name: str = "", **others: Any) -> Run:
         test = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
-        runs.append(Run(base / (name or test), framework, *overrides, **environment))
+        runs.append(Run(base / (name or test), framework, *overrides, **others))
         return runs[-1]
 
     yield begin

@@ -1,4 +1,4 @@
-"""Processes of a run that are killed or stand still, and commands that are."""
+"""Processes of a run that are killed or stopped, and commands that are."""
 
 import signal
 import time
@@ -75,7 +75,7 @@ def test_a_stopped_process_is_noticed_and_named(
 
 @pytest.mark.parametrize("kind", [DDP, MIRRORED], ids=lambda kind: kind[1].partition("=")[2])
 @pytest.mark.survives("SIGKILL of the whole run, started again with `resume=auto`")
-def test_a_killed_run_goes_on(
+def test_a_killed_run_is_resumed(
     start: Start, undisturbed: list[dict[str, Any]], moment: int, measured: Measured, kind: tuple[str, ...]
 ) -> None:
     run = start(*kind).at(moment)
@@ -105,14 +105,14 @@ def test_a_killed_run_goes_on(
         for signum in (signal.SIGKILL, signal.SIGSTOP)
     ],
 )
-def test_a_worker_comes_back_to_the_parameter_servers(
+def test_a_worker_of_the_parameter_servers_is_restarted(
     start: Start, moment: int, measured: Measured, framework: str, worker: str, signum: signal.Signals
 ) -> None:
     """No batch is lost; none counts twice in PyTorch, and one that does in TensorFlow is reported."""
-    steps = 1500 if framework == "torch" else 350  # long enough for it to come back
+    steps = 1500 if framework == "torch" else 350  # long enough for its restart
     run = start(framework, *SERVERS, f"train.steps={steps}", "train.eval_every=null", "schedule=constant")
     run.at(60 + moment)
-    time.sleep(max(0, RETURN_SECONDS + 3 - (time.monotonic() - run.since)))  # one that falls sooner stays away
+    time.sleep(max(0, RETURN_SECONDS + 3 - (time.monotonic() - run.since)))  # one that crashes sooner is not restarted
     run.strike(worker, signum)
     run.restarted()
     known = len(run.rows)

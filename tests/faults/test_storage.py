@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from common.run.checkpoint import newest, open_checkpoint
-from common.run.directory import read_rows
+from common.run.rows import read_rows
 from tests.conftest import wait_until
 from tests.faults.conftest import (
     CHECKPOINT_EVERY,
@@ -38,13 +38,16 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from common.run.checkpoint import Checkpoints, Position, State
-from common.config.schema import load
-from common.run.resume import find_start
+from common.config.compose import load
+from common.run.checkpoint import newest
+from common.run.checkpoints import Checkpoints
+from common.run.prepare import open_prepared
+from common.training.state import Position, State
 
-config = load(Path(sys.argv[1]) / "config.yaml")
-_, initial, checkpoint = find_start(config)
-checkpoints = Checkpoints(config, Path(sys.argv[1]), initial)
+run_dir = Path(sys.argv[1])
+config = load(run_dir / "config.yaml")
+checkpoint = newest(run_dir)
+checkpoints = Checkpoints(config, run_dir, open_prepared(config, run_dir))
 first = checkpoint.position.step if checkpoint else 0
 for step in range(first + 1, first + 1000):
     state = State({"a": np.full(2_000_000, step, np.float32)}, {"exp_avg.a": np.full(2_000_000, step, np.float32)})
@@ -108,7 +111,7 @@ def test_a_damaged_checkpoint(
 
 @pytest.mark.survives("a disk that checkpoints fill")
 def test_the_disk_is_full_while_it_trains(start: Start, mount: Mount, measured: Measured) -> None:
-    """What was written before is intact, and once there is space the run goes on."""
+    """What was written before is intact, and once there is space the run is resumed."""
     run_dir = mount(24) / "run"
     run = start("torch", "train.checkpoint_every=5", "train.keep_checkpoints=99", f"run_dir={run_dir}")
     said = run.end()

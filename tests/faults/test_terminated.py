@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from common.run.checkpoint import newest
-from common.run.directory import read_rows
+from common.run.rows import read_rows
 from tests.conftest import wait_until
 from tests.faults.conftest import (
     DDP,
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.faults
     ids=lambda kind: f"{kind[0]}-{kind[1].partition('=')[2]}",
 )
 @pytest.mark.survives("SIGTERM in training, started again with `resume=auto`")
-def test_it_saves_its_step_and_goes_on(
+def test_it_saves_its_step_and_is_resumed(
     start: Start, undisturbed: list[dict[str, Any]], moment: int, measured: Measured, kind: tuple[str, ...]
 ) -> None:
     run = start(*kind).at(moment)

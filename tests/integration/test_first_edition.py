@@ -31,10 +31,10 @@ def test_a_checkpoint_is_resumed_and_continues_the_curve(tmp_path: Path, name: s
     """As the strategy that wrote it, in its own directory, and as another one of the other framework."""
     framework = ("tf" if "torch" in name else "torch") if as_other else ("torch" if "torch" in name else "tf")
     if as_other:
-        arguments = ("strategy=single", "run_dir=run", f"resume={FIXTURES / name}")
+        arguments = ["strategy=single", "run_dir=run", f"resume={FIXTURES / name}"]
     else:
         shutil.copytree(FIXTURES / name, tmp_path / "run")
-        arguments = (RUNS[name], "strategy.replicas=2", "run_dir=run", "resume=auto")
+        arguments = [RUNS[name], "strategy.replicas=2", "run_dir=run", "resume=auto"]
     command(tmp_path, f"{framework}_impl.train", *arguments, *OVERRIDES, "train.steps=12")
     rows, expected = read_rows(tmp_path / "run" / "metrics.jsonl"), read_rows(FIXTURES / "first-edition-metrics.jsonl")
     assert [row["step"] for row in rows] == list(range(1, 13))

@@ -17,11 +17,12 @@ import psutil
 import pytest
 
 from benchmarks.two_hosts import ADDRESSES, TwoHosts, two_hosts
-from common.cluster import topology as cluster
 from common.cluster.supervisor import RETURN_SECONDS
-from common.config.schema import load
+from common.cluster.topology import place as place_tasks
+from common.config.clusters import Hosts
+from common.config.compose import load
 from common.errors import UserError
-from common.run.directory import read_rows
+from common.run.rows import read_rows
 from tests.conftest import SMALL_MODEL, wait_until
 
 pytestmark = pytest.mark.slow
@@ -156,6 +157,7 @@ def test_two_hosts_draw_the_curve_of_one(finished: dict[str, Run], single: list[
         assert sorted(path.name for path in Path(f"{run.run_dir}-node1").iterdir()) == [
             ".lock",
             "config.yaml",
+            "prepared.json",
             "processes.json",
             "train.log",
         ]
@@ -168,8 +170,8 @@ def test_two_hosts_draw_the_curve_of_one(finished: dict[str, Run], single: list[
 @pytest.mark.parametrize("name", ["parameter_server", "tf_parameter_server"])
 def test_worker_and_server_are_on_different_hosts(finished: dict[str, Run], name: str) -> None:
     config = load(finished[name].run_dir / "config.yaml")
-    assert config.cluster.hosts is not None and config.cluster.port is not None
-    tasks = cluster.place(config.cluster.hosts, cluster.roles(config), range(config.cluster.port, 65000))
+    assert isinstance(config.cluster, Hosts)
+    tasks = place_tasks(config.cluster.hosts, config.strategy.roles, range(config.cluster.port, 65000))
     assert {str(task): task.node for task in tasks} == {"chief 0": 0, "ps 0": 0, "worker 0": 1}
 
 
@@ -183,10 +185,10 @@ def test_hosts_whose_configs_differ_are_refused(place: Place, single: list[dict[
     assert run.said == [f"error: {who[0]} differs from {who[1]} in {what}; give every host the same\n"] * 2
 
 
-def test_a_host_that_never_comes_is_named(place: Place, single: list[dict[str, Any]]) -> None:
+def test_a_host_that_never_arrives_is_named(place: Place, single: list[dict[str, Any]]) -> None:
     run = place.start("alone", "torch", *RUNS["ddp"][1], "cluster.timeout=2", nodes=(0,)).end()
     assert run.codes == [2]
-    assert run.said == ["error: cluster.timeout=2: rank 1 of 2 did not come in time\n"]
+    assert run.said == ["error: cluster.timeout=2: rank 1 of 2 did not arrive in time\n"]
 
 
 def test_a_host_that_is_not_the_node_it_says(place: Place) -> None:
@@ -227,14 +229,14 @@ def test_where_one_command_is_killed_the_other_ends_too(place: Place, single: li
 
 @pytest.mark.faults
 @pytest.mark.parametrize(("framework", "worker"), [("torch", "rank 2"), ("tf", "worker 0")])
-def test_a_worker_comes_back_on_its_host(
+def test_a_worker_is_restarted_on_its_host(
     place: Place, single: list[dict[str, Any]], framework: str, worker: str
 ) -> None:
     arguments = ["strategy=parameter_server", "strategy.workers=2", "train.steps=1000000", "train.log_every=1"]
     run = place.start(f"back-{framework}", framework, *arguments)
     metrics, processes = run.run_dir / "metrics.jsonl", Path(f"{run.run_dir}-node1") / "processes.json"
     wait_until(lambda: len(read_rows(metrics)) > 3, 60)
-    time.sleep(RETURN_SECONDS + 1)  # one that falls sooner stays away
+    time.sleep(RETURN_SECONDS + 1)  # one that crashes sooner is not restarted
     pid = json.loads(processes.read_text())[worker]
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: json.loads(processes.read_text())[worker] != pid)

@@ -1,0 +1,96 @@
+"""How long a rank takes from its start to its first batch, with a small corpus and a large one: make bench-start-up
+
+The command prepares a run once; its processes open what it prepared. So their start-up must not grow with the corpus.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+SIZES = {"10 thousand": 10_000, "5 million": 5_000_000}
+TRAIN = ("model=convnet", "data=idx", "strategy=single", "train.steps=1", "train.checkpoint_every=null")
+# A rank that reports when its first batch is gathered, and stops there.
+RANK = """
+import os, runpy, sys, time
+from common.data import batches
+
+gather = batches.GlobalBatch._gather
+
+def first(self, ids, weights):
+    if len(ids) == 1:  # TensorFlow asks for one example to learn the shapes
+        return gather(self, ids, weights)
+    gather(self, ids, weights)
+    print("first batch at", time.time(), flush=True)
+    os._exit(0)
+
+batches.GlobalBatch._gather = first
+sys.argv = ["launch", sys.argv[2]]
+runpy.run_module(f"{FRAMEWORK}_impl.launch", run_name="__main__")
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=5)
+    repeats = parser.parse_args().repeats
+    with tempfile.TemporaryDirectory(prefix="lockstep-start-up-") as place:
+        for framework in ("torch", "tf"):
+            run_dirs = {name: prepare(framework, Path(place), count) for name, count in SIZES.items()}
+            seconds: dict[str, list[float]] = {name: [] for name in run_dirs}
+            for _ in range(repeats + 1):  # taking turns; the first of each is a warm-up
+                for name, run_dir in run_dirs.items():
+                    seconds[name].append(first_batch(framework, run_dir))
+            small, large = (values[1:] for values in seconds.values())
+            ratio = statistics.median(b / a for a, b in zip(small, large, strict=True))
+            medians = ", ".join(f"{name} {statistics.median(values[1:]):.2f} s" for name, values in seconds.items())
+            print(f"{framework}: {medians}; ratio {ratio:.3f} (median of {repeats})")
+
+
+def prepare(framework: str, place: Path, count: int) -> Path:
+    """A run directory with all that its processes open, for a corpus of so many images."""
+    corpus, run_dir = place / f"corpus-{count}", place / f"{framework}-{count}"
+    if not corpus.exists():
+        corpus.mkdir()
+        random = np.random.default_rng(0)
+        for split, size in (("train", count), ("t10k", 64)):
+            write_idx(corpus / f"{split}-images-idx3-ubyte", random.integers(0, 256, (size, 4, 4), np.uint8))
+            write_idx(corpus / f"{split}-labels-idx1-ubyte", random.integers(0, 10, size, np.uint8))
+    places = (f"data.directory={corpus}", f"run_dir={run_dir}", f"cache_dir={place / 'cache'}")
+    command = [sys.executable, "-m", f"{framework}_impl.train", *TRAIN, *places]
+    subprocess.run(command, check=True, capture_output=True)
+    prepared = json.loads((run_dir / "prepared.json").read_text())
+    prepared["checkpoint"] = prepared["fingerprints"]["checkpoint"] = None
+    (run_dir / "prepared.json").write_text(json.dumps(prepared))
+    return run_dir
+
+
+def write_idx(path: Path, array: np.ndarray) -> None:
+    """Write bytes in IDX format: two zeros, the type of unsigned bytes, the axes, then their lengths."""
+    header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">i4").tobytes()
+    path.write_bytes(header + array.tobytes())
+
+
+def first_batch(framework: str, run_dir: Path) -> float:
+    """Seconds from the start of a rank to its first batch."""
+    code = f"FRAMEWORK = {framework!r}\n{RANK}"
+    start = time.time()
+    command = [sys.executable, "-c", code, "-", str(run_dir)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    # Its standard input stays open: a rank ends when its parent closes it.
+    with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as process:  # type: ignore[call-overload]
+        assert process.stdout is not None
+        lines = [line for line in process.stdout if "first batch at" in line]
+    if not lines:
+        raise RuntimeError(f"{framework}: no first batch; try python -m {framework}_impl.launch {run_dir}")
+    return float(lines[0].rpartition(" ")[2]) - start
+
+
+if __name__ == "__main__":
+    main()
