@@ -17,7 +17,7 @@ ABOUT = {
     "common/models": "names, shapes and initial weights, alike on both sides",
     "common/data": "examples, cache, batch plan, global batches",
     "common/config": "what a run is: schemas, limits, composition",
-    "common/errors.py": "what a user can fix, told in one line",
+    "common/errors.py": "what a user can fix, in one line",
     "torch_impl": "PyTorch's side",
     "tf_impl": "TensorFlow's side",
     "common/compare": "runs to a verdict",
@@ -28,9 +28,9 @@ ABOUT = {
 SPINE = list(ABOUT)[:7]  # the layers of common, the top one first; any other room of common is drawn beside them
 STEPS = [
     ("command", "python -m torch_impl.train strategy=ddp"),
+    ("discover the cluster", "an engine: hosts, this node, its ranks"),
     ("resolve the config", "once; frozen from here on"),
     ("prepare", "once per host: cache, weights, checkpoint"),
-    ("discover the cluster", "an engine: hosts, this node, its ranks"),
     ("launcher", "starts, supervises and stops the ranks"),
 ]
 OUTCOME = [

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,9 @@ def make_config(composed: Compose, tmp_path: Path) -> MakeConfig:
     """A parsed config with overrides; its cache is in tmp_path."""
 
     def make(*overrides: str) -> Config:
-        return parse(composed(f"cache_dir={tmp_path / 'cache'}", *overrides))
+        config = parse(composed(*overrides))  # without the cache's place: tests share what is composed
+        elsewhere = any(each.startswith("cache_dir=") for each in overrides)
+        return config if elsewhere else replace(config, cache_dir=str(tmp_path / "cache"))
 
     return make
 

@@ -40,7 +40,7 @@ ONE_SIDED = {  # public names that only one side can have, and why
 }
 DIFFERENT_PARAMETERS = {  # functions of both sides whose parameters differ, and why
     "batches.py:to_tensors": "TensorFlow's strategies place tensors themselves",
-    "step.py:compute_logits": "autocast is around a call, Keras has a dtype policy; a Keras model is called in training mode",
+    "step.py:compute_logits": "autocast surrounds a call, Keras has a dtype policy and a training mode of calls",
     "step.py:seed_dropout": "torch draws from one generator, Keras from one in each layer, which counts its draws",
     "step.py:evaluate": "TensorFlow's strategies reduce in a compiled step",
     "optimizer.py:Optimizer.__init__": "a torch parameter server has parameters without a model",

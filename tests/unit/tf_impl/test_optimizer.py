@@ -21,6 +21,8 @@ from tests.unit.reference_optimizer import (
     expected,
 )
 
+pytestmark = pytest.mark.slow  # TensorFlow traces two steps of each case
+
 TRAIN = """
 import sys
 from pathlib import Path

@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from common.hardware import loopback_interface
+from common.cluster.network import loopback_interface
 
 
 class Ranks:
@@ -15,7 +15,7 @@ class Ranks:
 
     def __init__(self, size: int, directory: Path) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch.distributed"])
+        context.set_forkserver_preload(["torch.distributed", "transformers.models.bert.modeling_bert"])
         pipes = [context.Pipe() for _ in range(size)]
         self.pipes = [mine for mine, _ in pipes]
         self.processes = [

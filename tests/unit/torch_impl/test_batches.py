@@ -2,28 +2,22 @@
 
 import statistics
 import time
-from pathlib import Path
 
-from hydra import compose, initialize_config_dir
+import pytest
 
-from common.config.schema import CONF, parse
-from common.config.validate import validate
 from common.data.batches import training_batches
-from common.prepare import prepare, resolve
+from tests.conftest import MakeConfig
+from tests.unit.torch_impl.ready import ALONE, make_ready
+from torch_impl.strategies.single import Single
 
 
-def test_a_batch_costs_less_than_two_percent_of_a_bert_mini_step(tmp_path: Path) -> None:
-    from torch_impl.strategies.single import Single
-
-    overrides = ["model=bert_mini", "data.train_examples=3000", "data.validation_examples=60", "train.steps=40"]
-    with initialize_config_dir(CONF, version_base="1.3"):
-        config = parse(compose("train", [*overrides, f"cache_dir={tmp_path}"]))
-    validate(config, "torch")
-    cache, initial = prepare(config)
-    resolve(config, cache)
-    strategy = Single(config, initial)
+@pytest.mark.slow
+def test_a_batch_costs_less_than_two_percent_of_a_bert_mini_step(make_config: MakeConfig) -> None:
+    overrides = ("model=bert_mini", "data.train_examples=3000", "data.validation_examples=60", "train.steps=40")
+    config, prepared = make_ready(make_config(*overrides))
+    strategy = Single(config, prepared, ALONE)
     gathering, training = [], []
-    for batch in training_batches(cache.train, 32, 0, range(1, 41)):
+    for batch in training_batches(prepared.cache.train, 32, 0, range(1, 41)):
         began = time.perf_counter()
         batch.shard(0, 1)
         gathering.append(time.perf_counter() - began)

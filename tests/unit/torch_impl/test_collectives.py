@@ -27,7 +27,7 @@ AFTER = {
     "reduce_scatter": ["30", "33", "36"],
     "all_to_all": ["0 10 20", "1 11 21", "2 12 22"],
 }
-SENDS = {  # MiB, as they must be; how Gloo does the others is its own affair
+SENDS = {  # MiB; how Gloo does the others is not specified
     "send / recv": [1, 0, 0],
     "isend / irecv": [1, 1, 1],
     "scatter": [2 / 3, 0, 0],
@@ -105,7 +105,7 @@ Start = Callable[..., tuple[subprocess.Popen[str], list[psutil.Process]]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start a tour and wait until its ranks talk. Gives the command and its ranks."""
+    """Start a tour and wait until its ranks are connected. Returns the command and its ranks."""
     started: list[subprocess.Popen[str]] = []
 
     def starting() -> tuple[subprocess.Popen[str], list[psutil.Process]]:
@@ -123,6 +123,7 @@ def start() -> Iterator[Start]:
         process.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_nothing_outlives_the_command(start: Start, signum: int, code: int) -> None:
     command, ranks = start()
@@ -131,10 +132,10 @@ def test_nothing_outlives_the_command(start: Start, signum: int, code: int) -> N
     wait_until(lambda: not any(map(lives, ranks)), 10)
 
 
-def test_a_rank_that_falls_ends_the_command_and_is_named(start: Start) -> None:
+def test_a_rank_that_crashes_ends_the_command_and_is_named(start: Start) -> None:
     command, ranks = start()
-    fallen = next(rank for rank in ranks if rank.environ()["RANK"] == "2")
-    fallen.kill()
+    crashed = next(rank for rank in ranks if rank.environ()["RANK"] == "2")
+    crashed.kill()
     _, errors = command.communicate(timeout=20)
     assert command.returncode == 1
     assert "failed: rank 2 ended with signal SIGKILL" in errors

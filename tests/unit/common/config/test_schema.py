@@ -3,12 +3,16 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from common.config import schema as configs
-from common.config.schema import CONF, STRATEGIES, BuiltinNli, Digits, Files, Hub, HubImages, Idx, parse
-from common.config.validate import CHOICES as CHECKED_CHOICES
-from common.config.validate import validate
+from common.config.compose import CONF, parse
+from common.config.data import Idx
+from common.config.models import Pretrained
+from common.config.resolve import resolve
+from common.config.schema import all_keys
+from common.config.strategies import strategies_of
+from common.config.validate import check
 from common.errors import UserError
 from tests.conftest import Compose, MakeConfig
+from tests.unit.common.config.conftest import Said
 
 GROUPS = ("data", "model", "optimizer", "schedule", "strategy", "cluster", "experiment")
 CHOICES = [f"{path.parent.name}={path.stem}" for group in GROUPS for path in sorted(Path(CONF, group).glob("*.yaml"))]
@@ -32,40 +36,24 @@ def test_every_file_of_conf_is_a_choice() -> None:
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_every_choice_composes_for_both_sides(composed: Compose, choice: str) -> None:
-    found = composed(choice, *MANDATORY.get(choice, []))
+    config = parse(composed(choice, *MANDATORY.get(choice, [])))
     group, _, name = choice.partition("=")
-    for framework, strategies in STRATEGIES.items():
-        config = parse(found)
-        if group == "strategy" and name not in strategies:
+    for framework in ("torch", "tf"):
+        if group == "strategy" and name not in strategies_of(framework):
             with pytest.raises(UserError, match=f"^{choice}: is (PyTorch|TensorFlow)'s; run python -m"):
-                validate(config, framework)
+                check(config, framework)
             continue
-        validate(config, framework)
-        assert config.strategy.replicas == (1 if config.strategy.name == "single" else 4 if name == "hosts" else 2)
+        check(config, framework)
+        resolved = resolve(config, 2 if name == "hosts" else 1)
+        assert resolved.strategy.replicas == (1 if config.strategy.kind == "single" else 4 if name == "hosts" else 2)
         if group not in ("data", "experiment"):  # data=mnli is a hub's
-            assert getattr(config, group).name == name
-
-
-@pytest.mark.parametrize(
-    ("choice", "kind"),
-    [
-        ("builtin_nli", BuiltinNli),
-        ("files", Files),
-        ("hub", Hub),
-        ("mnli", Hub),
-        ("digits", Digits),
-        ("mnist", HubImages),
-        ("idx", Idx),
-    ],
-)
-def test_kinds_of_data(make_config: MakeConfig, choice: str, kind: type) -> None:
-    assert type(make_config(f"data={choice}", *MANDATORY.get(f"data={choice}", [])).data) is kind
+            assert getattr(getattr(config, group), "name" if group == "model" else "kind") == name
 
 
 def test_compare_composes() -> None:
     with initialize_config_dir(CONF, version_base="1.3"):
         tolerances = compose("compare").tolerances
-    assert set(tolerances) == set(CHECKED_CHOICES["train.precision"])
+    assert set(tolerances) == set(all_keys()["train.precision"].choices)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +76,9 @@ def test_learning_rates(make_config: MakeConfig, overrides: list[str], learning_
 
 def test_an_experiment_overrides_groups(make_config: MakeConfig) -> None:
     config = make_config("experiment=minilm_finetune", "train.steps=5")
-    assert (config.model.name, config.optimizer.name, config.schedule.name) == ("minilm", "adam", "linear")
+    assert (config.model.name, config.optimizer.kind, config.schedule.kind) == ("minilm", "adam", "linear")
     assert (config.schedule.warmup_steps, config.train.steps) == (30, 5)
+    assert isinstance(config.model, Pretrained)
     assert Path(config.model.checkpoint, "config.json").exists()
 
 
@@ -99,13 +88,14 @@ def test_an_experiment_overrides_groups(make_config: MakeConfig) -> None:
 )
 def test_what_experiments_train(make_config: MakeConfig, experiment: str, model: str, data: str) -> None:
     config = make_config(f"experiment={experiment}")
-    assert (config.model.name, config.data.name, config.schedule.name) == (model, data, "constant")
+    kind = "hub_images" if data == "mnist" else data
+    assert (config.model.name, config.data.kind, config.schedule.kind) == (model, kind, "constant")
     assert config.optimizer.max_grad_norm is None
 
 
 def test_the_convolutional_network_brings_its_data_and_optimizer(make_config: MakeConfig) -> None:
     config = make_config("model=convnet")
-    assert (config.data.name, config.optimizer.name, config.schedule.name) == ("digits", "sgd", "constant")
+    assert (config.data.kind, config.optimizer.kind, config.schedule.kind) == ("digits", "sgd", "constant")
     assert (config.optimizer.learning_rate, config.optimizer.momentum) == (0.01, 0.5)
     for other in (
         make_config("model=convnet", "data=idx", "data.directory=d"),
@@ -114,18 +104,30 @@ def test_the_convolutional_network_brings_its_data_and_optimizer(make_config: Ma
         assert other.data == Idx("idx", False, "d")
 
 
-@pytest.mark.parametrize("choice", ["data=builtin_nli", "data=files", "data=mnli", "model=bert_mini", "model=minilm"])
-def test_a_saved_config_loads_as_it_was(make_config: MakeConfig, tmp_path: Path, choice: str) -> None:
-    config = make_config(choice, *MANDATORY.get(choice, []), "strategy=ddp", "optimizer.learning_rate=0.1")
-    validate(config, "torch")
-    configs.save(config, tmp_path / "config.yaml")
-    assert configs.load(tmp_path / "config.yaml") == config
-    assert "${" not in (tmp_path / "config.yaml").read_text()
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["optimizer.beta2=null"], "optimizer.beta2=null: adamw needs a value"),
+        (["optimizer=adam", "optimizer.epsilon=null"], "optimizer.epsilon=null: adam needs a value"),
+        (
+            ["train.early_stopping.patience=2"],
+            "train.early_stopping.patience: counts evaluations; give train.eval_every=... too",
+        ),
+    ],
+)
+def test_values_that_do_not_fit_together(said: Said, overrides: list[str], expected: str) -> None:
+    assert said(*overrides) == expected
 
 
-# Replicas
-
-
-def test_a_package_that_is_not_installed() -> None:
-    with pytest.raises(UserError, match="^model.checkpoint: the package no-such-thing is not installed; pip"):
-        configs._package_directory("no_such_thing", "model")
+@pytest.mark.parametrize(
+    ("overrides", "slots"),
+    [
+        (["optimizer=adamw"], ("exp_avg", "exp_avg_sq")),
+        (["optimizer=adam"], ("exp_avg", "exp_avg_sq")),
+        (["optimizer=sgd"], ("momentum_buffer",)),
+        (["optimizer=sgd", "optimizer.momentum=0"], ()),
+        (["optimizer=sgd", "optimizer.momentum=null"], ()),
+    ],
+)
+def test_slots_of_the_optimizers(make_config: MakeConfig, overrides: list[str], slots: tuple[str, ...]) -> None:
+    assert make_config(*overrides).optimizer.slots == slots

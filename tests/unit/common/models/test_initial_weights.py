@@ -1,53 +1,14 @@
-import json
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
-from common.errors import UserError
-from common.models.initial_weights import InitialCheckpoint, parameter_shapes
-from common.prepare import prepare
-from tests.conftest import MakeConfig, Python
+from common.models.initial_weights import reopen_initial_checkpoint
+from tests.unit.common.models.conftest import Open, equal
 
-Open = Callable[..., InitialCheckpoint]
 WORDS = "bert.embeddings.word_embeddings.weight"
-
-
-@pytest.fixture
-def drawn(small_config: MakeConfig) -> Open:
-    """The initial checkpoint of a small model with random weights."""
-    return lambda *overrides: prepare(small_config(*overrides))[1]
-
-
-@pytest.fixture
-def pretrained(make_config: MakeConfig, old_checkpoint: Path) -> Open:
-    """The initial checkpoint made from a pretrained one."""
-    overrides = ("data.train_examples=60", "data.validation_examples=12", "train.max_length=32")
-    model = ("model=pretrained", f"model.checkpoint={old_checkpoint}")
-    return lambda *more: prepare(make_config(*overrides, *model, *more))[1]
-
-
-def equal(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> set[str]:
-    """Names under which both have the same values."""
-    return {name for name in first.keys() & second.keys() if np.array_equal(first[name], second[name])}
-
-
-def test_drawn_as_bert_is(drawn: Open) -> None:
-    for name, parameter in drawn("model.hidden_size=64", "model.max_positions=128").weights().items():
-        assert parameter.dtype == np.float32
-        if name.endswith(".bias"):
-            assert not parameter.any(), name
-        elif "LayerNorm" in name:
-            assert (parameter == 1).all(), name
-        elif name == WORDS:
-            assert not parameter[0].any()
-            assert parameter[1:].std() == pytest.approx(0.02, rel=0.05)
-        else:
-            assert abs(parameter.mean()) < 4 * 0.02 / parameter.size**0.5, name
-            assert parameter.std() == pytest.approx(0.02, rel=4 / (2 * parameter.size) ** 0.5), name
 
 
 def test_the_same_config_gives_the_same_file(drawn: Open, tmp_path: Path) -> None:
@@ -66,90 +27,6 @@ def test_a_parameter_does_not_depend_on_the_rest_of_the_model(drawn: Open) -> No
     assert not np.array_equal(first, second)
 
 
-def test_names_and_shapes_are_those_of_transformers(drawn: Open, pretrained: Open, python: Python) -> None:
-    code = (
-        "import json, sys, torch; from transformers import BertConfig, BertForSequenceClassification as Bert\n"
-        "for directory in sys.argv[1:]:\n"
-        "    model = Bert.from_pretrained(directory)\n"
-        "    config = model.config\n"
-        "    print(json.dumps([{n: list(p.shape) for n, p in model.state_dict().items()}, config.hidden_act, \n"
-        "        config.num_labels, config.id2label['1' if '1' in config.id2label else 1], config.layer_norm_eps, \n"
-        "        config.hidden_dropout_prob, config.classifier_dropout]))\n"
-    )
-    both = [drawn("model.dropout=0.2", "model.hidden_act=relu"), pretrained()]
-    loaded = [json.loads(line) for line in python(code, *(made.directory for made in both)).splitlines()]
-    for made, (shapes, *_) in zip(both, loaded, strict=True):
-        expected = {name: list(shape) for name, shape in parameter_shapes(made.hf_config).items()}
-        assert {name: list(parameter.shape) for name, parameter in made.weights().items()} == expected == shapes
-    assert loaded[0][1:] == ["relu", 3, "neutral", 1e-12, 0.2, 0.2]
-    assert loaded[1][1:] == ["gelu_new", 3, "neutral", 1e-12, 0.0, 0.0]
-
-
-def test_a_pretrained_encoder_under_its_present_names(pretrained: Open, old_checkpoint: Path) -> None:
-    source, weights = load_file(old_checkpoint / "model.safetensors"), pretrained().weights()
-    head = {name for name in weights if name.startswith(("classifier.", "bert.pooler."))}
-    assert len(head) == 4
-    for name, parameter in weights.items():
-        if name not in head:
-            old = name.removeprefix("bert.").replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")
-            assert np.array_equal(parameter, source.pop(old).astype(np.float32)), name
-            assert parameter.dtype == np.float32
-    assert source.keys() == {"cls.predictions.bias"}
-
-
-def test_the_head_that_it_lacks_is_drawn(pretrained: Open) -> None:
-    weights, other = pretrained().weights(), pretrained("train.seed=1").weights()
-    assert weights.keys() - equal(weights, other) == {"classifier.weight", "bert.pooler.dense.weight"}
-    assert weights["classifier.weight"].shape == (3, 8)
-    assert 0.01 < weights["classifier.weight"].std() < 0.03
-    assert not weights["classifier.bias"].any()
-
-
-def test_a_head_and_prefixes_that_are_there_are_kept(pretrained: Open, old_checkpoint: Path) -> None:
-    path = old_checkpoint / "model.safetensors"
-    tensors = {f"bert.{name}": tensor for name, tensor in load_file(path).items()}
-    head = {"classifier.weight": np.full((3, 8), 2.0, np.float32), "classifier.bias": np.full(3, 3.0, np.float32)}
-    before = pretrained().weights()
-    save_file({**tensors, **head}, path)
-    hf_config = json.loads((old_checkpoint / "config.json").read_text())
-    names = {str(index): name for index, name in enumerate(("contradiction", "neutral", "entailment"))}
-    (old_checkpoint / "config.json").write_text(json.dumps({**hf_config, "id2label": names}))
-    made = pretrained()
-    assert before.keys() - equal(before, made.weights()) == head.keys()
-    assert head.keys() == equal(head, made.weights())
-    assert made.hf_config["id2label"] == names, "the checkpoint's order binds"
-    assert made.hf_config["label2id"] == {"contradiction": 0, "neutral": 1, "entailment": 2}
-    assert "torch_dtype" not in made.hf_config
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "expected"),
-    [
-        ("encoder.layer.0.output.dense.bias", None, "has no weights for bert.encoder.layer.0.output.dense.bias; is it"),
-        ("embeddings.position_embeddings.weight", (16, 8), "is (16, 8), not (32, 8) as its config.json says"),
-        ("embeddings.word_embeddings.weight", (9, 8), "is (9, 8), not (15, 8) as its config.json says"),
-    ],
-)
-def test_weights_that_do_not_fit(
-    pretrained: Open, old_checkpoint: Path, name: str, shape: tuple[int, int] | None, expected: str
-) -> None:
-    path = old_checkpoint / "model.safetensors"
-    tensors = load_file(path)
-    del tensors[name]
-    save_file(tensors if shape is None else {**tensors, name: np.zeros(shape, np.float32)}, path)
-    with pytest.raises(UserError, match="^model.checkpoint: ") as raised:
-        pretrained()
-    assert expected in str(raised.value)
-    assert "\n" not in str(raised.value)
-
-
-def test_a_tokenizer_with_more_tokens_than_embeddings(pretrained: Open, old_checkpoint: Path) -> None:
-    path = old_checkpoint / "vocab.txt"
-    path.write_text(path.read_text() + "more\n")
-    with pytest.raises(UserError, match="^model.checkpoint: its tokenizer has 16 tokens, its embeddings 15; "):
-        pretrained()
-
-
 def test_an_altered_file_is_made_again(drawn: Open, caplog: pytest.LogCaptureFixture) -> None:
     first = drawn()
     weights = first.weights()
@@ -158,3 +35,14 @@ def test_an_altered_file_is_made_again(drawn: Open, caplog: pytest.LogCaptureFix
         again = drawn()
     assert "model.safetensors does not match its checksum; building it again" in caplog.text
     assert equal(again.weights(), weights) == weights.keys()
+
+
+def test_reopened_without_reading_the_weights(drawn: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = drawn()
+
+    def fail(path: Path) -> str:
+        raise AssertionError(f"{path} is read again")
+
+    monkeypatch.setattr("common.data.atomic_directory.checksum", fail)
+    again = reopen_initial_checkpoint(first.directory)
+    assert again == first

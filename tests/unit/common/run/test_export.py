@@ -5,9 +5,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from common.errors import UserError
-from common.export import export
-from common.prepare import prepare
-from common.run.checkpoint import Checkpoints, Position, State
+from common.run.checkpoints import Checkpoints
+from common.run.export import export
+from common.run.prepare import prepare
+from common.training.state import Position, State
 from tests.conftest import MakeConfig
 
 
@@ -16,7 +17,7 @@ def run_dir(small_config: MakeConfig, tmp_path: Path) -> Path:
     """Three checkpoints, the second of which is the best."""
     (tmp_path / "run").mkdir()
     config = small_config("train.keep_checkpoints=9")
-    checkpoints = Checkpoints(config, tmp_path / "run", prepare(config)[1])
+    checkpoints = Checkpoints(config, tmp_path / "run", prepare(config, None)[1])
     for step, loss in ((1, 0.5), (2, 0.3), (3, 0.4)):
         position = Position(step, step, validation={"loss": loss, "accuracy": 0.5})
         checkpoints.save(State({"a": np.full(2, step, np.float32)}, {"exp_avg.a": np.ones(2, np.float32)}), position)
@@ -27,7 +28,7 @@ def run_dir(small_config: MakeConfig, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("of_best", "step"), [(False, 3), (True, 2)])
 def test_the_newest_or_the_best(run_dir: Path, tmp_path: Path, of_best: bool, step: int) -> None:
-    export(run_dir, tmp_path / "out", of_best)
+    assert export(run_dir, tmp_path / "out", of_best).position.step == step
     assert load_file(tmp_path / "out" / "model.safetensors")["a"].tolist() == [step, step]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "config.json",
@@ -51,6 +52,6 @@ def test_what_cannot_be_exported(run_dir: Path, tmp_path: Path) -> None:
     for step in (1, 2, 3):
         (run_dir / "checkpoints" / f"step-0000000{step}" / "state.json").write_text("")
     for of_best, end in ((False, "$"), (True, " that was evaluated$")):
-        with pytest.raises(UserError, match=f"has no whole checkpoint{end}"):
+        with pytest.raises(UserError, match=f"has no complete checkpoint{end}"):
             export(run_dir, tmp_path / "out", of_best)
     assert not (tmp_path / "out").exists()

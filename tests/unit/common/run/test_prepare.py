@@ -1,22 +1,28 @@
-import re
-import subprocess
-import sys
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from common.config import compose as configs
+from common.config.schema import Config
 from common.data.text.token_cache import TokenCache
-from common.prepare import prepare, resolve
-from tests.conftest import ROOT, SMALL_CORPUS, SMALL_MODEL, MakeConfig
+from common.errors import UserError
+from common.run.checkpoints import Checkpoints
+from common.run.prepare import PREPARED, Prepared, open_prepared, prepare, prepare_restart, prepare_run
+from common.training.state import Position
+from tests.conftest import MakeConfig
+from tests.unit.common.run.conftest import MakeRun, save_step
 
 
 def test_prepare_is_idempotent(small_config: MakeConfig) -> None:
-    first_cache, first = prepare(small_config())
+    _, first = prepare(small_config(), None)
     config = small_config()
     stamps = {path: path.stat().st_mtime_ns for path in Path(config.cache_dir).rglob("*") if path.is_file()}
-    cache, initial = prepare(config)
+    _, prepared = prepare(config, None)
+    cache, initial = prepared.cache, prepared.initial
     assert isinstance(cache, TokenCache)
-    assert (cache.fingerprint, initial.fingerprint) == (first_cache.fingerprint, first.fingerprint)
+    assert (cache.fingerprint, initial.fingerprint) == (first.cache.fingerprint, first.initial.fingerprint)
     assert stamps == {path: path.stat().st_mtime_ns for path in Path(config.cache_dir).rglob("*") if path.is_file()}
     assert initial.hf_config["vocab_size"] == cache.vocabulary
     assert initial.hf_config["id2label"] == {"0": "entailment", "1": "neutral", "2": "contradiction"}
@@ -32,36 +38,137 @@ def test_prepare_is_idempotent(small_config: MakeConfig) -> None:
         (["train.steps=9", "schedule.total_steps=20"], 9, 20),
         (["train.epochs=2", "train.global_batch_size=32"], 4, 4),  # 60 examples: 32 and 28
         (["train.epochs=3", "train.global_batch_size=30", "schedule.total_steps=5"], 6, 5),
+        (["train.epochs=3", "train.global_batch_size=32", "train.virtual_epoch_examples=32"], 4, 4),  # 96 examples
     ],
 )
-def test_resolve(small_config: MakeConfig, overrides: list[str], steps: int, total: int) -> None:
-    config = small_config(*overrides)
-    cache, _ = prepare(config)
-    resolve(config, cache)
+def test_the_steps_that_epochs_are(small_config: MakeConfig, overrides: list[str], steps: int, total: int) -> None:
+    config, _ = prepare(small_config(*overrides), None)
     assert (config.train.steps, config.train.epochs, config.schedule.total_steps) == (steps, None, total)
-    again = small_config(*overrides)
-    resolve(again, cache)
-    resolve(again, cache)
+    again, _ = prepare(small_config(*overrides), None)
+    again, _ = prepare(again, None)
     assert again == config
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "common.prepare", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
+def forbid_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on no file may be read to verify it."""
+
+    def fail(path: Path) -> str:
+        raise AssertionError(f"{path} is read again")
+
+    monkeypatch.setattr("common.data.atomic_directory.checksum", fail)
 
 
-def test_command(tmp_path: Path) -> None:
-    arguments = (f"cache_dir={tmp_path}", *SMALL_CORPUS, *SMALL_MODEL)
-    done = command(*arguments)
-    assert (done.returncode, done.stderr) == (0, "")
-    token_cache, checkpoint = done.stdout.splitlines()[-2:]
-    assert re.fullmatch(rf"cache: {tmp_path}/tokens-\w{{16}} \(60 training and 12 validation examples\)", token_cache)
-    assert re.fullmatch(rf"initial checkpoint: {tmp_path}/weights-\w{{16}}", checkpoint)
+@pytest.mark.parametrize("overrides", [[], ["model=convnet"]])
+def test_processes_open_what_the_command_prepared_without_verifying_it(
+    make_config: MakeConfig,
+    small_config: MakeConfig,
+    run_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    overrides: list[str],
+) -> None:
+    config, prepared = prepare_run((make_config if overrides else small_config)(*overrides), run_dir)
+    forbid_checksums(monkeypatch)
+    with pytest.raises(AssertionError, match="is read again"):
+        prepare(config, run_dir)
+    loaded = configs.load(run_dir / "config.yaml")
+    again = open_prepared(loaded, run_dir)
+    assert loaded == config
+    assert again.fingerprints == prepared.fingerprints
+    assert again.start == Position()
+    assert (again.initial, again.checkpoint, again.cache.classes) == (prepared.initial, None, prepared.cache.classes)
+    assert len(again.cache.train) == len(prepared.cache.train)
 
 
-def test_command_with_a_users_error(tmp_path: Path) -> None:
-    done = command(f"cache_dir={tmp_path / 'cache'}", "data=files", "data.train=missing.csv", "data.validation=x")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: data.train: no such file: missing.csv\n"
-    assert not (tmp_path / "cache").exists()
+def test_processes_open_the_checkpoint_without_verifying_it(
+    make_run: MakeRun, small_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = make_run("run")
+    config, prepared = prepare_run(small_config(f"run_dir={run_dir}", "resume=auto"), run_dir)
+    forbid_checksums(monkeypatch)
+    again = open_prepared(config, run_dir)
+    assert again.fingerprints == prepared.fingerprints
+    assert again.checkpoint == prepared.checkpoint and again.start.step == 4
+    assert again.fingerprints["checkpoint"] is not None
+
+
+def test_what_was_prepared_must_not_change(config: Config, run_dir: Path) -> None:
+    config, prepared = prepare_run(config, run_dir)
+    places = json.loads((run_dir / PREPARED).read_text())
+    places["fingerprints"]["data"] = "another"
+    (run_dir / PREPARED).write_text(json.dumps(places))
+    with pytest.raises(AssertionError, match="what was prepared has changed"):
+        open_prepared(config, run_dir)
+    shutil.rmtree(prepared.cache.directory)
+    with pytest.raises(UserError, match="start the command again to rebuild it$"):
+        open_prepared(config, run_dir)
+
+
+def test_a_host_after_the_first_opens_the_chiefs_checkpoint(make_run: MakeRun, small_config: MakeConfig) -> None:
+    first = make_run("run")
+    beside = first.with_name("run-node1")
+    beside.mkdir()
+    _, prepared = prepare_run(small_config(f"run_dir={first}", "resume=auto"), beside, 1)
+    assert prepared.checkpoint is not None and prepared.checkpoint.directory.parents[1] == first
+    assert not (beside / "checkpoints").exists()
+
+
+def test_a_host_after_the_first_does_not_copy_what_is_resumed(
+    make_run: MakeRun, small_config: MakeConfig, tmp_path: Path
+) -> None:
+    first = make_run("first")
+    fingerprints = []
+    for node, name in ((0, "second"), (1, "second-node1")):
+        (tmp_path / name).mkdir()
+        config = small_config(f"run_dir={tmp_path / 'second'}", f"resume={first}")
+        _, prepared = prepare_run(config, tmp_path / name, node)
+        fingerprints.append(prepared.fingerprints)
+        assert (tmp_path / name / "checkpoints").exists() == (node == 0)
+    assert fingerprints[0] == fingerprints[1]
+
+
+def test_before_a_restart_the_newest_checkpoint_is_found(
+    make_run: MakeRun, small_config: MakeConfig, tmp_path: Path
+) -> None:
+    run_dir = make_run("run")
+    config = small_config(f"run_dir={run_dir}")
+    prepare_restart(config, run_dir)
+    assert open_prepared(config, run_dir).start.step == 4
+    assert not (run_dir / "summary.json").exists()
+    (run_dir / "checkpoints" / "step-00000004" / "model.safetensors").write_bytes(b"")
+    prepare_restart(config, run_dir)
+    assert open_prepared(config, run_dir).start.step == 2
+    shutil.rmtree(run_dir / "checkpoints")
+    prepare_restart(config, run_dir)
+    assert open_prepared(config, run_dir).start == Position()
+
+
+def test_a_restart_does_not_need_the_checkpoint_that_the_run_started_from(
+    make_run: MakeRun, small_config: MakeConfig
+) -> None:
+    """It may have been evaluated since, which changes its state.json, or removed."""
+    run_dir = make_run("run")
+    shutil.rmtree(run_dir / "checkpoints" / "step-00000002")
+    config, prepared = prepare_run(small_config(f"run_dir={run_dir}", "resume=auto"), run_dir)
+    assert prepared.start.step == 4
+    checkpoints = Checkpoints(config, run_dir, prepared)
+    for step in (4, 6):
+        save_step(checkpoints, step, 0.25)
+    checkpoints.close()
+    prepare_restart(config, run_dir)
+    assert open_prepared(config, run_dir).start.step == 6
+    shutil.rmtree(run_dir / "checkpoints" / "step-00000006")
+    prepare_restart(config, run_dir)
+    assert open_prepared(config, run_dir).start.validation == {"loss": 0.25, "accuracy": 0.5}
+
+
+def test_new_data_does_not_bring_a_new_tokenizer(make_run: MakeRun, small_config: MakeConfig) -> None:
+    run_dir = make_run("run")
+    _, other = prepare(small_config("data.seed=1"), None)
+    changed = small_config(f"run_dir={run_dir}", "resume=auto", "data.seed=1", "data.allow_change=true")
+    _, prepared = prepare(changed, run_dir)
+    assert prepared.checkpoint is not None
+
+    def vocabulary(found: Prepared) -> str:
+        return (found.initial.directory / "vocab.txt").read_text()
+
+    assert vocabulary(prepared) == (prepared.checkpoint.directory / "vocab.txt").read_text() != vocabulary(other)

@@ -1,82 +1,53 @@
 import json
 import shutil
-from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from common.config import schema as configs
-from common.config.schema import Config
+from common.config import compose as configs
+from common.config.keys import CURVE
+from common.config.schema import all_keys
 from common.errors import UserError
-from common.prepare import prepare
-from common.run.checkpoint import Checkpoints, Position, State, open_checkpoint
-from common.run.directory import Recorder, new_run_dir, read_rows
-from common.run.resume import find_start, make_ready
-from tests.conftest import SMALL_CORPUS, MakeConfig
+from common.run.checkpoint import Checkpoint, open_checkpoint, settings
+from common.run.directory import open_run_dir
+from common.run.prepare import open_prepared, prepare, prepare_run
+from common.run.resume import check_resume, find_checkpoint
+from common.training.state import Position
+from tests.conftest import ROOT, SMALL_CORPUS, MakeConfig
+from tests.unit.common.every_key import CACHE, PAIRS
+from tests.unit.common.run.conftest import STEPS, MakeRun, recorded, resume
 
-STEPS = (2, 4)
-
-
-@pytest.fixture
-def make_run(small_config: MakeConfig, tmp_path: Path) -> Callable[..., Path]:
-    """The directory of a run that was interrupted after step 5, with checkpoints at 2 and 4, and evaluations there."""
-
-    def make(name: str, *overrides: str) -> Path:
-        config = small_config(f"run_dir={tmp_path / name}", *overrides)
-        with new_run_dir(config, "torch") as run_dir:
-            make_ready(config)
-            cache, initial, _ = find_start(config)
-            checkpoints, recorder = Checkpoints(config, run_dir, initial), Recorder(run_dir, Position())
-            for step in range(1, 6):
-                row = {"step": step, "loss": 1 / step, "learning_rate": 0.1, "grad_norm": 1.0, "examples": 32 * step}
-                recorder.steps([row])
-                recorder.traffic([{"step": step, "gathered": [step]}])
-                if step in STEPS:
-                    evaluation = {"loss": 0.5, "accuracy": 0.5}
-                    recorder.evaluation({"step": step, **evaluation})
-                    state = State({name: array + step for name, array in initial.weights().items()}, {})
-                    checkpoints.save(state, Position(step, step, 32 * step, validation=evaluation))
-            checkpoints.finish()
-            checkpoints.close()
-            recorder.close()
-            (run_dir / "summary.json").write_text("{}")
-        return run_dir
-
-    return make
+FIRST_EDITION = ROOT / "tests" / "fixtures" / "first-edition-torch-ddp"
+AS_IN_FIRST_EDITION = (
+    "model.max_positions=64",
+    "train.max_length=64",
+    "train.global_batch_size=8",
+    "schedule.warmup_steps=2",
+    "schedule.total_steps=12",
+    "train.steps=12",
+    "strategy=ddp",
+)
 
 
-def resume(config: Config) -> int:
-    """Do what the command and then the run's chief do. Returns the step that the run starts after."""
-    with new_run_dir(config, "torch") as run_dir:
-        make_ready(config)
-        assert not (run_dir / "summary.json").exists()
-        _, _, checkpoint = find_start(configs.load(run_dir / "config.yaml"))
-        Recorder(run_dir, checkpoint.position if checkpoint else Position()).close()
-        return checkpoint.position.step if checkpoint else 0
-
-
-def recorded(run_dir: Path) -> list[list[int]]:
-    names = ("metrics.jsonl", "evals.jsonl", "traffic.jsonl")
-    return [[row["step"] for row in read_rows(run_dir / name)] for name in names]
-
-
-def test_auto_goes_on_from_the_newest(make_run: Callable[..., Path], small_config: MakeConfig) -> None:
+def test_auto_continues_from_the_newest(make_run: MakeRun, small_config: MakeConfig) -> None:
     run_dir = make_run("run")
     assert resume(small_config(f"run_dir={run_dir}", "resume=auto", "strategy=ddp")) == 4
     assert recorded(run_dir) == [[1, 2, 3, 4], [2, 4], [1, 2, 3, 4]]
-    assert configs.load(run_dir / "config.yaml").strategy.name == "ddp"
+    assert configs.load(run_dir / "config.yaml").strategy.kind == "ddp"
 
 
-def test_auto_passes_over_a_damaged_one(make_run: Callable[..., Path], small_config: MakeConfig) -> None:
+def test_auto_passes_over_a_damaged_one(make_run: MakeRun, small_config: MakeConfig) -> None:
     run_dir = make_run("run")
     (run_dir / "checkpoints" / "step-00000004" / "model.safetensors").write_bytes(b"")
     assert resume(small_config(f"run_dir={run_dir}", "resume=auto")) == 2
     assert recorded(run_dir) == [[1, 2], [2], [1, 2]]
 
 
-def test_auto_starts_afresh_where_there_is_none(
-    make_run: Callable[..., Path], small_config: MakeConfig, tmp_path: Path
+def test_auto_starts_from_the_initial_weights_where_there_is_none(
+    make_run: MakeRun, small_config: MakeConfig, tmp_path: Path
 ) -> None:
     assert resume(small_config(f"run_dir={tmp_path / 'new'}", "resume=auto")) == 0
     run_dir = make_run("run")
@@ -88,8 +59,8 @@ def test_auto_starts_afresh_where_there_is_none(
 @pytest.mark.parametrize(
     ("place", "step"), [(".", 4), ("checkpoints/step-00000004", 4), ("checkpoints/step-00000002", 2)]
 )
-def test_a_path_goes_on_in_a_new_directory(
-    make_run: Callable[..., Path], small_config: MakeConfig, tmp_path: Path, place: str, step: int
+def test_a_path_is_continued_in_a_new_directory(
+    make_run: MakeRun, small_config: MakeConfig, tmp_path: Path, place: str, step: int
 ) -> None:
     first = make_run("first")
     before = sorted(path.name for path in first.rglob("*"))
@@ -98,10 +69,10 @@ def test_a_path_goes_on_in_a_new_directory(
     assert recorded(run_dir) == [list(range(1, step + 1)), [s for s in STEPS if s <= step], list(range(1, step + 1))]
     assert sorted(path.name for path in first.rglob("*")) == before, "the first stays as it was"
     shutil.rmtree(first)
-    assert resume(small_config(f"run_dir={run_dir}", "resume=auto")) == step, "nothing hangs on the first"
+    assert resume(small_config(f"run_dir={run_dir}", "resume=auto")) == step, "nothing depends on the first"
 
 
-def test_a_checkpoint_without_its_run(make_run: Callable[..., Path], small_config: MakeConfig, tmp_path: Path) -> None:
+def test_a_checkpoint_without_its_run(make_run: MakeRun, small_config: MakeConfig, tmp_path: Path) -> None:
     moved = tmp_path / "moved"
     shutil.move(make_run("first") / "checkpoints" / "step-00000002", moved)
     run_dir = tmp_path / "second"
@@ -118,7 +89,7 @@ def test_a_checkpoint_without_its_run(make_run: Callable[..., Path], small_confi
     ],
 )
 def test_other_values_are_refused_and_named(
-    make_run: Callable[..., Path], small_config: MakeConfig, tmp_path: Path, overrides: list[str], message: str
+    make_run: MakeRun, small_config: MakeConfig, tmp_path: Path, overrides: list[str], message: str
 ) -> None:
     first = make_run("first")
     with pytest.raises(UserError) as raised:
@@ -127,9 +98,36 @@ def test_other_values_are_refused_and_named(
     assert not (tmp_path / "second").exists()
 
 
-def test_more_steps_where_the_schedule_stays(
-    make_run: Callable[..., Path], small_config: MakeConfig, tmp_path: Path
-) -> None:
+def saved_with(settings: dict[str, Any]) -> Checkpoint:
+    """A checkpoint, not on the disk, of a run with these settings."""
+    return Checkpoint(Path("step-00000000"), {"settings": settings, "position": asdict(Position())})
+
+
+@pytest.mark.parametrize("name", all_keys())
+def test_every_key_that_decides_the_curve_is_guarded(name: str) -> None:
+    """Also a key that is added later, of any kind: its scope decides."""
+    config, other = PAIRS[name]
+    checkpoint = saved_with(settings(config, CACHE.fingerprint))
+    check_resume(config, CACHE, checkpoint)
+    if all_keys()[name].scope is not CURVE:
+        check_resume(other, CACHE, checkpoint)
+        return
+    with pytest.raises(UserError) as raised:
+        check_resume(other, CACHE, checkpoint)
+    assert f"was trained with other values of {name} (1, not 0); give the same, " in str(raised.value)
+
+
+def test_a_key_that_only_the_checkpoint_has_or_lacks_is_guarded() -> None:
+    config, _ = PAIRS["train.seed"]
+    saved = settings(config, CACHE.fingerprint)
+    with pytest.raises(UserError, match=r"other values of train\.magic \(None, not 3\); give"):
+        check_resume(config, CACHE, saved_with({**saved, "train.magic": 3}))
+    del saved["train.seed"]
+    with pytest.raises(UserError, match=r"other values of train\.seed \(0, not None\); give"):
+        check_resume(config, CACHE, saved_with(saved))
+
+
+def test_more_steps_where_the_schedule_stays(make_run: MakeRun, small_config: MakeConfig, tmp_path: Path) -> None:
     first = make_run("first")
     longer = small_config(
         f"run_dir={tmp_path / 'second'}", f"resume={first}", "train.steps=600", "schedule.total_steps=300"
@@ -142,45 +140,44 @@ def test_more_steps_where_the_schedule_stays(
 
 
 def test_other_data_is_refused_with_both_fingerprints(
-    make_run: Callable[..., Path], small_config: MakeConfig, tmp_path: Path
+    make_run: MakeRun, small_config: MakeConfig, tmp_path: Path
 ) -> None:
     first = make_run("first")
     saved = json.loads((first / "checkpoints" / "step-00000004" / "state.json").read_text())["settings"]["data"]
+    now = prepare(small_config("data.seed=1"), None)[1].cache.fingerprint
     other = [f"resume={first}", "data.seed=1"]
-    now = prepare(small_config(*other))[0].fingerprint
     with pytest.raises(UserError) as raised:
         resume(small_config(f"run_dir={tmp_path / 'second'}", *other))
     assert saved in str(raised.value) and now in str(raised.value) and saved != now
     assert resume(small_config(f"run_dir={tmp_path / 'second'}", *other, "data.allow_change=true")) == 4
 
 
-def test_only_the_weights_of_a_checkpoint(
-    make_run: Callable[..., Path], make_config: MakeConfig, tmp_path: Path
-) -> None:
+def test_only_the_weights_of_a_checkpoint(make_run: MakeRun, make_config: MakeConfig, tmp_path: Path) -> None:
     """A warm start on newer data: a new run, whose steps and optimizer begin afresh."""
     directory = make_run("first") / "checkpoints" / "step-00000004"
     newer = (*SMALL_CORPUS, "data.seed=1")
     config = make_config("model=pretrained", f"model.checkpoint={directory}", *newer, f"run_dir={tmp_path / 'second'}")
-    with new_run_dir(config, "torch") as run_dir:
-        make_ready(config)
-        _, initial, checkpoint = find_start(configs.load(run_dir / "config.yaml"))
-    assert checkpoint is None and not (run_dir / "checkpoints").exists()
-    saved, weights = open_checkpoint(directory).load().parameters, initial.weights()
+    with open_run_dir(config, "torch") as run_dir:
+        prepare_run(config, run_dir)
+        prepared = open_prepared(configs.load(run_dir / "config.yaml"), run_dir)
+    assert prepared.checkpoint is None and not (run_dir / "checkpoints").exists()
+    saved, weights = open_checkpoint(directory).load().parameters, prepared.initial.weights()
     assert saved.keys() == weights.keys()
     assert all(np.array_equal(saved[name], weights[name]) for name in saved)
-    assert (initial.directory / "tokenizer.json").read_bytes() == (directory / "tokenizer.json").read_bytes()
+    tokenizer = prepared.initial.directory / "tokenizer.json"
+    assert tokenizer.read_bytes() == (directory / "tokenizer.json").read_bytes()
 
 
 @pytest.mark.parametrize(
     ("place", "message"),
     [
         ("nowhere", "nowhere: no such directory; give a run's, a checkpoint's, or auto"),
-        ("empty", "empty: has no whole checkpoint; give a run or a checkpoint that has"),
+        ("empty", "empty: has no complete checkpoint; give a run or a checkpoint that has"),
         ("damaged", "model.safetensors does not match its checksum"),
     ],
 )
 def test_a_path_that_has_none(
-    make_run: Callable[..., Path], small_config: MakeConfig, tmp_path: Path, place: str, message: str
+    make_run: MakeRun, small_config: MakeConfig, tmp_path: Path, place: str, message: str
 ) -> None:
     (tmp_path / "empty").mkdir()
     shutil.move(make_run("first") / "checkpoints" / "step-00000004", tmp_path / "damaged")
@@ -191,26 +188,50 @@ def test_a_path_that_has_none(
     assert not (tmp_path / "second").exists()
 
 
-def test_a_directory_that_is_no_runs(small_config: MakeConfig, tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").touch()
-    with pytest.raises(UserError, match="is not empty; a run has a directory of its own, choose another$"):
-        resume(small_config(f"run_dir={tmp_path}", "resume=auto"))
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+def test_without_resume_the_runs_own_checkpoint_is_found(make_run: MakeRun, small_config: MakeConfig) -> None:
+    """A process of a run that was started again is not told to resume."""
+    run_dir = make_run("run")
+    config = small_config()
+    found = find_checkpoint(config, run_dir)
+    assert found is not None and found.position.step == 4
+    assert find_checkpoint(config, None) is None
+    other = make_run("other")
+    shutil.rmtree(other / "checkpoints" / "step-00000004")
+    found = find_checkpoint(replace(config, resume=str(other)), run_dir)
+    assert found is not None and found.position.step == 4, "after a restart the run has checkpoints of its own"
 
 
-def test_without_resume_a_run_is_not_overwritten(make_run: Callable[..., Path], small_config: MakeConfig) -> None:
-    with pytest.raises(UserError, match="is not empty; .*, or go on with this run by resume=auto$"):
-        resume(small_config(f"run_dir={make_run('run')}"))
+# Checkpoints of the first edition
 
 
-def test_two_runs_in_one_directory(
-    make_run: Callable[..., Path], small_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("place", [".", "checkpoints/step-00000006"])
+@pytest.mark.parametrize("name", ["torch-ddp", "tf-multiworker"])
+def test_a_run_of_the_first_edition_is_continued(
+    small_config: MakeConfig, tmp_path: Path, name: str, place: str
 ) -> None:
-    monkeypatch.setattr("common.run.directory.LOCK_SECONDS", 0.1)
-    config = small_config(f"run_dir={make_run('run')}", "resume=auto")
-    with (
-        new_run_dir(config, "torch"),
-        pytest.raises(UserError, match="another run is using it; choose another, or end that one first$"),
-    ):
-        resume(small_config(f"run_dir={config.run_dir}", "resume=auto"))
-    assert resume(config) == 4
+    first = FIRST_EDITION.with_name(f"first-edition-{name}")
+    run_dir = tmp_path / "second"
+    assert resume(small_config(f"run_dir={run_dir}", f"resume={first / place}", *AS_IN_FIRST_EDITION)) == 6
+    assert recorded(run_dir) == [[1, 2, 3, 4, 5, 6], [3, 6], []]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("optimizer.learning_rate=1e-3", "other values of optimizer.learning_rate (0.001, not 0.0002); give the same"),
+        ("model.layers=2", "other values of model.layers (2, not 1); give the same"),
+        ("schedule=cosine", "other values of schedule.kind (cosine, not linear), schedule.warmup_steps"),
+        ("optimizer=adam", "other values of optimizer.kind (adam, not adamw), optimizer.weight_decay (0.0, not 0.01)"),
+        ("data.seed=1", "is not what"),
+    ],
+)
+def test_a_run_of_the_first_edition_with_other_values_is_refused(
+    small_config: MakeConfig, override: str, message: str
+) -> None:
+    if override == "schedule=cosine":  # whose file has another warm-up
+        overrides = [each for each in AS_IN_FIRST_EDITION if not each.startswith("schedule.warmup")]
+    else:
+        overrides = list(AS_IN_FIRST_EDITION)
+    with pytest.raises(UserError) as raised:
+        prepare(small_config(f"resume={FIRST_EDITION}", *overrides, override), None)
+    assert message in str(raised.value)

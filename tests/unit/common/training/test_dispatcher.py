@@ -1,4 +1,4 @@
-"""The bound on staleness is checked against what really happens, at any order of reading, finishing and handing out."""
+"""The bound on staleness is checked against what really happens, at any order of reading, finishing and dispatching."""
 
 from typing import Any
 
@@ -7,29 +7,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.data.batches import GlobalBatch, training_batches
-from common.training.dispatcher import HandOut, find_batch
+from common.training.dispatcher import Dispatcher, find_batch
 from tests.conftest import MakeConfig, MakeSplit
 
 
 class Simulation:
     """Workers that read and finish in an order that hypothesis draws."""
 
-    def __init__(self, hand_out: HandOut, data: st.DataObject) -> None:
-        self.hand_out, self.data = hand_out, data
+    def __init__(self, dispatcher: Dispatcher, data: st.DataObject) -> None:
+        self.dispatcher, self.data = dispatcher, data
         self.version = 0
-        self.waiting: list[GlobalBatch] = []  # handed out and not begun
+        self.waiting: list[GlobalBatch] = []  # dispatched and not begun
         self.reads: list[tuple[GlobalBatch, int]] = []  # begun, with the version that was read
-        self.handed_out: list[GlobalBatch] = []
+        self.dispatched: list[GlobalBatch] = []
         self.stalenesses: list[int] = []
 
     def run(self) -> None:
         while True:
             choices: list[Any] = [None] * bool(self.waiting) + list(range(len(self.reads)))
-            if (batch := self.hand_out.take()) is not None:
-                self.handed_out.append(batch)
+            if (batch := self.dispatcher.take()) is not None:
+                self.dispatched.append(batch)
                 self.waiting.append(batch)
                 if self.data.draw(st.booleans()):
-                    continue  # hand out as much as is allowed
+                    continue  # dispatch as much as is allowed
             elif not choices:
                 return
             choices = [None] * bool(self.waiting) + list(range(len(self.reads)))
@@ -40,7 +40,7 @@ class Simulation:
                 batch, read = self.reads.pop(choice)
                 self.stalenesses.append(self.version - read)
                 self.version += 1
-                self.hand_out.finish(batch)
+                self.dispatcher.finish(batch)
 
 
 @given(
@@ -55,23 +55,23 @@ def test_every_part_once_and_never_staler_than_the_bound(
     make_split: MakeSplit, data: st.DataObject, count: int, size: int, parts: int, at_once: int, bound: int | None
 ) -> None:
     batches = list(training_batches(make_split([3] * count), size, 0, range(1, 6)))
-    simulation = Simulation(HandOut(batches, parts, at_once, bound), data)
+    simulation = Simulation(Dispatcher(batches, parts, at_once, bound), data)
     simulation.run()
     expected = [(part.step, part.part, part.ids.tolist()) for batch in batches for part in batch.parts(parts)]
-    assert [(batch.step, batch.part, batch.ids.tolist()) for batch in simulation.handed_out] == expected
+    assert [(batch.step, batch.part, batch.ids.tolist()) for batch in simulation.dispatched] == expected
     assert len(simulation.stalenesses) == len(expected)
     assert bound is None or max(simulation.stalenesses) <= bound
 
 
 def test_the_bound_is_reached(make_split: MakeSplit) -> None:
-    """It is not kept by handing out one at a time."""
-    hand_out = HandOut(training_batches(make_split([3] * 20), 2, 0, range(1, 11)), 1, 8, 2)
-    taken = [hand_out.take() for _ in range(4)]
+    """It is not kept by dispatching one at a time."""
+    dispatcher = Dispatcher(training_batches(make_split([3] * 20), 2, 0, range(1, 11)), 1, 8, 2)
+    taken = [dispatcher.take() for _ in range(4)]
     assert [batch is not None for batch in taken] == [True, True, True, False]
     first = taken[0]
     assert first is not None
-    hand_out.finish(first)
-    assert hand_out.take() is None  # the other two may yet be overtaken by each other, and by two more at most
+    dispatcher.finish(first)
+    assert dispatcher.take() is None  # the other two may yet be overtaken by each other, and by two more at most
 
 
 @pytest.mark.parametrize("number", [1, 3, 4])

@@ -4,22 +4,31 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 
-from common.cluster.processes import Stop
 from common.config.schema import Config
 from common.data.batches import GlobalBatch
 from common.data.plan import example_ids
 from common.data.text.token_cache import TokenCache
 from common.errors import Interrupted
-from common.run.checkpoint import Checkpoint, Checkpoints, Position, State
-from common.run.directory import Recorder, read_rows
-from common.training import loop
-from common.training.loop import Evaluation, NonFiniteLoss, StepResult
+from common.models.initial_weights import InitialCheckpoint
+from common.run.checkpoint import Checkpoint, newest
+from common.run.checkpoints import Checkpoints
+from common.run.prepare import Prepared
+from common.run.recorder import Recorder
+from common.run.rows import read_rows
+from common.training.loop import Loop, NonFiniteLoss
+from common.training.observer import Observer, Row
+from common.training.state import Position, State
+from common.training.state import Saved as SavedState
+from common.training.stop import Stop
+from common.training.strategy import Evaluation, StepResult
 from tests.conftest import MakeConfig, MakeSplit
+from tests.unit.common.training import sharded
+from tests.unit.common.training.sharded import Collectives, Mismatch, Sharded, run_together
 
 TRAIN, VALIDATION = 10, 7
 
@@ -50,6 +59,7 @@ class Fake:
         self.losses, self.before = losses or {}, before
         self.validation = iter(validation)
         self.calls: list[tuple[str, int]] = []
+        self.states = 0
         self.trained: list[GlobalBatch] = []
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
@@ -70,20 +80,14 @@ class Fake:
         return Evaluation(loss * len(ids), accuracy * len(ids), len(ids))
 
     def state(self) -> State:
+        self.states += 1
         return State({}, {})
 
-    def load(self, checkpoint: Checkpoint) -> None:
+    def load(self, checkpoint: SavedState) -> None:
         raise NotImplementedError
 
     def report(self) -> dict[str, Any]:
-        return {"peak_memory_bytes": [1, 2]}
-
-
-@pytest.fixture
-def stop() -> Iterator[Stop]:
-    stop = Stop()
-    yield stop
-    stop.restore()
+        raise NotImplementedError
 
 
 @pytest.fixture
@@ -93,23 +97,20 @@ def cache(make_split: MakeSplit, tmp_path: Path) -> TokenCache:
     return TokenCache(tmp_path, "", train, validation, ["a", "b", "c"], 100, 0)
 
 
-class Saved:
-    """Checkpoints in memory: the positions."""
+class Positions:
+    """An observer that keeps the positions of checkpoints."""
 
     def __init__(self) -> None:
         self.positions: list[Position] = []
-        self.finished = False
+
+    def steps(self, rows: list[Row], traffic: list[Row], speed: float) -> None:
+        """Nothing to do."""
+
+    def evaluation(self, row: Row) -> None:
+        """Nothing to do."""
 
     def save(self, state: State, position: Position) -> None:
         self.positions.append(replace(position))
-        self.finished = False
-
-    def finish(self) -> None:
-        self.finished = True
-
-    @property
-    def steps(self) -> list[int]:
-        return [position.step for position in self.positions]
 
 
 class Run:
@@ -117,19 +118,15 @@ class Run:
 
     def __init__(self, config: Config, cache: TokenCache, stop: Stop, directory: Path) -> None:
         self.config, self.cache, self.stop, self.directory = config, cache, stop, directory
-        self.saved = Saved()
+        self.saved = Positions()
 
-    def __call__(
-        self, strategy: Fake, record: bool = True, start: Position | None = None, **train: Any
-    ) -> dict[str, Any]:
-        for key, value in {"steps": 7, "global_batch_size": 4, "log_every": 3, **train}.items():
-            assert hasattr(self.config.train, key)
-            setattr(self.config.train, key, value)
-        self.config.schedule.total_steps = self.config.train.steps
+    def __call__(self, strategy: Fake, record: bool = True, start: Position | None = None, **train: Any) -> None:
+        config = with_train(self.config, **{"steps": 7, "global_batch_size": 4, "log_every": 3, **train})
         start = start or Position()
-        recorder, saved = (Recorder(self.directory, start), cast(Checkpoints, self.saved)) if record else (None, None)
+        recorder = Recorder(self.directory, start) if record else None
+        observers: list[Observer] = [recorder, self.saved] if recorder is not None else []
         try:
-            return loop.run(self.config, strategy, self.cache, recorder, saved, self.stop, start)
+            Loop(config, strategy, self.cache, start, self.stop, observers).run()
         finally:
             if recorder is not None:
                 recorder.close()
@@ -142,24 +139,41 @@ class Run:
     def evals(self) -> list[dict[str, Any]]:
         return read_rows(self.directory / "evals.jsonl")
 
+    @property
+    def saved_steps(self) -> list[int]:
+        return [position.step for position in self.saved.positions]
+
+    def clear_stop(self) -> None:
+        """As in a process that has been started anew."""
+        self.stop.restore()
+        self.stop = Stop()
+
+
+def with_train(config: Config, **train: Any) -> Config:
+    """The config with other values of `train`; the schedule ends with the run."""
+    changed = replace(config.train, **train)
+    return replace(config, train=changed, schedule=replace(config.schedule, total_steps=changed.steps))
+
 
 @pytest.fixture
-def run(make_config: MakeConfig, cache: TokenCache, stop: Stop, tmp_path: Path) -> Run:
+def run(config: Config, cache: TokenCache, tmp_path: Path) -> Iterator[Run]:
     directory = tmp_path / "run"
     directory.mkdir()
-    return Run(
-        make_config("schedule=linear", "schedule.warmup_steps=0", "optimizer.learning_rate=1e-3", "train.seed=7"),
-        cache,
-        stop,
-        directory,
-    )
+    run = Run(config, cache, Stop(), directory)
+    yield run
+    run.stop.restore()
+
+
+@pytest.fixture
+def config(make_config: MakeConfig) -> Config:
+    return make_config("schedule=linear", "schedule.warmup_steps=0", "optimizer.learning_rate=1e-3", "train.seed=7")
 
 
 @pytest.mark.parametrize("log_every", [1, 3, 7, 100])
 @pytest.mark.parametrize("eval_every", [None, 1, 2, 100])
 def test_every_step_is_recorded_once(run: Run, log_every: int, eval_every: int | None) -> None:
     fake = Fake()
-    assert run(fake, log_every=log_every, eval_every=eval_every) == {"peak_memory_bytes": [1, 2]}
+    run(fake, log_every=log_every, eval_every=eval_every)
     rows = run.steps
     assert [row["step"] for row in rows] == list(range(1, 8))
     assert [row["loss"] for row in rows] == [1 / step for step in range(1, 8)]
@@ -220,7 +234,7 @@ def test_a_stop_request_ends_training(run: Run, signum: signal.Signals) -> None:
     assert str(raised.value) == f"stopped by {signum.name}"
     assert [row["step"] for row in run.steps] == [1, 2, 3, 4, 5], "the step that was under way is the last"
     assert run.evals == []
-    assert run.saved.steps == [5] and run.saved.finished
+    assert run.saved_steps == [5]
 
 
 def test_a_stop_request_ends_evaluation(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,19 +244,19 @@ def test_a_stop_request_ends_evaluation(run: Run, monkeypatch: pytest.MonkeyPatc
             seen += batch.size
             signal.raise_signal(signal.SIGTERM)
             assert seen == 4, "one batch"
-        raise AssertionError("an all-reduce, which the other ranks would come to later")
+        raise AssertionError("an all-reduce, which the other ranks would enter later")
 
     fake = Fake()
     monkeypatch.setattr(fake, "evaluate", evaluate)
     with pytest.raises(Interrupted):
         run(fake)
-    run.stop.signum = None
+    run.clear_stop()
     assert len(run.steps) == 7
     assert run.evals == [], "half an evaluation is none"
     assert [(position.step, position.validation) for position in run.saved.positions] == [(7, None)]
-    go_on = Fake()
-    run(go_on, start=run.saved.positions[-1])
-    assert go_on.calls == [("evaluate", 0)], "it is made up for"
+    resumed = Fake()
+    run(resumed, start=run.saved.positions[-1])
+    assert resumed.calls == [("evaluate", 0)], "what was left out is evaluated now"
     assert [row["step"] for row in run.evals] == [7] and len(run.steps) == 7
     assert [(position.step, position.validation) for position in run.saved.positions[1:]] == [
         (7, {"loss": 0.5, "accuracy": 0.25})
@@ -252,8 +266,9 @@ def test_a_stop_request_ends_evaluation(run: Run, monkeypatch: pytest.MonkeyPatc
 def test_other_ranks_train_and_evaluate_and_record_nothing(run: Run) -> None:
     fake = Fake()
     fake.is_chief = False
-    run(fake, record=False, eval_every=4)
+    run(fake, record=False, eval_every=4, checkpoint_every=3)
     assert [step for what, step in fake.calls if what == "evaluate"] == [4, 7]
+    assert fake.states == 3, "at steps 3, 6 and 7: a sharded strategy gathers there"
     assert not list(run.directory.iterdir())
     with pytest.raises(NonFiniteLoss):
         run(Fake({2: math.nan}), record=False)
@@ -267,7 +282,7 @@ def test_other_ranks_train_and_evaluate_and_record_nothing(run: Run) -> None:
 )
 def test_saves_at_the_right_steps(run: Run, checkpoint_every: int | None, expected: list[int]) -> None:
     run(Fake(), checkpoint_every=checkpoint_every, eval_every=4)
-    assert run.saved.steps == expected and run.saved.finished
+    assert run.saved_steps == expected
     assert [position.step for position in run.saved.positions if position.validation] == sorted({4, 7} & {*expected})
     for position in run.saved.positions:
         row = run.steps[position.step - 1]
@@ -283,15 +298,15 @@ def test_rows_are_on_the_disk_before_the_checkpoint_after_them(run: Run, monkeyp
     synced: list[int] = []  # rows, at each checkpoint
     monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(len(run.steps)))
     run(Fake(), checkpoint_every=2)
-    assert synced[::2] == synced[1::2] == run.saved.steps == [2, 4, 6, 7]  # metrics.jsonl and evals.jsonl
+    assert synced[::2] == synced[1::2] == run.saved_steps == [2, 4, 6, 7]  # metrics.jsonl and evals.jsonl
 
 
 @pytest.mark.parametrize("at", range(1, 7))
-def test_goes_on_from_every_position(run: Run, at: int) -> None:
-    """As if it had never stopped; rows past the position come again, once."""
+def test_continues_from_every_position(run: Run, at: int) -> None:
+    """As if it had never stopped; rows past the position are written again, once."""
     run(Fake(), checkpoint_every=1, eval_every=2)
     whole, evals, positions = run.steps, run.evals, run.saved.positions
-    run.saved = Saved()
+    run.saved = Positions()
     fake = Fake()
     run(fake, checkpoint_every=1, eval_every=2, start=positions[at - 1])
     assert [batch.step for batch in fake.trained] == list(range(at + 1, 8))
@@ -317,7 +332,7 @@ def test_nothing_is_left_to_do(run: Run) -> None:
 def test_a_loss_that_is_not_finite_saves_nothing_more(run: Run) -> None:
     with pytest.raises(NonFiniteLoss):
         run(Fake({6: math.nan}), checkpoint_every=4)
-    assert run.saved.steps == [4] and run.saved.finished
+    assert run.saved_steps == [4]
 
 
 # Virtual epochs and early stopping
@@ -330,7 +345,7 @@ def test_a_loss_that_is_not_finite_saves_nothing_more(run: Run) -> None:
 def test_virtual_epochs_count_examples(run: Run, examples: int, expected: list[int]) -> None:
     """The global batches have 4, 4, 2, 4, 4, 2 and 4 examples."""
     run(Fake(), virtual_epoch_examples=examples, eval_every=1, checkpoint_every=1)
-    assert [row["step"] for row in run.evals] == run.saved.steps == expected
+    assert [row["step"] for row in run.evals] == run.saved_steps == expected
 
 
 @pytest.mark.parametrize(
@@ -354,18 +369,131 @@ def test_early_stopping(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Also where the run was interrupted on the way."""
-    for key, value in stopping.items():
-        setattr(run.config.train.early_stopping, key, value)
+    run.config = with_train(run.config, early_stopping=replace(run.config.train.early_stopping, **stopping))
     before: Callable[[int], None] | None = None
     if stops_at is not None:
         before = lambda step: signal.raise_signal(signal.SIGTERM) if step == stops_at else None  # noqa: E731
         with pytest.raises(Interrupted):
             run(Fake(before=before, validation=validation), eval_every=1)
-        run.stop.signum = None
+        run.clear_stop()
     done = len(run.evals)
     start = run.saved.positions[-1] if stops_at else None
     with caplog.at_level(logging.INFO, "lockstep"):
         run(Fake(validation=validation[done:]), eval_every=1, start=start)
     assert ("stopping early" in caplog.text) == (last < 7)
     assert [row["step"] for row in run.steps] == [row["step"] for row in run.evals] == list(range(1, last + 1))
-    assert run.saved.steps[-1] == last and run.saved.finished
+    assert run.saved_steps[-1] == last
+
+
+# A strategy that shards the parameters
+
+
+class ShardedRun:
+    """Runs a loop on each of two ranks, the first of which records and saves in `directory`."""
+
+    def __init__(self, config: Config, cache: TokenCache, directory: Path) -> None:
+        optimizer = replace(config.optimizer, learning_rate=0.05)
+        values = {"steps": 7, "global_batch_size": 4, "eval_every": 3, "checkpoint_every": 2, "log_every": 2}
+        self.config = with_train(replace(config, optimizer=optimizer), **values)
+        self.cache, self.directory = cache, directory
+        directory.mkdir()
+        initial = directory.parent / "initial"
+        initial.mkdir(exist_ok=True)
+        self.prepared = Prepared(cache, InitialCheckpoint(initial, "initial"), None)
+        self.ranks: list[Sharded] = []
+
+    def __call__(
+        self, checkpoint: Checkpoint | None = None, units: int | None = None, loop: type[Loop] = Loop
+    ) -> list[Exception | None]:
+        """Returns what each rank raised. units: after how many, of both ranks, a stop was agreed on."""
+        collectives, start = Collectives(), checkpoint.position if checkpoint else Position()
+        self.ranks = [Sharded(self.config, collectives, rank) for rank in (0, 1)]
+        stops = [Stop(), Stop()]
+        recorder, checkpoints = Recorder(self.directory, start), Checkpoints(self.config, self.directory, self.prepared)
+        observers: list[list[Observer]] = [[recorder, checkpoints], []]
+        try:
+            for rank, stop in zip(self.ranks, stops, strict=True):
+                if checkpoint is not None:
+                    rank.load(checkpoint)
+                if units is not None:
+                    stop.freeze(signal.SIGTERM)
+                    stop.decide(units)
+            loops = [
+                loop(self.config, self.ranks[rank], self.cache, start, stops[rank], observers[rank]) for rank in (0, 1)
+            ]
+            return run_together(loops)
+        finally:
+            checkpoints.close()
+            recorder.close()
+            for stop in reversed(stops):
+                stop.restore()
+
+    @property
+    def curve(self) -> list[dict[str, Any]]:
+        """The rows of the steps and of the evaluations, without the times."""
+        rows = read_rows(self.directory / "metrics.jsonl") + read_rows(self.directory / "evals.jsonl")
+        return [{name: row[name] for name in row if name not in ("seconds", "duration")} for row in rows]
+
+
+@pytest.fixture
+def sharded_run(config: Config, cache: TokenCache, tmp_path: Path) -> Callable[[str], ShardedRun]:
+    return lambda name: ShardedRun(config, cache, tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("units", "states"),
+    [
+        (1, [1]),
+        (3, [2]),  # where a checkpoint was due, which is saved once
+        (5, [2, 3]),  # before an evaluation,
+        (6, [2, 3]),  # in it
+        (7, [2, 3]),  # and after it
+        (9, [2, 4]),
+        (10, [2, 4, 5]),
+    ],
+)
+def test_a_sharded_state_is_gathered_by_all_ranks_and_resumed(
+    sharded_run: Callable[[str], ShardedRun], units: int, states: list[int]
+) -> None:
+    """The curve is the uninterrupted run's, and every rank gathers the state at the same positions."""
+    whole = sharded_run("whole")
+    assert whole() == [None, None]
+    assert whole.ranks[0].states == whole.ranks[1].states == [2, 4, 6, 7]
+    assert len({row["loss"] for row in whole.curve}) == len(whole.curve), "every loss depends on all before it"
+
+    part = sharded_run("part")
+    raised = part(units=units)
+    assert [str(error) for error in raised] == ["stopped by SIGTERM"] * 2
+    assert part.ranks[0].states == part.ranks[1].states == states
+    checkpoint = newest(part.directory)
+    assert checkpoint is not None and checkpoint.position.step == states[-1]
+    loaded = checkpoint.load()
+    for rank, name in zip(part.ranks, sharded.NAMES, strict=True):
+        assert loaded.parameters[name] == rank.parameter
+        assert loaded.slots[f"momentum_buffer.{name}"] == rank.momentum
+
+    assert part(checkpoint) == [None, None]
+    assert part.curve == whole.curve
+    assert part.ranks[0].states == part.ranks[1].states == [step for step in (2, 4, 6, 7) if step > states[-1]]
+    ends = [newest(run.directory) for run in (whole, part)]
+    assert ends[0] is not None and ends[1] is not None
+    assert ends[0].load().parameters == ends[1].load().parameters
+
+
+class ChiefGathers(Loop):
+    """A faulty loop, of which the chief alone asks for the state."""
+
+    def save(self) -> None:
+        if self.observers:
+            super().save()
+
+
+@pytest.mark.parametrize(("units", "call"), [(None, "state after step 2"), (1, "state after step 1")])
+def test_a_state_that_only_the_chief_gathers_is_noticed(
+    sharded_run: Callable[[str], ShardedRun], monkeypatch: pytest.MonkeyPatch, units: int | None, call: str
+) -> None:
+    """The test above would fail: at a checkpoint, and where the run is interrupted."""
+    monkeypatch.setattr(sharded, "SECONDS", 1.0)
+    raised = sharded_run("run")(units=units, loop=ChiefGathers)
+    assert isinstance(raised[0], Mismatch)
+    assert call in str(raised[0])

@@ -1,11 +1,13 @@
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from common.config.schema import Config, parse
+from common.config.compose import parse
+from common.config.schema import Config
 from common.training.schedule import learning_rate
 from tests.conftest import Compose
 
@@ -21,10 +23,10 @@ def config(composed: Compose) -> Config:
     return parse(composed())
 
 
-def rates(config: Config, name: str, warmup: int, total: int, steps: int) -> list[float]:
-    """The learning rates of updates 1 to `steps`, for a base of 1."""
-    config.schedule.name, config.schedule.warmup_steps, config.schedule.total_steps = name, warmup, total
-    config.optimizer.learning_rate = 1.0
+def rates(config: Config, name: str, warmup: int, total: int, steps: int, base: float = 1.0) -> list[float]:
+    """The learning rates of updates 1 to `steps`."""
+    schedule = replace(config.schedule, kind=name, warmup_steps=warmup, total_steps=total)
+    config = replace(config, schedule=schedule, optimizer=replace(config.optimizer, learning_rate=base))
     return [learning_rate(config, step) for step in range(1, steps + 1)]
 
 
@@ -76,5 +78,11 @@ def test_values(config: Config, name: str, expected: list[float]) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_scales_with_the_base(config: Config, name: str) -> None:
     unit = rates(config, name, 3, 10, 10)
-    config.optimizer.learning_rate = 3e-5
-    assert [learning_rate(config, step) for step in range(1, 11)] == pytest.approx([3e-5 * rate for rate in unit])
+    assert rates(config, name, 3, 10, 10, 3e-5) == pytest.approx([3e-5 * rate for rate in unit])
+
+
+def test_without_total_steps_the_run_is_all_of_them(config: Config) -> None:
+    schedule = replace(config.schedule, kind="linear", warmup_steps=0, total_steps=None)
+    config = replace(config, schedule=schedule, train=replace(config.train, steps=4))
+    config = replace(config, optimizer=replace(config.optimizer, learning_rate=1.0))
+    assert [learning_rate(config, step) for step in (1, 2, 3, 4, 5)] == [1, 0.75, 0.5, 0.25, 0]

@@ -1,3 +1,4 @@
+import ctypes
 import os
 import random
 import signal
@@ -10,7 +11,7 @@ import pytest
 
 from common.errors import Interrupted
 from common.training import stop as stop_module
-from common.training.stop import SIGNALS, Stop, interruptible
+from common.training.stop import SIGNALS, Stop, interruptible, kept_handlers
 
 
 class FakeChannel:
@@ -192,3 +193,15 @@ def test_interruptible(handlers: Callable[[], list[object]]) -> None:
     with pytest.raises(Interrupted, match="^stopped by SIGTERM$"), interruptible():
         signal.raise_signal(signal.SIGTERM)
     assert handlers() == before
+
+
+def test_handlers_are_kept_where_a_library_replaces_them() -> None:
+    """As TensorFlow's collectives do, without Python's knowledge."""
+    stop = Stop()
+    with kept_handlers():
+        ctypes.CDLL(None).signal(int(signal.SIGTERM), ctypes.c_void_p(1))  # SIG_IGN
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.signum is None
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert stop.signum == signal.SIGTERM
+    stop.restore()

@@ -1,4 +1,4 @@
-"""Ranks that never come: who is missed is named in one line, in time, and nothing is left running."""
+"""Ranks that never arrive: those that are missing are named in one line, in time, and nothing is left running."""
 
 import json
 import os
@@ -6,112 +6,145 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from common.cluster.processes import reserved_ports
+from common.cluster.ports import reserved_ports
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).parents[4]
-TIMEOUT = 2
-MEET = r"""
-import os, sys
+TIMEOUT, LONG = 3, 60
+ALL = r"""
+import json, os, sys
 import torch.distributed as dist
 from common.errors import UserError
-from torch_impl.communication.rendezvous import join_group
+from torch_impl.communication.rendezvous import init_process_group, rendezvous
 
-for rank in sys.argv[1:]:
+def join(timeout, seed):
+    group = rendezvous(timeout, {"train.seed": seed})
+    init_process_group(group, timeout, "gloo")
+    dist.barrier()
+    dist.destroy_process_group()
+    return f"rank {group.rank} {group.world_size}"
+
+cases = json.loads(sys.argv[1])
+ranks = [(name, rank) for name, case in cases.items() for rank in case["ranks"]]
+for name, rank in ranks:
     if os.fork() == 0:
-        os.environ["RANK"] = rank
+        case = cases[name]
+        os.environ |= {**case["environment"], "RANK": str(rank)}
         try:
-            settings = {"train.seed": int(rank) if "DIFFER" in os.environ else 0}
-            joined = join_group(float(os.environ["TIMEOUT"]), settings)
-            os.write(1, "rank {} {}\n".format(*joined).encode())  # in one piece
-            dist.barrier()
-            dist.destroy_process_group()
+            said = join(case["timeout"], rank if case["differ"] else 0)
         except UserError as error:
-            os.write(1, f"{error}\n".encode())
+            said = str(error)
+        os.write(1, json.dumps([name, said]).encode() + b"\n")  # in one piece
         os._exit(0)
-for rank in sys.argv[1:]:
+for _ in ranks:
     os.wait()
 """
-
-
-@pytest.fixture
-def port() -> int:
-    with reserved_ports(1) as ports:
-        return ports[0]
+STORES = ("file", "server")
+CASES: dict[str, dict[str, Any]] = {
+    "all": {"world_size": 2, "ranks": [1, 0], "timeout": LONG},
+    "another seed": {"world_size": 3, "ranks": [1, 0], "timeout": LONG, "differ": True},
+    "ranks 1, 2": {"world_size": 3, "ranks": [0], "timeout": TIMEOUT},
+    "rank 2": {"world_size": 3, "ranks": [0, 1], "timeout": TIMEOUT},
+    "rank 0": {"world_size": 2, "ranks": [1], "timeout": TIMEOUT},
+}
+Said = dict[str, list[str]]
 
 
 def environment(port: int, **values: object) -> dict[str, str]:
     given = {"LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **values}
-    return {**os.environ, "PYTHONPATH": str(ROOT), **{name: str(value) for name, value in given.items()}}
+    return {name: str(value) for name, value in given.items()}
 
 
-@pytest.fixture(params=["file", "server"])
-def meet(request: pytest.FixtureRequest, tmp_path: Path, port: int) -> Callable[..., list[str]]:
-    """What each of the ranks says that come to a group of `world_size`."""
-
-    def come(world_size: int, *ranks: int, timeout: int = TIMEOUT, **more: object) -> list[str]:
-        values: dict[str, object] = {"WORLD_SIZE": world_size, "TIMEOUT": timeout, **more}
-        if request.param == "file":
-            values["LOCKSTEP_RENDEZVOUS"] = tmp_path / "rendezvous"
-        return said_by(environment(port, **values), *ranks)
-
-    return come
-
-
-def said_by(environment: dict[str, str], *ranks: int) -> list[str]:
-    command = [sys.executable, "-c", MEET, *map(str, ranks)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.stderr == ""
-    return sorted(done.stdout.splitlines())
-
-
-def test_all_come(meet: Callable[..., list[str]]) -> None:
-    assert meet(2, 1, 0, timeout=60) == ["rank 0 2", "rank 1 2"]
-
-
-def test_ranks_whose_settings_differ_are_refused_at_once(meet: Callable[..., list[str]]) -> None:
-    difference = "rank 1 differs from rank 0 in train.seed (1, not 0); give every host the same"
-    assert meet(3, 1, 0, timeout=60, DIFFER=1) == [difference] * 2
-
-
-@pytest.mark.parametrize(("ranks", "missing"), [([0], "ranks 1, 2"), ([0, 1], "rank 2")])
-def test_the_missing_are_named_by_all_who_came(meet: Callable[..., list[str]], ranks: list[int], missing: str) -> None:
-    assert meet(3, *ranks) == [f"cluster.timeout={TIMEOUT}: {missing} of 3 did not come in time"] * len(ranks)
-
-
-def test_rank_0_is_missing(meet: Callable[..., list[str]]) -> None:
-    (said,) = meet(2, 1)
-    assert re.match(rf"cluster.timeout={TIMEOUT}: rank 0 (of 2 )?did not come in time( \(127.*refused\))?$", said)
-
-
-def test_a_port_where_something_else_listens() -> None:
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> Said:
+    """By case and store, what each rank says. All cases at once, in children of one process."""
+    folder, cases = tmp_path_factory.mktemp("rendezvous"), {}
+    with reserved_ports(len(CASES)) as ports:
+        pass
+    for (name, case), port in zip(CASES.items(), ports, strict=True):
+        for store in STORES:
+            values: dict[str, object] = {"WORLD_SIZE": case["world_size"]}
+            if store == "file":
+                values["LOCKSTEP_RENDEZVOUS"] = folder / name
+            cases[f"{name}, {store}"] = {"differ": False, **case, "environment": environment(port, **values)}
     with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        said = said_by(environment(port, WORLD_SIZE=2, TIMEOUT=TIMEOUT), 0, 1)
-    assert said[0].startswith(f"MASTER_PORT={port}: cannot listen there (")
-    assert said[1] == f"MASTER_PORT={port}: what listens at 127.0.0.1 is not rank 0; give both another port"
+        taken = other.getsockname()[1]
+        cases["taken"] = {"ranks": [0, 1], "timeout": TIMEOUT, "differ": False}
+        cases["taken"]["environment"] = environment(taken, WORLD_SIZE=2)
+        command = [sys.executable, "-c", ALL, json.dumps(cases)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.stderr == ""
+    found: Said = {name: [] for name in cases}
+    for name, text in map(json.loads, done.stdout.splitlines()):
+        found[name].append(text.replace(str(taken), "PORT"))
+    return {name: sorted(texts) for name, texts in found.items()}
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_all_arrive(said: Said, store: str) -> None:
+    assert said[f"all, {store}"] == ["rank 0 2", "rank 1 2"]
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_ranks_whose_settings_differ_are_refused_at_once(said: Said, store: str) -> None:
+    difference = "rank 1 differs from rank 0 in train.seed (1, not 0); give every host the same"
+    assert said[f"another seed, {store}"] == [difference] * 2
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("missing", ["ranks 1, 2", "rank 2"])
+def test_the_missing_are_named_by_all_that_arrived(said: Said, store: str, missing: str) -> None:
+    message = f"cluster.timeout={TIMEOUT}: {missing} of 3 did not arrive in time"
+    assert said[f"{missing}, {store}"] == [message] * len(CASES[missing]["ranks"])
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_rank_0_is_missing(said: Said, store: str) -> None:
+    (text,) = said[f"rank 0, {store}"]
+    assert re.match(rf"cluster.timeout={TIMEOUT}: rank 0 (of 2 )?did not arrive in time( \(127.*refused\))?$", text)
+
+
+def test_a_port_where_something_else_listens(said: Said) -> None:
+    first, second = said["taken"]
+    assert first.startswith("MASTER_PORT=PORT: cannot listen there (")
+    assert second == "MASTER_PORT=PORT: what listens at 127.0.0.1 is not rank 0; give both another port"
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, int, str]]:
+    """Of ranks 0 and 1 of runs of 3, whose other ranks never arrive: run directory, exit code, standard error."""
+    started = []
+    with reserved_ports(2) as ports:
+        pass
+    for rank, port in enumerate(ports):
+        folder = tmp_path_factory.mktemp(f"rank-{rank}")
+        command = [sys.executable, "-m", "torch_impl.train", "strategy=ddp", f"cluster.timeout={TIMEOUT}"]
+        sizes = ["train.steps=2", "data.train_examples=60", "data.validation_examples=12"]
+        process = subprocess.Popen(
+            [*command, *sizes, f"run_dir={folder / 'run'}"],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment(port, RANK=rank, WORLD_SIZE=3)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append((folder / "run", process))
+    ended = [(run_dir, process.communicate(timeout=120)[1], process.returncode) for run_dir, process in started]
+    return [(run_dir, code, errors) for run_dir, errors, code in ended]
 
 
 @pytest.mark.parametrize(("rank", "missing"), [(0, "ranks 1, 2 of 3"), (1, "rank 0")])
-def test_the_command(tmp_path: Path, port: int, rank: int, missing: str) -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "torch_impl.train", "strategy=ddp", f"cluster.timeout={TIMEOUT}", "train.steps=2"]
-        + [f"run_dir={tmp_path / 'run'}", "data.train_examples=60", "data.validation_examples=12"],
-        cwd=tmp_path,
-        env=environment(port, RANK=rank, WORLD_SIZE=3),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert result.returncode == 2
-    assert re.fullmatch(rf"error: cluster\.timeout={TIMEOUT}: {missing} did not come in time.*\n", result.stderr)
+def test_the_command(commands: list[tuple[Path, int, str]], rank: int, missing: str) -> None:
+    run_dir, exit_code, errors = commands[rank]
+    assert exit_code == 2
+    assert re.fullmatch(rf"error: cluster\.timeout={TIMEOUT}: {missing} did not arrive in time.*\n", errors)
     if rank == 0:
-        summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+        summary = json.loads((run_dir / "summary.json").read_text())
         assert (summary["status"], summary["replicas"], summary["steps"]) == ("failed", 3, 0)
-        assert summary["error"] == f"cluster.timeout={TIMEOUT}: {missing} did not come in time"
+        assert summary["error"] == f"cluster.timeout={TIMEOUT}: {missing} did not arrive in time"
     else:
-        assert not (tmp_path / "run").exists(), "only the chief writes"
+        assert not run_dir.exists(), "only the chief writes"

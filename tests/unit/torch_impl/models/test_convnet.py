@@ -7,17 +7,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from common.prepare import prepare
+from common.run.prepare import prepare
 from tests.conftest import MakeConfig
 from torch_impl.batches import to_tensors
-from torch_impl.step import build_model, compute_logits, parameters_by_name
+from torch_impl.models import build_model, parameters_by_name
+from torch_impl.step import compute_logits
 
 CPU = torch.device("cpu")
 
 
 def test_it_computes_what_the_tutorial_does(make_config: MakeConfig) -> None:
     config = make_config("model=convnet", "train.precision=float64")
-    cache, initial = prepare(config)
+    _, prepared = prepare(config, None)
+    cache, initial = prepared.cache, prepared.initial
     ids = np.arange(7)
     arrays = cache.train.gather(ids, ids)
     w = {name: torch.from_numpy(weight).double() for name, weight in initial.weights().items()}
@@ -34,7 +36,8 @@ def test_it_computes_what_the_tutorial_does(make_config: MakeConfig) -> None:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float64"])
 def test_precisions_and_dropout(make_config: MakeConfig, precision: str) -> None:
     config = make_config("model=convnet", "model.dropout=0.5", f"train.precision={precision}")
-    cache, initial = prepare(config)
+    _, prepared = prepare(config, None)
+    cache, initial = prepared.cache, prepared.initial
     model = build_model(config, initial)
     assert {str(weight.dtype) for weight in parameters_by_name(model).values()} == {
         "float64" if precision == "float64" else "float32"
@@ -50,9 +53,10 @@ def test_precisions_and_dropout(make_config: MakeConfig, precision: str) -> None
 
 
 def test_gradients_have_the_strides_of_their_parameters(make_config: MakeConfig, tmp_path: Path) -> None:
-    """DistributedDataParallel warns where they have not, which one channel brings about."""
+    """With one channel they may not have; DistributedDataParallel warns of that."""
     config = make_config("model=convnet")
-    cache, initial = prepare(config)
+    _, prepared = prepare(config, None)
+    cache, initial = prepared.cache, prepared.initial
     model = build_model(config, initial)
     batch = to_tensors(cache.train.gather(np.arange(5), np.arange(5)), CPU)
     compute_logits(model, batch, "float32").sum().backward()

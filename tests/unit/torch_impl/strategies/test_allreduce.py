@@ -13,13 +13,15 @@ import torch.distributed as dist
 from torch.nn import Parameter
 
 from common.config.schema import Config
-from common.config.validate import validate
+from common.config.strategies import AllReduce as Settings
 from common.data.batches import training_batches
-from common.prepare import prepare, resolve
-from common.training.loop import Strategy
+from common.run.prepare import prepare
+from common.training.strategy import Strategy
 from tests.conftest import MakeConfig
 from tests.unit.torch_impl.ranks import Ranks
+from tests.unit.torch_impl.ready import ALONE, make_ready
 from torch_impl.communication.allreduce import ALGORITHMS, Traffic
+from torch_impl.communication.rendezvous import Group
 from torch_impl.strategies import allreduce
 from torch_impl.strategies.allreduce import AllReduce, Reducer, make_buckets
 from torch_impl.strategies.single import Single
@@ -28,7 +30,7 @@ STEPS = 7
 Run = list[tuple[float, float]]  # loss and gradient norm of each step
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     group = Ranks(request.param, tmp_path_factory.mktemp("ranks"))
     yield group
@@ -39,27 +41,26 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def config(small_config: MakeConfig) -> Config:
     """In step 3, the last of an epoch, some ranks have no example."""
     sizes = ("data.train_examples=59", "train.global_batch_size=29", f"train.steps={STEPS}")
-    made = small_config("strategy=allreduce", "train.precision=float64", *sizes)
-    validate(made, "torch")
-    resolve(made, prepare(made)[0])
-    return made
+    return make_ready(small_config("strategy=allreduce", "train.precision=float64", *sizes))[0]
 
 
 def train(config: Config, trainer: Strategy) -> Run:
-    batches = training_batches(prepare(config)[0].train, config.train.global_batch_size, 0, range(1, STEPS + 1))
+    train_split = prepare(config, None)[1].cache.train
+    batches = training_batches(train_split, config.train.global_batch_size, 0, range(1, STEPS + 1))
     return [(float(result.loss), float(result.grad_norm)) for result in trainer.train(batches)]
 
 
 def train_all(configs: list[Config]) -> tuple[Run, list[tuple[Run, dict[str, Any], int, int]]]:
     """In a rank: single's run; then of each config its run, its report, and the buckets and bytes of a step."""
     os.environ["LOCAL_RANK"] = "0"
-    allreduce.join_group = lambda *_: (dist.get_rank(), dist.get_world_size())  # which it has joined already
+    allreduce.init_process_group = lambda *_: None  # there is one already
+    group = Group(dist.get_rank(), dist.get_world_size(), None, None)
     results = []
     for config in configs:
-        trainer = AllReduce(config, prepare(config)[1])
+        trainer = AllReduce(config, prepare(config, None)[1], group)
         size = sum(parameter.nbytes for parameter in trainer.model.parameters())
         results.append((train(config, trainer), trainer.report(), len(trainer.reducer.buckets), size))
-    return train(configs[0], Single(configs[0], prepare(configs[0])[1])), results
+    return train(configs[0], Single(configs[0], prepare(configs[0], None)[1], ALONE)), results
 
 
 def test_every_algorithm_bucket_and_overlap_draws_the_curve_of_single(ranks: Ranks, config: Config) -> None:
@@ -67,6 +68,7 @@ def test_every_algorithm_bucket_and_overlap_draws_the_curve_of_single(ranks: Ran
     choices = list(itertools.product(ALGORITHMS, buckets_and_overlap))
     configs = []
     for algorithm, (cap, overlap) in choices:
+        assert isinstance(config.strategy, Settings)
         chosen = dataclasses.replace(config.strategy, algorithm=algorithm, bucket_cap_mb=cap, overlap=overlap)
         configs.append(dataclasses.replace(config, strategy=chosen))
     found = ranks(train_all, configs)

@@ -11,12 +11,13 @@ import torch
 import torch.distributed as dist
 
 from common.config.schema import Config
-from common.config.validate import validate
-from common.data.batches import training_batches
-from common.prepare import prepare, resolve
-from common.training.loop import StepResult
+from common.data.batches import GlobalBatch, training_batches
+from common.run.prepare import prepare
+from common.training.strategy import StepResult
 from tests.conftest import MakeConfig
 from tests.unit.torch_impl.ranks import Ranks
+from tests.unit.torch_impl.ready import ALONE, make_ready
+from torch_impl.communication.rendezvous import Group
 from torch_impl.strategies import ddp
 from torch_impl.strategies.ddp import DDP
 from torch_impl.strategies.single import Single
@@ -50,10 +51,8 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
 @pytest.fixture
 def config(small_config: MakeConfig) -> Config:
     """The last batch of the epoch, step 3, has one example."""
-    made = small_config("strategy=ddp", f"train.steps={STEPS}", "train.global_batch_size=20", "data.train_examples=41")
-    validate(made, "torch")
-    resolve(made, prepare(made)[0])
-    return made
+    sizes = (f"train.steps={STEPS}", "train.global_batch_size=20", "data.train_examples=41")
+    return make_ready(small_config("strategy=ddp", *sizes))[0]
 
 
 def in_precision(config: Config, precision: str, **knobs: Any) -> Config:
@@ -64,21 +63,29 @@ def in_precision(config: Config, precision: str, **knobs: Any) -> Config:
     )
 
 
+def batches_of(config: Config, steps: int) -> Iterator[GlobalBatch]:
+    train_split = prepare(config, None)[1].cache.train
+    return training_batches(train_split, config.train.global_batch_size, 0, range(1, steps + 1))
+
+
 def train(config: Config, strategy: DDP | Single) -> list[tuple[float, float]]:
-    batches = training_batches(prepare(config)[0].train, config.train.global_batch_size, 0, range(1, STEPS + 1))
-    results: list[StepResult] = list(strategy.train(batches))
+    results: list[StepResult] = list(strategy.train(batches_of(config, STEPS)))
     return [(float(result.loss), float(result.grad_norm)) for result in results]
 
 
 def make(config: Config) -> DDP:
     os.environ["LOCAL_RANK"] = "0"
-    ddp.join_group = lambda *_: (dist.get_rank(), dist.get_world_size())  # which it has joined already
-    return DDP(config, prepare(config)[1])
+    ddp.init_process_group = lambda *_: None  # there is one already
+    return DDP(config, prepare(config, None)[1], Group(dist.get_rank(), dist.get_world_size(), None, None))
+
+
+def make_single(config: Config) -> Single:
+    return Single(config, prepare(config, None)[1], ALONE)
 
 
 def train_all(configs: list[Config]) -> list[tuple[list[tuple[float, float]], list[tuple[float, float]]]]:
     """In a rank: ddp's run of each config, and single's."""
-    return [(train(each, make(each)), train(each, Single(each, prepare(each)[1]))) for each in configs]
+    return [(train(each, make(each)), train(each, make_single(each))) for each in configs]
 
 
 def ready_when_reduced(config: Config) -> list[int]:
@@ -102,8 +109,7 @@ def ready_when_reduced(config: Config) -> list[int]:
         strategy = make(config)
         for parameter in strategy.model.parameters():
             parameter.register_post_accumulate_grad_hook(count)
-        batches = training_batches(prepare(config)[0].train, config.train.global_batch_size, 0, range(1, 3))
-        list(strategy.train(batches))
+        list(strategy.train(batches_of(config, 2)))
     return [count - len(strategy.optimizer.parameters) for count in seen[1:]]
 
 
@@ -128,7 +134,7 @@ def test_the_lossy_hooks_stay_near_it(ranks: Ranks, config: Config) -> None:
 
 def test_overlap_decides_when_the_buckets_are_reduced(ranks: Ranks, config: Config) -> None:
     small = {"bucket_cap_mb": SMALL_BUCKET}
-    parameters = len(list(Single(config, prepare(config)[1]).model.parameters()))
+    parameters = len(list(make_single(config).model.parameters()))
     for seen in ranks(ready_when_reduced, in_precision(config, "float32", **small)):
         assert len(seen) > 2 and seen[0] < parameters / 2
     for seen in ranks(ready_when_reduced, in_precision(config, "float32", **small, overlap=False)):

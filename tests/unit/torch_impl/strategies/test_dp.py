@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from common.config.validate import validate
 from common.data.batches import training_batches
-from common.prepare import prepare, resolve
-from common.training.loop import StepResult
+from common.training.strategy import StepResult
 from tests.conftest import MakeConfig
+from tests.unit.torch_impl.ready import ALONE, make_ready
 from torch_impl.strategies.dp import DP, TRAFFIC
 from torch_impl.strategies.single import Single
 
@@ -17,12 +16,10 @@ SIZES = {1: [7, 7, 6], 3: [7, 7, 6], 4: [1, 1, 0]}  # 62 examples in global batc
 
 
 def train(make_config: MakeConfig, *overrides: str) -> tuple[DP | Single, list[StepResult]]:
-    config = make_config("train.global_batch_size=20", "data.train_examples=62", "train.steps=5", *overrides)
-    validate(config, "torch")
-    cache, initial = prepare(config)
-    resolve(config, cache)
-    strategy = (DP if config.strategy.name == "dp" else Single)(config, initial)
-    return strategy, list(strategy.train(training_batches(cache.train, 20, 0, range(1, 6))))
+    sizes = ("train.global_batch_size=20", "data.train_examples=62", "train.steps=5")
+    config, prepared = make_ready(make_config(*sizes, *overrides))
+    strategy = (DP if config.strategy.kind == "dp" else Single)(config, prepared, ALONE)
+    return strategy, list(strategy.train(training_batches(prepared.cache.train, 20, 0, range(1, 6))))
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -1,4 +1,4 @@
-"""A parameter server by itself: what it does with updates that come twice, come half, or from workers that fall."""
+"""A parameter server by itself: what it does with updates that come twice, come half, or from workers that crash."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -8,26 +8,26 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from common.prepare import prepare, resolve
 from tests.conftest import MakeConfig
+from tests.unit.torch_impl.ready import make_ready
 from torch_impl.communication.connection import connect, receive, send
-from torch_impl.strategies.parameter_server import READ, ROW, UPDATE, _request, _Server
+from torch_impl.communication.rendezvous import Group
+from torch_impl.strategies.parameter_server.messages import READ, ROW, UPDATE, request
+from torch_impl.strategies.parameter_server.server import Server
 
 Client = Callable[[int], socket.socket]
 RATE = 0.5
 
 
 @pytest.fixture
-def server(small_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[_Server, Client]]:
+def server(small_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Server, Client]]:
     """A server of plain gradient descent at work, and how to be its coordinator (rank 0) or a worker."""
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     overrides = ["strategy=parameter_server", "strategy.workers=2", "strategy.parameter_servers=1", "train.steps=5"]
     overrides += ["optimizer=sgd", "optimizer.momentum=0", "optimizer.max_grad_norm=null", "schedule=constant"]
-    config = small_config(*overrides, f"optimizer.learning_rate={RATE}")
-    cache, initial = prepare(config)
-    resolve(config, cache)
+    config, prepared = make_ready(small_config(*overrides, f"optimizer.learning_rate={RATE}"))
     store = dist.HashStore()
-    server = _Server(config, initial, None, store, 1)
+    server = Server(config, prepared, Group(1, 4, store, None))
     clients = [connect(store, 1, 0, 5)]  # the coordinator
 
     def join(rank: int) -> socket.socket:
@@ -40,24 +40,24 @@ def server(small_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> Iterato
     for client in clients:
         client.close()
     thread.join(5)
-    assert not thread.is_alive()  # it ends when the coordinator has gone
+    assert not thread.is_alive()  # it ends when the coordinator has disconnected
     server.listener.close()
 
 
-def parameters(worker: socket.socket, server: _Server) -> tuple[int, torch.Tensor]:
-    _request(worker, READ)
+def parameters(worker: socket.socket, server: Server) -> tuple[int, torch.Tensor]:
+    request(worker, READ)
     version = int(receive(worker, torch.empty(1, dtype=torch.float64)))
     return version, receive(worker, torch.empty(sum(each.numel() for each in server.shard.values())))
 
 
 def update(worker: socket.socket, gradient: torch.Tensor, *about: float) -> list[float]:
-    _request(worker, UPDATE, *about)
+    request(worker, UPDATE, *about)
     send(worker, gradient)
     return receive(worker, torch.empty(ROW, dtype=torch.float64)).tolist()
 
 
-def test_an_update_that_comes_twice_counts_once(server: tuple[_Server, Client]) -> None:
-    """As from a worker that takes up the batch of one that fell."""
+def test_an_update_that_comes_twice_counts_once(server: tuple[Server, Client]) -> None:
+    """As from a worker that takes up the batch of one that crashed."""
     one, other = server[1](2), server[1](3)
     before = parameters(one, server[0])[1]
     gradient = torch.ones_like(before)
@@ -71,10 +71,10 @@ def test_an_update_that_comes_twice_counts_once(server: tuple[_Server, Client]) 
     assert version == 2 and torch.allclose(after, before - 2 * RATE, atol=1e-6)
 
 
-def test_half_an_update_does_not_count(server: tuple[_Server, Client]) -> None:
+def test_half_an_update_does_not_count(server: tuple[Server, Client]) -> None:
     one, other = server[1](2), server[1](3)
     before = parameters(other, server[0])[1]
-    _request(one, UPDATE, 1, 0, 0, 0, 0, 0)
+    request(one, UPDATE, 1, 0, 0, 0, 0, 0)
     send(one, torch.ones(len(before) // 2))
     one.close()
     assert parameters(other, server[0])[0] == 0
@@ -82,7 +82,7 @@ def test_half_an_update_does_not_count(server: tuple[_Server, Client]) -> None:
     assert update(other, torch.ones_like(before), 1, 0, 0.5, 1.0, 0, 1) == [0.5, 1.0, 0, 1]
 
 
-def test_what_is_no_process_of_the_run_disturbs_nothing(server: tuple[_Server, Client]) -> None:
+def test_what_is_no_process_of_the_run_disturbs_nothing(server: tuple[Server, Client]) -> None:
     stranger = socket.create_connection(server[0].listener.getsockname())
     stranger.sendall(b"GET")
     stranger.close()

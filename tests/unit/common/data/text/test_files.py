@@ -117,7 +117,12 @@ OBJECT = '{"premise": "p", "hypothesis": "h", "label": 0}\n'
         ("f.csv", HEADER, {}, "data.train: no example with a gold label (0 rows without one)"),
         ("f.tsv", "premise\thypothesis\tlabel\np\th\t0\textra\n", {}, "{path}:2: 4 columns where the header has 3"),
         ("f.csv.gz", b"not gzip", {}, "{path}: cannot be read: Not a gzipped file"),
-        ("f.csv.gz", gzip.compress(HEADER.encode())[:-12], {}, "{path}: cannot be read: Compressed file ended before"),
+        (
+            "f.csv.gz",
+            gzip.compress(HEADER.encode(), mtime=0)[:-12],
+            {},
+            "{path}: cannot be read: Compressed file ended before",
+        ),
         ("f.parquet", b"not parquet", {}, "{path}: cannot be read: ArrowInvalid: Parquet magic bytes not found"),
         ("f.jsonl", "", {}, "data.train: empty file: {path}"),
         (

@@ -1,0 +1,43 @@
+import socket
+from typing import Any
+
+import pytest
+
+from common.cluster.engines.hosts import discover, interface_of
+from common.cluster.topology import Nodes
+from common.config.clusters import Hosts
+from common.errors import UserError
+
+CLUSTER = Hosts("hosts", 120.0, ["a", "b"], 1, 29500)
+
+
+@pytest.mark.parametrize("host", ["203.0.113.1", "127.0.0.1", "localhost"])
+def test_a_host_must_have_its_address_in_a_network(host: str) -> None:
+    with pytest.raises(UserError, match=rf"^cluster.node: {host}.* is no address of this machine in a network"):
+        interface_of(host)
+
+
+def test_a_host_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    with pytest.raises(UserError) as raised:
+        interface_of("nowhere")
+    assert str(raised.value) == "cluster.hosts: nowhere has no address (Name or service not known); give its address"
+
+
+def test_the_hosts_of_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("common.cluster.engines.hosts.interface_of", asked.append)
+    assert discover(CLUSTER, "ddp", "torch", {"TF_CONFIG": "{}"}) == Nodes(("a", "b"), 1, 29500)
+    assert asked == ["b"], "this one is the second"
+
+
+@pytest.mark.parametrize(("framework", "variable"), [("torch", "RANK"), ("tf", "TF_CONFIG")])
+def test_a_scheduler_that_says_otherwise(framework: str, variable: str) -> None:
+    with pytest.raises(UserError) as raised:
+        discover(CLUSTER, "parameter_server", framework, {variable: "0"})
+    assert str(raised.value) == (
+        f"cluster=hosts and {variable} disagree on who takes part; use cluster=env, or unset {variable}"
+    )

@@ -1,0 +1,76 @@
+import json
+
+import pytest
+
+from common.cluster import discover as discovery
+from common.cluster.discover import discover, stop_port
+from common.cluster.topology import Member, Nodes
+from common.errors import UserError
+from tests.conftest import MakeConfig
+from tests.unit.common.conftest import Gpus
+
+TORCHRUN = {"RANK": "1", "WORLD_SIZE": "3", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
+TF_CONFIG = {"TF_CONFIG": json.dumps({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}})}
+HOSTS = ("cluster=hosts", "cluster.hosts=[a,b]", "cluster.port=29500")
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The ports that were checked. This machine has the address of every host."""
+    ports: list[int] = []
+    monkeypatch.setattr(discovery, "check_ports", ports.extend)
+    monkeypatch.setattr("common.cluster.engines.hosts.interface_of", lambda host: "eth0")
+    return ports
+
+
+def test_this_machine(make_config: MakeConfig, gpus: Gpus, checked: list[int]) -> None:
+    gpus(4)
+    config, found = discover(make_config("strategy=ddp"), "torch", {})
+    assert found == Nodes()
+    assert config.strategy.replicas == 4
+    assert checked == []
+
+
+def test_a_member_of_torchruns_group(make_config: MakeConfig) -> None:
+    config, found = discover(make_config("strategy=ddp"), "torch", TORCHRUN)
+    assert found == Member(False, {"process": 3}, "WORLD_SIZE=3")
+    assert config.strategy.replicas == 3
+    with pytest.raises(UserError, match="^strategy.replicas=2 and WORLD_SIZE=3 disagree; "):
+        discover(make_config("strategy=ddp", "strategy.replicas=2"), "torch", TORCHRUN)
+
+
+def test_a_task_of_tf_config(make_config: MakeConfig) -> None:
+    config, found = discover(make_config("strategy=multiworker", "cluster=env"), "tf", TF_CONFIG)
+    assert isinstance(found, Member) and not found.is_chief
+    assert config.strategy.replicas == 2
+
+
+def test_a_mistake_in_the_config_is_found_first(make_config: MakeConfig) -> None:
+    with pytest.raises(UserError, match="^train.steps=0: must be at least 1"):
+        discover(make_config("cluster=env", "train.steps=0"), "torch", {})
+    with pytest.raises(UserError, match="^strategy=mirrored: is TensorFlow's"):
+        discover(make_config("strategy=mirrored"), "torch", {})
+
+
+@pytest.mark.parametrize(
+    ("framework", "strategy", "node", "ports"),
+    [
+        ("torch", "ddp", 0, [29500, 29504, 29505]),  # of PyTorch's ranks the first alone listens
+        ("torch", "ddp", 1, []),
+        ("tf", "multiworker", 0, [29500, 29501, 29504, 29505]),
+        ("tf", "multiworker", 1, [29500, 29501]),
+        ("tf", "parameter_server", 0, [29500, 29501, 29502, 29503, 29506, 29507]),
+        ("tf", "parameter_server", 1, [29500, 29501]),
+    ],
+)
+def test_the_ports_of_a_host_are_checked(
+    make_config: MakeConfig, checked: list[int], framework: str, strategy: str, node: int, ports: list[int]
+) -> None:
+    config, found = discover(make_config(*HOSTS, f"strategy={strategy}", f"cluster.node={node}"), framework, {})
+    assert found == Nodes(("a", "b"), node, 29500)
+    assert config.strategy.replicas == 4
+    assert checked == ports
+
+
+def test_the_port_for_stops_is_the_last() -> None:
+    assert stop_port(Nodes(("a", "b"), 0, 29500), 4) == 29505

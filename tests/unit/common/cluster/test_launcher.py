@@ -1,0 +1,102 @@
+"""The command around a run's processes, which are scripts of a line here."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.cluster.launcher import PROCESSES, start
+from common.cluster.supervisor import Process
+from common.cluster.topology import Nodes
+from common.run.prepare import prepare_run
+from tests.conftest import MakeConfig
+
+SUMMARY = "import json, pathlib; pathlib.Path(sys.argv[1], 'summary.json').write_text('{}'); "
+
+Launch = Callable[..., int]
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def launch(small_config: MakeConfig, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
+    """Run processes with this code to their end, as those of a run that is prepared."""
+    monkeypatch.setattr("common.cluster.supervisor.STRAGGLER_SECONDS", 1.0)
+
+    def run(*codes: str, overrides: tuple[str, ...] = ()) -> int:
+        config, _ = prepare_run(small_config("strategy=ddp", "strategy.replicas=2", *overrides), run_dir)
+        processes = [
+            Process(f"rank {rank}", [sys.executable, "-c", f"import os, sys, time; {code}", str(run_dir)])
+            for rank, code in enumerate(codes)
+        ]
+        return start(config, run_dir, "torch", Nodes(), processes)
+
+    return run
+
+
+def summary(run_dir: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run_dir / "summary.json").read_text())
+    return found
+
+
+def test_a_run_that_completes(launch: Launch, run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert launch(SUMMARY, "print('hello')") == 0
+    assert summary(run_dir) == {}
+    assert json.loads((run_dir / PROCESSES).read_text()).keys() == {"rank 0", "rank 1"}
+    assert (run_dir / "train.log").read_text() == "hello\n"
+    assert capsys.readouterr().err == ""
+
+
+def test_the_summary_that_the_chief_could_not_write(
+    launch: Launch, run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch("time.sleep(60)", "sys.exit(3)") == 1
+    found = summary(run_dir)
+    assert (found["status"], found["error"]) == ("failed", "rank 1 ended with exit code 3")
+    assert capsys.readouterr().err == f"failed: rank 1 ended with exit code 3; see {run_dir / 'train.log'}\n"
+
+
+def test_the_rank_that_crashed_is_named_beside_the_chiefs_summary(
+    launch: Launch, run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch(SUMMARY + "time.sleep(60)", "time.sleep(0.5); os.abort()") == 1
+    assert summary(run_dir) == {}
+    assert capsys.readouterr().err == "failed: rank 1 ended with signal SIGABRT\n"
+
+
+def test_an_interrupted_run(launch: Launch, run_dir: Path) -> None:
+    assert launch("sys.exit(143)", "time.sleep(60)") == 143
+    assert (summary(run_dir)["status"], summary(run_dir)["error"]) == ("interrupted", "stopped by SIGTERM")
+
+
+CRASH_ONCE = "restarts = os.environ['LOCKSTEP_RESTARTS']; print(restarts, file=sys.stderr); "
+
+
+def test_a_run_that_crashes_is_restarted(
+    launch: Launch, run_dir: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    code = CRASH_ONCE + "sys.exit(0 if restarts == '1' else 5)"
+    assert launch(code, overrides=("train.max_restarts=3",)) == 0
+    assert capfd.readouterr().err.startswith("0\n1\n")
+    assert "rank 0 ended with exit code 5; restarting from the newest checkpoint" in caplog.text
+
+
+def test_a_run_that_crashes_too_often(launch: Launch, capfd: pytest.CaptureFixture[str]) -> None:
+    assert launch(CRASH_ONCE + "sys.exit(5)", overrides=("train.max_restarts=2",)) == 1
+    assert capfd.readouterr().err.startswith("0\n1\n2\nfailed: rank 0 ended with exit code 5; see ")
+
+
+@pytest.mark.parametrize("exit_code", [2, 143])
+def test_neither_a_users_error_nor_a_signal_restarts_a_run(
+    launch: Launch, capfd: pytest.CaptureFixture[str], exit_code: int
+) -> None:
+    code = SUMMARY + CRASH_ONCE + f"sys.exit({exit_code})"
+    assert launch(code, overrides=("train.max_restarts=2",)) == exit_code
+    assert capfd.readouterr().err == "0\n"

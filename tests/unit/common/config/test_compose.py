@@ -1,0 +1,122 @@
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from common.config import compose as configs
+from common.config.compose import describe_keys, parse, values_of
+from common.config.keys import CURVE, HOST, RUN, SOURCE
+from common.config.resolve import resolve
+from common.config.schema import GROUPS
+from common.errors import UserError
+from tests.conftest import Compose, MakeConfig
+from tests.unit.common.config.conftest import Said
+from tests.unit.common.config.test_schema import MANDATORY
+
+
+@pytest.mark.parametrize("choice", ["data=builtin_nli", "data=files", "data=mnli", "model=bert_mini", "model=minilm"])
+def test_a_saved_config_loads_as_it_was(make_config: MakeConfig, tmp_path: Path, choice: str) -> None:
+    config = make_config(choice, *MANDATORY.get(choice, []), "strategy=ddp", "optimizer.learning_rate=0.1")
+    config = resolve(config)
+    configs.save(config, tmp_path / "config.yaml")
+    assert configs.load(tmp_path / "config.yaml") == config
+    assert "${" not in (tmp_path / "config.yaml").read_text()
+
+
+def test_a_package_that_is_not_installed() -> None:
+    with pytest.raises(UserError, match="^model.checkpoint: the package no-such-thing is not installed; pip"):
+        configs._package_directory("no_such_thing", "model")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        # a choice that there is not
+        (
+            ["model=bert_huge"],
+            "model=bert_huge: no such choice; there are bert_base, bert_mini, bert_small, ",
+        ),
+        (["data=cifar"], "data=cifar: no such choice; there are builtin_nli, digits, files, hub, idx, mnist, mnli"),
+        (["optimizer.kind=lion"], "optimizer.kind=lion: no such kind; there are adamw, adam, sgd"),
+        (["schedule.kind=step"], "schedule.kind=step: no such kind; there are constant, linear, cosine"),
+        (["data.kind=cifar"], "data.kind=cifar: no such kind; there are builtin_nli, files, hub, digits, idx, hub_im"),
+        (["strategy.kind=horovod"], "strategy.kind=horovod: no such kind; there are single, dp, ddp, allreduce, mirr"),
+        (["~data"], "data=null: must be one of the files in conf/data"),
+        (["train=null"], "train=null: must be a section of keys"),
+        (["train.early_stopping=3"], "train.early_stopping=3: must be a section of keys"),
+        # keys and types
+        (["train.stepz=3"], "train.stepz: no such key here; "),
+        (["+train.stepz=3"], "train.stepz: no such key here; "),
+        (["+train.early_stopping.x=3"], "train.early_stopping.x: no such key here; "),
+        (["+stepz=3"], "stepz: no such key here; "),
+        (["model.checkpoint=x"], "model.checkpoint: no such key here; "),
+        (["+data.train=x"], "data.train: no such key here; "),
+        (["train.steps=many"], "train.steps: Value 'many' of type 'str' could not be converted to Integer"),
+        (["train.steps=1.5"], "train.steps: Value '1.5' of type 'float' could not be converted to Integer"),
+        (["train.steps=null"], "train.steps: "),
+        (["cache_dir=null"], "cache_dir: "),
+        (["train.early_stopping.patience=x"], "train.early_stopping.patience: Value 'x' of type 'str' could not be"),
+        (["optimizer.learning_rate=fast"], "optimizer.learning_rate: Value 'fast' of type 'str' could not"),
+        (["data.seed=x"], "data.seed: Value 'x' of type 'str' could not be converted to Integer"),
+        (["model.layers=two"], "model.layers: Value 'two' of type 'str' could not be converted to Integer"),
+        (["train.steps"], "train.steps: "),
+        (["data=files"], "data.train: has no value; give data.train=..."),
+        (["data=files", "data.train=x"], "data.validation: has no value; give data.validation=..."),
+        (["data=hub", "data.path=x"], "data.revision: has no value; give data.revision=..."),
+        (["model=pretrained"], "model.checkpoint: has no value; give model.checkpoint=..."),
+        (["model=convnet", "data=idx"], "data.directory: has no value; give data.directory=..."),
+        (["cluster=hosts"], "cluster.hosts: has no value; give cluster.hosts=..."),
+        (["cluster=hosts", "cluster.hosts=[a]"], "cluster.node: has no value; give cluster.node=..."),
+        (["extensions=[no.such]"], "extensions: no module no.such; add its directory to PYTHONPATH"),
+    ],
+)
+def test_what_has_no_place_or_no_value(said: Said, overrides: list[str], expected: str) -> None:
+    assert said(*overrides).startswith(expected)
+
+
+@pytest.mark.parametrize("group", [*GROUPS, "train"])
+def test_a_group_that_is_null(composed: Compose, group: str) -> None:
+    """As in a file; on the command line Hydra refuses it before."""
+    values = composed().copy()
+    values[group] = None
+    with pytest.raises(UserError, match=f"^{group}=null: must be "):
+        parse(values)
+
+
+def test_workers_are_another_name_of_replicas(make_config: MakeConfig) -> None:
+    assert make_config("strategy=ddp", "strategy.workers=3") == make_config("strategy=ddp", "strategy.replicas=3")
+    assert make_config("strategy=ddp", "strategy.workers=3", "strategy.replicas=3").strategy.replicas == 3
+    with pytest.raises(UserError) as raised:
+        make_config("strategy=ddp", "strategy.workers=3", "strategy.replicas=2")
+    assert str(raised.value) == "strategy.workers=3 and strategy.replicas=2 disagree; give one of them"
+
+
+def test_what_an_extension_lacks_is_no_users_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_extension.py").write_text("import no_such_library\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="no_such_library"):
+        configs._import_extension("my_extension")
+
+
+def test_values_by_scope(make_config: MakeConfig) -> None:
+    config = make_config("strategy=ddp", "train.early_stopping.patience=3")
+    assert values_of(config, CURVE)["optimizer.beta1"] == 0.9
+    assert values_of(config, RUN)["train.early_stopping.patience"] == 3
+    assert values_of(config, SOURCE)["data.seed"] == 0
+    assert values_of(config, HOST)["cache_dir"] == config.cache_dir
+    scoped = [set(values_of(config, scope)) for scope in (CURVE, SOURCE, RUN, HOST)]
+    assert sum(map(len, scoped)) == len(set.union(*scoped)) == len(values_of(config))
+    assert values_of(config, CURVE, RUN).keys() == scoped[0] | scoped[2]
+
+
+def test_the_help_names_limits_choices_and_units() -> None:
+    lines = describe_keys().splitlines()
+    assert "train.seed: at least 0 and less than 9.22337e+18" in lines
+    assert "train.precision: float32, bfloat16, float64" in lines
+    assert "cluster.timeout: at least 1 and finite; seconds" in lines
+    assert "model.hidden_size: at least 1 and finite" in lines
+    assert not any(line.startswith(("run_dir", "data.path", "model.name")) for line in lines)
+
+
+def test_the_help_is_resolved_by_the_config() -> None:
+    assert OmegaConf.create({"text": "${config_keys:}"}).text == describe_keys()

@@ -1,0 +1,27 @@
+import pytest
+
+from common.config.data import BuiltinNli, Digits, Files, Hub, HubImages, Idx
+from tests.conftest import MakeConfig
+from tests.unit.common.config.conftest import Said
+from tests.unit.common.config.test_schema import MANDATORY
+
+
+@pytest.mark.parametrize(
+    ("choice", "kind"),
+    [
+        ("builtin_nli", BuiltinNli),
+        ("files", Files),
+        ("hub", Hub),
+        ("mnli", Hub),
+        ("digits", Digits),
+        ("mnist", HubImages),
+        ("idx", Idx),
+    ],
+)
+def test_kinds_of_data(make_config: MakeConfig, choice: str, kind: type) -> None:
+    assert type(make_config(f"data={choice}", *MANDATORY.get(f"data={choice}", [])).data) is kind
+
+
+def test_limits(said: Said) -> None:
+    assert said("data.train_examples=2").startswith("data.train_examples=2: must be at least 3")
+    assert said("data.validation_examples=2").startswith("data.validation_examples=2: must be at least 3")

@@ -1,0 +1,122 @@
+import math
+from dataclasses import FrozenInstanceError, dataclass, fields, is_dataclass
+
+import pytest
+
+from common.config.keys import CURVE, HOST, RUN, SOURCE, Key, key, keys_of, section, values_of
+from common.config.schema import GROUPS, Places, Train, all_keys
+from common.errors import UserError
+from tests.conftest import MakeConfig
+
+NOT_OF_THE_CURVE = {  # of the groups whose keys decide it
+    "model.name": SOURCE,
+    "model.checkpoint": SOURCE,
+    "model.revision": SOURCE,
+    "train.log_every": HOST,
+    **dict.fromkeys(
+        (
+            "train.steps",
+            "train.epochs",
+            "train.eval_every",
+            "train.checkpoint_every",
+            "train.keep_checkpoints",
+            "train.virtual_epoch_examples",
+            "train.early_stopping.patience",
+            "train.early_stopping.min_delta",
+            "train.early_stopping.metric",
+            "train.max_restarts",
+            "train.warmup_steps_untimed",
+        ),
+        RUN,
+    ),
+}
+OF_OTHER_GROUPS = {"data": SOURCE, "strategy": RUN, "cluster": HOST}
+
+
+def test_scopes() -> None:
+    """A key of the model, the optimizer, the schedule or of training decides the curve, where it is not listed here."""
+    for name, found in all_keys().items():
+        group, dot, _ = name.partition(".")
+        expected = NOT_OF_THE_CURVE.get(name, OF_OTHER_GROUPS.get(group, CURVE if dot else HOST))
+        assert found.scope is (HOST if name == "data.allow_change" else expected), name
+    assert NOT_OF_THE_CURVE.keys() < all_keys().keys()
+
+
+def test_every_field_of_every_schema_is_a_key_or_a_section() -> None:
+    schemas: list[type] = [Places, Train, *(schema for kinds in GROUPS.values() for schema in kinds.values())]
+    while schemas:
+        schema = schemas.pop()
+        for each in fields(schema):
+            if isinstance(each.type, type) and is_dataclass(each.type):
+                schemas.append(each.type)
+            else:
+                assert isinstance(each.metadata.get("key"), Key), f"{schema.__name__}.{each.name}"
+
+
+@pytest.mark.parametrize(
+    ("limits", "inside", "outside", "words"),
+    [
+        ({"at_least": 1}, [1, 2, 10**9], [0, -1, math.inf, math.nan], "at least 1 and finite"),
+        ({"at_least": 0, "below": 1}, [0, 0.5], [1, -0.1, math.nan], "at least 0 and less than 1"),
+        ({"above": 0}, [1e-300, 5], [0, -1, math.inf], "above 0 and finite"),
+        ({"above": 0, "finite": False}, [1, math.inf], [0, math.nan], "above 0"),
+        ({"at_least": 1024, "at_most": 65000}, [1024, 65000], [1023, 65001], "at least 1024 and at most 65000"),
+        ({}, [-1, 0, math.inf], [], ""),
+    ],
+)
+def test_limits(limits: dict[str, float], inside: list[float], outside: list[float], words: str) -> None:
+    limited = Key(CURVE, **limits)  # type: ignore[arg-type]
+    assert limited.limits() == words
+    for value in inside:
+        limited.check("group.name", value)
+    for value in outside:
+        with pytest.raises(UserError) as raised:
+            limited.check("group.name", value)
+        assert str(raised.value) == f"group.name={value}: must be {words}"
+
+
+def test_what_null_means_is_said() -> None:
+    with pytest.raises(UserError, match="^a.b=0: must be above 0 and finite, or null for no clipping$"):
+        Key(CURVE, above=0, null="for no clipping").check("a.b", 0)
+
+
+def test_choices() -> None:
+    chosen = Key(RUN, choices=("loss", "accuracy"))
+    chosen.check("a.b", "accuracy")
+    with pytest.raises(UserError, match="^a.b=f1: no such choice; there are loss, accuracy$"):
+        chosen.check("a.b", "f1")
+
+
+def test_a_key_in_words() -> None:
+    assert Key(RUN, at_least=1, unit="steps").describe() == "at least 1 and finite; steps"
+    assert Key(RUN, choices=("a", "b")).describe() == "a, b"
+    assert Key(RUN).describe() == ""
+
+
+@dataclass(frozen=True)
+class Inner:
+    depth: int = key(CURVE, at_least=1)
+
+
+@dataclass(frozen=True)
+class Outer:
+    name: str = key(HOST)
+    inner: Inner = section()
+
+
+def test_full_names() -> None:
+    assert [(name, found.scope) for name, found in keys_of(Outer, "outer.")] == [
+        ("outer.name", HOST),
+        ("outer.inner.depth", CURVE),
+    ]
+    assert [(name, found.scope, value) for name, found, value in values_of(Outer("n", Inner(3)), "outer.")] == [
+        ("outer.name", HOST, "n"),
+        ("outer.inner.depth", CURVE, 3),
+    ]
+
+
+def test_a_config_is_frozen(make_config: MakeConfig) -> None:
+    config = make_config()
+    for frozen, name in ((config, "run_dir"), (config.train, "steps"), (config.train.early_stopping, "patience")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(frozen, name, 3)

@@ -1,0 +1,75 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from common.config.compose import values_of
+from common.config.legacy import upgraded
+from common.config.schema import all_keys
+from tests.conftest import ROOT, MakeConfig
+
+FIXTURES = ROOT / "tests" / "fixtures"
+# Of the first edition: `cluster=local` had the keys of hosts too.
+DROPPED = {"cluster.hosts", "cluster.node", "cluster.port"}
+
+
+def flat(path: Path) -> dict[str, Any]:
+    """The values of a config.yaml by full name."""
+
+    def flatten(section: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in section.items():
+            found |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        return found
+
+    values = OmegaConf.to_container(OmegaConf.load(path))
+    assert isinstance(values, dict)
+    return flatten(values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "keys"),
+    [
+        ("torch-ddp", "ddp", {"strategy.bucket_cap_mb": 25.0, "strategy.accumulate": 1}),
+        ("tf-multiworker", "multiworker", {"strategy.communication": "auto"}),
+    ],
+)
+def test_a_run_of_the_first_edition(make_config: MakeConfig, name: str, kind: str, keys: dict[str, Any]) -> None:
+    found = upgraded(flat(FIXTURES / f"first-edition-{name}" / "config.yaml"))
+    assert found.keys() - all_keys().keys() == set()
+    expected = {
+        "data.kind": "builtin_nli",
+        "model.kind": "bert",
+        "model.name": "bert_tiny",
+        "optimizer.kind": "adamw",
+        "schedule.kind": "linear",
+        "strategy.kind": kind,
+        "strategy.replicas": 2,
+        "cluster.kind": "local",
+        **keys,
+    }
+    assert expected.items() <= found.items()
+    today = values_of(make_config(f"strategy={kind}"))
+    assert found.keys() - DROPPED == today.keys() - {"extensions"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"data.name": "mnli", "model.checkpoint": "x"}, {"data.kind": "hub", "model.kind": "pretrained"}),
+        ({"data.name": "mnist", "model.channels": [1, 2]}, {"data.kind": "hub_images", "model.kind": "convnet"}),
+        ({"data.name": "files", "model.layers": 2}, {"data.kind": "files", "model.kind": "bert"}),
+    ],
+)
+def test_kinds_that_had_no_key(old: dict[str, Any], new: dict[str, Any]) -> None:
+    found = upgraded({"optimizer.name": "sgd", **old})
+    assert new.items() <= found.items() and "data.name" not in found
+    assert found["optimizer.kind"] == "sgd"
+
+
+def test_todays_keys_stay_as_they_are(make_config: MakeConfig) -> None:
+    today = values_of(make_config("model=convnet", "data=mnist"))
+    assert upgraded(today) == today
+    once = upgraded(flat(FIXTURES / "first-edition-torch-ddp" / "config.yaml"))
+    assert upgraded(once) == once

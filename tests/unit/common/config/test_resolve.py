@@ -1,0 +1,141 @@
+import pytest
+
+from common.config.resolve import resolve, resolve_steps
+from common.config.strategies import ParameterServer
+from common.errors import UserError
+from tests.conftest import MakeConfig
+from tests.unit.common.config.conftest import Said
+from tests.unit.common.conftest import Gpus
+
+
+@pytest.mark.parametrize(
+    ("gpus_there", "overrides", "replicas"),
+    [
+        (0, ["strategy=single"], 1),
+        (4, ["strategy=single"], 1),
+        (0, ["strategy=ddp"], 2),
+        (1, ["strategy=ddp"], 1),
+        (4, ["strategy=dp"], 4),
+        (4, ["strategy=ddp", "strategy.replicas=3"], 3),
+        (0, ["strategy=ddp", "strategy.replicas=16"], 16),
+        (0, ["strategy=ddp", "strategy.replicas=3", "train.global_batch_size=3"], 3),
+    ],
+)
+def test_replicas(make_config: MakeConfig, gpus: Gpus, gpus_there: int, overrides: list[str], replicas: int) -> None:
+    gpus(gpus_there)
+    config = resolve(make_config(*overrides))
+    assert config.strategy.replicas == config.strategy.world_size == replicas
+    assert resolve(config) == config
+
+
+@pytest.mark.parametrize(("gpus_there", "hosts", "replicas"), [(0, 3, 6), (4, 2, 8), (1, 1, 1)])
+def test_replicas_of_several_hosts(
+    make_config: MakeConfig, gpus: Gpus, gpus_there: int, hosts: int, replicas: int
+) -> None:
+    gpus(gpus_there)
+    config = make_config("strategy=ddp", "cluster=hosts", "cluster.hosts=[a,b,c]", "cluster.node=0")
+    assert resolve(config, hosts).strategy.replicas == replicas
+
+
+def test_more_replicas_than_gpus(make_config: MakeConfig, gpus: Gpus) -> None:
+    gpus(2)
+    with pytest.raises(UserError) as raised:
+        resolve(make_config("strategy=mirrored", "strategy.replicas=3"))
+    assert str(raised.value) == (
+        "strategy.replicas=3: more than the 2 visible GPU(s); lower it, or set CUDA_VISIBLE_DEVICES= (empty) "
+        "to train on the CPU"
+    )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "hosts", "expected"),
+    [
+        (
+            ["strategy=ddp", "strategy.replicas=5", "train.global_batch_size=4"],
+            1,
+            "train.global_batch_size=4: smaller than the 5 replicas; raise it or lower strategy.replicas",
+        ),
+        (
+            ["strategy=mirrored"],
+            2,
+            "cluster=hosts: strategy=mirrored is one process; use ddp, allreduce, multiworker, parameter_server",
+        ),
+        (
+            ["strategy=multiworker", "strategy.workers=1"],
+            2,
+            "strategy.replicas=1: fewer than the 2 hosts; raise it or name fewer",
+        ),
+        (
+            ["strategy=parameter_server", "strategy.replicas=1"],
+            4,
+            "strategy.replicas=1: fewer than the 4 hosts; raise it or name fewer",
+        ),
+    ],
+)
+def test_what_does_not_fit_the_hosts(said: Said, overrides: list[str], hosts: int, expected: str) -> None:
+    where = ["cluster=hosts", f"cluster.hosts=[{','.join('abcd'[:hosts])}]", "cluster.node=0"] if hosts > 1 else []
+    assert said(*overrides, *where, framework="tf" if hosts > 1 else "torch", hosts=hosts) == expected
+
+
+@pytest.mark.parametrize(
+    ("overrides", "found", "replicas", "servers"),
+    [
+        (["strategy=ddp"], {"process": 3}, 3, None),
+        (["strategy=ddp", "strategy.replicas=3"], {"process": 3}, 3, None),
+        (["strategy=multiworker"], {"worker": 4}, 4, None),
+        (["strategy=parameter_server"], {"process": 5}, 3, 1),
+        (["strategy=parameter_server", "strategy.parameter_servers=2"], {"process": 5}, 2, 2),
+        (["strategy=parameter_server"], {"chief": 1, "worker": 2, "ps": 3}, 2, 3),
+    ],
+)
+def test_replicas_that_a_scheduler_has_started(
+    make_config: MakeConfig, overrides: list[str], found: dict[str, int], replicas: int, servers: int | None
+) -> None:
+    strategy = resolve(make_config(*overrides), found=found, source="WORLD_SIZE").strategy
+    assert strategy.replicas == replicas
+    assert not isinstance(strategy, ParameterServer) or strategy.parameter_servers == servers
+
+
+@pytest.mark.parametrize(
+    ("overrides", "found", "expected"),
+    [
+        (
+            ["strategy=ddp", "strategy.replicas=2"],
+            {"process": 3},
+            "strategy.replicas=2 and WORLD_SIZE=3 disagree; leave out one of them or change it",
+        ),
+        (
+            ["strategy=parameter_server", "strategy.parameter_servers=2"],
+            {"chief": 1, "worker": 1, "ps": 1},
+            "strategy.parameter_servers=2 and WORLD_SIZE=3 disagree; leave out one of them or change it",
+        ),
+        (
+            ["strategy=parameter_server", "strategy.parameter_servers=2"],
+            {"process": 3},
+            "WORLD_SIZE=3: too few for a worker beside 3 other processes; raise it, or lower strategy.parameter_serv",
+        ),
+    ],
+)
+def test_what_does_not_agree_with_a_scheduler(
+    make_config: MakeConfig, overrides: list[str], found: dict[str, int], expected: str
+) -> None:
+    with pytest.raises(UserError) as raised:
+        resolve(make_config(*overrides), found=found, source="WORLD_SIZE=3")
+    assert str(raised.value).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "steps_of_epochs", "steps", "total"),
+    [
+        (["train.steps=9"], None, 9, 9),
+        (["train.steps=9", "schedule.total_steps=20"], None, 9, 20),
+        (["train.epochs=2"], 4, 4, 4),
+        (["train.epochs=3", "schedule.total_steps=5"], 6, 6, 5),
+    ],
+)
+def test_steps(
+    make_config: MakeConfig, overrides: list[str], steps_of_epochs: int | None, steps: int, total: int
+) -> None:
+    config = resolve_steps(make_config(*overrides), steps_of_epochs)
+    assert (config.train.steps, config.train.epochs, config.schedule.total_steps) == (steps, None, total)
+    assert resolve_steps(config, None) == config

@@ -1,0 +1,37 @@
+import numpy as np
+import pytest
+
+from common.config.models import MODELS
+from common.models.spec import ModelSpec, spec_of
+
+HF_CONFIGS = {
+    "bert": {
+        "vocab_size": 11,
+        "hidden_size": 4,
+        "intermediate_size": 6,
+        "max_position_embeddings": 8,
+        "type_vocab_size": 2,
+        "num_hidden_layers": 1,
+        "initializer_range": 0.02,
+        "id2label": {"0": "a", "1": "b"},
+    },
+    "convnet": {
+        "image_shape": [8, 8, 1],
+        "channels": [2, 3],
+        "kernel_size": 3,
+        "hidden_size": 5,
+        "id2label": {"0": "a", "1": "b"},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_every_kind_of_model_has_a_spec(kind: str) -> None:
+    schema = MODELS[kind]
+    spec: ModelSpec = spec_of(object.__new__(schema))
+    hf_config = HF_CONFIGS["convnet" if kind == "convnet" else "bert"]
+    shapes = spec.parameter_shapes(hf_config)
+    assert shapes
+    for name, shape in shapes.items():
+        drawn = spec.draw(hf_config, name, shape, np.random.default_rng(0))
+        assert (drawn.shape, drawn.dtype) == (shape, np.float32), name

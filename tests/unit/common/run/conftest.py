@@ -1,0 +1,146 @@
+"""Run directories, as a run's chief writes them, without training."""
+
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.config import compose as configs
+from common.config.schema import Config
+from common.run.checkpoints import Checkpoints
+from common.run.directory import open_run_dir
+from common.run.prepare import Prepared, open_prepared, prepare, prepare_run
+from common.run.recorder import Recorder
+from common.run.rows import ROWS, read_rows
+from common.training.state import Position, State
+from common.training.stop import SIGNALS
+from tests.conftest import MakeConfig
+
+STEPS = (2, 4)  # of the checkpoints of `make_run`
+
+MakeRun = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of these tests, where runs/ is made."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+@pytest.fixture
+def kept() -> Iterator[None]:
+    """The log and the signal handlers are afterwards what they were before."""
+    log = logging.getLogger("lockstep")
+    handlers, level, propagate, raises = log.handlers, log.level, log.propagate, logging.raiseExceptions
+    signals = {signum: signal.getsignal(signum) for signum in SIGNALS}
+    yield
+    for each in set(log.handlers) - set(handlers):
+        each.close()
+    log.handlers, log.level, log.propagate, logging.raiseExceptions = handlers, level, propagate, raises
+    for signum, handler in signals.items():
+        signal.signal(signum, handler)
+
+
+@pytest.fixture
+def config(small_config: MakeConfig) -> Config:
+    return small_config("train.keep_checkpoints=2", "train.warmup_steps_untimed=2", "strategy.replicas=1")
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def prepared(config: Config) -> Prepared:
+    return prepare(config, None)[1]
+
+
+@pytest.fixture
+def checkpoints(config: Config, run_dir: Path, prepared: Prepared) -> Iterator[Checkpoints]:
+    """The writer of the checkpoints of `run_dir`."""
+    made = Checkpoints(config, run_dir, prepared)
+    yield made
+    made.close()
+
+
+def make_state(value: float) -> State:
+    return State(
+        {"a.weight": np.full((2, 3), value, np.float32)}, {"exp_avg.a.weight": np.full((2, 3), -value, np.float64)}
+    )
+
+
+def save_step(checkpoints: Checkpoints, step: int, loss: float | None = None) -> Position:
+    """Save a checkpoint and wait for it."""
+    validation = None if loss is None else {"loss": loss, "accuracy": 0.5}
+    position = Position(step, step, 32 * step, 400 * step, 1.5 * step, validation, loss, 1)
+    checkpoints.save(make_state(step), position)
+    checkpoints.finish()
+    return position
+
+
+def step(number: int, seconds: float, **values: float) -> dict[str, Any]:
+    """A row of metrics.jsonl: 4 examples and 40 tokens a step."""
+    row = {"step": number, "loss": 1 / number, "examples": 4 * number, "tokens": 40 * number}
+    return {**row, "learning_rate": 1e-3, "grad_norm": 2.0, "seconds": seconds, **values}
+
+
+def evaluation(number: int, duration: float = 0.0, accuracy: float = 0.5) -> dict[str, Any]:
+    row = {"step": number, "examples": 4 * number, "loss": 0.7, "accuracy": accuracy, "count": 12}
+    return {**row, "duration": duration}
+
+
+def record(run_dir: Path, steps: list[dict[str, Any]], evals: list[dict[str, Any]]) -> None:
+    recorder = Recorder(run_dir, Position())
+    recorder.steps(steps[:2], [], 1.0)
+    recorder.steps(steps[2:], [], 1.0)
+    for row in evals:
+        recorder.evaluation(row)
+    recorder.close()
+
+
+@pytest.fixture
+def make_run(small_config: MakeConfig, tmp_path: Path) -> MakeRun:
+    """The directory of a run that was interrupted after step 5, with checkpoints at 2 and 4, and evaluations there."""
+
+    def make(name: str, *overrides: str) -> Path:
+        config = small_config(f"run_dir={tmp_path / name}", *overrides)
+        with open_run_dir(config, "torch") as run_dir:
+            config, prepared = prepare_run(config, run_dir)
+            checkpoints, recorder = Checkpoints(config, run_dir, prepared), Recorder(run_dir, Position())
+            for number in range(1, 6):
+                recorder.steps([step(number, 0.1 * number)], [{"step": number, "gathered": [number]}], 1.0)
+                if number in STEPS:
+                    recorder.evaluation(evaluation(number))
+                    weights = {name: array + number for name, array in prepared.initial.weights().items()}
+                    position = Position(number, number, 4 * number, validation={"loss": 0.7, "accuracy": 0.5})
+                    checkpoints.save(State(weights, {}), position)
+            checkpoints.finish()
+            checkpoints.close()
+            recorder.close()
+            (run_dir / "summary.json").write_text("{}")
+        return run_dir
+
+    return make
+
+
+def resume(config: Config) -> int:
+    """Do what the command and then the run's chief do. Returns the step that the run starts after."""
+    with open_run_dir(config, "torch") as run_dir:
+        prepare_run(config, run_dir)
+        assert not (run_dir / "summary.json").exists()
+        start = open_prepared(configs.load(run_dir / "config.yaml"), run_dir).start
+        Recorder(run_dir, start).close()
+        return start.step
+
+
+def recorded(run_dir: Path) -> list[list[int]]:
+    """The steps of the rows of metrics.jsonl, evals.jsonl and traffic.jsonl."""
+    return [[row["step"] for row in read_rows(run_dir / name)] for name in ROWS]

@@ -1,0 +1,108 @@
+import errno
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file
+
+from common.config.schema import Config
+from common.errors import UserError
+from common.run.checkpoint import Checkpoint, best, newest
+from common.run.checkpoints import Checkpoints
+from common.run.prepare import Prepared
+from common.training.state import Position
+from tests.unit.common.run.conftest import make_state, save_step
+
+
+def steps(run_dir: Path) -> list[int]:
+    return sorted(int(path.name.removeprefix("step-")) for path in (run_dir / "checkpoints").iterdir())
+
+
+def test_a_copy_is_written(checkpoints: Checkpoints, run_dir: Path) -> None:
+    """Training continues meanwhile."""
+    changing = make_state(1)
+    checkpoints.save(changing, Position(1, 1))
+    changing.parameters["a.weight"][:] = 99
+    changing.slots["exp_avg.a.weight"][:] = 99
+    checkpoints.finish()
+    checkpoint = newest(run_dir)
+    assert checkpoint is not None
+    assert checkpoint.load().parameters["a.weight"].max() == 1
+    assert checkpoint.load().slots["exp_avg.a.weight"].min() == -1
+
+
+def test_the_newest_and_the_best_are_kept(checkpoints: Checkpoints, run_dir: Path) -> None:
+    assert newest(run_dir) is None and best(run_dir) is None
+    for step, loss in ((1, 0.5), (2, 0.3), (3, None), (4, 0.4), (5, 0.6)):
+        save_step(checkpoints, step, loss)
+    assert steps(run_dir) == [2, 4, 5]
+    assert [found and found.position.step for found in (newest(run_dir), best(run_dir))] == [5, 2]
+    for step in (99_999_999, 100_000_000):  # a digit more
+        save_step(checkpoints, step, 0.1)
+    assert steps(run_dir) == [99_999_999, 100_000_000]
+    found = newest(run_dir)
+    assert found is not None and found.position.step == 100_000_000
+
+
+def test_the_one_that_training_started_from_is_kept(
+    checkpoints: Checkpoints, config: Config, run_dir: Path, prepared: Prepared
+) -> None:
+    """A process that crashed and is started again opens it."""
+    save_step(checkpoints, 1)
+    save_step(checkpoints, 2)
+    resumed = Checkpoints(config, run_dir, replace(prepared, checkpoint=newest(run_dir)))
+    for step in (3, 4, 5):
+        save_step(resumed, step)
+    resumed.close()
+    assert steps(run_dir) == [2, 4, 5]
+
+
+def test_a_step_that_is_evaluated_later(checkpoints: Checkpoints, run_dir: Path) -> None:
+    """A signal came before its evaluation; after it only state.json changes."""
+    save_step(checkpoints, 3)
+    weights = run_dir / "checkpoints" / "step-00000003" / "model.safetensors"
+    before = weights.stat()
+    position = save_step(checkpoints, 3, 0.2)
+    found = newest(run_dir)
+    assert found is not None and found.position == position
+    assert (weights.stat().st_ino, weights.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_what_a_killed_writer_leaves_is_no_checkpoint(
+    checkpoints: Checkpoints, run_dir: Path, config: Config, prepared: Prepared
+) -> None:
+    save_step(checkpoints, 1)
+    directory = run_dir / "checkpoints"
+    shutil.copytree(directory / "step-00000001", directory / "step-00000002.partial")
+    found = newest(run_dir)
+    assert found is not None and found.position.step == 1
+    Checkpoints(config, run_dir, prepared).close()
+    assert steps(run_dir) == [1], "the next run of the directory removes it"
+
+
+def test_a_failure_to_write_is_raised(checkpoints: Checkpoints, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    save_step(checkpoints, 1)
+    monkeypatch.setattr("common.run.checkpoints.save_file", fail)
+    checkpoints.save(make_state(2), Position(2, 2))
+    with pytest.raises(UserError, match=r"step-00000002: cannot be written \(No space left on device\); make space"):
+        checkpoints.finish()
+    monkeypatch.undo()
+    found = newest(run_dir)
+    assert found is not None and found.position.step == 1
+    save_step(checkpoints, 2)  # there is space again
+    found = newest(run_dir)
+    assert found is not None and found.position.step == 2
+
+
+def test_it_is_a_model_directory(checkpoints: Checkpoints, run_dir: Path, config: Config) -> None:
+    save_step(checkpoints, 1)
+    checkpoint = newest(run_dir)
+    assert isinstance(checkpoint, Checkpoint)
+    assert json.loads((checkpoint.directory / "config.json").read_text())["model_type"] == "bert"
+    assert set(load_file(checkpoint.directory / "model.safetensors")) == {"a.weight"}

@@ -1,0 +1,57 @@
+from pathlib import Path
+
+import pytest
+
+from common.errors import UserError
+from common.run.rows import append_rows, keep_rows, read_rows, replace_text
+from common.training.state import Position
+from tests.unit.common.run.conftest import evaluation, record, recorded, step
+
+
+@pytest.mark.parametrize(("left", "rows"), [('{"a": 1}\n{"a": 2}\n{"a"', 2), ('{"a": 1}', 0), ("", 0), (None, 0)])
+def test_a_line_that_a_killed_writer_left_unfinished(tmp_path: Path, left: str | None, rows: int) -> None:
+    path = tmp_path / "metrics.jsonl"
+    if left is not None:
+        path.write_text(left)
+    assert read_rows(path) == [{"a": number} for number in range(1, rows + 1)]
+
+
+def test_appended_rows_are_there_at_once(tmp_path: Path) -> None:
+    with (tmp_path / "rows").open("ab") as file:
+        append_rows(file, [{"a": 0.1 + 0.2}])
+        append_rows(file, [{"a": None}, {"a": [1]}])
+        assert read_rows(tmp_path / "rows") == [{"a": 0.1 + 0.2}, {"a": None}, {"a": [1]}]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk() -> None:
+    with (
+        pytest.raises(UserError, match=r"^/dev/full: cannot be written \(No space left on device\); make space"),
+        open("/dev/full", "ab", buffering=0) as file,
+    ):
+        append_rows(file, [{"a": 1}])
+
+
+@pytest.mark.parametrize(
+    ("position", "kept"),
+    [
+        (Position(), [[], []]),
+        (Position(2, validation={"loss": 0.5, "accuracy": 0.5}), [[1, 2], [2]]),
+        (Position(2), [[1, 2], []]),  # a signal came before its evaluation, which will be written again
+        (Position(3), [[1, 2, 3], [2]]),
+        (Position(9), [[1, 2, 3, 4], [2, 4]]),
+    ],
+)
+def test_rows_after_a_position_are_dropped(run_dir: Path, position: Position, kept: list[list[int]]) -> None:
+    record(run_dir, [step(number, 0.1) for number in (1, 2, 3, 4)], [evaluation(2), evaluation(4)])
+    rows = keep_rows(run_dir, position)
+    assert recorded(run_dir) == [*kept, []]
+    assert [row["step"] for row in rows] == [*kept[0], *kept[1]]
+    assert not (run_dir / "traffic.jsonl").exists()
+
+
+def test_a_text_is_replaced(tmp_path: Path) -> None:
+    for text in ("old", "new"):
+        replace_text(tmp_path / "file", text)
+        assert (tmp_path / "file").read_text() == text
+    assert [path.name for path in tmp_path.glob("file*")] == ["file"]

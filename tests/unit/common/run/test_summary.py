@@ -1,0 +1,93 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.config.schema import Config
+from common.run.summary import RESTARTS, facts, write_summary
+from tests.conftest import MakeConfig
+from tests.unit.common.run.conftest import evaluation, record, step
+
+
+def summary(
+    run_dir: Path, config: Config, status: str = "completed", error: str | None = None, **report: Any
+) -> dict[str, Any]:
+    about = facts(config, "torch", {"token_cache": "1", "initial_weights": "2"})
+    written = write_summary(run_dir, config, about, status, {"peak_memory_bytes": [5, 6], **report}, error)
+    assert json.loads((run_dir / "summary.json").read_text()) == written
+    assert not list(run_dir.glob("*.partial"))
+    return written
+
+
+def test_summary(run_dir: Path, config: Config) -> None:
+    record(run_dir, [step(number, float(number)) for number in (1, 2, 3, 4)], [evaluation(2), evaluation(4, 0.0, 0.75)])
+    found = summary(run_dir, config)
+    assert {
+        "framework": "torch",
+        "strategy": "single",
+        "replicas": 1,
+        "restarts": 0,
+        "status": "completed",
+        "steps": 4,
+        "examples_per_second": 4.0,
+        "tokens_per_second": 40.0,
+        "peak_memory_bytes": [5, 6],
+        "final_loss": 0.25,
+        "accuracy": 0.75,
+        "fingerprints": {"token_cache": "1", "initial_weights": "2"},
+    }.items() <= found.items()
+    assert "error" not in found and "staleness" not in found
+    assert {"python", "lockstep", "numpy", "torch", "transformers"} == found["versions"].keys()
+    assert found["hardware"]["cores"] >= 1
+
+
+def test_restarts_are_counted(run_dir: Path, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RESTARTS, "2")
+    assert summary(run_dir, config)["restarts"] == 2
+
+
+def test_a_histogram_of_staleness(run_dir: Path, config: Config) -> None:
+    stalenesses = [1, 0, 2, 1, 10]
+    record(run_dir, [step(number, 1.0, staleness=each) for number, each in enumerate(stalenesses, 1)], [])
+    assert list(summary(run_dir, config)["staleness"].items()) == [("0", 1), ("1", 2), ("2", 1), ("10", 1)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "evals", "expected"),
+    [
+        ([9.0, 10.0, 10.5, 11.0], [], 8.0),  # the two untimed steps are left out
+        ([9.0, 10.0, 15.5, 16.0], [evaluation(2, 5.0)], 8.0),  # so is an evaluation between timed steps,
+        ([9.0, 10.0, 10.5, 16.0], [evaluation(3, 5.0)], 8.0),
+        ([9.0, 10.0, 10.5, 11.0], [evaluation(1, 8.0), evaluation(4, 7.0)], 8.0),  # and one that was not among them
+        ([9.0, 10.0], [], None),
+        ([], [], None),
+        ([9.0, 10.0, 10.0], [], None),  # no time passed
+    ],
+)
+def test_speed(
+    run_dir: Path, config: Config, steps: list[float], evals: list[dict[str, Any]], expected: float | None
+) -> None:
+    record(run_dir, [step(number, seconds) for number, seconds in enumerate(steps, 1)], evals)
+    found = summary(run_dir, config)
+    assert found["examples_per_second"] == (expected and pytest.approx(expected))
+    assert found["tokens_per_second"] == (expected and pytest.approx(10 * expected))
+
+
+def test_speed_without_untimed_steps(make_config: MakeConfig, run_dir: Path) -> None:
+    config = make_config("train.warmup_steps_untimed=0", "strategy.replicas=1")
+    record(run_dir, [step(1, 1.0), step(2, 4.0)], [evaluation(1, 2.0)])
+    assert summary(run_dir, config)["examples_per_second"] == pytest.approx(8 / 2)
+
+
+def test_speed_of_a_resumed_run(run_dir: Path, config: Config) -> None:
+    """The steps before it, and the untimed ones after them, are left out."""
+    record(run_dir, [step(number, seconds) for number, seconds in enumerate([1, 2, 3, 50, 60, 60.5], 1)], [])
+    assert summary(run_dir, config, resumed_from=3)["examples_per_second"] == pytest.approx(8)
+
+
+@pytest.mark.parametrize("status", ["interrupted", "failed"])
+def test_summary_of_a_run_that_did_not_complete(run_dir: Path, config: Config, status: str) -> None:
+    found = summary(run_dir, config, status, "rank 1 ended with exit code 3")
+    assert (found["status"], found["steps"], found["error"]) == (status, 0, "rank 1 ended with exit code 3")
+    assert (found["final_loss"], found["accuracy"], found["examples_per_second"]) == (None, None, None)

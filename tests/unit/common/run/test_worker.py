@@ -1,0 +1,228 @@
+"""`work` with a strategy that trains nothing, as the chief and as another rank."""
+
+import json
+import math
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.config.schema import Config
+from common.data.batches import GlobalBatch
+from common.errors import UserError
+from common.run.checkpoint import newest
+from common.run.prepare import Prepared
+from common.run.rows import read_rows
+from common.run.worker import work
+from common.training.state import Saved, State
+from common.training.stop import Stop
+from common.training.strategy import Evaluation, StepResult
+from tests.conftest import MakeConfig
+from tests.unit.common.run.conftest import MakeRun
+
+pytestmark = pytest.mark.usefixtures("kept")
+
+
+class Fake:
+    """The loss of step k is 1 / k, or what `losses` says."""
+
+    world_size, is_chief = 2, True
+
+    def __init__(self, losses: dict[int, float], before: Callable[[int], None]) -> None:
+        self.losses, self.before = losses, before
+        self.calls: list[str] = []
+
+    def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
+        for batch in batches:
+            self.before(batch.step)
+            self.calls.append(f"train {batch.step}")
+            yield StepResult(batch, self.losses.get(batch.step, 1 / batch.step), 1.0)
+
+    def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
+        count = sum(batch.size for batch in batches)
+        return Evaluation(0.5 * count, 0.25 * count, count)
+
+    def state(self) -> State:
+        self.calls.append("state")
+        return State({"a": np.full(2, len(self.calls), np.float32)}, {"exp_avg.a": np.ones(2, np.float32)})
+
+    def load(self, checkpoint: Saved) -> None:
+        self.calls.append(f"load {checkpoint.position.step}")
+
+    def report(self) -> dict[str, Any]:
+        self.calls.append("report")
+        return {"peak_memory_bytes": [1, 2]}
+
+
+class FakeChannel:
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def attach(self, stop: Stop) -> None:
+        self.calls.append("attach")
+
+    def wait(self, seconds: float) -> bool:
+        self.calls.append("wait")
+        return True
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+class FakeGroup:
+    def __init__(self, channel: FakeChannel | None) -> None:
+        self.channel = channel
+
+
+class Rank:
+    """Runs `work`; `fake` is its strategy and `channel` connects its stop."""
+
+    def __init__(self, config: Config, prepared: Prepared, run_dir: Path) -> None:
+        train = replace(config.train, steps=6, checkpoint_every=2, log_every=1, warmup_steps_untimed=0)
+        self.config = replace(config, train=train, schedule=replace(config.schedule, total_steps=6))
+        self.prepared, self.run_dir, self.channel = prepared, run_dir, FakeChannel()
+        self.fake = Fake({}, lambda step: None)
+
+    def __call__(
+        self,
+        losses: dict[int, float] | None = None,
+        before: Callable[[int], None] = lambda step: None,
+        is_chief: bool = True,
+        problem: Exception | None = None,
+    ) -> int:
+        self.fake = Fake(losses or {}, before)
+
+        def join_group(config: Config, prepared: Prepared) -> FakeGroup:
+            if problem is not None:
+                raise problem
+            return FakeGroup(self.channel)
+
+        def make_strategy(config: Config, prepared: Prepared, group: FakeGroup) -> Fake:
+            return self.fake
+
+        chief_dir = self.run_dir if is_chief else None
+        return work(self.config, self.prepared, "torch", chief_dir, join_group, make_strategy)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.run_dir / "summary.json").read_text())
+        return found
+
+
+@pytest.fixture
+def rank(config: Config, prepared: Prepared, run_dir: Path) -> Rank:
+    return Rank(config, prepared, run_dir)
+
+
+def test_a_run_that_completes(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
+    assert rank() == 0
+    found = rank.summary
+    assert (found["status"], found["steps"], found["resumed_from"]) == ("completed", 6, 0)
+    assert (found["peak_memory_bytes"], found["accuracy"]) == ([1, 2], 0.25)
+    assert found["fingerprints"] == {
+        "token_cache": rank.prepared.cache.fingerprint,
+        "initial_weights": rank.prepared.initial.fingerprint,
+    }
+    assert [row["step"] for row in read_rows(rank.run_dir / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6]
+    checkpoint = newest(rank.run_dir)
+    assert checkpoint is not None and checkpoint.position.step == 6
+    assert (rank.run_dir / "model" / "model.safetensors").exists()
+    assert rank.fake.calls[-1] == "report"
+    assert rank.channel.calls == ["attach", "close"]
+    assert "step 6/6  loss 0.166667" in (rank.run_dir / "train.log").read_text()
+    assert "completed" in capsys.readouterr().out
+
+
+def test_another_rank_makes_the_same_calls_and_writes_nothing(rank: Rank) -> None:
+    assert rank() == 0
+    chief = rank.fake.calls
+    written = sorted(rank.run_dir.rglob("*"))
+    assert rank(is_chief=False) == 0
+    assert rank.fake.calls == chief
+    assert chief.count("state") == 3
+    assert sorted(rank.run_dir.rglob("*")) == written
+
+
+@pytest.mark.parametrize("is_chief", [True, False])
+def test_every_rank_loads_the_checkpoint(make_run: MakeRun, small_config: MakeConfig, is_chief: bool) -> None:
+    run_dir = make_run("run", "schedule.total_steps=6")
+    checkpoint = newest(run_dir)
+    config = small_config("schedule.total_steps=6", "strategy.replicas=1")
+    rank = Rank(config, Prepared(*_opened(config), checkpoint), run_dir)
+    assert rank(is_chief=is_chief) == 0
+    assert rank.fake.calls == ["load 4", "train 5", "train 6", "state", "report"]
+    if is_chief:
+        assert rank.summary["resumed_from"] == 4
+        assert [row["step"] for row in read_rows(run_dir / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_users_error_before_training(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
+    problem = UserError("cluster.timeout=1: rank 1 did not arrive in time")
+    assert rank(problem=problem) == 2
+    assert capsys.readouterr().err == f"error: {problem}\n"
+    assert (rank.summary["status"], rank.summary["error"]) == ("failed", str(problem))
+    (rank.run_dir / "summary.json").unlink()
+    assert rank(problem=problem, is_chief=False) == 2
+    assert not (rank.run_dir / "summary.json").exists()
+
+
+def test_an_interrupted_chief(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
+    rank.channel = None  # type: ignore[assignment]
+    assert rank(before=lambda step: signal.raise_signal(signal.SIGTERM) if step == 3 else None) == 143
+    assert (rank.summary["status"], rank.summary["error"]) == ("interrupted", "stopped by SIGTERM")
+    checkpoint = newest(rank.run_dir)
+    assert checkpoint is not None and checkpoint.position.step == 3
+    assert not (rank.run_dir / "model").exists()
+    assert "report" not in rank.fake.calls
+    assert capsys.readouterr().err.startswith("interrupted: stopped by SIGTERM; see ")
+
+
+def test_another_rank_waits_until_the_chief_has_saved(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    def decide(stop: Stop) -> None:
+        stop.decide(stop.freeze(signal.SIGTERM) + 3)
+
+    monkeypatch.setattr(rank.channel, "attach", decide)
+    assert rank(is_chief=False) == 143
+    assert rank.fake.calls == ["train 1", "train 2", "state"]
+    assert rank.channel.calls == ["wait", "close"]
+
+
+def test_a_loss_that_is_not_finite(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
+    assert rank({5: math.nan}) == 1
+    assert rank.summary["status"] == "failed"
+    assert rank.summary["error"].startswith("step 5: the loss is nan; training examples [")
+    checkpoint = newest(rank.run_dir)
+    assert checkpoint is not None and checkpoint.position.step == 4
+    assert capsys.readouterr().err.startswith("failed: step 5: the loss is nan; ")
+
+
+def test_an_error_of_a_framework(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
+    def crash(step: int) -> None:
+        if step == 3:
+            raise RuntimeError("out of memory\n  File x, line 3\nwhile allocating")
+
+    assert rank(before=crash) == 1
+    assert rank.summary["error"] == "RuntimeError: out of memory while allocating"
+    assert "Traceback" in (rank.run_dir / "train.log").read_text()
+    assert rank.channel.calls == ["attach", "close"]
+
+
+def test_a_checkpoint_that_cannot_be_written(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("common.run.checkpoints.save_file", fail)
+    assert rank() == 1
+    assert rank.summary["status"] == "failed"
+    assert "step-00000002: cannot be written (No space left on device)" in rank.summary["error"]
+
+
+def _opened(config: Config) -> tuple[Any, Any]:
+    from common.run.prepare import prepare
+
+    _, prepared = prepare(config, None)
+    return prepared.cache, prepared.initial

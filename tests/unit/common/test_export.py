@@ -1,0 +1,16 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.export import main
+
+
+def test_command_with_a_users_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["export", str(tmp_path), str(tmp_path / "out"), "--best"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert capsys.readouterr().err == f"error: {tmp_path}: has no checkpoints/; give the directory of a run\n"
