@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from xml.etree import ElementTree
 
-NOTES = "faults_notes.md"  # what a person says of the numbers, beside the table
+NOTES = "faults_notes.md"  # a person's comments on the numbers, beside the table
 ROUNDS = 3
 FIGURES = ("seconds", "lost", "tried")
 

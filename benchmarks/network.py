@@ -4,6 +4,7 @@ Two hosts, network namespaces of this machine, train through the commands that a
 step has all that it has elsewhere. They share the machine's cores. Writes docs/network.md and docs/network.png.
 """
 
+import argparse
 import json
 import os
 import shutil
@@ -40,7 +41,7 @@ class Setting:
     hook: str | None = None  # of DDP; None: not DDP but the all-reduces by hand
 
     def arguments(self) -> list[str]:
-        """What the command is told."""
+        """The command's arguments."""
         shared = [f"strategy.bucket_cap_mb={self.bucket_mb}", f"strategy.overlap={str(self.overlap).lower()}"]
         if self.hook is None:
             return ["strategy=allreduce", f"strategy.algorithm={self.algorithm}", *shared]
@@ -174,7 +175,10 @@ def _seconds_per_step(run_dir: Path) -> float:
 @one_line_errors(())
 def main() -> None:
     """Measure, print and write."""
-    links, settings = (LINKS[-2:-1], SETTINGS[:2]) if "--quick" in sys.argv else (LINKS, SETTINGS)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one link and two settings; docs/ is left as it is")
+    quick = parser.parse_args().quick
+    links, settings = (LINKS[-2:-1], SETTINGS[:2]) if quick else (LINKS, SETTINGS)
     rows, fitted = [], []
     with tempfile.TemporaryDirectory(prefix="lockstep-") as directory, two_hosts() as hosts:
         bench = Bench(hosts, Path(directory))
@@ -190,7 +194,7 @@ def main() -> None:
                 rows.append({"mbit": mbit, "setting": setting.name, "measured": seconds, "predicted": expected})
                 print(f"{mbit} Mbit/s, {setting.name}: {seconds:.3f} s a step, predicted {expected:.3f}", flush=True)
         size = sum(4 * int(np.prod(shape)) for shape in bench.shapes())
-    destination = Path(tempfile.mkdtemp()) if "--quick" in sys.argv else Path("docs")
+    destination = Path(tempfile.mkdtemp()) if quick else Path("docs")
     print(write_report(destination, rows, fitted, size, shutil.which("chromium") or shutil.which("google-chrome")))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from plotly.subplots import make_subplots
 
-NOTES = "network_notes.md"  # what a person says of the numbers, beside the table
+NOTES = "network_notes.md"  # a person's comments on the numbers, beside the table
 
 
 def write_report(

@@ -1,10 +1,11 @@
 """Steady-state speed against plain hand-written loops: python -m benchmarks.speed [key=value ...]
 
 Lockstep's whole loop (batches from the token cache, record, progress) and the plain loop over the same batches take
-turns in one process, block by block, so that other load on the machine falls on both; what counts is the median of the
+turns in one process, block by block, so that other load on the machine slows both; what counts is the median of the
 ratios. A third kind of block is Lockstep's with a checkpoint saved meanwhile.
 """
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -36,10 +37,13 @@ ROUNDS = 12  # of one block each; the first two warm up
 
 def main() -> None:
     """Start the processes of either framework and show what they print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="of the config, as of the training commands")
+    given = parser.parse_args().overrides
     with tempfile.TemporaryDirectory() as directory:
         for framework, strategy in (("torch", "ddp"), ("tf", "mirrored")):
             with initialize_config_dir(CONF, version_base="1.3"):
-                overrides = [f"strategy={strategy}", "strategy.replicas=2", "train.steps=1000000", *sys.argv[1:]]
+                overrides = [f"strategy={strategy}", "strategy.replicas=2", "train.steps=1000000", *given]
                 config, _ = discover(parse(compose("train", overrides)), framework, {})
             run_dir = Path(directory) / framework
             run_dir.mkdir()

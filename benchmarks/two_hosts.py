@@ -14,7 +14,7 @@ QUEUE_MS = 200  # that it holds before it drops
 
 
 class TwoHosts:
-    """The namespaces while they are there."""
+    """The namespaces while they exist."""
 
     def __init__(self) -> None:
         self.names = [f"lockstep-{os.getpid()}-{node}" for node in range(2)]
@@ -32,7 +32,7 @@ class TwoHosts:
 
 @contextmanager
 def two_hosts() -> Iterator[TwoHosts]:
-    """Make the namespaces, and remove them with all that is in them. Raises UserError where that may not be."""
+    """Make the namespaces, and remove them with all that is in them. Raises UserError where that is not permitted."""
     hosts = TwoHosts()
     try:
         for name in hosts.names:
@@ -45,7 +45,7 @@ def two_hosts() -> Iterator[TwoHosts]:
         yield hosts
     finally:
         for name in hosts.names:
-            with suppress(UserError):  # it may not have come to be
+            with suppress(UserError):  # it may not exist
                 _run(f"ip netns delete {name}")
 
 

@@ -1,11 +1,11 @@
 """Fixtures that several test files share."""
 
+import copy
 import json
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import settings
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from safetensors.numpy import save_file
 
 from common.config.compose import CONF, parse
@@ -38,6 +39,9 @@ SMALL_MODEL = (
     "model.intermediate_size=16",
     "model.max_vocabulary=200",  # too small for whole words
 )
+# Keys without a dot: others are the choice of a file.
+PLACES = ("run_dir=", "resume=", "run_name=", "cache_dir=", "extensions=")
+OVERRIDES = OverridesParser.create()
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS += ["anna", "saw", "a", "the", "dog", "cat", "##s", ".", "did", "not"]
 
@@ -63,12 +67,19 @@ def composed() -> Compose:
 
 @pytest.fixture
 def make_config(composed: Compose, tmp_path: Path) -> MakeConfig:
-    """A parsed config with overrides; its cache is in tmp_path."""
+    """A parsed config with overrides; its cache is in tmp_path.
+
+    Hydra composes the choices of files only, which tests share: values are set afterwards, as Hydra sets them.
+    """
 
     def make(*overrides: str) -> Config:
-        config = parse(composed(*overrides))  # without the cache's place: tests share what is composed
-        elsewhere = any(each.startswith("cache_dir=") for each in overrides)
-        return config if elsewhere else replace(config, cache_dir=str(tmp_path / "cache"))
+        choices = [each for each in overrides if "." not in each.partition("=")[0] and not each.startswith(PLACES)]
+        config = copy.deepcopy(composed(*choices))
+        for each in OVERRIDES.parse_overrides([each for each in overrides if each not in choices]):
+            OmegaConf.update(config, each.key_or_group, each.value())
+        if not any(each.startswith("cache_dir=") for each in overrides):
+            config.cache_dir = str(tmp_path / "cache")
+        return parse(config)
 
     return make
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from omegaconf import DictConfig, OmegaConf
 
 from common.config.schema import Config
 from common.training.schedule import learning_rate
@@ -172,6 +173,13 @@ class ScheduleOneStepLate(Reference):
     def update(self, step: int, gradients: Arrays) -> float:
         self.ahead = 1  # the bias correction is right
         return super().update(step - 1, gradients)
+
+
+def changed(composed: DictConfig, override: str) -> DictConfig:
+    """A composed config with one more override, or none; to compose it again would take longer."""
+    merged = OmegaConf.merge(composed, OmegaConf.from_dotlist([override] if override else []))
+    assert isinstance(merged, DictConfig)
+    return merged
 
 
 FAULTS: list[tuple[str, type[Reference], str]] = [  # optimizer, wrong reference, override: each must be seen

@@ -17,6 +17,7 @@ from tests.unit.reference_optimizer import (
     Arrays,
     EpsilonHat,
     Reference,
+    changed,
     errors,
     expected,
 )
@@ -147,7 +148,7 @@ def test_a_fault_is_seen(
     trained: Trained, composed: Compose, precision: str, name: str, kind: type[Reference], override: str
 ) -> None:
     case = f"{precision}, {name}, clipped with warm-up"
-    wrong = parse(composed(*CASES[case], *([override] if override else [])))
+    wrong = parse(changed(composed(*CASES[case]), override))
     assert max(errors(trained[case]["whole"], expected(wrong, kind=kind)).values()) > 2 * TOLERANCES[precision]
 
 

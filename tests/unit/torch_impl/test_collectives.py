@@ -94,7 +94,7 @@ def test_a_mistake_is_one_line(arguments: list[str], words: list[str]) -> None:
     assert all(word in result.stderr for word in words)
 
 
-def lives(process: psutil.Process) -> bool:
+def is_running(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):
         return process.status() != psutil.STATUS_ZOMBIE
     return False
@@ -129,7 +129,7 @@ def test_nothing_outlives_the_command(start: Start, signum: int, code: int) -> N
     command, ranks = start()
     command.send_signal(signum)
     assert command.wait(10) == code
-    wait_until(lambda: not any(map(lives, ranks)), 10)
+    wait_until(lambda: not any(map(is_running, ranks)), 10)
 
 
 def test_a_rank_that_crashes_ends_the_command_and_is_named(start: Start) -> None:
@@ -139,7 +139,7 @@ def test_a_rank_that_crashes_ends_the_command_and_is_named(start: Start) -> None
     _, errors = command.communicate(timeout=20)
     assert command.returncode == 1
     assert "failed: rank 2 ended with signal SIGKILL" in errors
-    assert not any(map(lives, ranks))
+    assert not any(map(is_running, ranks))
 
 
 def test_help_names_every_option() -> None:

@@ -20,6 +20,7 @@ from tests.unit.reference_optimizer import (
     Batch,
     Reference,
     batches,
+    changed,
     errors,
     expected,
     initial_parameters,
@@ -55,7 +56,7 @@ class Training:
         return norm
 
     def state(self) -> Arrays:
-        """Copies: the optimizer's own arrays are what it goes on with."""
+        """Copies, since the optimizer changes its own arrays."""
         parameters = {name: parameter.detach().numpy() for name, parameter in self.named.items()}
         return {name: array.copy() for name, array in {**parameters, **self.optimizer.slots()}.items()}
 
@@ -96,7 +97,7 @@ def test_a_fault_is_seen(
     trained: Trained, composed: Compose, precision: str, name: str, kind: type[Reference], override: str
 ) -> None:
     case = f"{precision}, {name}, clipped with warm-up"
-    wrong = parse(composed(*CASES[case], *([override] if override else [])))
+    wrong = parse(changed(composed(*CASES[case]), override))
     assert max(errors(trained[case]["whole"], expected(wrong, kind=kind)).values()) > 2 * TOLERANCES[precision]
 
 

@@ -30,6 +30,7 @@ def test_drawn_as_bert_is(drawn: Open) -> None:
             assert parameter.std() == pytest.approx(0.02, rel=4 / (2 * parameter.size) ** 0.5), name
 
 
+@pytest.mark.slow
 def test_names_and_shapes_are_those_of_transformers(drawn: Open, pretrained: Open, python: Python) -> None:
     code = (
         "import json, sys, torch; from transformers import BertConfig, BertForSequenceClassification as Bert\n"

@@ -1,4 +1,4 @@
-"""Tasks that never arrive, or with other settings: every task that is there says so, in one line, in time."""
+"""Tasks that never arrive, or with other settings: every task that has arrived reports it, in one line, in time."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ def join(timeout, settings):
     group = rendezvous(timeout, settings)
     return f"{group.resolver.task_type} {group.resolver.task_id} is rank {group.rank} of {group.world_size}"
 """
-MEET = """
+ALL = """
 import json, os, signal, socket, sys, time
 from common.cluster.ports import reserved_ports
 from common.errors import UserError
@@ -100,7 +100,7 @@ Said = dict[str, dict[str, str]]
 @pytest.fixture(scope="module")
 def answers(python: Python) -> list[tuple[str, str, str, float]]:
     """Case, task, what it says, and after how many seconds. All cases at once, in children of one process."""
-    return [json.loads(line) for line in python(JOIN + MEET, json.dumps(CASES)).splitlines()]
+    return [json.loads(line) for line in python(JOIN + ALL, json.dumps(CASES)).splitlines()]
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_all_arrive(said: Said) -> None:
         ("a stranger", "worker 2 of 3 tasks"),
     ],
 )
-def test_the_missing_are_named_by_all_who_arrived(said: Said, case: str, missing: str) -> None:
+def test_the_missing_are_named_by_all_that_arrived(said: Said, case: str, missing: str) -> None:
     message = f"cluster.timeout={TIMEOUT}: {missing} did not arrive in time"
     assert said[case] == {task: message for task in CASES[case]["tasks"]}
 

@@ -1,4 +1,4 @@
-"""A parameter server by itself: what it does with updates that come twice, come half, or from workers that crash."""
+"""A parameter server by itself: updates that arrive twice or in part, and workers that crash."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -56,8 +56,8 @@ def update(worker: socket.socket, gradient: torch.Tensor, *about: float) -> list
     return receive(worker, torch.empty(ROW, dtype=torch.float64)).tolist()
 
 
-def test_an_update_that_comes_twice_counts_once(server: tuple[Server, Client]) -> None:
-    """As from a worker that takes up the batch of one that crashed."""
+def test_an_update_that_arrives_twice_counts_once(server: tuple[Server, Client]) -> None:
+    """As from a worker that gets the batch of one that crashed."""
     one, other = server[1](2), server[1](3)
     before = parameters(one, server[0])[1]
     gradient = torch.ones_like(before)
@@ -82,7 +82,7 @@ def test_half_an_update_does_not_count(server: tuple[Server, Client]) -> None:
     assert update(other, torch.ones_like(before), 1, 0, 0.5, 1.0, 0, 1) == [0.5, 1.0, 0, 1]
 
 
-def test_what_is_no_process_of_the_run_disturbs_nothing(server: tuple[Server, Client]) -> None:
+def test_a_connection_from_outside_the_run_is_ignored(server: tuple[Server, Client]) -> None:
     stranger = socket.create_connection(server[0].listener.getsockname())
     stranger.sendall(b"GET")
     stranger.close()

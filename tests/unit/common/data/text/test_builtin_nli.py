@@ -168,6 +168,7 @@ def bag_of_words_accuracy(splits: Splits, sides: tuple[int, ...]) -> float:
     return float((np.argmax(x_validation @ weights, 1) == y_validation).mean())
 
 
+@pytest.mark.slow
 def test_a_bag_of_words_does_not_give_the_class(splits: Splits) -> None:
     assert bag_of_words_accuracy(splits, sides=(0, 1)) < 0.62
 
@@ -176,6 +177,7 @@ def test_the_hypothesis_alone_does_not_give_the_class(splits: Splits) -> None:
     assert bag_of_words_accuracy(splits, sides=(1,)) < 0.40
 
 
+@pytest.mark.slow
 @pytest.mark.bench
 def test_two_layers_learn_it_from_scratch(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch_impl.train", "experiment=learn", "strategy=ddp", "run_dir=run"]

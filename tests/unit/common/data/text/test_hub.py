@@ -1,5 +1,7 @@
 """A data set of text on the hub."""
 
+import pytest
+
 from common.config.data import Hub
 from common.data.identity import identity
 from tests.unit.common.data.conftest import MNLI, NEW, OLD, Client
@@ -19,6 +21,7 @@ def corpus(commit: str) -> dict:
     }
 
 
+@pytest.mark.slow
 def test_data_set(client: Client, hub: FakeHub) -> None:
     old, new, checkpoint_first, renamed, *errors = client(
         "read_corpus(mnli())",
