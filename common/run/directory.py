@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def open_run_dir(config: Config, framework: str, node: int = 0) -> Iterator[Path
         _check_new(run_dir, config)  # another run may have entered meanwhile
         try:
             if not (run_dir / "config.yaml").exists():
-                compose.save(config, run_dir / "config.yaml")
+                compose.save(replace(config, run_dir=str(run_dir)), run_dir / "config.yaml")
             yield run_dir
         except Interrupted as interruption:
             write_summary(run_dir, config, facts(config, framework, {}), "interrupted", {}, str(interruption))

@@ -153,7 +153,7 @@ def test_other_data_is_refused_with_both_fingerprints(
 
 
 def test_only_the_weights_of_a_checkpoint(make_run: MakeRun, make_config: MakeConfig, tmp_path: Path) -> None:
-    """A warm start on newer data: a new run, whose steps and optimizer begin afresh."""
+    """A warm start on newer data: a new run, whose steps and optimizer begin at 0."""
     directory = make_run("first") / "checkpoints" / "step-00000004"
     newer = (*SMALL_CORPUS, "data.seed=1")
     config = make_config("model=pretrained", f"model.checkpoint={directory}", *newer, f"run_dir={tmp_path / 'second'}")
