@@ -4,7 +4,7 @@ PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test-fast test test-faults check architecture bench bench-network bench-parity bench-starts faults clean
+.PHONY: demo test-fast test test-faults check architecture bench bench-network bench-parity bench-starts bench-start-up bench-stops faults clean
 
 demo: $(READY)
 	$(BIN)/python -m torch_impl.train experiment=demo strategy=ddp
@@ -21,7 +21,7 @@ test: $(READY)
 
 # Runs that are killed, stopped, short of disk, and resumed: a quarter of an hour.
 test-faults: $(READY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m faults
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "faults and not bench"
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -42,11 +42,19 @@ bench-network: $(READY)
 
 # What takes many minutes: every strategy's parity numbers, real pretrained weights, what training learns.
 bench-parity: $(READY)
-	$(BIN)/python -m pytest -q -m bench -rP tests --ignore tests/integration/test_starts.py
+	$(BIN)/python -m pytest -q -m bench -rP tests --ignore tests/integration/test_starts.py --ignore tests/faults
 
 # 20 starts in a row of everything that starts many processes.
 bench-starts: $(READY)
 	$(BIN)/python -m pytest -q -m bench -rP tests/integration/test_starts.py
+
+# From the start of a rank to its first batch, with a small corpus and a large one.
+bench-start-up: $(READY)
+	$(BIN)/python -m benchmarks.start_up
+
+# SIGTERM to any rank or host at random moments, of every strategy under every launcher; Linux, as root.
+bench-stops: $(READY)
+	$(BIN)/python -m benchmarks.stops
 
 # What a run survives, each fault three times, into docs/reliability.md; Linux, as root (small disks), most of an hour.
 faults: $(READY)

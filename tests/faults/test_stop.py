@@ -1,7 +1,7 @@
 """A stop is agreed: whoever is asked, and whenever, every rank leaves after the same step, which is saved.
 
-`make test-faults` does a third of the cases, `make faults` another third in each round, `python -m benchmarks.stops`
-all of them.
+`make test-faults` does a third of the cases on one machine, `make faults` a third of all in each round, and
+`make bench-stops` all of them.
 """
 
 import itertools
@@ -21,6 +21,7 @@ from tests.faults.stops import ENDLESS, KINDS, on_one_machine, on_two_hosts, und
 
 pytestmark = pytest.mark.faults
 
+LONG = pytest.mark.bench  # left out of make test-faults: they take minutes
 ALL = "STOPS_ALL" in os.environ  # every case, as benchmarks.stops has them
 THIRDS = 3
 
@@ -170,6 +171,7 @@ def test_one_rank_at_start_up(
     stopping.assert_agreed(stopping.signal([(who, 0)]), measured)
 
 
+@LONG
 @pytest.mark.parametrize(
     ("kind", "who"),
     chosen([case("on two hosts", kind, who) for kind in KINDS if not kind.endswith("async") for who in ON_HOSTS]),
@@ -198,6 +200,7 @@ def test_two_hosts(
         resume(again.commands, reached, undisturbed)
 
 
+@LONG
 @pytest.mark.parametrize(
     ("kind", "who"),
     chosen(
@@ -240,6 +243,7 @@ stop_channel.StopServer.attach = stop_channel.StopMember.attach = lambda self, s
 """
 
 
+@LONG
 def test_it_notices_ranks_that_stop_alone(start: Start, tmp_path: Path, moment: int, measured: Measured) -> None:
     """A planted fault: as if the agreement were not there, rank 1 leaves and rank 0 waits for it."""
     (tmp_path / "sitecustomize.py").write_text(ALONE)
@@ -267,6 +271,7 @@ Stop.listen = listen_signalled
 """
 
 
+@LONG
 def test_a_signal_before_the_loop_is_not_lost(start: Start, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(SIGNALLED)
     run = start(*KINDS["multiworker"], ENDLESS, PYTHONPATH=f"{tmp_path}:{ROOT}")
@@ -292,6 +297,7 @@ Loop.run = run_and_count
 """
 
 
+@LONG
 @pytest.mark.parametrize("kind", ["ddp", "allreduce"])
 def test_the_agreement_costs_no_collective(start: Start, tmp_path: Path, kind: str) -> None:
     """With the agreement and without it ranks make the same collectives and send the same messages."""
