@@ -24,7 +24,6 @@ class Checkpoints:
     def __init__(self, config: Config, run_dir: Path, prepared: Prepared) -> None:
         self.directory, self.keep = run_dir / DIRECTORY, config.train.keep_checkpoints
         self.initial, self.settings = prepared.initial, settings(config, prepared.cache.fingerprint)
-        self.start = prepared.checkpoint.directory.name if prepared.checkpoint else None
         self.directory.mkdir(exist_ok=True)
         for abandoned in self.directory.glob("*.partial"):
             shutil.rmtree(abandoned)
@@ -79,14 +78,11 @@ class Checkpoints:
         self._prune()
 
     def _prune(self) -> None:
-        """Remove all but the newest `keep`, the best by validation loss, and the one that training started from.
-
-        A process that crashed and is started again opens that one.
-        """
+        """Remove all but the newest `keep` and the best by validation loss."""
         directories = saved(self.directory.parent)
         best = lowest_loss(directories)
         for path in directories[: -self.keep]:
-            if path != best and path.name != self.start:
+            if path != best:
                 _remove(path)
 
 

@@ -107,7 +107,9 @@ def save_prepared(prepared: Prepared, run_dir: Path) -> None:
 def open_prepared(config: Config, run_dir: Path) -> Prepared:
     """In a process of a run: open what the command prepared."""
     places = _places(run_dir)
-    checkpoint = reopen_checkpoint(Path(places["checkpoint"])) if places["checkpoint"] else None
+    checkpoint = None
+    if places["checkpoint"] and Path(places["checkpoint"]).exists():  # else removed since, and this worker restarted
+        checkpoint = reopen_checkpoint(Path(places["checkpoint"]))
     prepared = Prepared(*_open_data(config, places), checkpoint)
     # A checkpoint that was evaluated after it was saved has another fingerprint then.
     content = [{**each, "checkpoint": None} for each in (prepared.fingerprints, places["fingerprints"])]

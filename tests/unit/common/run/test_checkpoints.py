@@ -12,7 +12,7 @@ from common.config.schema import Config
 from common.errors import UserError
 from common.run.checkpoint import Checkpoint, best, newest
 from common.run.checkpoints import Checkpoints
-from common.run.prepare import Prepared
+from common.run.prepare import Prepared, open_prepared, save_prepared
 from common.training.state import Position
 from tests.unit.common.run.conftest import make_state, save_step
 
@@ -47,17 +47,20 @@ def test_the_newest_and_the_best_are_kept(checkpoints: Checkpoints, run_dir: Pat
     assert found is not None and found.position.step == 100_000_000
 
 
-def test_the_one_that_training_started_from_is_kept(
+def test_a_process_is_started_again_after_its_checkpoint_was_removed(
     checkpoints: Checkpoints, config: Config, run_dir: Path, prepared: Prepared
 ) -> None:
-    """A process that crashed and is started again opens it."""
+    """As a parameter server's worker is, which gets the parameters from the servers."""
     save_step(checkpoints, 1)
-    save_step(checkpoints, 2)
-    resumed = Checkpoints(config, run_dir, replace(prepared, checkpoint=newest(run_dir)))
-    for step in (3, 4, 5):
+    started = replace(prepared, checkpoint=newest(run_dir))
+    save_prepared(started, run_dir)
+    assert open_prepared(config, run_dir).start.step == 1
+    resumed = Checkpoints(config, run_dir, started)
+    for step in (2, 3, 4):
         save_step(resumed, step)
     resumed.close()
-    assert steps(run_dir) == [2, 4, 5]
+    assert 1 not in steps(run_dir)
+    assert open_prepared(config, run_dir).checkpoint is None
 
 
 def test_a_step_that_is_evaluated_later(checkpoints: Checkpoints, run_dir: Path) -> None:
