@@ -51,6 +51,17 @@ class Columns(Text):
 
 
 @dataclass(frozen=True)
+class OnHub(Data):
+    """A data set of the Hugging Face hub at a pinned revision."""
+
+    path: str = key(SOURCE)
+    subset: str | None = key(SOURCE)
+    revision: str = key(SOURCE)
+    train_split: str = key(SOURCE)
+    validation_split: str = key(SOURCE)
+
+
+@dataclass(frozen=True)
 class Files(Columns):
     """JSONL, CSV, TSV or Parquet files."""
 
@@ -61,16 +72,10 @@ class Files(Columns):
 
 
 @dataclass(frozen=True)
-class Hub(Columns):
-    """A data set of the Hugging Face hub at a pinned revision."""
+class Hub(Columns, OnHub):
+    """Text of the Hugging Face hub."""
 
     source = "common.data.text.hub"
-
-    path: str = key(SOURCE)
-    subset: str | None = key(SOURCE)
-    revision: str = key(SOURCE)
-    train_split: str = key(SOURCE)
-    validation_split: str = key(SOURCE)
 
 
 @dataclass(frozen=True)
@@ -98,16 +103,11 @@ class Idx(Images):
 
 
 @dataclass(frozen=True)
-class HubImages(Images):
-    """A data set of labelled images on the Hugging Face hub at a pinned revision."""
+class HubImages(Images, OnHub):
+    """Labelled images of the Hugging Face hub."""
 
     source = "common.data.images.hub"
 
-    path: str = key(SOURCE)
-    subset: str | None = key(SOURCE)
-    revision: str = key(SOURCE)
-    train_split: str = key(SOURCE)
-    validation_split: str = key(SOURCE)
     image: str = key(SOURCE)
     label: str = key(SOURCE)
 

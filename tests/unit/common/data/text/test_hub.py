@@ -65,7 +65,10 @@ def test_data_set(client: Client, hub: FakeHub) -> None:
 
 
 def test_identity() -> None:
-    keys = ("premise", None, "label", None, "owner/name", None, OLD, "train", "validation")
-    found = identity(Hub("hub", False, *keys))
+    place = {"path": "owner/name", "revision": OLD, "train_split": "train", "validation_split": "validation"}
+    columns = {"premise": "premise", "label": "label"}
+    found = identity(
+        Hub(kind="hub", allow_change=False, subset=None, hypothesis=None, classes=None, **place, **columns)
+    )
     assert found["revision"] == OLD
     assert "allow_change" not in found
