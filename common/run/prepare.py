@@ -75,7 +75,7 @@ def prepare_run(config: Config, run_dir: Path, node: int = 0) -> tuple[Config, P
     if prepared.checkpoint is not None:
         log.info("resuming from %s", prepared.checkpoint.directory)
         if config.resume != AUTO and node == 0:
-            prepared = Prepared(prepared.cache, prepared.initial, adopt(prepared.checkpoint, run_dir))
+            prepared = replace(prepared, checkpoint=adopt(prepared.checkpoint, run_dir))
     elif config.resume is not None:
         log.info("resume=%s: no checkpoint there; starting from the initial weights", config.resume)
     (run_dir / "summary.json").unlink(missing_ok=True)
