@@ -104,7 +104,7 @@ def _named(group: str) -> Iterator[None]:
 
 def values_of(config: Config, *scopes: Scope) -> dict[str, Any]:
     """The values of the keys in these scopes, by name; of all keys where none is given."""
-    return {name: value for name, key, value in keys.values_of(config) if not scopes or key.scope in scopes}
+    return {name: value for name, key, value in keys.iterate(config) if not scopes or key.scope in scopes}
 
 
 def save(config: Config, path: Path) -> None:

@@ -95,11 +95,11 @@ def keys_of(schema: type, prefix: str = "") -> Iterator[tuple[str, Key]]:
             yield name, each.metadata["key"]
 
 
-def values_of(schema: object, prefix: str = "") -> Iterator[tuple[str, Key, Any]]:
+def iterate(schema: object, prefix: str = "") -> Iterator[tuple[str, Key, Any]]:
     """The full names, keys and values of an instance of a schema. Kinds may have keys of one name and other limits."""
     for each in fields(schema):  # type: ignore[arg-type]
         value = getattr(schema, each.name)
         if is_dataclass(value):
-            yield from values_of(value, f"{prefix}{each.name}.")
+            yield from iterate(value, f"{prefix}{each.name}.")
         else:
             yield f"{prefix}{each.name}", each.metadata["key"], value

@@ -1,7 +1,7 @@
 """Every check on a config's values: a mistake in it is found here, before any process starts."""
 
 from common.config.data import DATA
-from common.config.keys import values_of
+from common.config.keys import iterate
 from common.config.models import MODELS
 from common.config.schema import Config
 from common.config.strategies import COMMANDS, STRATEGIES, TITLES, strategies_of
@@ -16,7 +16,7 @@ def check(config: Config, framework: str | None = None) -> None:
     """
     if framework is not None:
         _check_framework(config, framework)
-    for name, key, value in values_of(config):
+    for name, key, value in iterate(config):
         if value is not None:
             key.check(name, value)
     config.data.check()

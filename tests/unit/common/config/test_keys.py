@@ -3,7 +3,7 @@ from dataclasses import FrozenInstanceError, dataclass, fields, is_dataclass
 
 import pytest
 
-from common.config.keys import CURVE, HOST, RUN, SOURCE, Key, key, keys_of, section, values_of
+from common.config.keys import CURVE, HOST, RUN, SOURCE, Key, iterate, key, keys_of, section
 from common.config.schema import GROUPS, Places, Train, all_keys
 from common.errors import UserError
 from tests.conftest import MakeConfig
@@ -109,7 +109,7 @@ def test_full_names() -> None:
         ("outer.name", HOST),
         ("outer.inner.depth", CURVE),
     ]
-    assert [(name, found.scope, value) for name, found, value in values_of(Outer("n", Inner(3)), "outer.")] == [
+    assert [(name, found.scope, value) for name, found, value in iterate(Outer("n", Inner(3)), "outer.")] == [
         ("outer.name", HOST, "n"),
         ("outer.inner.depth", CURVE, 3),
     ]
