@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
-from common.cluster.discover import stop_port
 from common.cluster.launcher import start
 from common.cluster.ports import reserved_ports
 from common.cluster.processes import STOP_PORT, die_with_parent, python
@@ -37,9 +36,9 @@ def launch(config: Config, run_dir: Path, nodes: Nodes) -> int:
     if config.strategy.one_process:
         command = python("tf_impl.launch", str(run_dir))
         return start(config, run_dir, "tf", nodes, [Process("tensorflow", command)])
-    count = sum(config.strategy.roles.values())
+    count = config.strategy.processes
     if nodes.several:
-        return _start(config, run_dir, nodes, nodes.ports, {STOP_PORT: str(stop_port(nodes, count))})
+        return _start(config, run_dir, nodes, nodes.ports, {STOP_PORT: str(nodes.stop_port(count))})
     with reserved_ports(count) as ports:
         return _start(config, run_dir, nodes, ports, {"TF_GRPC_REUSE_PORT": "1"})
 

@@ -6,7 +6,6 @@ import tempfile
 from importlib import import_module
 from pathlib import Path
 
-from common.cluster.discover import stop_port
 from common.cluster.engines.hosts import interface_of
 from common.cluster.launcher import start
 from common.cluster.network import interface_towards, loopback_interface
@@ -35,7 +34,7 @@ def launch(config: Config, run_dir: Path, nodes: Nodes) -> int:
     if nodes.several:
         interface = interface_of(nodes.hosts[nodes.node])
         shared |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
-        shared[STOP_PORT] = str(stop_port(nodes, sum(config.strategy.roles.values())))
+        shared[STOP_PORT] = str(nodes.stop_port(config.strategy.processes))
         return _start(config, run_dir, nodes, shared)
     with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:  # a file: no port that another could take
         shared |= {"LOCKSTEP_RENDEZVOUS": str(Path(directory, "rendezvous"))}

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import cast
 
-from common.cluster.peer_monitor import monitor_port
 from common.cluster.ports import check_ports
 from common.cluster.topology import Engine, Member, Nodes, place
 from common.config.resolve import resolve
@@ -30,16 +29,11 @@ def discover(config: Config, framework: str, environment: Mapping[str, str]) -> 
 
 def _ports_of(config: Config, framework: str, nodes: Nodes) -> list[int]:
     """The ports of this host that a run listens on. Of PyTorch's ranks only the first listens on its own."""
-    roles = config.strategy.roles
-    mine = [task for task in place(nodes.hosts, roles, nodes.ports) if task.node == nodes.node]
+    strategy = config.strategy
+    mine = [task for task in place(nodes.hosts, strategy.roles, nodes.ports) if task.node == nodes.node]
     ports = [int(task.address.rpartition(":")[2]) for task in mine]
     if framework == "torch":
         ports = ports[:1] if nodes.node == 0 else []
     if nodes.node == 0:
-        ports += [monitor_port(nodes, sum(roles.values())), stop_port(nodes, sum(roles.values()))]
+        ports += [nodes.monitor_port(strategy.processes), nodes.stop_port(strategy.processes)]
     return ports
-
-
-def stop_port(nodes: Nodes, processes: int) -> int:
-    """Where the chief listens for the stops of other ranks: after the commands' port."""
-    return monitor_port(nodes, processes) + 1

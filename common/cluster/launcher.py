@@ -27,7 +27,7 @@ def start(config: Config, run_dir: Path, framework: str, nodes: Nodes, processes
     The first is the chief, but on the hosts after the first, where all write to train.log alone. Writes the summary if
     the chief could not.
     """
-    monitor = PeerMonitor(nodes, sum(config.strategy.roles.values()))
+    monitor = PeerMonitor(nodes, config.strategy.processes)
     peers = Peers(lambda: monitor.lost, lambda: monitor.signum)
     for restarts in range(config.train.max_restarts + 1):
         if restarts:

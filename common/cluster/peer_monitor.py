@@ -16,12 +16,6 @@ PROBES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 WAIT_SECONDS = 30.0  # for the first host's command, once this one's processes have ended
 
 
-def monitor_port(nodes: Nodes, processes: int) -> int:
-    """Where the first host's command listens: after the ports of its processes."""
-    assert nodes.port is not None
-    return nodes.port + processes
-
-
 def keep_alive(connection: socket.socket) -> None:
     """Have a connection break where the host at its other end becomes silent."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -43,7 +37,7 @@ class PeerMonitor:
         self._held: list[socket.socket] = []
         self._thread: Thread | None = None
         if nodes.several:
-            leader = (nodes.hosts[0], monitor_port(nodes, processes))
+            leader = (nodes.hosts[0], nodes.monitor_port(processes))
             self._thread = Thread(target=self._join if nodes.node else self._serve, args=(leader,), daemon=True)
             self._thread.start()
 

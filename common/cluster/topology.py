@@ -33,9 +33,17 @@ class Nodes:
 
     @property
     def ports(self) -> range:
-        """What the processes of a host listen on, one each; then the commands', and the chief's for stops."""
+        """What the processes of a host listen on, one each."""
         assert self.port is not None
         return range(self.port, 65536)
+
+    def monitor_port(self, processes: int) -> int:
+        """Where the first host's command listens: after the ports of the run's processes."""
+        return self.ports[processes]
+
+    def stop_port(self, processes: int) -> int:
+        """Where the chief listens for the stops of other ranks: after the command."""
+        return self.ports[processes + 1]
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,11 @@ class Strategy:
         return {"worker": 1 if self.one_process else self.world_size}
 
     @property
+    def processes(self) -> int:
+        """How many processes it has."""
+        return sum(self.roles.values())
+
+    @property
     def other_processes(self) -> int:
         """How many of its processes are not workers."""
         return 0

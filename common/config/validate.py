@@ -61,7 +61,7 @@ def check_replicas(config: Config, hosts: int, started: bool = False) -> None:
         raise UserError(
             f"cluster={config.cluster.kind}: strategy={strategy.kind} is one process; use {', '.join(several)}"
         )
-    if hosts > sum(strategy.roles.values()) or (hosts > replicas and "ps" not in strategy.roles):
+    if hosts > strategy.processes or (hosts > replicas and "ps" not in strategy.roles):
         raise UserError(f"strategy.replicas={replicas}: fewer than the {hosts} hosts; raise it or name fewer")
     if config.train.global_batch_size < replicas:
         raise UserError(

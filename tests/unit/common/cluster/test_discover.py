@@ -3,7 +3,7 @@ import json
 import pytest
 
 from common.cluster import discover as discovery
-from common.cluster.discover import discover, stop_port
+from common.cluster.discover import discover
 from common.cluster.topology import Member, Nodes
 from common.errors import UserError
 from tests.conftest import MakeConfig
@@ -73,4 +73,4 @@ def test_the_ports_of_a_host_are_checked(
 
 
 def test_the_port_for_stops_is_the_last() -> None:
-    assert stop_port(Nodes(("a", "b"), 0, 29500), 4) == 29505
+    assert Nodes(("a", "b"), 0, 29500).stop_port(4) == 29505

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from common.cluster import peer_monitor
-from common.cluster.peer_monitor import PeerMonitor, monitor_port
+from common.cluster.peer_monitor import PeerMonitor
 from common.cluster.topology import Nodes
 from tests.conftest import wait_until
 
@@ -42,7 +42,7 @@ def test_a_run_on_one_host_has_none() -> None:
 
 
 def test_the_port_is_after_those_of_the_processes() -> None:
-    assert monitor_port(Nodes(("a", "b"), 1, 29500), 3) == 29503
+    assert Nodes(("a", "b"), 1, 29500).monitor_port(3) == 29503
 
 
 @pytest.mark.parametrize("leader_first", [True, False])
