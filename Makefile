@@ -13,7 +13,7 @@ demo: $(READY)
 
 # The unit tests but for the slow ones: a minute and a half at most.
 test-fast: $(READY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not slow and not bench and not faults" -n 2 --dist loadfile tests/unit
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not slow and not bench and not faults" -n 3 --dist loadfile tests/unit
 
 # All but what other targets run.
 test: $(READY)

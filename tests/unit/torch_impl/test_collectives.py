@@ -132,6 +132,7 @@ def test_nothing_outlives_the_command(start: Start, signum: int, code: int) -> N
     wait_until(lambda: not any(map(is_running, ranks)), 10)
 
 
+@pytest.mark.slow
 def test_a_rank_that_crashes_ends_the_command_and_is_named(start: Start) -> None:
     command, ranks = start()
     crashed = next(rank for rank in ranks if rank.environ()["RANK"] == "2")

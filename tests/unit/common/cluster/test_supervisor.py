@@ -207,6 +207,7 @@ def test_a_process_that_cannot_be_started_ends_those_that_were(python: Python, t
     assert python(code, tmp_path / "log") == "[]\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_process_that_is_stopped_counts_as_crashed(group: Group, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
     monkeypatch.setenv("PATIENCE", "1.5")
@@ -225,6 +226,7 @@ def test_a_chief_that_fails_while_another_is_stopped(group: Group) -> None:
     assert group.outcome(supervisor)[:2] == (1, "rank 1 has been stopped")
 
 
+@pytest.mark.slow
 def test_a_process_that_is_stopped_for_a_while(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each time for less long than it may be."""
     monkeypatch.setenv("PATIENCE", "2")
@@ -239,6 +241,7 @@ def test_a_process_that_is_stopped_for_a_while(group: Group, monkeypatch: pytest
     assert group.outcome(supervisor)[:2] == (0, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_process_that_is_started_again(group: Group, monkeypatch: pytest.MonkeyPatch, signum: signal.Signals) -> None:
     monkeypatch.setenv("RESTARTABLE", "[1]")
@@ -284,6 +287,7 @@ def test_a_first_process_that_crashes_at_once(group: Group, monkeypatch: pytest.
     assert outcome[:2] == (2 if code == 2 else 1, f"rank 0 ended with exit code {code}") and outcome[2] < 3
 
 
+@pytest.mark.slow
 def test_a_process_that_crashes_repeatedly_is_not_started_again(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESTARTABLE", "[1]")
     supervisor = group(SLEEP, "sys.exit(5)")

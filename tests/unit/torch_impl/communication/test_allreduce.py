@@ -16,7 +16,7 @@ DTYPES = ["float32", "bfloat16", "float64", "float16"]
 Sum = tuple[np.ndarray, int, int]  # a rank's result, and the messages and bytes that it sent
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3, pytest.param(4, marks=pytest.mark.slow), 5])
+@pytest.fixture(scope="module", params=[1, 2, 3, *(pytest.param(size, marks=pytest.mark.slow) for size in (4, 5))])
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     group = Ranks(request.param, tmp_path_factory.mktemp("ranks"))
     yield group

@@ -75,6 +75,7 @@ def test_a_directory_without_tokenizer(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
 
 
+@pytest.mark.slow
 def test_transformers_loads_what_was_saved(tmp_path: Path, python: Python) -> None:
     trained = train_wordpiece(TEXTS, 200)
     save_trained(trained, tmp_path)
