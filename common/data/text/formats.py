@@ -13,6 +13,7 @@ from common.data.hub import one_line
 from common.errors import UserError
 
 TEXT_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv")
+LONGEST_FIELD = 2**31 - 1  # characters of a field of CSV; the csv module's own limit is 131,072
 
 
 def find_file(key: str, name: str) -> tuple[Path, str]:
@@ -59,6 +60,7 @@ def json_lines(path: Path, columns: NamedColumns) -> Iterator[tuple[int, list[An
 
 def separated(path: Path, suffix: str, columns: NamedColumns) -> Iterator[tuple[int, list[str]]]:
     """CSV with the usual quotes, or TSV, where a quote is a character like any other. The first row is the header."""
+    csv.field_size_limit(LONGEST_FIELD)
     lines = (line for _, line in _lines(path))
     if suffix == ".csv":
         reader = csv.reader(lines, strict=True)

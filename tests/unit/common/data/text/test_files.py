@@ -66,6 +66,13 @@ def test_quotes_in_csv_and_tsv(tmp_path: Path) -> None:
     assert (corpus.train.premises, corpus.train.hypotheses) == (['"stray', '"d"'], ['b"c', ""])
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_a_field_may_have_any_length(tmp_path: Path, suffix: str) -> None:
+    book = "word " * 100_000
+    corpus = read_corpus(files(write(tmp_path / f"f{suffix}", [(book, "h", 0), ("p", book, 1)])))
+    assert (corpus.train.premises, corpus.train.hypotheses) == ([book, "p"], ["h", book])
+
+
 HEADER = "premise,hypothesis,label\n"
 OBJECT = '{"premise": "p", "hypothesis": "h", "label": 0}\n'
 
