@@ -5,6 +5,8 @@ import json
 import os
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,6 +123,13 @@ OBJECT = '{"premise": "p", "hypothesis": "h", "label": 0}\n'
         ("f.csv", HEADER.encode() + b"p,h,0\np,\xe9,0\n", {}, "{path}:3: not UTF-8 at byte 3 of the line"),
         ("f.csv", "a,b,c\n", {}, "{path}:1: no column 'label'; set data.label to one of ['a', 'b', 'c']"),
         ("f.csv", HEADER, {"label": "gold"}, "{path}:1: no column 'gold'; set data.label to one of ['premise', 'hyp"),
+        (
+            "f.csv",
+            "premise,hypothesis,premise,label\np,h,q,0\n",
+            {},
+            "{path}:1: 2 columns 'premise' (data.premise); rename or remove all but one",
+        ),
+        ("f.tsv", "label\tpremise\tlabel\n0\tp\t1\n", {"hypothesis": None}, "{path}:1: 2 columns 'label' (data.label)"),
         ("f.csv", HEADER, {}, "data.train: no example with a gold label (0 rows without one)"),
         ("f.tsv", "premise\thypothesis\tlabel\np\th\t0\textra\n", {}, "{path}:2: 4 columns where the header has 3"),
         ("f.csv.gz", b"not gzip", {}, "{path}: cannot be read: Not a gzipped file"),
@@ -156,6 +165,19 @@ def test_parquet_errors_name_the_row(tmp_path: Path) -> None:
     with pytest.raises(UserError) as raised:
         read_corpus(files(path, premise="text"))
     assert message(raised).startswith(f"{path}: no column 'text'; set data.premise to one of ['premise', 'hypothesis'")
+
+
+def test_a_column_twice_in_parquet_is_refused(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array(["p"]), pa.array(["q"]), pa.array([0])], ["premise", "premise", "label"])
+    pq.write_table(table, tmp_path / "f.parquet")
+    with pytest.raises(UserError) as raised:
+        read_corpus(files(tmp_path / "f.parquet", hypothesis=None))
+    assert message(raised).startswith(f"{tmp_path / 'f.parquet'}: 2 columns 'premise' (data.premise); rename")
+
+
+def test_a_column_that_is_not_read_may_be_there_twice(tmp_path: Path) -> None:
+    corpus = read_text(tmp_path / "f.csv", "id,premise,id,hypothesis,label\n1,p,2,h,0\n")
+    assert (corpus.train.premises, corpus.train.hypotheses) == (["p"], ["h"])
 
 
 def test_validation_is_checked_like_train(tmp_path: Path) -> None:
