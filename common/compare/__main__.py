@@ -14,11 +14,12 @@ from omegaconf.errors import OmegaConfBaseException
 from common.compare.find import newest_runs
 from common.compare.report import write_report
 from common.compare.table import print_comparison
-from common.compare.verdict import LOCKSTEP, Tolerance, compare_runs
+from common.compare.verdict import Tolerance, compare_runs
 from common.config.compose import CONF
 from common.errors import KEYS, UserError, explain, one_line_errors
 
 DEFAULTS = Path(CONF, "compare.yaml")
+CHECK = "exit with 1 unless every pair of runs is in lockstep; an asynchronous run is in lockstep with none"
 
 
 @dataclass
@@ -48,7 +49,7 @@ def load_settings(overrides: Sequence[str] = ()) -> Settings:
 
 @one_line_errors(())
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code: with --check 1 unless all pairs are in lockstep, otherwise 0.
+    """Run the command; returns its exit code: with --check 1 unless every pair is in lockstep, otherwise 0.
 
     A user's error exits with 2.
     """
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="RUN_DIR | key=value",
         help="run directories (default: the newest run of each framework and strategy), overrides of the keys below",
     )
-    parser.add_argument("--check", action="store_true", help="exit with 1 unless every pair of runs is in lockstep")
+    parser.add_argument("--check", action="store_true", help=CHECK)
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     options = parser.parse_intermixed_args(arguments)
     # The directories of a Hydra sweep may have "=" in their names.
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print_comparison(comparison)
     for path in paths:
         print(path)
-    return 1 if options.check and comparison.verdict != LOCKSTEP else 0
+    return 1 if options.check and not comparison.in_lockstep else 0
 
 
 def _keys() -> list[str]:

@@ -27,6 +27,11 @@ class Comparison:
     sentence: str
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def in_lockstep(self) -> bool:
+        """Whether every pair is in lockstep, asynchronous ones too; not so where there is only one run."""
+        return bool(self.pairs) and all(pair.verdict == LOCKSTEP for pair in self.pairs)
+
 
 def compare_runs(
     run_dirs: Sequence[Path], tolerances: Mapping[str, Tolerance], reference: str | None = None

@@ -52,6 +52,15 @@ def test_the_verdict_is_about_the_synchronous_runs(make_run: MakeRun, make_async
     assert (of_a.evaluation_examples, of_a.evaluation_loss_difference) == (32 * STEPS, 0)
 
 
+def test_check_judges_asynchronous_pairs_too(
+    make_run: MakeRun, make_asynchronous: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    synchronous = [str(make_run("a")), str(make_run("b"))]
+    assert main(["--check", *synchronous]) == 0
+    assert main(["--check", *synchronous, str(make_asynchronous("ps"))]) == 1
+
+
 def test_a_divergence_beside_an_asynchronous_run(make_run: MakeRun, make_asynchronous: MakeRun) -> None:
     def change(rows: list[dict[str, Any]]) -> None:
         rows[3]["loss"] += 1

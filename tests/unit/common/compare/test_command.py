@@ -27,6 +27,7 @@ def test_check_sets_the_exit_code(make_run: MakeRun) -> None:
     assert main([a, b, "--check", "output=out"]) == 0 and Path("out/report.html").exists()
     assert main([a, c, "--check"]) == 1
     assert main([a, c]) == 0
+    assert main([a, "--check"]) == 1, "one run is in lockstep with none"
 
 
 def test_one_run_alone(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
