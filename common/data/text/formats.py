@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import logging
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,7 +13,10 @@ from common.data.columns import NamedColumns, check_columns
 from common.data.hub import one_line
 from common.errors import UserError
 
+log = logging.getLogger("lockstep")
+
 TEXT_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv")
+DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "vertical bars"}
 LONGEST_FIELD = 2**31 - 1  # characters of a field of CSV; the csv module's own limit is 131,072
 
 
@@ -59,17 +63,25 @@ def json_lines(path: Path, columns: NamedColumns) -> Iterator[tuple[int, list[An
 
 
 def separated(path: Path, suffix: str, columns: NamedColumns) -> Iterator[tuple[int, list[str]]]:
-    """CSV with the usual quotes, or TSV, where a quote is a character like any other. The first row is the header."""
+    """CSV with the usual quotes, or TSV, where a quote is a character like any other. The first row is the header.
+
+    A file whose header has the columns only with another delimiter is read as CSV with that delimiter.
+    """
     csv.field_size_limit(LONGEST_FIELD)
-    lines = (line for _, line in _lines(path))
     if suffix == ".csv":
-        reader = csv.reader(lines, strict=True)
+        reader = csv.reader(_texts(path), strict=True)
     else:
-        reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+        reader = csv.reader(_texts(path), delimiter="\t", quoting=csv.QUOTE_NONE)
     number = 1
     try:
         header = next(reader, [])
+        delimiter = _other_delimiter(path, header, columns)
+        if delimiter:
+            reader = csv.reader(_texts(path), delimiter=delimiter, strict=True)
+            header = next(reader)
         check_columns(f"{path}:1", columns, header)
+        if delimiter:
+            log.info("%s: read as CSV separated by %s", path, DELIMITERS[delimiter])
         picked = [header.index(name) for _, name in columns]
         number = reader.line_num + 1
         for row in reader:
@@ -80,6 +92,24 @@ def separated(path: Path, suffix: str, columns: NamedColumns) -> Iterator[tuple[
             number = reader.line_num + 1  # a quoted field may span lines
     except csv.Error as error:
         raise UserError(f"{path}:{number}: {error}") from None
+
+
+def _texts(path: Path) -> Iterator[str]:
+    return (line for _, line in _lines(path))
+
+
+def _other_delimiter(path: Path, header: list[str], columns: NamedColumns) -> str | None:
+    """The delimiter that gives more of the columns than this header has; where none are found, more of any columns."""
+
+    def rank(found: list[str]) -> tuple[int, int]:
+        return sum(name in found for _, name in columns), len(found)
+
+    if rank(header)[0] == len(columns):
+        return None
+    first = next(_texts(path), "")
+    headers = {delimiter: next(csv.reader([first], delimiter=delimiter)) for delimiter in DELIMITERS}
+    best = max(headers, key=lambda delimiter: rank(headers[delimiter]))
+    return best if rank(headers[best]) > rank(header) else None
 
 
 def parquet(path: Path, columns: NamedColumns) -> Iterator[tuple[int, Sequence[Any]]]:

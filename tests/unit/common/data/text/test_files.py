@@ -1,7 +1,9 @@
 """Files of every format, good and bad."""
 
+import csv
 import gzip
 import json
+import logging
 import os
 from pathlib import Path
 
@@ -75,6 +77,38 @@ def test_a_field_may_have_any_length(tmp_path: Path, suffix: str) -> None:
     assert (corpus.train.premises, corpus.train.hypotheses) == ([book, "p"], ["h", book])
 
 
+@pytest.mark.parametrize(("delimiter", "name"), [(";", "semicolons"), ("\t", "tabs"), ("|", "vertical bars")])
+def test_another_delimiter_is_recognised_by_the_header(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, delimiter: str, name: str
+) -> None:
+    path = tmp_path / "f.csv"
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        csv.writer(file, delimiter=delimiter).writerows([("premise", "hypothesis", "label"), *PAIRS, ("a,b", "c;d", 0)])
+    with caplog.at_level(logging.INFO, "lockstep"):
+        corpus = read_corpus(files(path))
+    assert corpus.train.premises == [*(premise for premise, _, _ in PAIRS), "a,b"]
+    assert corpus.train.hypotheses == [*(hypothesis for _, hypothesis, _ in PAIRS), "c;d"]
+    assert f"{path}: read as CSV separated by {name}" in caplog.messages
+
+
+def test_a_tsv_that_is_csv(tmp_path: Path) -> None:
+    quoted = '"premise"\t"hypothesis"\t"label"\n"p\t""q"""\t"h"\t"0"\n'
+    assert read_text(tmp_path / "f.tsv", quoted).train.premises == ['p\t"q"']
+    assert read_text(tmp_path / "f.tsv", 'premise,hypothesis,label\n"p, q",h,0\n').train.premises == ["p, q"]
+
+
+@given(rows=st.lists(st.tuples(text, text, st.integers(0, 3)), min_size=1, max_size=8))
+def test_commas_are_no_other_delimiter(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, int]]
+) -> None:
+    """Whatever the texts and the names of the columns contain, a file that can be read with commas is."""
+    path = tmp_path_factory.getbasetemp() / "commas.csv"
+    names = ("a,x", "b;y;z;w|c;d|e\tg;h", "label")
+    split = read_corpus(files(write(path, rows, names), premise=names[0], hypothesis=names[1])).train
+    assert split.hypotheses is not None
+    assert list(zip(split.premises, split.hypotheses, split.labels, strict=True)) == rows
+
+
 HEADER = "premise,hypothesis,label\n"
 OBJECT = '{"premise": "p", "hypothesis": "h", "label": 0}\n'
 
@@ -122,6 +156,9 @@ OBJECT = '{"premise": "p", "hypothesis": "h", "label": 0}\n'
         ("f.csv", HEADER + 'p,h,0\n"p,h,0\n', {}, "{path}:3: unexpected end of data"),
         ("f.csv", HEADER.encode() + b"p,h,0\np,\xe9,0\n", {}, "{path}:3: not UTF-8 at byte 3 of the line"),
         ("f.csv", "a,b,c\n", {}, "{path}:1: no column 'label'; set data.label to one of ['a', 'b', 'c']"),
+        ("f.csv", "a;b|c;d\n", {}, "{path}:1: no column 'label'; set data.label to one of ['a', 'b|c', 'd']"),
+        ("f.csv", "premise;label\n", {}, "{path}:1: no column 'hypothesis'; set data.hypothesis to one of ['prem"),
+        ("f.csv.gz", gzip.compress(b""), {}, "{path}:1: no column 'label'; set data.label to one of []"),
         ("f.csv", HEADER, {"label": "gold"}, "{path}:1: no column 'gold'; set data.label to one of ['premise', 'hyp"),
         (
             "f.csv",
