@@ -20,7 +20,7 @@ from safetensors.numpy import load_file
 
 from benchmarks.network_report import write_report
 from benchmarks.two_hosts import ADDRESSES, TwoHosts, two_hosts
-from common.errors import one_line_errors
+from common.config.command_line import one_line_errors
 from common.run.rows import read_rows
 from torch_impl.communication.allreduce import fit, predict
 

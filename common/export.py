@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from common.errors import one_line_errors
+from common.config.command_line import one_line_errors
 from common.run.export import export
 
 

@@ -9,15 +9,15 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
+from common.config.command_line import command, job
 from common.config.compose import CONF, parse
 from common.config.strategies import strategies_of
 from common.config.validate import check
-from common.errors import one_line_errors
 from common.run.prepare import prepare
 
 
 @hydra.main(version_base="1.3", config_path=CONF, config_name="train")
-@one_line_errors(strategies_of())
+@job(strategies_of())
 def main(composed: DictConfig) -> None:
     config = parse(composed)
     check(config)
@@ -27,6 +27,6 @@ def main(composed: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-    with one_line_errors(strategies_of()):
+    with command(strategies_of()):
+        logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
         main()

@@ -15,10 +15,10 @@ from common.cluster.ports import reserved_ports
 from common.cluster.processes import STOP_PORT, die_with_parent, python
 from common.cluster.supervisor import Process
 from common.cluster.topology import Member, Nodes, place, tf_config
+from common.config.command_line import one_line_errors
 from common.config.compose import load
 from common.config.schema import Config
 from common.config.strategies import ParameterServer
-from common.errors import one_line_errors
 from common.hardware import cores, only_gpu
 from common.run.directory import open_run_dir
 from common.run.prepare import Prepared, open_prepared, prepare, prepare_run

@@ -8,9 +8,9 @@ from omegaconf import DictConfig
 
 from common.cluster.discover import discover
 from common.cluster.topology import Member
+from common.config.command_line import command, job
 from common.config.compose import CONF, parse
 from common.config.strategies import strategies_of
-from common.errors import one_line_errors
 from common.run.directory import open_run_dir
 from common.run.prepare import prepare_run
 from common.run.progress import log_to
@@ -19,7 +19,7 @@ from tf_impl.launch import join, launch
 
 
 @hydra.main(version_base="1.3", config_path=CONF, config_name="train")
-@one_line_errors(strategies_of("tf"))
+@job(strategies_of("tf"))
 def main(composed: DictConfig) -> None:
     config, found = discover(parse(composed), "tf", os.environ)
     if isinstance(found, Member):
@@ -33,5 +33,5 @@ def main(composed: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors(strategies_of("tf")):
+    with command(strategies_of("tf")):
         main()

@@ -16,7 +16,8 @@ from common.cluster.network import loopback_interface
 from common.cluster.processes import python
 from common.cluster.supervisor import Process, supervise
 from common.cluster.topology import LOOPBACK
-from common.errors import UserError, one_line_errors
+from common.config.command_line import one_line_errors
+from common.errors import UserError
 
 SIZES = ("1K", "16K", "256K", "4M")
 QUICK_SIZES = ("1K", "64K")

@@ -15,8 +15,9 @@ from common.compare.find import newest_runs
 from common.compare.report import write_report
 from common.compare.table import print_comparison
 from common.compare.verdict import Tolerance, compare_runs
+from common.config.command_line import KEYS, explain, one_line_errors
 from common.config.compose import CONF
-from common.errors import KEYS, UserError, explain, one_line_errors
+from common.errors import UserError
 
 DEFAULTS = Path(CONF, "compare.yaml")
 CHECK = "exit with 1 unless every pair of runs is in lockstep; an asynchronous run is in lockstep with none"

@@ -14,9 +14,9 @@ from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBas
 from common.config import keys
 from common.config.keys import Scope
 from common.config.schema import GROUPS, Config, Places, Train
-from common.errors import CONF_DIRECTORY, UserError
+from common.errors import UserError
 
-CONF = str(CONF_DIRECTORY)
+CONF = str(Path(__file__).parents[2] / "conf")
 T = TypeVar("T")
 
 

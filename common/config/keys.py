@@ -6,7 +6,7 @@ agreement of hosts and the comparison of runs all read it from there.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -38,6 +38,7 @@ class Key:
     finite: bool = True
     unit: str = ""
     null: str = ""  # what null means
+    type: Any = None  # of the values, as the field is annotated
 
     def check(self, name: str, value: Any) -> None:
         """Raise UserError where the value is outside the limits. Only numbers and strings have any."""
@@ -92,7 +93,7 @@ def keys_of(schema: type, prefix: str = "") -> Iterator[tuple[str, Key]]:
         if isinstance(each.type, type) and is_dataclass(each.type):
             yield from keys_of(each.type, f"{name}.")
         else:
-            yield name, each.metadata["key"]
+            yield name, replace(each.metadata["key"], type=each.type)
 
 
 def iterate(schema: object, prefix: str = "") -> Iterator[tuple[str, Key, Any]]:

@@ -1,5 +1,6 @@
 """The run directory: created, locked while a run uses it, entered again to resume."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from common.config import compose
+from common.config.command_line import in_sweep, sweep_dir, swept_values
 from common.config.schema import Config
 from common.errors import Interrupted, UserError
 from common.run.summary import facts, write_summary
@@ -83,9 +85,14 @@ def _create(config: Config, framework: str, suffix: str) -> Path:
             probe.touch()
             probe.unlink()
             return run_dir
-        name = f"{datetime.now():%Y%m%d-%H%M%S}-{config.run_name or f'{framework}-{config.strategy.kind}'}{suffix}"
+        parent, name = RUNS, config.run_name or f"{framework}-{config.strategy.kind}"
+        if in_sweep():
+            values = re.sub("(^|,)strategy=[^,]*", "", swept_values()).lstrip(",")
+            parent, name = sweep_dir(), "-".join(filter(None, (name, values)))
+        else:
+            name = f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
         for attempt in range(1, 1000):
-            run_dir = RUNS / (name if attempt == 1 else f"{name}-{attempt}")
+            run_dir = parent / (f"{name}{suffix}" if attempt == 1 else f"{name}{suffix}-{attempt}")
             try:
                 run_dir.mkdir(parents=True)
                 return run_dir
@@ -93,4 +100,4 @@ def _create(config: Config, framework: str, suffix: str) -> Path:
                 continue
     except OSError as error:
         raise UserError(f"run_dir={error.filename}: cannot be written ({error.strerror}); give run_dir=PATH") from error
-    raise UserError(f"run_dir=runs/{name}: a thousand runs have this name already; give run_dir=PATH")
+    raise UserError(f"run_dir={parent / name}: a thousand runs have this name already; give run_dir=PATH")

@@ -9,6 +9,7 @@ from docs.read_imports import Edges, file_imports, read_sources, reduced, room
 ORDER = [
     "common/__init__.py",
     "common/errors.py",
+    "common/output.py",
     "common/hardware.py",
     "common/config",
     "common/data",

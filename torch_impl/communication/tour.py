@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from common.cluster.processes import die_with_parent
-from common.errors import one_line_errors
+from common.config.command_line import one_line_errors
 from common.hardware import cores
 from torch_impl.communication import allreduce
 from torch_impl.communication.allreduce import ALGORITHMS, Traffic, bus_bandwidth, fit, predict

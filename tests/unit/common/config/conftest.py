@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
+from common.config.command_line import explain
 from common.config.compose import parse
 from common.config.resolve import resolve
 from common.config.strategies import strategies_of
 from common.config.validate import check
-from common.errors import explain
 from tests.conftest import Compose
 
 Said = Callable[..., str]

@@ -1,0 +1,132 @@
+"""What every command has in common: errors of one line, the jobs of a sweep, and output that may go unread."""
+
+import os
+import re
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.types import RunMode
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+from common.config.compose import CONF
+from common.config.overrides import job_name, readable
+from common.config.schema import all_keys
+from common.errors import FAILURE, USER_ERROR, Interrupted, UserError
+from common.output import survive_closed_output
+
+DEBUG = "--debug" in sys.argv or "HYDRA_FULL_ERROR" in os.environ
+KEYS = "`--cfg job` lists the keys (data=, model= and strategy= choose which exist)"
+FIRST_SPEAKS_SECONDS = 3.0  # by when the first process of this machine has reported the same error
+
+failed_jobs: list[str] = []
+
+
+@contextmanager
+def command(strategies: Sequence[str]) -> Iterator[None]:
+    """Around a function of `hydra.main`: makes its arguments readable; exits with 1 if a job of a sweep failed."""
+    with one_line_errors(strategies):
+        sys.argv[1:] = readable(sys.argv[1:])
+        yield
+        if failed_jobs:
+            print(f"error: {len(failed_jobs)} of the sweep's jobs failed: {'; '.join(failed_jobs)}", file=sys.stderr)
+            sys.exit(FAILURE)
+
+
+@contextmanager
+def job(strategies: Sequence[str]) -> Iterator[None]:
+    """Inside of `hydra.main`, since Hydra adds a line of its own to an error that leaves a job.
+
+    The jobs of a sweep are independent: the next one begins though this one failed, unless it was interrupted.
+    """
+    if not in_sweep():
+        with one_line_errors(strategies):
+            yield
+        return
+    name = swept_values()
+    print(f"job {HydraConfig.get().job.num}: {name}", flush=True)
+    try:
+        with one_line_errors(strategies):
+            yield
+    except SystemExit as exit:
+        if not isinstance(exit.code, int) or exit.code > 128:
+            raise
+        failed_jobs.append(name)
+
+
+def in_sweep() -> bool:
+    """Whether this is a job of a sweep."""
+    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
+
+
+def sweep_dir() -> Path:
+    """Where the run directories of this sweep are."""
+    return Path(HydraConfig.get().sweep.dir)
+
+
+def swept_values() -> str:
+    """What distinguishes this job of a sweep from the others, such as "replicas=2,seed=1"."""
+    return job_name(sys.argv[1:], HydraConfig.get().overrides.task)
+
+
+@contextmanager
+def one_line_errors(strategies: Sequence[str]) -> Iterator[None]:
+    """Print a user's error as one line and exit with 2; `--debug` or HYDRA_FULL_ERROR=1 shows the stack trace.
+
+    strategies: those to list for one that does not exist.
+    """
+    survive_closed_output()
+    sys.argv = [argument for argument in sys.argv if argument != "--debug"]
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors instead of printing them
+    try:
+        yield
+    except (UserError, HydraException, OmegaConfBaseException) as error:
+        if DEBUG:
+            traceback.print_exc()
+        if os.environ.get("LOCAL_RANK", "0") != "0":
+            time.sleep(FIRST_SPEAKS_SECONDS)  # torchrun ends this process when the first one has failed in the same way
+        print(f"error: {explain(error, strategies)}", file=sys.stderr)
+        sys.exit(USER_ERROR)
+    except (KeyboardInterrupt, Interrupted) as error:  # before the run's processes have started: they handle it
+        print(f"interrupted: {error}".removesuffix(": "), file=sys.stderr)
+        sys.exit(error.exit_code if isinstance(error, Interrupted) else 130)
+    finally:
+        if before is None:
+            os.environ.pop("HYDRA_FULL_ERROR", None)
+
+
+def explain(error: Exception, strategies: Sequence[str]) -> str:
+    """One line for an error of ours, of Hydra's or of OmegaConf's."""
+    text = str(error)
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+        group, _, choice = error.missing_cfg_file.rpartition("/")
+        built_in = {path.stem for path in Path(CONF, "strategy").glob("*.yaml")}  # of both sides
+        of_extensions = [option for option in error.options if option not in built_in]
+        choices = [*strategies, *of_extensions] if group == "strategy" else error.options
+        return f"{group}={choice}: no such choice; there are {', '.join(choices)}"
+    if isinstance(error, OverrideParseException):
+        cure = "quote the value for Hydra too: 'key=\"value\"'" if "=" in str(error.override) else KEYS
+        return f"{error.override}: not a key=value that Hydra can read ({text.splitlines()[0]}); {cure}"
+    if match := re.match(r"Ambiguous value for argument '(.+?)' *1\. To use it as a list", text, re.DOTALL):
+        return f"{match[1].strip()}: has several values; add -m to train with each in turn"
+    if match := re.match(r"Could not override '([^']+)'", text):
+        return _no_such_key(match[1])
+    if match := re.match(r"UserError raised while resolving interpolation: (.*)", text):
+        return match[1]
+    if isinstance(error, OmegaConfBaseException) and error.full_key:
+        if isinstance(error, ConfigKeyError | ConfigAttributeError):
+            return _no_such_key(error.full_key)
+        return f"{error.full_key}: {str(error.msg).splitlines()[0]}"
+    return " ".join(text.split())
+
+
+def _no_such_key(name: str) -> str:
+    near = get_close_matches(name, all_keys(), 1) or [each for each in all_keys() if each.endswith(f".{name}")]
+    return f"{name}: no such key here; " + (f"did you mean {near[0]}? " if near else "") + KEYS

@@ -1,0 +1,177 @@
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import OmegaConf
+from omegaconf.errors import ConfigAttributeError
+
+from common.config.command_line import FIRST_SPEAKS_SECONDS, explain, one_line_errors
+from common.config.compose import CONF
+from common.errors import Interrupted, UserError
+from tests.conftest import ROOT
+
+SCRIPT = """
+import sys
+from common.config.command_line import one_line_errors
+from common.errors import UserError
+
+with one_line_errors(["single"]):
+    print(sys.argv[1:])
+    raise KIND("data.train: no such file: x.csv")
+"""
+Script = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    """Run a script that raises an error of a kind."""
+
+    def run(kind: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        path = tmp_path / "script.py"
+        path.write_text(SCRIPT.replace("KIND", kind))
+        clean = {name: value for name, value in os.environ.items() if name != "HYDRA_FULL_ERROR"}
+        env = {**clean, "PYTHONPATH": str(ROOT), **environment}
+        return subprocess.run([sys.executable, path, *arguments], capture_output=True, text=True, env=env)
+
+    return run
+
+
+def test_a_users_error_is_one_line(script: Script) -> None:
+    done = script("UserError", "a=1")
+    assert (done.returncode, done.stderr) == (2, "error: data.train: no such file: x.csv\n")
+    assert done.stdout == "['a=1']\n"
+
+
+def test_any_other_error_shows_where_it_comes_from(script: Script) -> None:
+    done = script("RuntimeError")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Traceback")
+
+
+@pytest.mark.parametrize("how", ["--debug", "HYDRA_FULL_ERROR"])
+def test_debug_shows_the_stack_trace(script: Script, how: str) -> None:
+    done = script("UserError", "--debug", "a=1") if how == "--debug" else script("UserError", "a=1", **{how: "1"})
+    assert done.returncode == 2
+    assert "Traceback" in done.stderr
+    assert done.stderr.endswith("error: data.train: no such file: x.csv\n")
+    assert done.stdout == "['a=1']\n", "Hydra does not know --debug"
+
+
+def test_any_other_text_is_joined_to_one_line() -> None:
+    assert explain(HydraException("something\n  went\nwrong"), []) == "something went wrong"
+
+
+def test_an_interpolation_that_fails_names_its_key() -> None:
+    config = OmegaConf.create({"data": {"train": "${nowhere}"}})
+    with pytest.raises(Exception) as raised:
+        _ = config.data.train
+    text = explain(raised.value, [])
+    assert text.startswith("data.train: ") and "nowhere" in text and "\n" not in text
+
+
+def test_a_users_error_in_an_interpolation_is_shown_as_it_is() -> None:
+    config = OmegaConf.create({"model": {"checkpoint": "${package_directory:no_such_thing}"}})
+    with pytest.raises(Exception) as raised:
+        _ = config.model.checkpoint
+    assert explain(raised.value, []) == (
+        "model.checkpoint: the package no-such-thing is not installed; pip install no-such-thing"
+    )
+
+
+def test_a_missing_choice_lists_those_that_there_are() -> None:
+    """Of the strategies those of this side, and those that an extension has added."""
+    found = [path.stem for path in sorted(Path(CONF, "strategy").glob("*.yaml"))]
+    assert {"ddp", "mirrored"} <= set(found)
+    error = MissingConfigException("no such file", "strategy/horovod", [*found, "mine"])
+    assert explain(error, ["single", "ddp"]) == "strategy=horovod: no such choice; there are single, ddp, mine"
+    error = MissingConfigException("no such file", "data/cifar", ["digits", "mine"])
+    assert explain(error, ["single"]) == "data=cifar: no such choice; there are digits, mine"
+
+
+@pytest.mark.parametrize(
+    ("raised", "exit_code", "printed"),
+    [
+        (UserError("a: wrong"), 2, "error: a: wrong\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (Interrupted(15), 143, "interrupted: stopped by SIGTERM\n"),
+    ],
+)
+def test_exit_codes(raised: BaseException, exit_code: int, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left, one_line_errors(()):
+        raise raised
+    assert left.value.code == exit_code
+    assert capsys.readouterr().err == printed
+
+
+def test_the_environment_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    with one_line_errors(()):
+        assert os.environ["HYDRA_FULL_ERROR"] == "1"
+    assert "HYDRA_FULL_ERROR" not in os.environ
+
+
+def test_a_misspelt_key_gets_a_suggestion() -> None:
+    for name, meant in (("trian.steps", "train.steps"), ("steps", "train.steps"), ("strategy.workers_", "strategy.")):
+        text = explain(ConfigAttributeError(f"Could not override '{name}'.\nKey is not in struct"), [])
+        assert text.startswith(f"{name}: no such key here; did you mean {meant}"), text
+    assert "did you mean" not in explain(ConfigAttributeError("Could not override 'xyzzy'."), [])
+
+
+def test_torchruns_other_ranks_let_the_first_one_speak(script: Script) -> None:
+    """They are ended while they wait; one whose error is its own is heard in the end."""
+    start = time.monotonic()
+    assert script("UserError", LOCAL_RANK="0").returncode == 2
+    first = time.monotonic() - start
+    done = script("UserError", LOCAL_RANK="1")
+    assert (done.returncode, done.stderr) == (2, "error: data.train: no such file: x.csv\n")
+    assert time.monotonic() - start - first > FIRST_SPEAKS_SECONDS
+
+
+SWEEP = """
+import sys
+import hydra
+from common.config.command_line import command, in_sweep, job, swept_values
+from common.config.compose import CONF
+from common.errors import UserError
+
+@hydra.main(version_base="1.3", config_path=CONF, config_name="train")
+@job(["single"])
+def main(composed):
+    if composed.train.seed == 2:
+        raise UserError("two: is wrong")
+    if composed.train.seed == 4:
+        sys.exit(143)
+    print(in_sweep() and swept_values())
+
+with command(["single"]):
+    main()
+"""
+
+
+def test_a_sweep_goes_on_after_a_job_that_failed(tmp_path: Path) -> None:
+    done = run_sweep(tmp_path, "train.steps=9", "-m", "train.seed=1,2,3")
+    assert done.stdout.splitlines() == ["job 0: seed=1", "seed=1", "job 1: seed=2", "job 2: seed=3", "seed=3"]
+    assert done.stderr.splitlines() == ["error: two: is wrong", "error: 1 of the sweep's jobs failed: seed=2"]
+    assert done.returncode == 1
+
+
+def test_a_sweep_ends_with_an_interrupted_job(tmp_path: Path) -> None:
+    done = run_sweep(tmp_path, "-m", "train.seed=4,1")
+    assert (done.returncode, done.stdout) == (143, "job 0: seed=4\n")
+
+
+def test_a_single_job_is_no_sweep(tmp_path: Path) -> None:
+    assert run_sweep(tmp_path, "train.seed=1").stdout == "False\n"
+    assert run_sweep(tmp_path, "train.seed=2").stderr == "error: two: is wrong\n"
+
+
+def run_sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "sweep.py").write_text(SWEEP)
+    command = [sys.executable, "sweep.py", *arguments]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
