@@ -21,21 +21,25 @@ LONGEST_FIELD = 2**31 - 1  # characters of a field of CSV; the csv module's own 
 
 
 def find_file(key: str, name: str) -> tuple[Path, str]:
-    """The path of a file that can be read, and its suffix without .gz."""
+    """The path of a file that can be read, and its suffix in lower case without .gz."""
     path = Path(name).expanduser()
-    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    suffix = (path.with_suffix("") if _is_gzip(path) else path).suffix.lower()
     if not path.is_file():
         raise UserError(f"{key}: {'not a file' if path.exists() else 'no such file'}: {name}")
-    if suffix not in TEXT_SUFFIXES and path.suffix != ".parquet":
+    if suffix not in TEXT_SUFFIXES and (suffix != ".parquet" or _is_gzip(path)):
         raise UserError(f"{key}: unknown suffix: {name}; use {', '.join(TEXT_SUFFIXES)} (each also + .gz) or .parquet")
     if path.stat().st_size == 0:
         raise UserError(f"{key}: empty file: {name}")
     return path, suffix
 
 
+def _is_gzip(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
+
+
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+        with gzip.open(path, "rb") if _is_gzip(path) else open(path, "rb") as file:
             for number, line in enumerate(file, 1):
                 try:
                     text = line.decode("utf-8-sig" if number == 1 else "utf-8")

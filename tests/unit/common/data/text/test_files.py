@@ -44,6 +44,13 @@ def test_string_labels_and_column_names(tmp_path: Path, suffix: str) -> None:
     assert (corpus.train.labels, corpus.classes, corpus.train.dropped) == ([1, 0], ["no", "yes"], 2)
 
 
+@pytest.mark.parametrize("suffix", [*(suffix.upper() for suffix in SUFFIXES), ".Parquet", ".Csv.GZ"])
+def test_suffixes_may_be_in_upper_case(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"f{suffix.lower()}", PAIRS)
+    corpus = read_corpus(files(Path(path).rename(tmp_path / f"F{suffix}")))
+    assert corpus.train.premises == [premise for premise, _, _ in PAIRS]
+
+
 def test_single_sentences_and_null_labels(tmp_path: Path) -> None:
     path = write(tmp_path / "f.parquet", [("x", 1), ("y", None), ("z", 0)], ("premise", "label"))
     corpus = read_corpus(files(path, hypothesis=None))
@@ -184,6 +191,7 @@ OBJECT = '{"premise": "p", "hypothesis": "h", "label": 0}\n'
             {},
             "data.train: unknown suffix: {path}; use .jsonl, .json, .csv, .tsv (each also + .gz) or .parquet",
         ),
+        ("f.PARQUET.GZ", "x", {}, "data.train: unknown suffix: {path}; use .jsonl"),
         ("f.parquet.gz", "x", {}, "data.train: unknown suffix: {path}; use .jsonl"),
     ],
 )
