@@ -13,14 +13,16 @@ from omegaconf.errors import OmegaConfBaseException
 
 from common.compare.find import newest_runs
 from common.compare.report import write_report
+from common.compare.runs import load_runs
 from common.compare.table import print_comparison
-from common.compare.verdict import Tolerance, compare_runs
+from common.compare.verdict import Tolerance, compare
 from common.config.command_line import KEYS, explain, one_line_errors
 from common.config.compose import CONF
 from common.errors import UserError
 
 DEFAULTS = Path(CONF, "compare.yaml")
-CHECK = "exit with 1 unless every pair of runs is in lockstep; an asynchronous run is in lockstep with none"
+CHECK = "exit with 1 unless every run could be read and every pair is in lockstep; an asynchronous run is in lockstep "
+CHECK += "with none"
 
 
 @dataclass
@@ -52,7 +54,7 @@ def load_settings(overrides: Sequence[str] = ()) -> Settings:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code: with --check 1 unless every pair is in lockstep, otherwise 0.
 
-    A user's error exits with 2.
+    A run that cannot be read counts as not in lockstep. A user's error exits with 2.
     """
     parser = argparse.ArgumentParser(
         prog="python -m common.compare",
@@ -73,11 +75,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     overrides = [text for text in options.arguments if text.find("=") > 0 and not Path(text).exists()]
     run_dirs = [Path(text) for text in options.arguments if text not in overrides]
     settings = load_settings(overrides)
-    notes: list[str] = []
+    left_out: list[str] = []
     if not run_dirs:
-        run_dirs, notes = newest_runs(Path(settings.runs))
-    comparison = compare_runs(run_dirs, settings.tolerances, settings.reference)
-    comparison.notes.extend(notes)
+        run_dirs, left_out = newest_runs(Path(settings.runs))
+    runs, damaged = load_runs(run_dirs)
+    left_out += damaged
+    if not runs:
+        others = f" (and {len(left_out) - 1} more that cannot be read)" if len(left_out) > 1 else ""
+        raise UserError(left_out[0] + others)
+    for error in left_out:
+        print(f"left out: {error}", file=sys.stderr)
+    comparison = compare(runs, settings.tolerances, settings.reference, left_out)
     paths = write_report(comparison, Path(settings.output))
     print_comparison(comparison)
     for path in paths:

@@ -45,7 +45,8 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     tolerances: {precision: {loss, grad_norm}}; runs: a list, each with its label (unique) and path; pairs: every pair,
     a and b are labels; of runs that recorded it: staleness (updates of each) and mean_staleness, against_reference (run
     minus reference), traffic_per_step (bytes of each replica by kind), bytes_sent and messages_sent (of each rank);
-    config_differences: {key: {values: {label: value}, may_change_curve}}; notes: sentences.
+    config_differences: {key: {values: {label: value}, may_change_curve}}; notes: sentences; left_out: why other
+    runs cannot be read.
     """
     return _finite(
         {
@@ -57,6 +58,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
             "pairs": [_pair_as_json(pair) for pair in comparison.pairs],
             "config_differences": _config_table(comparison),
             "notes": comparison.notes,
+            "left_out": comparison.left_out,
         }
     )
 

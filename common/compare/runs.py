@@ -14,6 +14,10 @@ from common.errors import UserError
 REQUIRED_FILES = ("config.yaml", "metrics.jsonl", "summary.json")
 METRICS = ("loss", "grad_norm", "learning_rate", "examples", "tokens")
 EVALS = ("loss", "accuracy", "examples")
+STILL_RUNNING = (
+    "summary.json is missing: still running, or killed before it could write one; compare it when it has ended, or "
+    "resume it with resume=auto"
+)
 
 
 @dataclass(eq=False)
@@ -101,8 +105,8 @@ def load_run(path: Path) -> Run:
         raise UserError(f"{path}: no such run directory")
     for name in REQUIRED_FILES:
         if not (path / name).is_file():
-            hint = " (still running, or killed before it could write one)" if name == "summary.json" else ""
-            raise UserError(f"{path}: not a run directory: {name} is missing{hint}")
+            missing = STILL_RUNNING if name == "summary.json" else f"not a run directory: {name} is missing"
+            raise UserError(f"{path}: {missing}")
     notes: list[str] = []
     steps, metrics, repeated_steps = read_columns(path / "metrics.jsonl", METRICS, notes)
     evals_file, traffic_file = path / "evals.jsonl", path / "traffic.jsonl"
@@ -122,6 +126,17 @@ def load_run(path: Path) -> Run:
         traffic=read_traffic(traffic_file, summary["replicas"], notes) if traffic_file.is_file() else {},
         notes=notes,
     )
+
+
+def load_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
+    """The runs that can be read, and for each of the others an error that names the file."""
+    runs, errors = [], []
+    for path in paths:
+        try:
+            runs.append(load_run(path))
+        except UserError as error:
+            errors.append(str(error))
+    return runs, errors
 
 
 def distinguish(runs: Iterable[Run]) -> None:

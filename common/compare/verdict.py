@@ -26,23 +26,33 @@ class Comparison:
     verdict: str
     sentence: str
     notes: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)  # why other runs cannot be read
 
     @property
     def in_lockstep(self) -> bool:
-        """Whether every pair is in lockstep, asynchronous ones too; not so where there is only one run."""
-        return bool(self.pairs) and all(pair.verdict == LOCKSTEP for pair in self.pairs)
+        """Whether every pair is in lockstep, asynchronous ones too; not so where a run is alone or was left out."""
+        return bool(self.pairs) and not self.left_out and all(pair.verdict == LOCKSTEP for pair in self.pairs)
 
 
 def compare_runs(
     run_dirs: Sequence[Path], tolerances: Mapping[str, Tolerance], reference: str | None = None
 ) -> Comparison:
+    """Read the run directories and `compare` them. Raises UserError, also where one of them cannot be read."""
+    return compare([load_run(Path(path)) for path in run_dirs], tolerances, reference)
+
+
+def compare(
+    runs: list[Run],
+    tolerances: Mapping[str, Tolerance],
+    reference: str | None = None,
+    left_out: Sequence[str] = (),
+) -> Comparison:
     """Compare every pair of the runs, in the order given.
 
     tolerances: by train.precision; those of its coarser precision apply to a pair. reference: directory or name of the
     run that tables and charts compare the others with (default: the first synchronous one); the verdict does not depend
-    on it. Raises UserError.
+    on it. left_out: why other runs could not be read. Raises UserError.
     """
-    runs = [load_run(Path(path)) for path in run_dirs]
     seen: set[Path] = set()
     for run in runs:
         if run.path.resolve() in seen:
@@ -58,10 +68,15 @@ def compare_runs(
     distinguish(runs)
     pairs = [compare_pair(a, b, tolerances) for a, b in combinations(runs, 2)]
     verdict, sentence = _overall(runs, pairs)
-    notes = [note for run in runs for note in run.notes]
+    if left_out:
+        sentence += f"; left out: {len(left_out)} that cannot be read"
+    notes = [f"left out: {error}" for error in left_out]
+    notes += [note for run in runs for note in run.notes]
     notes += [f"{run}: status {run.summary['status']}" for run in runs if run.summary["status"] != "completed"]
     notes += [f"{pair.a} and {pair.b}: {note}" for pair in pairs for note in pair.notes]
-    return Comparison(runs, _find_reference(runs, reference), tolerances, pairs, verdict, sentence, notes)
+    return Comparison(
+        runs, _find_reference(runs, reference), tolerances, pairs, verdict, sentence, notes, list(left_out)
+    )
 
 
 def _overall(runs: list[Run], pairs: list[Pair]) -> tuple[str, str]:

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,51 @@ def test_check_sets_the_exit_code(make_run: MakeRun) -> None:
 def test_one_run_alone(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(make_run("a"))]) == 0
     assert "only one run" in capsys.readouterr().out
+
+
+def damage(run_dir: Path, how: str) -> None:
+    if how == "a malformed row":
+        (run_dir / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
+    else:
+        (run_dir / how).unlink()
+
+
+@pytest.mark.parametrize("how", ["a malformed row", "config.yaml", "metrics.jsonl", "summary.json"])
+def test_a_damaged_run_is_named_and_the_others_are_compared(
+    make_run: MakeRun, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    runs = [make_run("a"), make_run("damaged"), make_run("b")]
+    damage(runs[1], how)
+    assert main(list(map(str, runs))) == 0
+    shown = capsys.readouterr()
+    assert shown.err.startswith(f"left out: {runs[1]}") and shown.err.count("\n") == 1
+    assert f"note: {shown.err}" in shown.out
+    assert "lockstep: 2 runs agree at all 20 steps" in shown.out and "; left out: 1 that cannot be read" in shown.out
+    report = json.loads(Path("report.json").read_text())
+    assert report["left_out"] == [shown.err.removeprefix("left out: ").rstrip()] and len(report["runs"]) == 2
+    assert main(["--check", *map(str, runs)]) == 1
+
+
+def test_one_run_beside_a_damaged_one(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    """The report shows it, as if it had been named alone; --check has nothing to be sure of."""
+    runs = [make_run("a"), make_run("damaged")]
+    damage(runs[1], "summary.json")
+    assert main(list(map(str, runs))) == 0
+    shown = capsys.readouterr().out
+    assert "only one run: torch ddp x2 with 20 steps; name a second one to compare it with; left out: 1" in shown
+    assert main(["--check", *map(str, runs)]) == 1
+
+
+def test_damaged_runs_alone_are_an_error(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [make_run("a"), make_run("b")]
+    for run_dir in runs:
+        damage(run_dir, "summary.json")
+    with pytest.raises(SystemExit) as stopped:
+        main(list(map(str, runs)))
+    printed = capsys.readouterr().err
+    assert stopped.value.code == 2 and printed.count("\n") == 1
+    assert printed.startswith(f"error: {runs[0]}: summary.json is missing: still running")
+    assert printed.endswith("(and 1 more that cannot be read)\n")
 
 
 @pytest.mark.parametrize(
