@@ -2,6 +2,7 @@
 
 import copy
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from safetensors.numpy import save_file
 from common.config.compose import CONF, parse
 from common.config.schema import Config
 from common.data.text.token_cache import TokenizedSplit
+from common.training.stop import SIGNALS
 
 settings.register_profile("lockstep", deadline=None)  # a busy machine is no failure
 settings.load_profile("lockstep")
@@ -44,6 +46,13 @@ PLACES = ("run_dir=", "resume=", "run_name=", "cache_dir=", "extensions=")
 OVERRIDES = OverridesParser.create()
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS += ["anna", "saw", "a", "the", "dog", "cat", "##s", ".", "did", "not"]
+
+
+def pytest_configure() -> None:
+    """Runs that tests start must not ignore signals because nohup or a background shell started the tests so."""
+    for signum in SIGNALS:
+        if signal.getsignal(signum) is signal.SIG_IGN:
+            signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,6 +22,7 @@ from common.config.strategies import ParameterServer
 from common.hardware import cores, only_gpu
 from common.run.directory import open_run_dir
 from common.run.prepare import Prepared, open_prepared, prepare, prepare_run
+from common.run.progress import report_end
 from common.run.worker import leave, work
 
 # Informational lines, one of which has two, the logger's note on itself, and that there is no CUDA driver
@@ -71,6 +72,7 @@ def join(config: Config, member: Member) -> int:
     with open_run_dir(config, "tf") as run_dir:
         config, prepared = prepare_run(config, run_dir)
         code = _work(config, prepared, run_dir)
+        report_end(run_dir, code)
     return leave(code)
 
 

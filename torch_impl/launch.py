@@ -19,6 +19,7 @@ from common.config.strategies import ParameterServer
 from common.hardware import cores
 from common.run.directory import open_run_dir
 from common.run.prepare import Prepared, open_prepared, prepare, prepare_run
+from common.run.progress import report_end
 from common.run.worker import leave, work
 
 
@@ -69,6 +70,7 @@ def join(config: Config, member: Member) -> int:
     with open_run_dir(config, "torch") as run_dir:
         config, prepared = prepare_run(config, run_dir)
         code = _work(config, prepared, run_dir)
+        report_end(run_dir, code)
     return leave(code)
 
 

@@ -12,6 +12,7 @@ from common.cluster.topology import Nodes
 from common.config.schema import Config
 from common.errors import FAILURE
 from common.run.prepare import prepare_restart
+from common.run.progress import report_end
 from common.run.rows import replace_text
 from common.run.summary import RESTARTS, facts, write_summary
 from common.training.stop import Stop
@@ -64,8 +65,10 @@ def _report(config: Config, run_dir: Path, framework: str, nodes: Nodes, chief: 
             lines = (run_dir / "train.log").read_text().splitlines()
             errors = [line for line in lines if line.startswith("error: ")]  # what a user can fix
             print(*errors[-1:] or [f"{status}: {outcome.problem}; see {run_dir / 'train.log'}"], file=sys.stderr)
-    elif not (run_dir / "summary.json").exists():
+        return
+    written = (run_dir / "summary.json").exists()
+    if not written:
         write_summary(run_dir, config, facts(config, framework, {}), status, {}, outcome.problem)
-        print(f"{status}: {outcome.problem}; see {run_dir / 'train.log'}", file=sys.stderr)
-    elif outcome.problem and not outcome.problem.startswith(f"{chief} ") and outcome.exit_code == 1:
+    report_end(run_dir, outcome.exit_code)
+    if written and outcome.problem and not outcome.problem.startswith(f"{chief} ") and outcome.exit_code == FAILURE:
         print(f"failed: {outcome.problem}", file=sys.stderr)  # the chief does not know which rank crashed

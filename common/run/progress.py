@@ -1,14 +1,15 @@
 """What a person sees of a run: a progress bar on a terminal, plain lines elsewhere, a closing table."""
 
+import json
 import logging
 import sys
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from common.errors import USER_ERROR
 from common.training.observer import Row
 from common.training.state import Position, State
 
@@ -79,8 +80,15 @@ class TrainingProgress:
             self._bar.stop()
 
 
-def closing_table(run_dir: Path, summary: dict[str, Any]) -> None:
-    """Print how the run ended and what it measured."""
+def report_end(run_dir: Path, exit_code: int) -> None:
+    """In the command: print how the run ended and what it measured; on standard error what went wrong.
+
+    Nothing for a user's error, which the chief has printed, or where a full disk has no summary.
+    """
+    file = run_dir / "summary.json"
+    if exit_code == USER_ERROR or not file.exists():
+        return
+    summary = json.loads(file.read_text())
 
     def shown(key: str, form: str) -> str:
         return "-" if summary[key] is None else format(summary[key], form)
@@ -100,3 +108,6 @@ def closing_table(run_dir: Path, summary: dict[str, Any]) -> None:
     console = Console()
     console.print(table)
     console.print(f"run directory: {run_dir}", highlight=False, soft_wrap=True)
+    if "error" in summary:
+        sys.stdout.flush()
+        print(f"{summary['status']}: {summary['error']}; see {run_dir / 'train.log'}", file=sys.stderr)

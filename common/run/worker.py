@@ -15,7 +15,7 @@ from common.errors import FAILURE, USER_ERROR, Interrupted, UserError
 from common.run.checkpoints import Checkpoints
 from common.run.export import export
 from common.run.prepare import Prepared
-from common.run.progress import TrainingProgress, closing_table, log_to
+from common.run.progress import TrainingProgress, log_to
 from common.run.recorder import Recorder
 from common.run.summary import facts, write_summary
 from common.training.loop import Loop, NonFiniteLoss
@@ -104,7 +104,10 @@ def leave(exit_code: int) -> int:
 
 
 def _record(config: Config, prepared: Prepared, framework: str, strategy: Strategy, stop: Stop, run_dir: Path) -> int:
-    """Train as the chief: with checkpoints, rows and a summary, however it ends. Returns the exit code."""
+    """Train as the chief: with checkpoints, rows and a summary, however it ends. Returns the exit code.
+
+    The command prints the summary, so that how a run ended is said even where this process was killed.
+    """
     log_to(run_dir)
     cache, start = prepared.cache, prepared.start
     about = facts(
@@ -113,6 +116,9 @@ def _record(config: Config, prepared: Prepared, framework: str, strategy: Strate
     log.info("%s; classes %s", cache, ", ".join(cache.classes))
     recorder, checkpoints = Recorder(run_dir, start), Checkpoints(config, run_dir, prepared)
     updates = (config.train.steps - start.plan_position) * config.strategy.updates_per_batch
+    if config.strategy.updates_per_batch > 1:
+        of = f"each of {strategy.world_size} workers makes one of its part of a batch (strategy.batch=replica)"
+        log.info("%d global batches are %d updates: %s", config.train.steps, start.step + updates, of)
     title = f"{config.strategy.kind} x{strategy.world_size}"
     progress = TrainingProgress(title, start.step + updates, config.train.log_every)
     status, exit_code, problem = "failed", FAILURE, None
@@ -139,8 +145,7 @@ def _record(config: Config, prepared: Prepared, framework: str, strategy: Strate
     finally:
         checkpoints.close()
         recorder.close()
-        summary = write_summary(run_dir, config, about, status, report, problem)
-    closing_table(run_dir, summary)
-    if problem:
-        print(f"{status}: {problem}; see {run_dir / 'train.log'}", file=sys.stderr)
+        write_summary(run_dir, config, about, status, report, problem)
+    if problem and not (run_dir / "summary.json").exists():  # the disk is full
+        print(f"{status}: {problem}", file=sys.stderr)
     return exit_code

@@ -6,7 +6,7 @@ the same units in the same order, so a count of units names the same moment on e
 
 import logging
 import signal
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from queue import SimpleQueue
 from threading import Condition, Thread
@@ -17,7 +17,8 @@ from common.errors import Interrupted
 
 log = logging.getLogger("lockstep")
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+IGNORED = {signum for signum in SIGNALS if signal.getsignal(signum) is signal.SIG_IGN}  # as nohup starts a command
 DECISION_SECONDS = 8.0  # how long a rank waits for the decision before it stops alone
 
 T = TypeVar("T")
@@ -31,7 +32,7 @@ class Channel(Protocol):
 
 
 class Stop:
-    """Turns SIGINT, SIGTERM and SIGHUP into a request that is honored between two units.
+    """Turns SIGINT, SIGTERM, SIGHUP and SIGQUIT into a request that is honored between two units.
 
     Without a channel the last unit is the one that began last. With one, the ranks agree: `freeze` holds every rank
     before its next unit, `decide` lets each continue up to the same last one.
@@ -53,8 +54,7 @@ class Stop:
 
     def listen(self) -> None:
         """Handle the signals, also after a library such as TensorFlow has installed its own handlers."""
-        for signum in SIGNALS:
-            signal.signal(signum, self._handle)
+        _handle(self._handle)
 
     def restore(self) -> None:
         """Reinstall the handlers that were there before."""
@@ -135,14 +135,13 @@ class Stop:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """In the body SIGINT, SIGTERM and SIGHUP raise Interrupted, wherever it is."""
+    """In the body SIGINT, SIGTERM, SIGHUP and SIGQUIT raise Interrupted, wherever it is."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         raise Interrupted(signum)
 
     with kept_handlers():
-        for signum in SIGNALS:
-            signal.signal(signum, interrupt)
+        _handle(interrupt)
         yield
 
 
@@ -154,6 +153,12 @@ def kept_handlers() -> Iterator[None]:
         yield
     finally:
         _install(handlers)
+
+
+def _handle(handler: Callable[[int, FrameType | None], None]) -> None:
+    for signum in SIGNALS:
+        if signum not in IGNORED:
+            signal.signal(signum, handler)
 
 
 def _installed() -> dict[int, Any]:

@@ -14,7 +14,9 @@ from common.cluster.topology import Nodes
 from common.run.prepare import prepare_run
 from tests.conftest import MakeConfig
 
-SUMMARY = "import json, pathlib; pathlib.Path(sys.argv[1], 'summary.json').write_text('{}'); "
+WRITTEN = {"framework": "torch", "strategy": "ddp", "replicas": 2, "status": "completed", "steps": 3}
+WRITTEN |= dict.fromkeys(("final_loss", "accuracy", "examples_per_second", "tokens_per_second", "peak_memory_bytes"))
+SUMMARY = f"import json, pathlib; pathlib.Path(sys.argv[1], 'summary.json').write_text({json.dumps(WRITTEN)!r}); "
 
 Launch = Callable[..., int]
 
@@ -48,10 +50,11 @@ def summary(run_dir: Path) -> dict[str, Any]:
 
 def test_a_run_that_completes(launch: Launch, run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert launch(SUMMARY, "print('hello')") == 0
-    assert summary(run_dir) == {}
+    assert summary(run_dir) == WRITTEN
     assert json.loads((run_dir / PROCESSES).read_text()).keys() == {"rank 0", "rank 1"}
     assert (run_dir / "train.log").read_text() == "hello\n"
-    assert capsys.readouterr().err == ""
+    out, errors = capsys.readouterr()
+    assert "torch ddp x2: completed" in out and errors == ""
 
 
 def test_the_summary_that_the_chief_could_not_write(
@@ -67,7 +70,7 @@ def test_the_rank_that_crashed_is_named_beside_the_chiefs_summary(
     launch: Launch, run_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert launch(SUMMARY + "time.sleep(60)", "time.sleep(0.5); os.abort()") == 1
-    assert summary(run_dir) == {}
+    assert summary(run_dir) == WRITTEN
     assert capsys.readouterr().err == "failed: rank 1 ended with signal SIGABRT\n"
 
 

@@ -1,10 +1,12 @@
+import json
 import logging
 import sys
 from pathlib import Path
 
 import pytest
 
-from common.run.progress import TrainingProgress, closing_table, log_to
+from common.errors import USER_ERROR
+from common.run.progress import TrainingProgress, log_to, report_end
 from common.training.state import Position, State
 from tests.unit.common.run.conftest import evaluation, step
 
@@ -53,8 +55,13 @@ def test_the_closing_table(run_dir: Path, capsys: pytest.CaptureFixture[str], mo
     monkeypatch.setenv("COLUMNS", "120")
     summary = {"framework": "torch", "strategy": "ddp", "replicas": 2, "status": "completed", "steps": 5}
     measured = {"final_loss": 0.25, "accuracy": 0.75, "examples_per_second": 20.04, "tokens_per_second": None}
-    closing_table(run_dir, {**summary, **measured, "peak_memory_bytes": [1 << 20, 3 << 20]})
-    out = capsys.readouterr().out
+    rest = {"peak_memory_bytes": [1 << 20, 3 << 20], "error": "stopped by SIGHUP"}
+    (run_dir / "summary.json").write_text(json.dumps({**summary, **measured, **rest}))
+    report_end(run_dir, USER_ERROR)
+    assert capsys.readouterr() == ("", "")
+    report_end(run_dir, 129)
+    out, errors = capsys.readouterr()
+    assert errors == f"completed: stopped by SIGHUP; see {run_dir / 'train.log'}\n"
     assert "torch ddp x2: completed" in out
     row = next(line for line in out.splitlines() if "MiB" in line)
     assert [cell.strip() for cell in row.strip("│┃|").split("│")] == ["5", "0.250000", "0.7500", "20.0", "-", "3 MiB"]

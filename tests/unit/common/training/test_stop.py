@@ -12,6 +12,7 @@ import pytest
 from common.errors import Interrupted
 from common.training import stop as stop_module
 from common.training.stop import SIGNALS, Stop, interruptible, kept_handlers
+from tests.conftest import Python
 
 
 class FakeChannel:
@@ -205,3 +206,20 @@ def test_handlers_are_kept_where_a_library_replaces_them() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     assert stop.signum == signal.SIGTERM
     stop.restore()
+
+
+@pytest.mark.parametrize("ignored", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
+def test_a_signal_that_the_command_was_started_to_ignore(python: Python, ignored: int) -> None:
+    """As nohup does it with SIGHUP."""
+    code = """
+import os, signal, subprocess, sys
+CODE = (
+    "import signal; from common.training.stop import Stop; "
+    "stop = Stop(); signal.raise_signal(int(sys.argv[1])); print(stop.signum)"
+)
+signal.signal(int(sys.argv[1]), signal.SIG_IGN)
+subprocess.run([sys.executable, "-c", "import sys; " + CODE, sys.argv[1]])
+signal.signal(int(sys.argv[1]), signal.SIG_DFL)
+subprocess.run([sys.executable, "-c", "import sys; " + CODE, sys.argv[1]])
+"""
+    assert python(code, str(int(ignored))).split() == ["None", str(int(ignored))]
