@@ -11,7 +11,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from common.compare.find import newest_runs
+from common.compare.find import named_runs, newest_runs
 from common.compare.report import write_report
 from common.compare.runs import load_runs
 from common.compare.table import print_comparison
@@ -66,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "arguments",
         nargs="*",
         metavar="RUN_DIR | key=value",
-        help="run directories (default: the newest run of each framework and strategy), overrides of the keys below",
+        help="run directories, or directories with runs below them, such as a sweep's (default: the newest run of each "
+        "framework, strategy and number of replicas); overrides of the keys below",
     )
     parser.add_argument("--check", action="store_true", help=CHECK)
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
@@ -75,10 +76,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     overrides = [text for text in options.arguments if text.find("=") > 0 and not Path(text).exists()]
     run_dirs = [Path(text) for text in options.arguments if text not in overrides]
     settings = load_settings(overrides)
-    left_out: list[str] = []
-    if not run_dirs:
-        run_dirs, left_out = newest_runs(Path(settings.runs))
-    runs, damaged = load_runs(run_dirs)
+    notes: list[str] = []
+    if run_dirs:
+        found, left_out = named_runs(run_dirs)
+    else:
+        found, left_out, notes = newest_runs(Path(settings.runs))
+    runs, damaged = load_runs(found)
     left_out += damaged
     if not runs:
         others = f" (and {len(left_out) - 1} more that cannot be read)" if len(left_out) > 1 else ""
@@ -86,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for error in left_out:
         print(f"left out: {error}", file=sys.stderr)
     comparison = compare(runs, settings.tolerances, settings.reference, left_out)
+    comparison.notes.extend(notes)
     paths = write_report(comparison, Path(settings.output))
     print_comparison(comparison)
     for path in paths:

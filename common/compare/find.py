@@ -1,48 +1,92 @@
-"""Which runs are compared when none is named."""
+"""Finds runs: the newest of each kind where none is named, and all that are below a named directory."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from common.compare.read import read_config, read_summary
-from common.compare.runs import variant
+from common.compare.runs import check_files, variant
 from common.config.strategies import TITLES, strategies_of
 from common.errors import UserError
 
+WRITTEN_BY_RUNS = ("metrics.jsonl", "summary.json")  # where one of them is, there is a run
+Kind = tuple[str, str, str, int]  # framework, strategy, variant, replicas
 
-def newest_runs(root: Path) -> tuple[list[Path], list[str]]:
-    """The newest run of each framework, strategy and variant of it under `root`, and why others cannot be read.
 
-    Order: frameworks and strategies as common.config.strategies lists them, so torch before tf and single first;
-    unknown ones come last. The newest has the latest `started` in summary.json. Raises UserError where there is none.
+@dataclass(frozen=True)
+class Found:
+    """A run directory, before its metrics are read."""
+
+    path: Path
+    kind: Kind
+    started: str
+
+    def order(self) -> tuple[Any, ...]:
+        """Frameworks and strategies as common.config.strategies lists them, unknown ones last; then kind and start."""
+        framework, strategy, *_ = self.kind
+        places = _position(framework, list(TITLES)), _position(strategy, strategies_of())
+        return *places, self.kind, self.started, self.path
+
+
+def newest_runs(root: Path) -> tuple[list[Path], list[str], list[str]]:
+    """The newest run of each framework, strategy, variant and number of replicas under `root`, ordered.
+
+    Also why others cannot be read, and notes. The newest has the latest `started` in summary.json. Raises UserError
+    where there is no run.
     """
-    newest: dict[tuple[str, str, str], tuple[str, Path]] = {}
-    errors: list[str] = []
-    for file in sorted(root.rglob("summary.json")):
+    found, errors = _look(_run_dirs(root))
+    if not found and not errors:
+        where = f"runs={root}: " + ("a file, not a directory of runs" if os.path.isfile(root) else "no runs found")
+        raise UserError(
+            f"{where}; make some with `python -m torch_impl.train strategy=ddp` and "
+            "`python -m tf_impl.train strategy=mirrored`, or name run directories"
+        )
+    newest = {each.kind: each for each in sorted(found, key=lambda each: (each.started, each.path))}
+    notes = []
+    if older := len(found) - len(newest):
+        notes.append(f"{older} older of the same kinds left out; `python -m common.compare {root}` compares all")
+    return [each.path for each in sorted(newest.values(), key=Found.order)], errors, notes
+
+
+def named_runs(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
+    """The runs at `paths`; a directory that is not itself a run stands for all below it, ordered.
+
+    Also why some of those below it cannot be read. Raises UserError where there is nothing at a path.
+    """
+    runs, errors = [], []
+    for path in paths:
+        if not os.path.exists(path):
+            raise UserError(f"{path}: no such run directory")
+        below = [] if _is_run(path) else _run_dirs(path)
+        found, damaged = _look(below)
+        runs += [each.path for each in sorted(found, key=Found.order)] if below else [path]
+        errors += damaged
+    return runs, errors
+
+
+def _run_dirs(root: Path) -> list[Path]:
+    return [path for path in map(Path, sorted(directory for directory, _, _ in os.walk(root))) if _is_run(path)]
+
+
+def _is_run(path: Path) -> bool:
+    return any(os.path.isfile(path / name) for name in WRITTEN_BY_RUNS)
+
+
+def _look(paths: Iterable[Path]) -> tuple[list[Found], list[str]]:
+    found, errors = [], []
+    for path in paths:
         try:
-            summary, config = read_summary(file), read_config(file.with_name("config.yaml"))
+            check_files(path)
+            summary, config = read_summary(path / "summary.json"), read_config(path / "config.yaml")
         except UserError as error:
             errors.append(str(error))
             continue
-        key = (summary["framework"], summary["strategy"], variant(summary["strategy"], config))
-        candidate = (_started(summary), file.parent)
-        newest[key] = max(newest.get(key, candidate), candidate)
-    if not newest and not errors:
-        raise UserError(
-            f"runs={root}: no runs found; make some with `python -m torch_impl.train strategy=ddp` and "
-            "`python -m tf_impl.train strategy=mirrored`, or name run directories"
-        )
-    frameworks, strategies = list(TITLES), strategies_of()
-
-    def order(key: tuple[str, str, str]) -> tuple[Any, ...]:
-        framework, strategy, _ = key
-        return _position(framework, frameworks), _position(strategy, strategies), key
-
-    return [newest[key][1] for key in sorted(newest, key=order)], errors
-
-
-def _started(summary: dict[str, Any]) -> str:
-    return str(summary.get("started") or "")
+        strategy = summary["strategy"]
+        kind = summary["framework"], strategy, variant(strategy, config), summary["replicas"]
+        found.append(Found(path, kind, str(summary.get("started") or "")))
+    return found, errors
 
 
 def _position(name: str, names: Sequence[str]) -> int:

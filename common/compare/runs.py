@@ -1,5 +1,6 @@
 """Reads runs from their directories, at full precision."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -99,14 +100,20 @@ VARIANTS: dict[str, tuple[str, Callable[[Any], str]]] = {
 }
 
 
-def load_run(path: Path) -> Run:
-    """Read one run directory. Raises UserError that names the file (and line) that is missing or malformed."""
-    if not path.is_dir():
-        raise UserError(f"{path}: no such run directory")
+def check_files(path: Path) -> None:
+    """Raise UserError where `path` is not a directory or lacks a file that every run has."""
+    if not os.path.isdir(path):
+        what = "a file; name the directory of a run" if os.path.exists(path) else "no such run directory"
+        raise UserError(f"{path}: {what}")
     for name in REQUIRED_FILES:
-        if not (path / name).is_file():
+        if not os.path.isfile(path / name):
             missing = STILL_RUNNING if name == "summary.json" else f"not a run directory: {name} is missing"
             raise UserError(f"{path}: {missing}")
+
+
+def load_run(path: Path) -> Run:
+    """Read one run directory. Raises UserError that names the file (and line) that is missing or malformed."""
+    check_files(path)
     notes: list[str] = []
     steps, metrics, repeated_steps = read_columns(path / "metrics.jsonl", METRICS, notes)
     evals_file, traffic_file = path / "evals.jsonl", path / "traffic.jsonl"
@@ -137,15 +144,3 @@ def load_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
         except UserError as error:
             errors.append(str(error))
     return runs, errors
-
-
-def distinguish(runs: Iterable[Run]) -> None:
-    """Make labels unique: add the name of the run directory, or its path, to those that are the same."""
-    for describe in (lambda run: run.path.name, lambda run: str(run.path)):
-        by_label: dict[str, list[Run]] = {}
-        for run in runs:
-            by_label.setdefault(run.label, []).append(run)
-        for same in by_label.values():
-            if len(same) > 1:
-                for run in same:
-                    run.label = f"{run.label} ({describe(run)})"

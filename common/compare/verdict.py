@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
+from common.compare.labels import distinguish
 from common.compare.pair import DIVERGED, LOCKSTEP, NOT_COMPARABLE, Pair, Tolerance, compare_pair, explain
-from common.compare.runs import Run, distinguish, load_run
+from common.compare.runs import Run, load_run
 from common.errors import UserError
 
 ONLY_ONE_RUN = "only one run"

@@ -31,6 +31,14 @@ def test_check_sets_the_exit_code(make_run: MakeRun) -> None:
     assert main([a, "--check"]) == 1, "one run is in lockstep with none"
 
 
+def test_a_sweep_in_one_word(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in (0, 1):
+        make_run(f"sweep/train.seed={seed}", f"train.seed={seed}")
+    assert main(["runs/sweep"]) == 0
+    shown = capsys.readouterr().out
+    assert "torch ddp x2 (train.seed=0)" in shown and "torch ddp x2 (train.seed=1)" in shown
+
+
 def test_one_run_alone(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(make_run("a"))]) == 0
     assert "only one run" in capsys.readouterr().out
@@ -86,6 +94,9 @@ def test_damaged_runs_alone_are_an_error(make_run: MakeRun, capsys: pytest.Captu
     [
         (["nowhere"], "nowhere: no such run directory"),
         (["empty"], "empty: not a run directory: config.yaml is missing"),
+        (["file"], "file: a file; name the directory of a run"),
+        (["runs=file"], "runs=file: a file, not a directory of runs; make some"),
+        (["runs=empty"], "runs=empty: no runs found; make some"),
         ([], "no runs found; make some with `python -m torch_impl.train strategy=ddp`"),
         (["output=file"], "file"),
         (["tolerence=1"], "tolerence"),

@@ -75,5 +75,5 @@ def test_old_keys_are_read_under_todays_names() -> None:
 def test_old_runs_are_found(tmp_path: Path) -> None:
     for run_dir in (TORCH, TF):
         shutil.copytree(run_dir, tmp_path / run_dir.name)
-    found, notes = newest_runs(tmp_path)
-    assert [path.name for path in found] == [TORCH.name, TF.name] and notes == []
+    found, errors, _ = newest_runs(tmp_path)
+    assert [path.name for path in found] == [TORCH.name, TF.name] and errors == []

@@ -94,9 +94,9 @@ def test_variants_of_a_strategy_are_different_runs(
         made.append(make_run(algorithm, "strategy=allreduce", f"strategy.algorithm={algorithm}", strategy="allreduce"))
     made += [make_asynchronous("any"), make_asynchronous("zero", "strategy.max_staleness=0")]
     made.append(make_run("fp16", "strategy=ddp", "strategy.comm_hook=fp16"))
-    found, notes = newest_runs(made[0].parent)
+    found, errors, _ = newest_runs(made[0].parent)
     names = ["new", "criterion", "fp16", "native", "ring", "any", "zero"]
-    assert [path.name for path in found] == names and notes == []
+    assert [path.name for path in found] == names and errors == []
     assert [load_run(path).label.removeprefix("torch ").removesuffix(" x2") for path in found] == [
         "dp",
         "dp criterion",
