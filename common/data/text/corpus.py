@@ -3,9 +3,11 @@
 import re
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Any
 
 from common.config.data import Data
 from common.data.columns import show
+from common.data.text.labels import BOOLEANS, Label, typed
 from common.data.text.rows import Rows, Source
 from common.errors import UserError
 
@@ -36,8 +38,9 @@ def read_corpus(data: Data, classes: list[str] | None = None) -> Corpus:
 
     The order of the model's classes is that of `classes`, which a checkpoint with a classification head has; else of
     `data.classes`; else of the classes that the source names; else that of the training split's labels (integers: "0"
-    to the largest; strings: sorted). Where the data names its classes they are found in that order by name, so the two
-    orders may differ; other integer labels are indexes. Names such as LABEL_0 or 0 mean nothing: the position decides.
+    to the largest; booleans: false and true; strings: sorted). Where the data names its classes they are found in that
+    order by name, so the two orders may differ; other integer labels are indexes. Names such as LABEL_0 or 0 mean
+    nothing: the position decides.
     """
     source: Source = import_module(data.source).read(data)
     names = source.names or classes or _infer(source.train)
@@ -47,18 +50,14 @@ def read_corpus(data: Data, classes: list[str] | None = None) -> Corpus:
 
 
 def _infer(rows: Rows) -> list[str]:
-    labels = _as_integers(rows.labels) if rows.untyped else rows.labels
-    integers = [label for label in labels if isinstance(label, int)]
-    count = max(integers) + 1 if integers else len(set(labels))
+    labels: list[Any] = typed(rows.labels, rows.at, rows.numbers) if rows.untyped else rows.labels
+    names = sorted({str(label) for label in rows.labels})
+    if isinstance(labels[0], bool):  # the two words as they are written, unless one is missing or written in two ways
+        return names if [name.lower() for name in names] == list(BOOLEANS) else ["False", "True"]
+    count = max(labels) + 1 if isinstance(labels[0], int) else len(names)
     if count > MAX_INFERRED_CLASSES:
         raise UserError(f"data.label: {count} classes in data.train; set it to the column that holds the classes")
-    return [str(i) for i in range(count)] if integers else sorted({str(label) for label in labels})
-
-
-def _as_integers(labels: list[int | str]) -> list[int | str]:
-    if all(re.fullmatch("-?[0-9]{1,18}", str(label)) for label in labels):
-        return [int(label) for label in labels]
-    return labels
+    return [str(i) for i in range(count)] if isinstance(labels[0], int) else names
 
 
 def _outputs(names: list[str], ordered: list[str]) -> list[int]:
@@ -74,17 +73,28 @@ def _outputs(names: list[str], ordered: list[str]) -> list[int]:
 
 
 def _split(rows: Rows, names: list[str], outputs: list[int]) -> Split:
-    """An integer label indexes `names`, a string is one of them; `outputs` has the class of each."""
-    position = {name: i for i, name in enumerate(names)}
-    labels = rows.labels
-    if rows.untyped and not position.keys() >= set(labels):
-        labels = _as_integers(labels)
+    """An integer indexes `names`, a string is one of them, a boolean either; `outputs` has the class of each."""
+    words = [name.lower() for name in names]
+    booleans = [words.index(word) for word in BOOLEANS] if set(BOOLEANS) <= set(words) else [0, 1]
+    position: dict[Label, int] = {name: i for i, name in enumerate(names)}
+    position.update(zip((False, True), booleans, strict=True))
+    labels = _named(rows, names) if rows.untyped else rows.labels
     indexes = []
     for number, label in zip(rows.numbers, labels, strict=True):
-        index = position.get(label) if isinstance(label, str) else label
+        index = label if type(label) is int else position.get(label)
         if index is None or not 0 <= index < len(names):
-            classes = f"the {len(names)} classes {show.repr(names)}"
-            raise UserError(f"{rows.at}{number}: label {show.repr(label)} is not one of {classes}; see data.classes")
+            classes = f"the {len(names)} classes {show.repr(names)}" if names else "the classes"
+            remedy = "see data.classes" if isinstance(label, str) else "integers count the classes from 0"
+            raise UserError(f"{rows.at}{number}: label {show.repr(label)} is not one of {classes}; {remedy}")
         indexes.append(outputs[index])
     premises, *hypotheses = rows.texts
     return Split(premises, hypotheses[0] if hypotheses else None, indexes, rows.dropped)
+
+
+def _named(rows: Rows, names: list[str]) -> list[Label]:
+    """The labels of a column of text: as they are written where those are names; else typed, by name if they can be."""
+    if set(rows.labels) <= set(names):
+        return rows.labels
+    labels = typed(rows.labels, rows.at, rows.numbers)
+    written: list[Label] = [str(label) for label in labels]
+    return written if set(written) <= set(names) else labels

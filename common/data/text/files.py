@@ -27,7 +27,6 @@ def _read_file(key: str, name: str, data: Files) -> Rows:
     columns = named_columns(data)
     if suffix == ".parquet":
         return collect(key, f"{path}: row ", parquet(path, columns), columns)
-    records = separated(path, suffix, columns) if suffix in (".csv", ".tsv") else json_lines(path, columns)
-    rows = collect(key, f"{path}:", records, columns)
-    rows.untyped = suffix in (".csv", ".tsv")
-    return rows
+    untyped = suffix in (".csv", ".tsv")
+    records = separated(path, suffix, columns) if untyped else json_lines(path, columns)
+    return collect(key, f"{path}:", records, columns, untyped)

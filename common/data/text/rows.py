@@ -7,9 +7,8 @@ from typing import Any
 
 from common.config.data import Columns
 from common.data.columns import NamedColumns
+from common.data.text.labels import OTHER_LABELS, PLURALS, Label, read_label
 from common.errors import UserError
-
-NO_GOLD_LABEL = (None, -1, "-1", "-", "")
 
 Records = Iterable[tuple[int, Sequence[Any]]]  # (line or row, from 1; the values of the columns)
 
@@ -20,10 +19,10 @@ class Rows:
 
     at: str
     texts: list[list[str]]  # [premises] or [premises, hypotheses]
-    labels: list[int | str] = field(default_factory=list)
+    labels: list[Label] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     dropped: int = 0  # rows without a gold label
-    untyped: bool = False  # CSV and TSV, where "1" may be an integer
+    untyped: bool = False  # CSV and TSV, where "1" may be an integer and "True" a boolean
 
 
 @dataclass(frozen=True)
@@ -46,24 +45,26 @@ def named_columns(data: Columns) -> NamedColumns:
     return columns if data.hypothesis is None else [*columns, ("data.hypothesis", data.hypothesis)]
 
 
-def collect(key: str, at: str, records: Records, columns: NamedColumns) -> Rows:
+def collect(key: str, at: str, records: Records, columns: NamedColumns, untyped: bool = False) -> Rows:
     """The records with a gold label as the rows of a split. Raises UserError for values of the wrong type.
 
-    key: the config key of the split. at: the start of a row's place in errors.
+    key: the config key of the split. at: the start of a row's place in errors. untyped: see Rows.
     """
     (label_key, label_name), *text_columns = columns
-    rows = Rows(at, [[] for _ in text_columns])
-    for number, (label, *texts) in records:
-        if label in NO_GOLD_LABEL:
+    rows = Rows(at, [[] for _ in text_columns], untyped=untyped)
+    for number, (value, *texts) in records:
+        label = read_label(value, untyped)
+        if label is None:
             rows.dropped += 1
             continue
-        if type(label) not in (int, str):
+        if isinstance(label, float):
+            raise UserError(f"{at}{number}: {label_name!r} ({label_key}) is {label}; {OTHER_LABELS}")
+        if type(label) not in PLURALS:
             kind = type(label).__name__
-            raise UserError(f"{at}{number}: {label_name!r} ({label_key}) is {kind}, not an integer or a string")
+            raise UserError(f"{at}{number}: {label_name!r} ({label_key}) is {kind}; {OTHER_LABELS}")
         if rows.labels and type(label) is not type(rows.labels[0]):
-            raise UserError(
-                f"{at}{number}: integers and strings are mixed in {label_name!r} ({label_key}); use one type"
-            )
+            mixed = " and ".join(sorted({PLURALS[type(label)], PLURALS[type(rows.labels[0])]}))
+            raise UserError(f"{at}{number}: {mixed} are mixed in {label_name!r} ({label_key}); use one type")
         for (text_key, name), text, column in zip(text_columns, texts, rows.texts, strict=True):
             if not isinstance(text, str):
                 kind = "null" if text is None else type(text).__name__
