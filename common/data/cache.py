@@ -1,14 +1,20 @@
 """The cache of a corpus: its examples as arrays on disk, built once and opened memory-mapped by a run's processes."""
 
+import logging
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
+import numpy as np
+
 from common.config.data import Data
 from common.config.schema import Config
 from common.data.batches import Split
+from common.data.columns import show
 from common.data.tokenizer_source import TokenizerSource
+
+log = logging.getLogger("lockstep")
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,25 @@ def reopen_cache(config: Config, directory: Path) -> Cache:
     Raises UserError where the cache's manifest cannot be read.
     """
     return _module(config.data).reopen_cache(config, directory)
+
+
+def warn_of_classes(labels: np.ndarray, classes: list[str]) -> None:
+    """Log a line where the training labels are of one class only, or leave classes without an example."""
+    counts = np.bincount(labels, minlength=len(classes))
+    used = np.count_nonzero(counts)
+    if used == 1:
+        log.warning(
+            "all %d training examples are of class %s: nothing to learn; check data.label (-1 is no gold label)",
+            len(labels),
+            show.repr(classes[counts.argmax()]),
+        )
+    elif used < len(classes):
+        unused = [name for name, count in zip(classes, counts, strict=True) if count == 0]
+        log.warning(
+            "no training example is of class %s, of %d classes; integer labels count from 0",
+            ", ".join(map(repr, unused[:10])) + (", ..." if len(unused) > 10 else ""),
+            len(classes),
+        )
 
 
 def _module(data: Data) -> _CacheModule:

@@ -1,5 +1,6 @@
 """Caches of every kind: opened, reopened, and of a kind that this repository does not have."""
 
+import logging
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from common.config.keys import HOST, SOURCE, key
 from common.config.schema import Config
 from common.data import atomic_directory
 from common.data.batches import Split
-from common.data.cache import open_cache, reopen_cache
+from common.data.cache import open_cache, reopen_cache, warn_of_classes
 from common.data.identity import source_keys
 from common.data.images.corpus import ImageCorpus
 from common.data.images.corpus import Images as ImageSplit
@@ -74,6 +75,39 @@ def test_a_cache_that_was_removed(config: Config, tmp_path: Path) -> None:
         reopen_cache(config, tmp_path / "missing")
 
 
+@pytest.mark.parametrize("labels", [[0, 0, 0], [1, 1], [2]])
+def test_one_class_is_warned_of(caplog: pytest.LogCaptureFixture, labels: list[int]) -> None:
+    warn_of_classes(np.array(labels, np.int32), ["a", "b", "c"][: labels[0] + 1])
+    [message] = caplog.messages
+    assert message.startswith(f"all {len(labels)} training examples are of class '{'abc'[labels[0]]}': nothing to learn")
+
+
+def test_classes_without_an_example_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    warn_of_classes(np.array([3, 1, 2], np.int32), ["0", "1", "2", "3", "4"])
+    warn_of_classes(np.array([0, 99], np.int32), [str(i) for i in range(100)])
+    first, second = caplog.messages
+    assert first == "no training example is of class '0', '4', of 5 classes; integer labels count from 0"
+    assert "'9', '10', ..., of 100 classes" in second
+
+
+def test_every_class_has_an_example(config: Config, caplog: pytest.LogCaptureFixture) -> None:
+    open_cache(config, None)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_each_opening_warns_of_one_class(
+    config: Config, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, read in (("poems", read_poems), ("stamps", read_stamps)):
+        add_module(monkeypatch, name, lambda data, read=read: one_class(read(data)))
+    data = Poems("poems", False, "anna", "top") if config.data.reads == "text" else Stamps("stamps", False, "Peru")
+    config = replace(config, data=data)
+    for _ in ("built", "opened"):
+        caplog.clear()
+        open_cache(config, None)
+        assert [message for message in caplog.messages if "all 2 training examples are of class" in message]
+
+
 # A new kind of data is a schema and a source module.
 
 
@@ -101,6 +135,13 @@ def read_stamps(data: Stamps) -> ImageCorpus:
     images = np.arange(2 * 4 * 4, dtype=np.uint8).reshape(2, 4, 4, 1)
     split = ImageSplit(images, np.array([0, 1], np.int32), "stamps", "stamps")
     return ImageCorpus(split, split, [data.country, "other"])
+
+
+def one_class(corpus: Source | ImageCorpus) -> Source | ImageCorpus:
+    """The corpus with the first label of its training split for all."""
+    for i in range(len(corpus.train.labels)):
+        corpus.train.labels[i] = corpus.train.labels[0]
+    return corpus
 
 
 def add_module(monkeypatch: pytest.MonkeyPatch, name: str, read: Any) -> None:
