@@ -63,7 +63,7 @@ class OnHub(Data):
 
 @dataclass(frozen=True)
 class Files(Columns):
-    """JSONL, CSV, TSV or Parquet files."""
+    """JSON, CSV, TSV or Parquet files."""
 
     source = "common.data.text.files"
 

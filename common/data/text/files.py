@@ -1,10 +1,10 @@
-"""JSONL, CSV, TSV and Parquet files as a source of text."""
+"""JSON, CSV, TSV and Parquet files as a source of text."""
 
 from typing import Any
 
 from common.config.data import Files
 from common.data.identity import file_identity, source_keys
-from common.data.text.formats import find_file, json_lines, parquet, separated
+from common.data.text.formats import find_file, is_json_array, json_array, json_lines, parquet, separated
 from common.data.text.rows import Rows, Source, collect, named_columns
 
 
@@ -27,6 +27,8 @@ def _read_file(key: str, name: str, data: Files) -> Rows:
     columns = named_columns(data)
     if suffix == ".parquet":
         return collect(key, f"{path}: row ", parquet(path, columns), columns)
-    untyped = suffix in (".csv", ".tsv")
-    records = separated(path, suffix, columns) if untyped else json_lines(path, columns)
-    return collect(key, f"{path}:", records, columns, untyped)
+    if suffix in (".csv", ".tsv"):
+        return collect(key, f"{path}:", separated(path, suffix, columns), columns, untyped=True)
+    if is_json_array(path):
+        return collect(key, f"{path}: row ", json_array(path, columns), columns)
+    return collect(key, f"{path}:", json_lines(path, columns), columns)

@@ -1,4 +1,4 @@
-"""File formats: JSONL, CSV, TSV and Parquet as rows of the columns that a config names. Errors name file and line."""
+"""File formats: JSON, CSV, TSV and Parquet as rows of the columns that a config names. Errors name file and line."""
 
 import csv
 import gzip
@@ -50,20 +50,40 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise UserError(f"{path}: cannot be read: {error}") from error
 
 
+def is_json_array(path: Path) -> bool:
+    """Whether a JSON file is one array, and not one object per line."""
+    return next((text.lstrip().startswith("[") for text in _texts(path) if text.strip()), False)
+
+
 def json_lines(path: Path, columns: NamedColumns) -> Iterator[tuple[int, list[Any]]]:
     """One object per line; empty lines are skipped."""
     for number, line in _lines(path):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            reason = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
-            raise UserError(f"{path}:{number}: not JSON ({reason}); write one object per line") from None
-        if not isinstance(row, dict):
-            raise UserError(f"{path}:{number}: a {type(row).__name__}, not an object; write one object per line")
-        check_columns(f"{path}:{number}", columns, row)
-        yield number, [row[name] for _, name in columns]
+        if line.strip():
+            at = f"{path}:{number}"
+            yield number, _values(at, _parse(at, line), columns)
+
+
+def json_array(path: Path, columns: NamedColumns) -> Iterator[tuple[int, list[Any]]]:
+    """The objects of one array, which is read as a whole. They are counted from 1."""
+    for number, row in enumerate(_parse(str(path), "".join(_texts(path))), 1):
+        yield number, _values(f"{path}: row {number}", row, columns)
+
+
+def _parse(at: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = str(error)
+        if isinstance(error, json.JSONDecodeError):
+            reason = f"{error.msg} at {f'line {error.lineno}, ' if error.lineno > 1 else ''}column {error.colno}"
+        raise UserError(f"{at}: not JSON ({reason}); write one object per line, or one array of objects") from None
+
+
+def _values(at: str, row: Any, columns: NamedColumns) -> list[Any]:
+    if not isinstance(row, dict):
+        raise UserError(f"{at}: {type(row).__name__}, not an object; write one object per row")
+    check_columns(at, columns, row)
+    return [row[name] for _, name in columns]
 
 
 def separated(path: Path, suffix: str, columns: NamedColumns) -> Iterator[tuple[int, list[str]]]:

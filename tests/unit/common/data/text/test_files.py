@@ -51,6 +51,15 @@ def test_suffixes_may_be_in_upper_case(tmp_path: Path, suffix: str) -> None:
     assert corpus.train.premises == [premise for premise, _, _ in PAIRS]
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".json.gz"])
+def test_json_may_be_one_array(tmp_path: Path, suffix: str, indent: int | None) -> None:
+    rows = [dict(zip(("premise", "hypothesis", "label"), pair, strict=True)) for pair in PAIRS]
+    text = ("\ufeff\n " + json.dumps(rows, indent=indent)).encode()
+    corpus = read_text(tmp_path / f"f{suffix}", gzip.compress(text) if suffix.endswith(".gz") else text)
+    assert corpus == read_corpus(files(write(tmp_path / "lines.jsonl", PAIRS)))
+
+
 def test_single_sentences_and_null_labels(tmp_path: Path) -> None:
     path = write(tmp_path / "f.parquet", [("x", 1), ("y", None), ("z", 0)], ("premise", "label"))
     corpus = read_corpus(files(path, hypothesis=None))
@@ -124,7 +133,12 @@ OBJECT = '{"premise": "p", "hypothesis": "h", "label": 0}\n'
     ("name", "content", "keys", "expected"),
     [
         ("f.jsonl", OBJECT + "\n{oops\n", {}, "{path}:3: not JSON (Expecting property name"),
-        ("f.jsonl", "[1, 2]\n", {}, "{path}:1: a list, not an object; write one object per line"),
+        ("f.jsonl", OBJECT + "[1, 2]\n", {}, "{path}:2: list, not an object; write one object per row"),
+        ("f.jsonl", "[1, 2]\n", {}, "{path}: row 1: int, not an object; write one object per row"),
+        ("f.json", f"[{OBJECT}, oops]", {}, "{path}: not JSON (Expecting value at line 2, column 3); write one object"),
+        ("f.json", "[]", {}, "data.train: no example with a gold label (0 rows without one)"),
+        ("f.json", f"[{OBJECT}, {{}}]", {}, "{path}: row 2: no column 'label'; set data.label to one of []"),
+        ("f.json", f"[{OBJECT.replace('0}', '[]}')}]", {}, "{path}: row 1: 'label' (data.label) is list; set"),
         (
             "f.jsonl",
             OBJECT + '{"premise": "p", "label": 0}\n',
