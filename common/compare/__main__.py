@@ -1,6 +1,7 @@
 """Compare runs: tables and a verdict on the terminal, report.html and report.json in a directory."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -73,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     options = parser.parse_intermixed_args(arguments)
     # The directories of a Hydra sweep may have "=" in their names.
-    overrides = [text for text in options.arguments if text.find("=") > 0 and not Path(text).exists()]
+    overrides = [text for text in options.arguments if text.find("=") > 0 and not os.path.exists(text)]
     run_dirs = [Path(text) for text in options.arguments if text not in overrides]
     settings = load_settings(overrides)
     notes: list[str] = []
@@ -89,10 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for error in left_out:
         print(f"left out: {error}", file=sys.stderr)
     comparison = compare(runs, settings.tolerances, settings.reference, left_out)
-    comparison.notes.extend(notes)
-    paths = write_report(comparison, Path(settings.output))
+    comparison.notes[:0] = notes
     print_comparison(comparison)
-    for path in paths:
+    for path in write_report(comparison, Path(settings.output)):
         print(path)
     return 1 if options.check and not comparison.in_lockstep else 0
 

@@ -126,8 +126,7 @@ def _bars(name: str, x: list[Any], values: np.ndarray, colour: str) -> dict[str,
 
 
 def _grouped(y: dict[str, Any]) -> dict[str, Any]:
-    above = {"y": 1.02, "yanchor": "bottom"}  # below the axis there are two rows of names
-    return {"xaxis": {"automargin": True}, "yaxis": dict(y), "barmode": "group", "showlegend": True, "legend": above}
+    return {"xaxis": {"automargin": True}, "yaxis": dict(y), "barmode": "group", "showlegend": True}
 
 
 def _chart(title: str, caption: str, data: list[dict[str, Any]], layout: dict[str, Any]) -> dict[str, Any]:

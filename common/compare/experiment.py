@@ -80,7 +80,8 @@ def step_mismatches(a: Run, b: Run) -> list[str]:
             reasons.append(f"{run} has more than one row for {_span(run.repeated_steps)}; the last one is compared")
     common = len(np.intersect1d(a.steps, b.steps, assume_unique=True))
     if not common:
-        reasons.append("no common steps")
+        spans = [f"{run} has {_span(run.steps.tolist()) if len(run.steps) else 'none'}" for run in (a, b)]
+        reasons.append(f"no common steps: {', '.join(spans)}")
     elif common < max(len(a.steps), len(b.steps)):
         only = [
             f"only {run} has {_span(np.setdiff1d(run.steps, other.steps).tolist())}"

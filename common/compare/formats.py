@@ -8,13 +8,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Section:
-    """A table under a title, with sentences below it. Columns that are not in `text` hold numbers."""
+    """A table under a title, with sentences below it.
+
+    Columns that are not in `text` hold numbers. A terminal without room for all leaves out those of `minor`, then the
+    last ones.
+    """
 
     title: str
     columns: list[str]
     rows: list[list[str]]
     text: tuple[str, ...] = ("run",)
     sentences: list[str] = field(default_factory=list)
+    minor: tuple[str, ...] = ()
 
 
 def number(value: float | None, form: str) -> str:

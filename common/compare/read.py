@@ -18,9 +18,10 @@ KINDS = (*MOVED, "logits", "memory")  # all in bytes
 
 def read_summary(file: Path) -> dict[str, Any]:
     """summary.json, after checking the types of the fields that a comparison uses."""
+    content = _content(file)
     try:
-        summary = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
+        summary = json.loads(content)
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{file}: not valid JSON: {error}") from error
     if not isinstance(summary, dict):
         raise UserError(f"{file}: not a JSON object")
@@ -97,7 +98,7 @@ def read_traffic(file: Path, replicas: int, notes: list[str]) -> dict[str, np.nd
 
 def _rows(file: Path, notes: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows of a .jsonl file, each an object with a step, and where they are: file:line."""
-    lines = file.read_bytes().split(b"\n")
+    lines = _content(file).split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -112,6 +113,13 @@ def _rows(file: Path, notes: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
         if not isinstance(step, int) or not 0 <= step < 2**53:
             raise UserError(f"{file}:{number}: a row must be a JSON object with a whole number 'step', found {step!r}")
         yield f"{file}:{number}", row
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from error
 
 
 def _is_number(value: Any, null: bool = False) -> bool:

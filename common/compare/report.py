@@ -17,7 +17,7 @@ from common.compare.runs import Run
 from common.compare.style import line_style
 from common.compare.table import PAIR_COLUMNS, RUN_COLUMNS, pair_cells, run_cells, speed_ratio
 from common.compare.verdict import Comparison
-from common.errors import UserError
+from common.errors import cannot_be_written
 
 
 def write_report(comparison: Comparison, directory: Path) -> list[Path]:
@@ -33,7 +33,7 @@ def write_report(comparison: Comparison, directory: Path) -> list[Path]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise UserError(f"output={directory}: cannot write {path}: {error.strerror}") from error
+            raise cannot_be_written(f"output={directory}", error) from error
         paths.append(path)
     return paths
 

@@ -1,17 +1,22 @@
 """Prints a comparison as tables on a terminal."""
 
+from collections.abc import Iterable
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from common.compare import staleness, traffic
 from common.compare.formats import Section, memory, number
-from common.compare.pair import DIVERGED, LOCKSTEP, Pair
+from common.compare.pair import DIVERGED, LOCKSTEP, Pair, explain
 from common.compare.runs import Run
 from common.compare.verdict import Comparison
 
 STYLES = {LOCKSTEP: "green", DIVERGED: "red"}
-PLAIN_WIDTH = 160  # of output that is not a terminal; every column fits
+PLAIN_WIDTH = 160  # of output that is not a terminal
+NARROWEST = 20  # to which a column of text may be folded
+GAP = 2  # between columns
+MOST_PAIRS, MOST_NOTES = 10, 20  # shown on a terminal; the report has all
 
 
 def print_comparison(comparison: Comparison) -> None:
@@ -20,18 +25,25 @@ def print_comparison(comparison: Comparison) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, soft_wrap=True, width=PLAIN_WIDTH)
     for section in sections(comparison):
-        console.print(_table(section))
+        kept = _columns_that_fit(section, console.width)
+        console.print(_table(section, kept))
+        if left_out := [name for name in section.columns if name not in kept]:
+            console.print(f"(no room for {', '.join(left_out)}: see report.html)", style="dim")
         for sentence in section.sentences:
             console.print(sentence)
         console.print()
     lines = [
         f"{pair.a} and {pair.b}: {reason}"
-        for pair in comparison.pairs
+        for pair in _shown(comparison)
+        if explain(pair) not in comparison.sentence
         for reason in (pair.reasons[1:] if pair.asynchronous else pair.reasons)  # the verdict names them
     ]
-    for line in lines + comparison.notes:
+    notes = lines + comparison.notes
+    for line in notes[:MOST_NOTES]:
         console.print(f"note: {line}")
-    if lines + comparison.notes:
+    if len(notes) > MOST_NOTES:
+        console.print(f"note: {len(notes) - MOST_NOTES} more notes are in report.html")
+    if notes:
         console.print()
     console.print(comparison.sentence, style=f"bold {STYLES.get(comparison.verdict, 'yellow')}")
 
@@ -40,11 +52,22 @@ def sections(comparison: Comparison) -> list[Section]:
     """The tables of a comparison; those of pairs, staleness and traffic where there are any."""
     reference = comparison.reference
     runs = [run_cells(run, reference) for run in comparison.runs]
-    found = [Section("Runs", RUN_COLUMNS, runs, ("run", "status", "precision"))]
+    of_text = ("run", "status", "precision")
+    found = [Section("Runs", RUN_COLUMNS, runs, of_text, minor=of_text[1:])]
     if comparison.pairs:
-        pairs = [pair_cells(pair) for pair in comparison.pairs]
-        found.append(Section("Pairs", PAIR_COLUMNS, pairs, ("run a", "run b", "verdict")))
+        shown = _shown(comparison)
+        others = len(comparison.pairs) - len(shown)
+        sentences = [f"The pairs with {reference}; {others} other pairs are in report.html."] if others else []
+        pairs = [pair_cells(pair) for pair in shown]
+        found.append(Section("Pairs", PAIR_COLUMNS, pairs, ("run a", "run b", "verdict"), sentences))
     return found + staleness.sections(comparison.runs, reference) + traffic.sections(comparison.runs)
+
+
+def _shown(comparison: Comparison) -> list[Pair]:
+    """All pairs, or, of many, those with the reference."""
+    if len(comparison.pairs) <= MOST_PAIRS:
+        return comparison.pairs
+    return [pair for pair in comparison.pairs if comparison.reference in (pair.a, pair.b)]
 
 
 RUN_COLUMNS = ["run", "status", "precision", "steps", "final loss", "accuracy"]
@@ -96,13 +119,38 @@ def _at(difference: float | None, step: int | None) -> str:
     return "-" if difference is None else f"{number(difference, '.2e')} at {step}"
 
 
-def _table(section: Section) -> Table:
+def _columns_that_fit(section: Section, width: int) -> dict[str, int | None]:
+    """The columns for which there is room, with the width of those of numbers; None: as wide as there is room for."""
+    cells = {name: [row[index] for row in section.rows] for index, name in enumerate(section.columns)}
+    natural = {name: max(map(len, (name, *column))) for name, column in cells.items()}
+    narrow = {
+        name: min(NARROWEST, max(map(len, " ".join((name, *column)).split())))
+        if name in section.text
+        else max(map(len, (*name.split(), *column)))
+        for name, column in cells.items()
+    }
+    kept = list(section.columns)
+    if _total(natural.values()) <= width:
+        return dict.fromkeys(kept)
+    for name in (*section.minor, *reversed(section.columns[1:])):
+        if name in kept and _total(narrow[each] for each in kept) > width:
+            kept.remove(name)
+    return {name: None if name in section.text else narrow[name] for name in kept}
+
+
+def _total(widths: Iterable[int]) -> int:
+    widths = list(widths)
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _table(section: Section, columns: dict[str, int | None]) -> Table:
     table = Table(
-        title=section.title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+        title=section.title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, GAP, 0, 0)
     )
-    for column in section.columns:
-        text = column in section.text
-        table.add_column(column, justify="left" if text else "right", overflow="fold", header_style="dim")
+    for name, width in columns.items():
+        text = name in section.text
+        table.add_column(name, justify="left" if text else "right", width=width, overflow="fold", header_style="dim")
     for row in section.rows:
-        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
+        cells = (cell for name, cell in zip(section.columns, row, strict=True) if name in columns)
+        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in cells))
     return table

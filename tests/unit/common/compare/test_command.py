@@ -31,6 +31,15 @@ def test_check_sets_the_exit_code(make_run: MakeRun) -> None:
     assert main([a, "--check"]) == 1, "one run is in lockstep with none"
 
 
+def test_a_report_that_cannot_be_written_costs_no_verdict(
+    make_run: MakeRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("file").touch()
+    with pytest.raises(SystemExit):
+        main([str(make_run("a")), str(make_run("b")), "output=file"])
+    assert "lockstep: 2 runs agree at all 20 steps" in capsys.readouterr().out
+
+
 def test_a_sweep_in_one_word(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
     for seed in (0, 1):
         make_run(f"sweep/train.seed={seed}", f"train.seed={seed}")
@@ -94,11 +103,13 @@ def test_damaged_runs_alone_are_an_error(make_run: MakeRun, capsys: pytest.Captu
     [
         (["nowhere"], "nowhere: no such run directory"),
         (["empty"], "empty: not a run directory: config.yaml is missing"),
+        (["x" * 300], "xxx: no such run directory"),
         (["file"], "file: a file; name the directory of a run"),
         (["runs=file"], "runs=file: a file, not a directory of runs; make some"),
         (["runs=empty"], "runs=empty: no runs found; make some"),
         ([], "no runs found; make some with `python -m torch_impl.train strategy=ddp`"),
-        (["output=file"], "file"),
+        (["output=file"], "output=file: cannot be written (File exists); make space or choose another place"),
+        ([f"output={'x' * 300}"], "xxx: cannot be written (File name too long)"),
         (["tolerence=1"], "tolerence"),
         (["tolerances.float32.loss=abc"], "tolerances.float32.loss"),
         (["reference=nothing"], "reference=nothing"),

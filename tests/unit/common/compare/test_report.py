@@ -30,3 +30,21 @@ def test_the_json_describes_the_comparison(make_run: MakeRun, tmp_path: Path) ->
     (pair,) = report["pairs"]
     assert (pair["verdict"], pair["steps"], pair["max_loss_difference"]) == ("lockstep", STEPS, 0)
     assert report["tolerances"]["float32"] == {"loss": 1e-5, "grad_norm": 1e-4}
+
+
+def test_of_many_notes_the_page_shows_the_first(make_run: MakeRun, tmp_path: Path) -> None:
+    runs = [make_run(str(index), status="failed") for index in range(7)]
+    html, _ = write_report(compare_runs(runs, TOLERANCES), tmp_path)
+    page = html.read_text()
+    assert "<summary>2 more notes</summary>" in page and page.count(": status failed</li>") == 7
+
+
+def test_charts_grow_with_their_legends(make_run: MakeRun, tmp_path: Path) -> None:
+    runs = [make_run(str(seed), f"train.seed={seed}") for seed in range(7)]
+
+    def heights(count: int) -> list[int]:
+        html, _ = write_report(compare_runs(runs[:count], TOLERANCES), tmp_path)
+        return [int(height) for height in re.findall(r'class="plot" style="height: (\d+)px"', html.read_text())]
+
+    assert heights(2)[:2] == [340, 340], "training loss, loss difference"
+    assert heights(7)[:2] == [400, 400], "7 curves; 6 differences and a tolerance"

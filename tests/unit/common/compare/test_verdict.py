@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from common.compare.runs import load_run
 from common.compare.verdict import Pair, Tolerance, compare_runs
 from common.errors import UserError
 from tests.unit.common.compare.conftest import STEPS, MakeRun
@@ -88,6 +89,8 @@ def test_keys_that_cannot_change_a_curve_may_differ(make_run: MakeRun) -> None:
 def test_missing_and_repeated_steps_are_reported(make_run: MakeRun) -> None:
     shorter = pair_of(make_run("a"), make_run("b", change=lambda rows: rows.__delitem__(slice(12, None))))
     assert shorter.steps == 12 and shorter.reasons
+    none = pair_of(make_run("e"), make_run("f", change=lambda rows: rows.clear()))
+    assert none.reasons == ["no common steps: torch ddp x2 (e) has steps 1 to 20, torch ddp x2 (f) has none"]
     repeated = pair_of(make_run("c"), make_run("d", change=lambda rows: rows.insert(5, rows[5])))
     assert repeated.reasons
 
@@ -107,6 +110,15 @@ def test_an_unfinished_last_line_is_left_out(make_run: MakeRun) -> None:
     comparison = compare_runs([a, b], TOLERANCES)
     assert comparison.verdict == "lockstep"
     assert any("incomplete last line" in note for note in comparison.notes)
+
+
+def test_a_file_that_cannot_be_read_is_named(make_run: MakeRun) -> None:
+    run_dir = make_run("a")
+    (run_dir / "evals.jsonl").unlink()
+    (run_dir / "metrics.jsonl").unlink()
+    (run_dir / "metrics.jsonl").symlink_to("/proc/self/mem")
+    with pytest.raises(UserError, match=r"a/metrics\.jsonl: cannot be read: Input/output error"):
+        load_run(run_dir)
 
 
 def test_a_malformed_row_is_named(make_run: MakeRun) -> None:
