@@ -119,23 +119,24 @@ def _at(difference: float | None, step: int | None) -> str:
     return "-" if difference is None else f"{number(difference, '.2e')} at {step}"
 
 
-def _columns_that_fit(section: Section, width: int) -> dict[str, int | None]:
-    """The columns for which there is room, with the width of those of numbers; None: as wide as there is room for."""
+def _columns_that_fit(section: Section, width: int) -> dict[str, int]:
+    """The columns for which there is room, and their widths: words of text and numbers stay whole."""
     cells = {name: [row[index] for row in section.rows] for index, name in enumerate(section.columns)}
     natural = {name: max(map(len, (name, *column))) for name, column in cells.items()}
-    narrow = {
+    if _total(natural.values()) <= width:
+        return natural
+    widths = {
         name: min(NARROWEST, max(map(len, " ".join((name, *column)).split())))
         if name in section.text
         else max(map(len, (*name.split(), *column)))
         for name, column in cells.items()
     }
-    kept = list(section.columns)
-    if _total(natural.values()) <= width:
-        return dict.fromkeys(kept)
     for name in (*section.minor, *reversed(section.columns[1:])):
-        if name in kept and _total(narrow[each] for each in kept) > width:
-            kept.remove(name)
-    return {name: None if name in section.text else narrow[name] for name in kept}
+        if name in widths and _total(widths.values()) > width:
+            del widths[name]
+    for name in sorted(widths, key=lambda name: (name not in section.text, natural[name] - widths[name])):
+        widths[name] += max(0, min(natural[name] - widths[name], width - _total(widths.values())))
+    return widths
 
 
 def _total(widths: Iterable[int]) -> int:
@@ -143,7 +144,7 @@ def _total(widths: Iterable[int]) -> int:
     return sum(widths) + GAP * (len(widths) - 1)
 
 
-def _table(section: Section, columns: dict[str, int | None]) -> Table:
+def _table(section: Section, columns: dict[str, int]) -> Table:
     table = Table(
         title=section.title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, GAP, 0, 0)
     )

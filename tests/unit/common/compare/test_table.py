@@ -39,6 +39,13 @@ def test_a_narrow_terminal_shows_whole_numbers_of_the_columns_that_fit(make_run:
     assert "status" not in tables and "0.00e+00 at 1" in shown and "not comparable" in shown
 
 
+def test_words_stay_whole(make_run: MakeRun, show: Show) -> None:
+    runs = [make_run("a"), make_run("b", framework="tf", strategy="multiworker"), make_run("c", "train.seed=1")]
+    for columns in (60, 70, 80, 90):
+        words = set(show(columns, *runs).split("note: ")[0].split())
+        assert {"multiworker", "lockstep", "comparable"} <= words
+
+
 def test_a_wide_terminal_shows_every_column(make_run: MakeRun, show: Show) -> None:
     shown = show(160, make_run("a"), make_run("b"))
     assert "no room" not in shown
