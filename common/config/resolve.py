@@ -9,6 +9,8 @@ from common.config.validate import check_replicas
 from common.errors import UserError
 from common.hardware import visible_gpus
 
+MOST_WARMUP_STEPS = 50  # of those that nobody asked for
+
 
 def resolve(config: Config, hosts: int = 1, found: Mapping[str, int] | None = None, source: str = "") -> Config:
     """Fill in the replicas and parameter servers of a config that was checked. Raises UserError.
@@ -50,10 +52,12 @@ def _agreed(name: str, given: int | None, found: int, source: str) -> int:
 
 
 def resolve_steps(config: Config, steps_of_epochs: int | None) -> Config:
-    """Fill in `schedule.total_steps`, and `train.steps` where epochs are given: so many steps of the corpus."""
+    """Fill in the schedule's steps, and `train.steps` where epochs are given: so many steps of the corpus."""
     train = config.train
     if train.epochs is not None:
         assert steps_of_epochs is not None
         train = replace(train, steps=steps_of_epochs, epochs=None)
-    schedule = replace(config.schedule, total_steps=config.schedule.total_steps or train.steps)
-    return replace(config, train=train, schedule=schedule)
+    total, warmup = config.schedule.total_steps or train.steps, config.schedule.warmup_steps
+    if warmup is None:
+        warmup = min(MOST_WARMUP_STEPS, total // 6)
+    return replace(config, train=train, schedule=replace(config.schedule, total_steps=total, warmup_steps=warmup))

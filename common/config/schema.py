@@ -41,10 +41,10 @@ class Optimizer:
 
 @dataclass(frozen=True)
 class Schedule:
-    """`total_steps: null` means all steps of the run."""
+    """`total_steps: null` means all steps of the run; `warmup_steps: null` a sixth of them, at most 50."""
 
     kind: str = key(CURVE)
-    warmup_steps: int = key(CURVE, at_least=0)
+    warmup_steps: int | None = key(CURVE, at_least=0)
     total_steps: int | None = key(CURVE, at_least=1)
 
 

@@ -15,6 +15,7 @@ def learning_rate(config: Config, step: int) -> float:
     """
     schedule = config.schedule
     base, warmup = config.optimizer.learning_rate, schedule.warmup_steps
+    assert warmup is not None, "resolve the config first"
     total = schedule.total_steps or config.train.steps
     if step <= warmup:
         return base * step / warmup

@@ -139,3 +139,19 @@ def test_steps(
     config = resolve_steps(make_config(*overrides), steps_of_epochs)
     assert (config.train.steps, config.train.epochs, config.schedule.total_steps) == (steps, None, total)
     assert resolve_steps(config, None) == config
+
+
+@pytest.mark.parametrize(
+    ("overrides", "warmup"),
+    [
+        (["train.steps=3"], 0),
+        (["train.steps=60"], 10),
+        (["train.steps=300"], 50),
+        (["train.steps=9000"], 50),
+        (["train.steps=60", "schedule.total_steps=30"], 5),
+        (["train.steps=60", "schedule.warmup_steps=20"], 20),
+        (["train.steps=60", "schedule=constant"], 0),
+    ],
+)
+def test_the_warm_up_scales_with_a_short_run(make_config: MakeConfig, overrides: list[str], warmup: int) -> None:
+    assert resolve_steps(make_config(*overrides), None).schedule.warmup_steps == warmup

@@ -83,7 +83,7 @@ class Rank:
 
     def __init__(self, config: Config, prepared: Prepared, run_dir: Path) -> None:
         train = replace(config.train, steps=6, checkpoint_every=2, log_every=1, warmup_steps_untimed=0)
-        self.config = replace(config, train=train, schedule=replace(config.schedule, total_steps=6))
+        self.config = replace(config, train=train, schedule=replace(config.schedule, total_steps=6, warmup_steps=0))
         self.prepared, self.run_dir, self.channel = prepared, run_dir, FakeChannel()
         self.fake = Fake({}, lambda step: None)
 
