@@ -71,6 +71,7 @@ def join(config: Config, member: Member) -> int:
         return leave(_work(config, prepared, None))
     with open_run_dir(config, "tf") as run_dir:
         config, prepared = prepare_run(config, run_dir)
+        (run_dir / "summary.json").unlink(missing_ok=True)
         code = _work(config, prepared, run_dir)
         report_end(run_dir, code)
     return leave(code)

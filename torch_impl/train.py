@@ -8,12 +8,13 @@ from omegaconf import DictConfig
 
 from common.cluster.discover import discover
 from common.cluster.topology import Member
-from common.config.command_line import command, job
+from common.config.command_line import PLAN, command, job
 from common.config.compose import CONF, parse
 from common.config.strategies import strategies_of
 from common.run.directory import open_run_dir
-from common.run.prepare import prepare_run
-from common.run.progress import log_to
+from common.run.plan import describe
+from common.run.prepare import is_complete, prepare_run
+from common.run.progress import log_to, report_end
 from common.run.worker import leave
 from torch_impl.launch import join, launch
 
@@ -22,11 +23,18 @@ from torch_impl.launch import join, launch
 @job(strategies_of("torch"))
 def main(composed: DictConfig) -> None:
     config, found = discover(parse(composed), "torch", os.environ)
+    if PLAN:
+        log_to(None)
+        print(describe(config, "torch"))
+        return
     if isinstance(found, Member):
         sys.exit(join(config, found))
     log_to(None)
     with open_run_dir(config, "torch", found.node) as run_dir:
-        config, _ = prepare_run(config, run_dir, found.node)
+        config, prepared = prepare_run(config, run_dir, found.node)
+        if not found.several and is_complete(config, prepared, run_dir):
+            report_end(run_dir, 0)
+            return
         exit_code = launch(config, run_dir, found)
     if exit_code:
         sys.exit(leave(exit_code))

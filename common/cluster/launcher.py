@@ -33,6 +33,7 @@ def start(config: Config, run_dir: Path, framework: str, nodes: Nodes, processes
     for restarts in range(config.train.max_restarts + 1):
         if restarts:
             prepare_restart(config, run_dir)
+        (run_dir / "summary.json").unlink(missing_ok=True)
         outcome = supervise(
             [replace(each, environment={**each.environment, RESTARTS: str(restarts)}) for each in processes],
             run_dir / "train.log",

@@ -21,6 +21,7 @@ from common.config.schema import all_keys
 from common.errors import FAILURE, USER_ERROR, Interrupted, UserError
 from common.output import survive_closed_output
 
+PLAN = "--plan" in sys.argv  # say what would be done, and do not train
 DEBUG = "--debug" in sys.argv or "HYDRA_FULL_ERROR" in os.environ
 KEYS = "`--cfg job` lists the keys (data=, model= and strategy= choose which exist)"
 FIRST_SPEAKS_SECONDS = 3.0  # by when the first process of this machine has reported the same error
@@ -82,7 +83,7 @@ def one_line_errors(strategies: Sequence[str]) -> Iterator[None]:
     strategies: those to list for one that does not exist.
     """
     survive_closed_output()
-    sys.argv = [argument for argument in sys.argv if argument != "--debug"]
+    sys.argv = [argument for argument in sys.argv if argument not in ("--debug", "--plan")]
     before = os.environ.get("HYDRA_FULL_ERROR")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors instead of printing them
     try:

@@ -14,6 +14,10 @@ class Split(Protocol):
 
     def __len__(self) -> int: ...
 
+    @property
+    def labels(self) -> np.ndarray:
+        """The class of each example, int32 [n]."""
+
     def lengths(self, ids: np.ndarray) -> np.ndarray:
         """Tokens of each example, int64 [n]; 0 of images."""
 

@@ -63,7 +63,10 @@ def prepare(config: Config, run_dir: Path | None) -> tuple[Config, Prepared]:
         source = open_source(checkpoint.directory, config)  # new data must not bring a new tokenizer
     cache = open_cache(config, source)
     initial = open_initial_checkpoint(config, cache, source)
-    config = resolve_steps(config, _steps_of_epochs(config, len(cache.train)))
+    if (steps := _steps_of_epochs(config, len(cache.train))) is not None:
+        log.info("train.epochs=%d: %d steps (train.steps is not used)", config.train.epochs, steps)
+    config = resolve_steps(config, steps)
+    _warn(config, len(cache.train))
     if checkpoint is not None:
         check_resume(config, cache, checkpoint)
     return config, Prepared(cache, initial, checkpoint)
@@ -78,18 +81,27 @@ def prepare_run(config: Config, run_dir: Path, node: int = 0) -> tuple[Config, P
             prepared = replace(prepared, checkpoint=adopt(prepared.checkpoint, run_dir))
     elif config.resume is not None:
         log.info("resume=%s: no checkpoint there; starting from the initial weights", config.resume)
-    (run_dir / "summary.json").unlink(missing_ok=True)
     config = replace(config, run_dir=str(run_dir))
     compose.save(config, run_dir / "config.yaml")
     save_prepared(prepared, run_dir)
     return config, prepared
 
 
+def is_complete(config: Config, prepared: Prepared, run_dir: Path) -> bool:
+    """Whether an earlier command has trained all steps of a run and left all that a run leaves."""
+    summary = run_dir / "summary.json"
+    if prepared.start.plan_position < config.train.steps or not summary.exists():
+        return False
+    complete = bool(json.loads(summary.read_text())["status"] == "completed")
+    if complete:
+        log.info("%s: all %d steps are trained; to train longer raise train.steps", run_dir, config.train.steps)
+    return complete
+
+
 def prepare_restart(config: Config, run_dir: Path) -> None:
     """Before the processes of a run are started again: find the newest checkpoint."""
     cache, initial = _open_data(config, _places(run_dir))
     checkpoint = find_checkpoint(config, run_dir)
-    (run_dir / "summary.json").unlink(missing_ok=True)
     save_prepared(Prepared(cache, initial, checkpoint), run_dir)
 
 
@@ -125,6 +137,21 @@ def _places(run_dir: Path) -> dict[str, Any]:
 
 def _open_data(config: Config, places: dict[str, Any]) -> tuple[Cache, InitialCheckpoint]:
     return reopen_cache(config, Path(places["cache"])), reopen_initial_checkpoint(Path(places["initial"]))
+
+
+def _warn(config: Config, examples: int) -> None:
+    """Log a line for each setting that is allowed but seldom meant."""
+    train, warmup = config.train, config.schedule.warmup_steps
+    if train.global_batch_size > examples:
+        log.warning(
+            "train.global_batch_size=%d: more than the %d training examples, so every step trains on all of them",
+            *(train.global_batch_size, examples),
+        )
+    if warmup and warmup >= train.steps:
+        log.warning(
+            "schedule.warmup_steps=%d: the run has %d steps, so the learning rate never falls; lower it",
+            *(warmup, train.steps),
+        )
 
 
 def _steps_of_epochs(config: Config, examples: int) -> int | None:

@@ -37,6 +37,7 @@ class TrainingProgress:
 
     def __init__(self, title: str, total_steps: int, log_every: int) -> None:
         self._total, self._log_every = total_steps, log_every
+        self._started = False
         self._bar: Progress | None = None
         if sys.stdout.isatty():
             self._bar = Progress(
@@ -55,7 +56,8 @@ class TrainingProgress:
         last = rows[-1]
         if self._bar is not None:
             self._bar.update(self._task, completed=last["step"], loss=last["loss"], speed=speed)
-        if last["step"] % self._log_every == 0 or last["step"] == self._total:
+        if last["step"] % self._log_every == 0 or last["step"] == self._total or not self._started:
+            self._started = True
             log.info(
                 "step %d/%d  loss %.6f  grad_norm %.4f  learning_rate %.3g  %.1f examples/s",
                 *(last["step"], self._total, last["loss"], last["grad_norm"], last["learning_rate"], speed),

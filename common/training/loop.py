@@ -38,6 +38,7 @@ class Loop:
     ) -> None:
         self.config, self.strategy, self.cache, self.stop, self.observers = config, strategy, cache, stop, observers
         self.position, self.saved = replace(start), replace(start)
+        self.first = start.step + 1
         self.began = time.perf_counter() - start.seconds
         self.shown, self.since = start.examples, start.seconds  # examples and time at the last report of progress
 
@@ -100,7 +101,8 @@ class Loop:
         block: list[tuple[StepResult, float]] = []
         for result in self.strategy.train(self.stop.end(batches)):
             block.append((result, self._seconds()))
-            if (self.position.step + len(block)) % train.log_every == 0:
+            step = self.position.step + len(block)
+            if step % train.log_every == 0 or step == self.first:  # a first sign that training runs
                 self._fetch(block)
                 block = []
         if block:

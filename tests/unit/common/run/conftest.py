@@ -135,7 +135,6 @@ def resume(config: Config) -> int:
     """Do what the command and then the run's chief do. Returns the step that the run starts after."""
     with open_run_dir(config, "torch") as run_dir:
         prepare_run(config, run_dir)
-        assert not (run_dir / "summary.json").exists()
         start = open_prepared(configs.load(run_dir / "config.yaml"), run_dir).start
         Recorder(run_dir, start).close()
         return start.step

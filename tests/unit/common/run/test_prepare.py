@@ -9,7 +9,7 @@ from common.config.schema import Config
 from common.data.text.token_cache import TokenCache
 from common.errors import UserError
 from common.run.checkpoints import Checkpoints
-from common.run.prepare import PREPARED, Prepared, open_prepared, prepare, prepare_restart, prepare_run
+from common.run.prepare import PREPARED, Prepared, is_complete, open_prepared, prepare, prepare_restart, prepare_run
 from common.training.state import Position
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import MakeRun, save_step
@@ -133,7 +133,6 @@ def test_before_a_restart_the_newest_checkpoint_is_found(
     config = small_config(f"run_dir={run_dir}")
     prepare_restart(config, run_dir)
     assert open_prepared(config, run_dir).start.step == 4
-    assert not (run_dir / "summary.json").exists()
     (run_dir / "checkpoints" / "step-00000004" / "model.safetensors").write_bytes(b"")
     prepare_restart(config, run_dir)
     assert open_prepared(config, run_dir).start.step == 2
@@ -172,3 +171,36 @@ def test_new_data_does_not_bring_a_new_tokenizer(make_run: MakeRun, small_config
         return (found.initial.directory / "vocab.txt").read_text()
 
     assert vocabulary(prepared) == (prepared.checkpoint.directory / "vocab.txt").read_text() != vocabulary(other)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], []),
+        (["train.global_batch_size=61"], ["train.global_batch_size=61: more than the 60 training examples"]),
+        (["schedule.warmup_steps=300"], ["schedule.warmup_steps=300: the run has 300 steps"]),
+        (["train.epochs=2"], ["train.epochs=2: 4 steps"]),
+    ],
+)
+def test_what_is_seldom_meant_is_said(
+    small_config: MakeConfig, caplog: pytest.LogCaptureFixture, overrides: list[str], expected: list[str]
+) -> None:
+    with caplog.at_level("INFO", "lockstep"):
+        prepare(small_config(*overrides), None)
+    said = [line for line in caplog.messages if not line.startswith("building")]
+    assert len(said) == len(expected) and all(map(str.startswith, said, expected)), said
+
+
+def test_a_run_is_complete_once_its_summary_says_so(make_run: MakeRun, small_config: MakeConfig) -> None:
+    run_dir = make_run("run")
+
+    def complete(steps: int) -> bool:
+        config = small_config(f"run_dir={run_dir}", f"train.steps={steps}", "schedule.total_steps=300")
+        return is_complete(config, prepare(config, run_dir)[1], run_dir)
+
+    (run_dir / "summary.json").write_text('{"status": "completed"}')
+    assert (complete(4), complete(5)) == (True, False)
+    (run_dir / "summary.json").write_text('{"status": "interrupted"}')
+    assert not complete(4)
+    (run_dir / "summary.json").unlink()
+    assert not complete(4)

@@ -1,0 +1,59 @@
+"""What a run would do, for `--plan`: everything is prepared, nothing is trained."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from common.config.schema import Config
+from common.data.plan import examples_until, shard_bounds
+from common.run.prepare import prepare
+from common.training.schedule import learning_rate
+
+
+def describe(config: Config, framework: str) -> str:
+    """The data, the steps and the places of a resolved config, a line each. Raises UserError as training would."""
+    config, prepared = prepare(config, Path(config.run_dir).expanduser() if config.run_dir else None)
+    train, schedule, strategy, cache = config.train, config.schedule, config.strategy, prepared.cache
+    examples, steps = len(cache.train), train.steps
+    batch = min(train.global_batch_size, examples)
+    trained = examples_until(examples, train.global_batch_size, steps)
+    shards = np.unique(np.diff(shard_bounds(batch, strategy.world_size)))[::-1]
+    processes = ", ".join(f"{count} {role}" for role, count in strategy.roles.items())
+    updates = steps * strategy.updates_per_batch
+    peak = max(learning_rate(config, step) for step in {1, min(steps, schedule.warmup_steps or 1), steps})
+    total = sum(math.prod(array.shape) for array in prepared.initial.weights().values())
+    start = prepared.checkpoint.directory if prepared.checkpoint else "the initial weights"
+    lines = {
+        "strategy": f"{framework} {strategy.kind} x{strategy.world_size} (processes: {processes})",
+        "model": f"{config.model.name}, {total:,} parameters",
+        "data": f"{config.data.kind}: {cache}",
+        **{f"class {name}": count for name, count in _counts(cache.train.labels, cache.classes).items()},
+        "steps": f"{steps:,} of {batch:,} examples: {trained:,} examples, {trained / examples:.2f} epochs",
+        "updates": f"{updates:,}",
+        "shards": f"{' or '.join(map(str, shards))} examples of a step for each replica",
+        "learning rate": f"{schedule.kind}, at most {peak:g}; {schedule.warmup_steps} steps of warm-up",
+        "evaluations": _every(train.eval_every, train.virtual_epoch_examples),
+        "checkpoints": _every(train.checkpoint_every, train.virtual_epoch_examples),
+        "starts from": f"{start}, step {prepared.start.step}",
+        "would write": config.run_dir or f"runs/<time>-{config.run_name or f'{framework}-{strategy.kind}'}",
+        "cache": cache.directory,
+        "initial weights": prepared.initial.directory,
+    }
+    if strategy.updates_per_batch == 1:
+        del lines["updates"]
+    width = max(map(len, lines))
+    return "\n".join(f"{name:{width}}  {value}" for name, value in lines.items())
+
+
+def _counts(labels: np.ndarray, classes: list[str]) -> dict[str, str]:
+    """Training examples of each class; of many classes the first and the last."""
+    counts = np.bincount(labels, minlength=len(classes)).tolist()
+    found = {name: f"{count:,} training examples" for name, count in zip(classes, counts, strict=True)}
+    return found if len(found) <= 20 else dict([*list(found.items())[:10], *list(found.items())[-10:]])
+
+
+def _every(steps: int | None, epoch: int | None) -> str:
+    if epoch is not None:
+        return f"after every {epoch:,} examples, and at the end"
+    return "at the end" if steps is None else f"every {steps:,} steps, and at the end"

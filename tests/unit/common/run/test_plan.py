@@ -1,0 +1,47 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from common.config.resolve import resolve
+from common.run.plan import describe
+from tests.conftest import MakeConfig
+from tests.unit.common.run.conftest import MakeRun
+
+
+def told(text: str) -> dict[str, str]:
+    return {line[:20].strip(): line[20:].strip() for line in text.splitlines()}
+
+
+def test_what_a_run_would_do(small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sizes = ("train.steps=12", "train.global_batch_size=25", "train.eval_every=5", "strategy.replicas=2")
+    config = resolve(small_config("strategy=ddp", "schedule=linear", *sizes))
+    found = {name.rstrip(): value for name, value in told(describe(config, "torch")).items()}
+    assert found["strategy"] == "torch ddp x2 (processes: 2 worker)"
+    assert found["data"] == "builtin_nli: 60 training and 12 validation examples"
+    assert found["class entailment"] == "20 training examples"
+    assert found["steps"] == "12 of 25 examples: 240 examples, 4.00 epochs"
+    assert found["shards"] == "13 or 12 examples of a step for each replica"
+    assert found["learning rate"] == f"linear, at most {config.optimizer.learning_rate:g}; 2 steps of warm-up"
+    assert found["evaluations"] == "every 5 steps, and at the end"
+    assert found["starts from"] == "the initial weights, step 0"
+    assert found["would write"] == "runs/<time>-torch-ddp"
+    assert Path(found["cache"]).is_dir() and Path(found["initial weights"]).is_dir()
+    assert "updates" not in found
+    assert not list(tmp_path.glob("runs"))
+
+
+def test_where_a_run_would_continue(make_run: MakeRun, small_config: MakeConfig) -> None:
+    run_dir = make_run("run")
+    config = resolve(small_config(f"run_dir={run_dir}", "resume=auto"))
+    found = told(describe(config, "torch"))
+    assert found["starts from"] == f"{run_dir / 'checkpoints' / 'step-00000004'}, step 4"
+    assert found["would write"] == str(run_dir)
+
+
+def test_the_updates_of_parameter_servers(small_config: MakeConfig) -> None:
+    config = resolve(small_config("strategy=parameter_server", "strategy.replicas=3"))
+    assert told(describe(config, "tf"))["updates"] == "900"
+    synchronous = replace(config, strategy=replace(config.strategy, max_staleness=0))  # type: ignore[call-arg]
+    assert "updates" not in told(describe(synchronous, "tf"))
