@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from common.config.keys import HOST, SOURCE, key
+from common.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,10 @@ class Columns(Text):
     hypothesis: str | None = key(SOURCE)
     label: str = key(SOURCE)
     classes: list[str] | None = key(SOURCE)
+
+    def check(self) -> None:
+        if self.classes is not None and not len(set(self.classes)) == len(self.classes) > 0:
+            raise UserError("data.classes: name each class once, or set it to null to read them from the labels")
 
 
 @dataclass(frozen=True)

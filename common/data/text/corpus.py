@@ -1,6 +1,8 @@
 """Corpora of labelled sentence pairs (or single sentences) as lists, with labels that index the model's classes."""
 
+import logging
 import re
+from collections import Counter
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -10,6 +12,8 @@ from common.data.columns import show
 from common.data.text.labels import BOOLEANS, Label, typed
 from common.data.text.rows import Rows, Source
 from common.errors import UserError
+
+log = logging.getLogger("lockstep")
 
 MAX_INFERRED_CLASSES = 10_000  # more than any classification has: the label column must be another one
 
@@ -57,7 +61,13 @@ def _infer(rows: Rows) -> list[str]:
     count = max(labels) + 1 if isinstance(labels[0], int) else len(names)
     if count > MAX_INFERRED_CLASSES:
         raise UserError(f"data.label: {count} classes in data.train; set it to the column that holds the classes")
-    return [str(i) for i in range(count)] if isinstance(labels[0], int) else names
+    if isinstance(labels[0], int):
+        return [str(i) for i in range(count)]
+    alike = Counter(name.strip().casefold() for name in names)
+    if similar := [name for name in names if alike[name.strip().casefold()] > 1]:
+        shown = show.repr(similar)
+        log.warning("data.label: the classes %s differ only in spaces or case; write each in one way", shown)
+    return names
 
 
 def _outputs(names: list[str], ordered: list[str]) -> list[int]:
@@ -84,8 +94,8 @@ def _split(rows: Rows, names: list[str], outputs: list[int]) -> Split:
         index = label if type(label) is int else position.get(label)
         if index is None or not 0 <= index < len(names):
             classes = f"the {len(names)} classes {show.repr(names)}" if names else "the classes"
-            remedy = "see data.classes" if isinstance(label, str) else "integers count the classes from 0"
-            raise UserError(f"{rows.at}{number}: label {show.repr(label)} is not one of {classes}; {remedy}")
+            hint = "see data.classes" if isinstance(label, str) else "see data.classes (integers count from 0)"
+            raise UserError(f"{rows.at}{number}: label {show.repr(label)} is not one of {classes}; {hint}")
         indexes.append(outputs[index])
     premises, *hypotheses = rows.texts
     return Split(premises, hypotheses[0] if hypotheses else None, indexes, rows.dropped)

@@ -1,5 +1,7 @@
 """JSON, CSV, TSV and Parquet files as a source of text."""
 
+import logging
+from pathlib import Path
 from typing import Any
 
 from common.config.data import Files
@@ -7,11 +9,15 @@ from common.data.identity import file_identity, source_keys
 from common.data.text.formats import find_file, is_json_array, json_array, json_lines, parquet, separated
 from common.data.text.rows import Rows, Source, collect, named_columns
 
+log = logging.getLogger("lockstep")
+
 
 def read(data: Files) -> Source:
     """Read both splits. Raises UserError, which names the file and the line."""
     train = _read_file("data.train", data.train, data)
     validation = _read_file("data.validation", data.validation, data)
+    if Path(data.train).expanduser().samefile(Path(data.validation).expanduser()):
+        log.warning("data.validation is the same file as data.train: it shows nothing about new examples")
     return Source(train, validation, names=data.classes, classes=data.classes)
 
 

@@ -41,10 +41,13 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         with gzip.open(path, "rb") if _is_gzip(path) else open(path, "rb") as file:
             for number, line in enumerate(file, 1):
+                if number == 1 and b"\0" in line:
+                    raise UserError(f"{path}: UTF-16, or not a text file; save it as UTF-8 (in Excel: CSV UTF-8)")
                 try:
                     text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 except UnicodeDecodeError as error:
-                    raise UserError(f"{path}:{number}: not UTF-8 at byte {error.start + 1} of the line") from None
+                    place = f"byte {error.start + 1} of the line"
+                    raise UserError(f"{path}:{number}: not UTF-8 at {place}; save the file as UTF-8") from None
                 yield number, text
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
@@ -60,7 +63,7 @@ def json_lines(path: Path, columns: NamedColumns) -> Iterator[tuple[int, list[An
     for number, line in _lines(path):
         if line.strip():
             at = f"{path}:{number}"
-            yield number, _values(at, _parse(at, line), columns)
+            yield number, _values(at, _parse(at, line.rstrip()), columns)
 
 
 def json_array(path: Path, columns: NamedColumns) -> Iterator[tuple[int, list[Any]]]:
@@ -99,6 +102,8 @@ def separated(path: Path, suffix: str, columns: NamedColumns) -> Iterator[tuple[
     number = 1
     try:
         header = next(reader, [])
+        if not "".join(header).strip():
+            raise UserError(f"{path}:1: an empty line; the first line must name the columns")
         delimiter = _other_delimiter(path, header, columns)
         if delimiter:
             reader = csv.reader(_texts(path), delimiter=delimiter, strict=True)
@@ -110,12 +115,17 @@ def separated(path: Path, suffix: str, columns: NamedColumns) -> Iterator[tuple[
         number = reader.line_num + 1
         for row in reader:
             if row and len(row) != len(header):
-                raise UserError(f"{path}:{number}: {len(row)} columns where the header has {len(header)}")
+                quoted = delimiter or suffix == ".csv"
+                remedy = "put quotes around a text with a delimiter" if quoted else "no text may have a tab"
+                raise UserError(f"{path}:{number}: {len(row)} columns where the header has {len(header)}; {remedy}")
             if row:
                 yield number, [row[i] for i in picked]
             number = reader.line_num + 1  # a quoted field may span lines
     except csv.Error as error:
-        raise UserError(f"{path}:{number}: {error}") from None
+        reason = f"{error}; close each quote, and write a quote within a text as two"
+        if "new-line character" in str(error):
+            reason = "a carriage return within a line; save it with lines that end in LF or CRLF"
+        raise UserError(f"{path}:{number}: {reason}") from None
 
 
 def _texts(path: Path) -> Iterator[str]:

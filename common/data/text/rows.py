@@ -1,5 +1,6 @@
 """What a source of text is read into: rows whose labels are as they were found."""
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,8 @@ from common.config.data import Columns
 from common.data.columns import NamedColumns
 from common.data.text.labels import OTHER_LABELS, PLURALS, Label, read_label
 from common.errors import UserError
+
+log = logging.getLogger("lockstep")
 
 Records = Iterable[tuple[int, Sequence[Any]]]  # (line or row, from 1; the values of the columns)
 
@@ -68,12 +71,18 @@ def collect(key: str, at: str, records: Records, columns: NamedColumns, untyped:
         for (text_key, name), text, column in zip(text_columns, texts, rows.texts, strict=True):
             if not isinstance(text, str):
                 kind = "null" if text is None else type(text).__name__
-                raise UserError(f"{at}{number}: {name!r} ({text_key}) is {kind}, not a string")
+                remedy = "remove the row or fill it in" if text is None else f"set {text_key} to a column of text"
+                raise UserError(f"{at}{number}: {name!r} ({text_key}) is {kind}, not a string; {remedy}")
             if not text.isascii() and re.search("[\ud800-\udfff]", text):
                 raise UserError(f"{at}{number}: {name!r} ({text_key}) has a lone surrogate, which no tokenizer reads")
             column.append(text)
         rows.labels.append(label)
         rows.numbers.append(number)
+    if not rows.labels and not rows.dropped:
+        raise UserError(f"{key}: no examples; add rows, or set it to another file")
     if not rows.labels:
         raise UserError(f"{key}: no example with a gold label ({rows.dropped} rows without one); see data.label")
+    for (text_key, name), column in zip(text_columns, rows.texts, strict=True):
+        if not any(map(str.strip, column)):
+            log.warning("%s: every text of %r (%s) is empty", key, name, text_key)
     return rows

@@ -136,7 +136,7 @@ OBJECT = '{"premise": "p", "hypothesis": "h", "label": 0}\n'
         ("f.jsonl", OBJECT + "[1, 2]\n", {}, "{path}:2: list, not an object; write one object per row"),
         ("f.jsonl", "[1, 2]\n", {}, "{path}: row 1: int, not an object; write one object per row"),
         ("f.json", f"[{OBJECT}, oops]", {}, "{path}: not JSON (Expecting value at line 2, column 3); write one object"),
-        ("f.json", "[]", {}, "data.train: no example with a gold label (0 rows without one)"),
+        ("f.json", "[]", {}, "data.train: no examples; add rows, or set it to another file"),
         ("f.json", f"[{OBJECT}, {{}}]", {}, "{path}: row 2: no column 'label'; set data.label to one of []"),
         ("f.json", f"[{OBJECT.replace('0}', '[]}')}]", {}, "{path}: row 1: 'label' (data.label) is list; set"),
         (
@@ -179,19 +179,24 @@ OBJECT = '{"premise": "p", "hypothesis": "h", "label": 0}\n'
             {"classes": ["a", "b"]},
             "{path}:1: label 3 is not one of the 2 classes",
         ),
-        ("f.jsonl", OBJECT.replace("0}", "-2}"), {}, "{path}:1: label -2 is not one of the classes; integers"),
+        (
+            "f.jsonl",
+            OBJECT.replace("0}", "-2}"),
+            {},
+            "{path}:1: label -2 is not one of the classes; see data.classes (integers",
+        ),
         ("f.jsonl", OBJECT.replace("0}", '"z"}'), {"classes": ["a", "b"]}, "{path}:1: label 'z' is not one of the 2"),
         ("f.jsonl", OBJECT.replace("0}", "123456789}"), {}, "data.label: 123456790 classes in data.train"),
         ("f.jsonl", OBJECT.encode() + b'{"premise": "\xff"}\n', {}, "{path}:2: not UTF-8 at byte 14 of the line"),
         ("f.jsonl", OBJECT.replace("0}", "-1}"), {}, "data.train: no example with a gold label (1 rows without one)"),
-        ("f.jsonl", "\n", {}, "data.train: no example with a gold label (0 rows without one)"),
+        ("f.jsonl", "\n", {}, "data.train: no examples; add rows, or set it to another file"),
         ("f.csv", HEADER + '"two\nlines",h,0\np,h\n', {}, "{path}:4: 2 columns where the header has 3"),
         ("f.csv", HEADER + 'p,h,0\n"p,h,0\n', {}, "{path}:3: unexpected end of data"),
         ("f.csv", HEADER.encode() + b"p,h,0\np,\xe9,0\n", {}, "{path}:3: not UTF-8 at byte 3 of the line"),
         ("f.csv", "a,b,c\n", {}, "{path}:1: no column 'label'; set data.label to one of ['a', 'b', 'c']"),
         ("f.csv", "a;b|c;d\n", {}, "{path}:1: no column 'label'; set data.label to one of ['a', 'b|c', 'd']"),
         ("f.csv", "premise;label\n", {}, "{path}:1: no column 'hypothesis'; set data.hypothesis to one of ['prem"),
-        ("f.csv.gz", gzip.compress(b""), {}, "{path}:1: no column 'label'; set data.label to one of []"),
+        ("f.csv.gz", gzip.compress(b""), {}, "{path}:1: an empty line; the first line must name"),
         ("f.csv", HEADER, {"label": "gold"}, "{path}:1: no column 'gold'; set data.label to one of ['premise', 'hyp"),
         (
             "f.csv",
@@ -200,7 +205,18 @@ OBJECT = '{"premise": "p", "hypothesis": "h", "label": 0}\n'
             "{path}:1: 2 columns 'premise' (data.premise); rename or remove all but one",
         ),
         ("f.tsv", "label\tpremise\tlabel\n0\tp\t1\n", {"hypothesis": None}, "{path}:1: 2 columns 'label' (data.label)"),
-        ("f.csv", HEADER, {}, "data.train: no example with a gold label (0 rows without one)"),
+        ("f.csv", HEADER, {}, "data.train: no examples; add rows, or set it to another file"),
+        ("f.csv", "\n" + HEADER, {}, "{path}:1: an empty line; the first line must name the columns"),
+        (
+            "f.csv",
+            HEADER.replace("\n", "\r") + "p,h,0\r",
+            {},
+            "{path}:1: a carriage return within a line; save it with",
+        ),
+        ("f.csv", HEADER + '"p" q,h,0\n', {}, "{path}:2: ',' expected after '\"'; close each quote, and write a quote"),
+        ("f.csv", HEADER + "p,q,h,0\n", {}, "{path}:2: 4 columns where the header has 3; put quotes around a text"),
+        ("f.csv", HEADER.encode("utf-16"), {}, "{path}: UTF-16, or not a text file; save it as UTF-8 (in Excel: CSV"),
+        ("f.csv", HEADER.encode("utf-16-le"), {}, "{path}: UTF-16, or not a text file; save it as UTF-8"),
         ("f.tsv", "premise\thypothesis\tlabel\np\th\t0\textra\n", {}, "{path}:2: 4 columns where the header has 3"),
         ("f.csv.gz", b"not gzip", {}, "{path}: cannot be read: Not a gzipped file"),
         (
@@ -232,7 +248,10 @@ def test_parquet_errors_name_the_row(tmp_path: Path) -> None:
     path = write(tmp_path / "f.parquet", [("p", "h", 0), ("p", None, 0)])
     with pytest.raises(UserError) as raised:
         read_corpus(files(path))
-    assert message(raised) == f"{path}: row 2: 'hypothesis' (data.hypothesis) is null, not a string"
+    assert (
+        message(raised)
+        == f"{path}: row 2: 'hypothesis' (data.hypothesis) is null, not a string; remove the row or fill it in"
+    )
     with pytest.raises(UserError) as raised:
         read_corpus(files(path, premise="text"))
     assert message(raised).startswith(f"{path}: no column 'text'; set data.premise to one of ['premise', 'hypothesis'")
@@ -265,6 +284,29 @@ def test_validation_is_checked_like_train(tmp_path: Path) -> None:
             call(files(train, tmp_path / "missing.csv"))
         with pytest.raises(UserError, match="^data.validation: not a file: "):
             call(files(train, tmp_path))
+
+
+def test_a_missing_hypothesis_may_be_meant(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as raised:
+        read_text(tmp_path / "f.csv", "premise,label\np,0\n")
+    assert message(raised).endswith(
+        "set data.hypothesis to one of ['premise', 'label'], or to null for single sentences"
+    )
+
+
+def test_the_same_file_twice_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    train = write(tmp_path / "train.csv", PAIRS)
+    read_corpus(files(train, f"{tmp_path}/../{tmp_path.name}/train.csv"))
+    assert caplog.messages == ["data.validation is the same file as data.train: it shows nothing about new examples"]
+    caplog.clear()
+    read_corpus(files(train, write(tmp_path / "validation.csv", PAIRS)))
+    assert not caplog.messages
+
+
+def test_empty_texts_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    train = write(tmp_path / "train.csv", [("p", " ", 0), ("", "", 2)])
+    read_corpus(files(train, write(tmp_path / "validation.csv", PAIRS)))
+    assert caplog.messages == ["data.train: every text of 'hypothesis' (data.hypothesis) is empty"]
 
 
 def test_identity_of_files(tmp_path: Path) -> None:

@@ -128,3 +128,12 @@ def test_json_may_have_nan(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert "NaN" in path.read_text()
     assert read_corpus(files(path)).train.labels == [1, 0]
+
+
+def test_classes_that_differ_only_in_spaces_or_case_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    read(tmp_path, ".csv", ["yes", "no", "Yes", "no ", "maybe"], ["yes"])
+    assert caplog.messages == [
+        "data.label: the classes ['Yes', 'no', 'no ', 'yes'] differ only in spaces or case; write each in one way"
+    ]
