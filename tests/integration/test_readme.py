@@ -1,0 +1,85 @@
+"""The commands of the documentation, as it prints them: those of the README run, those of the pages are composed."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.config.compose import parse
+from common.config.overrides import readable
+from common.config.resolve import resolve
+from common.config.strategies import COMMANDS
+from common.config.validate import check
+from tests.conftest import ROOT, Compose
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = re.findall(r"^```console\n(.*?)^```", PAGES[0].read_text(), re.MULTILINE | re.DOTALL)
+SENTENCES = [("a dog runs", "an animal runs", 0), ("a dog runs", "a dog sings", 1), ("a dog runs", "no dog runs", 2)]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout of the repository with a reader's own data and weights."""
+    folder = tmp_path_factory.mktemp("readme")
+    for path in ROOT.iterdir():
+        if path.name not in (".venv", "runs", "cache", ".git", "report.html", "report.json"):
+            (folder / path.name).symlink_to(path)
+    (folder / ".venv").symlink_to(sys.prefix)
+    rows = [json.dumps(dict(zip(("premise", "hypothesis", "label"), row, strict=True))) for row in SENTENCES * 40]
+    (folder / "train.jsonl").write_text("\n".join(rows))
+    (folder / "validation.jsonl").write_text("\n".join(rows[:12]))
+    return folder
+
+
+@pytest.mark.readme
+@pytest.mark.parametrize("block", README)
+def test_the_readmes_commands(checkout: Path, block: str) -> None:
+    """In the order in which they stand there."""
+    if block.startswith("make") and not (ROOT / ".venv" / "ready").exists():
+        pytest.skip("make would set up .venv first")
+    if "path/to/checkpoint" in block:
+        run = next((checkout / "runs").glob("*-torch-ddp"))
+        shutil.copytree(run / "model", checkout / "path" / "to" / "checkpoint")
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    env["PATH"] = f"{Path(sys.prefix, 'bin')}:{env['PATH']}"
+    done = subprocess.run(["bash", "-ec", block], cwd=checkout, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, f"{block}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    if "common.compare" in block:
+        assert "lockstep: " in done.stdout
+        assert (checkout / "report.html").exists()
+
+
+def documented() -> list[tuple[str, list[str]]]:
+    """Of each command that trains: its framework and its arguments."""
+    found = []
+    for page in PAGES:
+        for block in re.findall(r"^```console\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            for line in block.replace("\\\n", " ").splitlines():
+                for framework, command in COMMANDS.items():
+                    if line.startswith(f"{command} ") and "--config-dir" not in line:
+                        found.append((framework, shlex.split(line.removeprefix(command), comments=True)))
+    return found
+
+
+@pytest.mark.parametrize(("framework", "arguments"), documented())
+def test_the_documentations_commands_are_valid(composed: Compose, framework: str, arguments: list[str]) -> None:
+    overrides = [each for each in readable(arguments) if not each.startswith("-")]
+    jobs: list[list[str]] = [[]]
+    for override in overrides:
+        key, _, value = override.partition("=")
+        values = value.split(",") if "-m" in arguments else [value]
+        jobs = [[*job, f"{key}={each}"] for job in jobs for each in values]
+    for job in jobs:
+        config = parse(composed(*job))
+        check(config, framework)
+        resolve(config, hosts=len(getattr(config.cluster, "hosts", [""])))
+
+
+def test_there_are_commands() -> None:
+    assert len(README) >= 4 and len(documented()) > 20
