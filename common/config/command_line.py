@@ -124,7 +124,12 @@ def explain(error: Exception, strategies: Sequence[str]) -> str:
     if isinstance(error, OmegaConfBaseException) and error.full_key:
         if isinstance(error, ConfigKeyError | ConfigAttributeError):
             return _no_such_key(error.full_key)
-        return f"{error.full_key}: {str(error.msg).splitlines()[0]}"
+        reason = str(error.msg).splitlines()[0]
+        if reason.startswith("Incompatible value 'None'"):
+            reason = f"must not be null; give {error.full_key}=..."
+        if "is not a ListConfig" in reason:
+            reason = f"must be a list; give '{error.full_key}=[...,...]'"
+        return f"{error.full_key}: {reason}"
     return " ".join(text.split())
 
 

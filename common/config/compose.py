@@ -26,7 +26,10 @@ def parse(composed: DictConfig) -> Config:
     Raises UserError for a missing value, and OmegaConf's errors, which name the key, for a mistyped or unknown one.
     """
     values: dict[str, Any] = OmegaConf.to_container(composed, resolve=True)  # type: ignore[assignment]
-    for module in values.get("extensions") or ():
+    extensions = values.get("extensions") or ()
+    if isinstance(extensions, str):
+        raise UserError(f"extensions={extensions}: must be a list; give 'extensions=[{extensions}]'")
+    for module in extensions:
         _import_extension(module)
     groups: dict[str, Any] = {}
     for group in GROUPS:

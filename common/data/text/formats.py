@@ -22,6 +22,8 @@ LONGEST_FIELD = 2**31 - 1  # characters of a field of CSV; the csv module's own 
 
 def find_file(key: str, name: str) -> tuple[Path, str]:
     """The path of a file that can be read, and its suffix in lower case without .gz."""
+    if not name:
+        raise UserError(f"{key}: has no value; give {key}=...")
     path = Path(name).expanduser()
     suffix = (path.with_suffix("") if _is_gzip(path) else path).suffix.lower()
     if not path.is_file():
