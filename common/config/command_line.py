@@ -134,5 +134,5 @@ def explain(error: Exception, strategies: Sequence[str]) -> str:
 
 
 def _no_such_key(name: str) -> str:
-    near = get_close_matches(name, all_keys(), 1) or [each for each in all_keys() if each.endswith(f".{name}")]
+    near = get_close_matches(name, all_keys(), 1, 0.8) or [each for each in all_keys() if each.endswith(name)]
     return f"{name}: no such key here; " + (f"did you mean {near[0]}? " if near else "") + KEYS

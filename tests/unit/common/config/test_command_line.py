@@ -116,7 +116,11 @@ def test_the_environment_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_misspelt_key_gets_a_suggestion() -> None:
-    for name, meant in (("trian.steps", "train.steps"), ("steps", "train.steps"), ("strategy.workers_", "strategy.")):
+    for name, meant in (
+        ("trian.steps", "train.steps"),
+        ("steps", "train.steps"),
+        ("batch_size", "train.global_batch_size"),
+    ):
         text = explain(ConfigAttributeError(f"Could not override '{name}'.\nKey is not in struct"), [])
         assert text.startswith(f"{name}: no such key here; did you mean {meant}"), text
     assert "did you mean" not in explain(ConfigAttributeError("Could not override 'xyzzy'."), [])
