@@ -59,13 +59,13 @@ def test_strategies_of_this_side_only(said: Said, framework: str, overrides: lis
         # data that the model does not read
         (
             ["data=digits"],
-            "data.kind=digits: images, but model=bert_tiny reads text; choose a model of the kind convnet, or data of the "
-            "kind builtin_nli or files or hub",
+            "data.kind=digits: images, but model=bert_tiny reads text; choose a model of the kind convnet, or data of "
+            "the kind builtin_nli or files or hub",
         ),
         (
             ["model=convnet", "data=builtin_nli"],
-            "data.kind=builtin_nli: text, but model=convnet reads images; choose a model of the kind bert or pretrained, or "
-            "data of the kind digits or idx or hub_images",
+            "data.kind=builtin_nli: text, but model=convnet reads images; choose a model of the kind bert or pretrained, "
+            "or data of the kind digits or idx or hub_images",
         ),
         # runs
         (["run_name=a/b"], "run_name=a/b: a name without path separators; use run_dir=PATH for a place"),
