@@ -76,6 +76,6 @@ def _check_data_fits_model(config: Config) -> None:
         models = [kind for kind, schema in MODELS.items() if schema.reads == data.reads]
         kinds = [kind for kind, schema in DATA.items() if schema.reads == model.reads]
         raise UserError(
-            f"data.kind={data.kind}: {data.reads}, but model={model.name} reads {model.reads}; choose a model of the kind "
-            f"{' or '.join(models)}, or data of the kind {' or '.join(kinds)}"
+            f"data.kind={data.kind}: {data.reads}, but model={model.name} reads {model.reads}; choose a model of the "
+            f"kind {' or '.join(models)}, or data of the kind {' or '.join(kinds)}"
         )

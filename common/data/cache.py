@@ -45,7 +45,9 @@ def open_cache(config: Config, source: TokenizerSource | None) -> Cache:
     source: the pretrained checkpoint whose tokenizer and classes to use, or None for a model with random initial
     weights.
     """
-    return _module(config.data).open_cache(config, source)
+    cache = _module(config.data).open_cache(config, source)
+    _warn_of_classes(cache.train.labels, cache.classes)
+    return cache
 
 
 def reopen_cache(config: Config, directory: Path) -> Cache:
@@ -56,7 +58,7 @@ def reopen_cache(config: Config, directory: Path) -> Cache:
     return _module(config.data).reopen_cache(config, directory)
 
 
-def warn_of_classes(labels: np.ndarray, classes: list[str]) -> None:
+def _warn_of_classes(labels: np.ndarray, classes: list[str]) -> None:
     """Log a line where the training labels are of one class only, or leave classes without an example."""
     counts = np.bincount(labels, minlength=len(classes))
     used = np.count_nonzero(counts)

@@ -12,7 +12,7 @@ import numpy as np
 
 from common.config.schema import Config
 from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
-from common.data.cache import Cache, warn_of_classes
+from common.data.cache import Cache
 from common.data.identity import identity
 from common.data.images.corpus import read_images
 from common.errors import UserError
@@ -66,9 +66,7 @@ def open_cache(config: Config, source: "TokenizerSource | None") -> ImageCache:
     """
     key = fingerprint({"format": FORMAT, "corpus": identity(config.data)})
     directory = Path(config.cache_dir) / f"images-{key}"
-    cache = _open(directory, open_or_build(directory, lambda partial: _build(partial, config)))
-    warn_of_classes(cache.train.labels, cache.classes)
-    return cache
+    return _open(directory, open_or_build(directory, lambda partial: _build(partial, config)))
 
 
 def reopen_cache(config: Config, directory: Path) -> ImageCache:

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from common.config.models import Model, TrainedTokenizer
 from common.config.schema import Config
 from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
-from common.data.cache import Cache, warn_of_classes
+from common.data.cache import Cache
 from common.data.identity import identity
 from common.data.text.corpus import Split, read_corpus
 from common.data.text.tokenizer import copy_tokenizer, load_tokenizer, save_trained, train_wordpiece
@@ -104,9 +104,7 @@ def open_cache(config: Config, source: TokenizerSource | None) -> TokenCache:
         }
     )
     directory = Path(config.cache_dir) / f"tokens-{key}"
-    cache = _open(directory, open_or_build(directory, lambda partial: _build(partial, config, source)))
-    warn_of_classes(cache.train.labels, cache.classes)
-    return cache
+    return _open(directory, open_or_build(directory, lambda partial: _build(partial, config, source)))
 
 
 def reopen_cache(config: Config, directory: Path) -> TokenCache:

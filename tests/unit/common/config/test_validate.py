@@ -64,8 +64,8 @@ def test_strategies_of_this_side_only(said: Said, framework: str, overrides: lis
         ),
         (
             ["model=convnet", "data=builtin_nli"],
-            "data.kind=builtin_nli: text, but model=convnet reads images; choose a model of the kind bert or pretrained, "
-            "or data of the kind digits or idx or hub_images",
+            "data.kind=builtin_nli: text, but model=convnet reads images; choose a model of the kind bert or "
+            "pretrained, or data of the kind digits or idx or hub_images",
         ),
         # runs
         (["run_name=a/b"], "run_name=a/b: a name without path separators; use run_dir=PATH for a place"),
