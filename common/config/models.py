@@ -57,7 +57,7 @@ class Bert(AnyBert, TrainedTokenizer):
     def check(self, max_length: int) -> None:
         """Raise UserError where the heads do not divide the hidden size, or examples are longer than the model."""
         if self.hidden_size % self.heads:
-            raise UserError(f"model.heads={self.heads}: must divide model.hidden_size={self.hidden_size}")
+            raise UserError(f"model.heads={self.heads}: must divide model.hidden_size={self.hidden_size}; change one")
         check_max_length(max_length, self.max_positions)
 
 

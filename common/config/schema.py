@@ -29,7 +29,7 @@ class Optimizer:
         """Raise UserError where Adam lacks a value."""
         for name in ("beta1", "beta2", "epsilon"):
             if self.kind != "sgd" and getattr(self, name) is None:
-                raise UserError(f"optimizer.{name}=null: {self.kind} needs a value")
+                raise UserError(f"optimizer.{name}=null: {self.kind} needs a value; give optimizer.{name}=...")
 
     @property
     def slots(self) -> tuple[str, ...]:

@@ -110,6 +110,7 @@ def pretrained(source: SourceCheckpoint, drawn: dict[str, np.ndarray]) -> dict[s
             raise UserError(f"model.checkpoint: {source.directory} has no weights for {name}; is it a complete BERT?")
         if name in found and found[name].shape != expected.shape:
             raise UserError(
-                f"model.checkpoint: {name} is {found[name].shape}, not {expected.shape} as its config.json says"
+                f"model.checkpoint: {name} is {found[name].shape}, not {expected.shape} as its config.json says; "
+                "fetch it again"
             )
     return found

@@ -48,7 +48,7 @@ def find_source(config: Config) -> SourceCheckpoint | None:
     if not directory.is_dir():
         if directory.is_absolute() or directory.exists() or config.model.checkpoint.count("/") != 1:
             raise UserError(
-                f"model.checkpoint={config.model.checkpoint}: neither a directory nor a hub id (owner/name)"
+                f"model.checkpoint={config.model.checkpoint}: neither a directory nor a hub id (owner/name); give one"
             )
         directory = download_checkpoint(config.model.checkpoint, config.model.revision)
     return open_source(directory, config)
@@ -67,7 +67,9 @@ def open_source(directory: Path, config: Config) -> SourceCheckpoint:
     if source.get("model_type") != "bert":
         raise UserError(f"model.checkpoint: {directory} is a {source.get('model_type')} model; Lockstep trains bert")
     if source.get("hidden_act", "gelu") not in ACTIVATIONS:
-        raise UserError(f"model.checkpoint: hidden_act {source['hidden_act']} is not one of {', '.join(ACTIVATIONS)}")
+        raise UserError(
+            f"model.checkpoint: hidden_act {source['hidden_act']} is not one of {', '.join(ACTIVATIONS)}; give another"
+        )
     if missing := [size for size in SIZES if not isinstance(source.get(size), int)]:
         raise UserError(
             f"model.checkpoint: {directory / 'config.json'} has no {', '.join(missing)}; is it a complete BERT?"
@@ -81,7 +83,7 @@ def _read_config(directory: Path) -> dict[str, Any]:
     try:
         source = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise UserError(f"model.checkpoint: {path} cannot be read ({error})") from error
+        raise UserError(f"model.checkpoint: {path} cannot be read ({error}); fetch it again") from error
     if not isinstance(source, dict):
         raise UserError(f"model.checkpoint: {path} is not an object; give a directory in Hugging Face format")
     return source

@@ -16,7 +16,11 @@ def export(run_dir: Path, out: Path, of_best: bool) -> Checkpoint:
         raise UserError(f"{run_dir}: has no {DIRECTORY}/; give the directory of a run")
     checkpoint = best(run_dir) if of_best else newest(run_dir)
     if checkpoint is None:
-        raise UserError(f"{run_dir}: has no complete checkpoint" + (" that was evaluated" if of_best else ""))
+        raise UserError(
+            f"{run_dir}: has no complete checkpoint"
+            + (" that was evaluated" if of_best else "")
+            + "; give a run that has"
+        )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: exists and is not an empty directory; choose another")
     try:

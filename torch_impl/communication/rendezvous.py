@@ -54,7 +54,7 @@ def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:
         try:
             problem = _wait_for_all(store, rank, world_size, timeout, settings)
         except RuntimeError as error:
-            raise UserError(f"rank 0 left before all {world_size} ranks had arrived") from error
+            raise UserError(f"rank 0 left before all {world_size} ranks had arrived; see its error") from error
         if problem is not None:
             raise UserError(problem)
     return Group(rank, world_size, store, _open_channel(store, rank))
@@ -103,7 +103,9 @@ def _shared_store(rank: int, world_size: int, timeout: float) -> dist.Store:
     try:
         return make()
     except RuntimeError as error:
-        raise UserError(f"MASTER_PORT={port}: cannot listen there ({' '.join(str(error).split())})") from error
+        raise UserError(
+            f"MASTER_PORT={port}: cannot listen there ({' '.join(str(error).split())}); give another"
+        ) from error
 
 
 def _connect(address: str, port: int, timeout: float, make: Callable[[], dist.Store]) -> dist.Store:

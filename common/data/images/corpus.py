@@ -50,7 +50,9 @@ def size(shape: Iterable[int]) -> str:
 def _check_shapes(train: Images, validation: Images) -> None:
     shape, expected = validation.images.shape[1:], train.images.shape[1:]
     if shape != expected:
-        raise UserError(f"{validation.images_at}: images of {size(shape)}, but those to train on are {size(expected)}")
+        raise UserError(
+            f"{validation.images_at}: images of {size(shape)}, but those to train on are {size(expected)}; resize them"
+        )
 
 
 def _check_labels(split: Images, classes: list[str]) -> None:
@@ -58,5 +60,5 @@ def _check_labels(split: Images, classes: list[str]) -> None:
     if len(wrong):
         raise UserError(
             f"{split.labels_at}: label {split.labels[wrong[0]]} of image {wrong[0] + 1} is not one of the "
-            f"{len(classes)} classes"
+            f"{len(classes)} classes; correct it"
         )

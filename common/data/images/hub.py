@@ -42,9 +42,11 @@ def _stacked(at: str, images: Any) -> np.ndarray:
     for row, image in enumerate(images, 1):
         if image is None or image.mode not in MODES:
             kind = "no image" if image is None else f"an image of mode {image.mode}"
-            raise UserError(f"{at}: row {row}: {kind}; Lockstep reads {' and '.join(MODES)}")
+            raise UserError(f"{at}: row {row}: {kind}; convert it to {' or '.join(MODES)}")
         arrays.append(np.asarray(image))
         if arrays[-1].shape != arrays[0].shape:
-            raise UserError(f"{at}: row {row}: {size(arrays[-1].shape)}, but row 1 is {size(arrays[0].shape)}")
+            raise UserError(
+                f"{at}: row {row}: {size(arrays[-1].shape)}, but row 1 is {size(arrays[0].shape)}; resize them"
+            )
     stacked = np.stack(arrays)
     return stacked.reshape(*stacked.shape[:3], -1)

@@ -49,9 +49,11 @@ def read_idx(images_path: Path, labels_path: Path) -> tuple[np.ndarray, np.ndarr
     """Images uint8 [n, height, width] and labels uint8 [n]. Raises UserError, which names the file."""
     images, labels = _read_array(images_path, 3), _read_array(labels_path, 1)
     if len(images) != len(labels):
-        raise UserError(f"{labels_path}: {len(labels)} labels for the {len(images)} images of {images_path.name}")
+        raise UserError(
+            f"{labels_path}: {len(labels)} labels for the {len(images)} images of {images_path.name}; fetch both again"
+        )
     if not images.size:
-        raise UserError(f"{images_path}: no images")
+        raise UserError(f"{images_path}: no images; choose another file")
     return images, labels
 
 
@@ -73,7 +75,9 @@ def _read_array(path: Path, dimensions: int) -> np.ndarray:
     if not shape or len(content) - start < math.prod(shape):
         raise UserError(f"{path}: cut off after {len(content)} bytes; fetch it again")
     if len(content) - start > math.prod(shape):
-        raise UserError(f"{path}: has {len(content) - start} bytes of values where its header says {size(shape)}")
+        raise UserError(
+            f"{path}: has {len(content) - start} bytes of values where its header says {size(shape)}; fetch it again"
+        )
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
@@ -84,4 +88,4 @@ def _content(path: Path) -> bytes:
     except gzip.BadGzipFile as error:
         raise UserError(f"{path}: not gzip ({error}); fetch it again, or rename it if it is not compressed") from error
     except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
+        raise UserError(f"{path}: cannot be read: {error}; fetch it again") from error

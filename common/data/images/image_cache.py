@@ -100,7 +100,9 @@ def _build(directory: Path, config: Config) -> dict[str, Any]:
     scaled = np.arange(256) / corpus.largest
     counts = np.bincount(corpus.train.images.reshape(-1), minlength=256)
     if np.count_nonzero(counts) == 1:
-        raise UserError(f"data={config.data.kind}: all pixels of the images to train on have the same value")
+        raise UserError(
+            f"data={config.data.kind}: all pixels of the images to train on have the same value; check them"
+        )
     mean = float(np.average(scaled, weights=counts))
     variance = float(np.average((scaled - mean) ** 2, weights=counts))
     return {"classes": corpus.classes, "largest": corpus.largest, "mean": mean, "standard_deviation": variance**0.5}

@@ -74,7 +74,9 @@ def collect(key: str, at: str, records: Records, columns: NamedColumns, untyped:
                 remedy = "remove the row or fill it in" if text is None else f"set {text_key} to a column of text"
                 raise UserError(f"{at}{number}: {name!r} ({text_key}) is {kind}, not a string; {remedy}")
             if not text.isascii() and re.search("[\ud800-\udfff]", text):
-                raise UserError(f"{at}{number}: {name!r} ({text_key}) has a lone surrogate, which no tokenizer reads")
+                raise UserError(
+                    f"{at}{number}: {name!r} ({text_key}) has a lone surrogate; no tokenizer reads it, remove it"
+                )
             column.append(text)
         rows.labels.append(label)
         rows.numbers.append(number)

@@ -107,8 +107,11 @@ def test_the_convolutional_network_brings_its_data_and_optimizer(make_config: Ma
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (["optimizer.beta2=null"], "optimizer.beta2=null: adamw needs a value"),
-        (["optimizer=adam", "optimizer.epsilon=null"], "optimizer.epsilon=null: adam needs a value"),
+        (["optimizer.beta2=null"], "optimizer.beta2=null: adamw needs a value; give optimizer.beta2=..."),
+        (
+            ["optimizer=adam", "optimizer.epsilon=null"],
+            "optimizer.epsilon=null: adam needs a value; give optimizer.epsilon=...",
+        ),
         (
             ["train.early_stopping.patience=2"],
             "train.early_stopping.patience: counts evaluations; give train.eval_every=... too",

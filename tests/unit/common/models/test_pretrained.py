@@ -120,7 +120,9 @@ def test_neither_a_directory_nor_a_hub_id(find: Find, old_checkpoint: Path, chec
     checkpoint = checkpoint.replace("{path}", str(old_checkpoint))
     with pytest.raises(UserError) as raised:
         find(checkpoint=checkpoint)
-    assert str(raised.value) == f"model.checkpoint={checkpoint}: neither a directory nor a hub id (owner/name)"
+    assert (
+        str(raised.value) == f"model.checkpoint={checkpoint}: neither a directory nor a hub id (owner/name); give one"
+    )
 
 
 def test_anything_else_is_asked_of_the_hub(find: Find, old_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def test_what_cannot_be_exported(run_dir: Path, tmp_path: Path) -> None:
         export(run_dir, tmp_path / "file" / "below", False)
     for step in (1, 2, 3):
         (run_dir / "checkpoints" / f"step-0000000{step}" / "state.json").write_text("")
-    for of_best, end in ((False, "$"), (True, " that was evaluated$")):
+    for of_best, end in ((False, ";"), (True, " that was evaluated;")):
         with pytest.raises(UserError, match=f"has no complete checkpoint{end}"):
             export(run_dir, tmp_path / "out", of_best)
     assert not (tmp_path / "out").exists()

@@ -42,8 +42,8 @@ def test_images_of_the_hub(
     ("images", "labels", "features", "expected"),
     [
         ([picture("L", 6, 5), picture("L", 5, 6)], [0, 1], {}, "train: row 2: 5 x 6, but row 1 is 6 x 5"),
-        ([picture("L", 6, 5), None], [0, 1], {}, "train: row 2: no image; Lockstep reads L and RGB"),
-        ([picture("RGBA", 6, 5, 4)], [0], {}, "train: row 1: an image of mode RGBA; Lockstep reads L and RGB"),
+        ([picture("L", 6, 5), None], [0, 1], {}, "train: row 2: no image; convert it to L or RGB"),
+        ([picture("RGBA", 6, 5, 4)], [0], {}, "train: row 1: an image of mode RGBA; convert it to L or RGB"),
         ([picture("L", 6, 5)], [-1], {}, "train: label -1 of image 1 is not one of the 2 classes"),
         ([picture("L", 6, 5)], [1], {"label": datasets.Value("int64")}, "train: no classes in 'label'; set data.label"),
         (["x"], [1], {"image": datasets.Value("string")}, "train: no images in 'image'; set data.image to the column"),

@@ -66,5 +66,7 @@ def test_a_second_start_reads_no_images(idx_config: Config, monkeypatch: pytest.
 def test_images_of_one_value(idx_config: Config) -> None:
     assert isinstance(idx_config.data, Idx)
     write_idx(Path(idx_config.data.directory), "train", np.full_like(TRAIN, 7), labels_of(TRAIN), zipped=False)
-    with pytest.raises(UserError, match="^data=idx: all pixels of the images to train on have the same value$"):
+    with pytest.raises(
+        UserError, match="^data=idx: all pixels of the images to train on have the same value; check them$"
+    ):
         open_cache(idx_config, None)
