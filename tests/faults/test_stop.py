@@ -1,7 +1,7 @@
 """A stop is agreed: whoever is asked, and whenever, every rank leaves after the same step, which is saved.
 
-`make test-faults` does a third of the cases on one machine, `make faults` a third of all in each round, and
-`make bench-stops` all of them.
+`make test-faults` does a third of the cases on one machine and four others, `make faults` a third of all in each round,
+and `make bench-stops` all of them.
 """
 
 import itertools
@@ -24,6 +24,12 @@ pytestmark = pytest.mark.faults
 LONG = pytest.mark.bench  # left out of make test-faults: they take minutes
 ALL = "STOPS_ALL" in os.environ  # every case, as benchmarks.stops has them
 THIRDS = 3
+SHORT = {  # of those on two hosts and under torchrun, the ones that are not long
+    ("ddp", "both nodes"),
+    ("multiworker", "node 1, 1 s later node 0"),
+    ("ddp", "rank 1, up to 1.5 s later rank 0"),
+    ("allreduce", "rank 1"),
+}
 
 Describe = Callable[[str, str, str], None]
 
@@ -58,6 +64,8 @@ def case(where: str, kind: str, who: str) -> Any:
     if next(numbers) % THIRDS != ROUND % THIRDS and not ALL:
         return None
     marks = [pytest.mark.survives(f"SIGTERM to one rank or node {where}")]
+    if where in ("on two hosts", "under torchrun") and (kind, who) not in SHORT:
+        marks.append(LONG)
     return pytest.param(kind, who, id=f"{kind}-{who.replace(' ', '-')}", marks=marks)
 
 
@@ -171,7 +179,6 @@ def test_one_rank_at_start_up(
     stopping.assert_agreed(stopping.signal([(who, 0)]), measured)
 
 
-@LONG
 @pytest.mark.parametrize(
     ("kind", "who"),
     chosen([case("on two hosts", kind, who) for kind in KINDS if not kind.endswith("async") for who in ON_HOSTS]),
@@ -200,7 +207,6 @@ def test_two_hosts(
         resume(again.commands, reached, undisturbed)
 
 
-@LONG
 @pytest.mark.parametrize(
     ("kind", "who"),
     chosen(
