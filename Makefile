@@ -4,7 +4,7 @@ PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test-fast test test-readme test-faults check architecture bench bench-network bench-parity bench-starts bench-start-up bench-stops faults clean
+.PHONY: demo test-fast test test-docs test-faults check architecture bench bench-network bench-parity bench-starts bench-start-up bench-stops faults clean
 
 demo: $(READY)
 	$(BIN)/python -m torch_impl.train experiment=demo strategy=ddp
@@ -17,11 +17,11 @@ test-fast: $(READY)
 
 # All but what other targets run.
 test: $(READY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults and not readme" -n 2 --dist loadfile
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults and not docs" -n 2 --dist loadfile --no-loadscope-reorder
 
-# Every command of README.md, as it stands there: some minutes.
-test-readme: $(READY)
-	$(BIN)/python -m pytest -q -m readme tests/integration/test_readme.py
+# The commands of the README as they stand there, the example of docs/extending.md, an installed wheel: some minutes.
+test-docs: $(READY)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m docs
 
 # Runs that are killed, stopped, short of disk, and resumed: a quarter of an hour.
 test-faults: $(READY)

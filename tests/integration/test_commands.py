@@ -197,8 +197,8 @@ def test_a_sweep_makes_a_run_directory_for_each_job(command: Command, tmp_path: 
     arguments = ("-m", "strategy.replicas=1,2", "strategy=ddp", "run_name=sweep", *TINY)
     result = command("torch_impl.train", *arguments)
     assert result.returncode == 0, result.stderr
-    found = re.findall(r"run directory: (\S+-sweep\S*)", result.stdout)
-    assert len(set(found)) == 2
+    found = re.findall(r"run directory: runs/sweeps/[0-9-]+/(\S+)", result.stdout)
+    assert found == ["sweep-replicas=1", "sweep-replicas=2"]
 
 
 def test_torchrun_starts_the_same_file(workplace: Path) -> None:
@@ -257,6 +257,7 @@ def endless(workplace: Path, tmp_path: Path) -> Iterator[Callable[[str, str], tu
         process.communicate()
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("framework", "strategy", "signum"), [("torch", "ddp", signal.SIGINT), ("tf", "mirrored", signal.SIGTERM)]
 )
@@ -276,6 +277,7 @@ def test_a_signal_ends_every_process_and_keeps_the_files(
     assert [row["step"] for row in rows] == list(range(1, summary["steps"] + 1))
 
 
+@pytest.mark.faults
 @pytest.mark.survives("SIGKILL of the command: no process is left after 5 s")
 def test_no_process_survives_a_killed_command(
     endless: Callable[[str, str], tuple[subprocess.Popen[str], Path]],
@@ -288,6 +290,7 @@ def test_no_process_survives_a_killed_command(
     assert not alive
 
 
+@pytest.mark.faults
 def test_a_killed_rank_fails_the_run_and_is_named(
     endless: Callable[[str, str], tuple[subprocess.Popen[str], Path]],
 ) -> None:

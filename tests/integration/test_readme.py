@@ -37,7 +37,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.readme
+@pytest.mark.docs
 @pytest.mark.parametrize("block", README)
 def test_the_readmes_commands(checkout: Path, block: str) -> None:
     """In the order in which they stand there."""
