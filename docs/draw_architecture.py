@@ -23,6 +23,7 @@ ABOUT = {
     "common/compare": "runs to a verdict",
     "common/export.py": "for other programs",
     "common/hardware.py": "this machine",
+    "common/output.py": "nobody reads it any more",
     "common/prepare.py": "once per host",
 }
 SPINE = list(ABOUT)[:7]  # the layers of common, the top one first; any other room of common is drawn beside them
