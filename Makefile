@@ -4,7 +4,7 @@ PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test-fast test test-docs test-faults check architecture bench bench-network bench-parity bench-starts bench-start-up bench-stops faults clean
+.PHONY: demo test-fast test test-integration test-faults check architecture bench bench-network bench-parity bench-starts bench-start-up bench-stops faults clean
 
 demo: $(READY)
 	$(BIN)/python -m torch_impl.train experiment=demo strategy=ddp
@@ -15,13 +15,15 @@ demo: $(READY)
 test-fast: $(READY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not slow and not bench and not faults" -n 3 --dist loadfile tests/unit
 
-# All but what other targets run.
+# The unit tests and the parity tests.
 test: $(READY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults and not docs" -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults" -n 2 --dist loadfile --no-loadscope-reorder \
+		tests/parity tests/unit
 
-# The commands of the README as they stand there, the example of docs/extending.md, an installed wheel: some minutes.
-test-docs: $(READY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m docs
+# Whole commands, two hosts, an installed wheel, the commands of the README as they stand there: some ten minutes.
+test-integration: $(READY)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults" -n 2 --dist loadfile --no-loadscope-reorder \
+		tests/integration
 
 # Runs that are killed, stopped, short of disk, and resumed: a quarter of an hour.
 test-faults: $(READY)

@@ -257,7 +257,6 @@ def endless(workplace: Path, tmp_path: Path) -> Iterator[Callable[[str, str], tu
         process.communicate()
 
 
-@pytest.mark.faults
 @pytest.mark.parametrize(
     ("framework", "strategy", "signum"), [("torch", "ddp", signal.SIGINT), ("tf", "mirrored", signal.SIGTERM)]
 )
@@ -277,7 +276,6 @@ def test_a_signal_ends_every_process_and_keeps_the_files(
     assert [row["step"] for row in rows] == list(range(1, summary["steps"] + 1))
 
 
-@pytest.mark.faults
 @pytest.mark.survives("SIGKILL of the command: no process is left after 5 s")
 def test_no_process_survives_a_killed_command(
     endless: Callable[[str, str], tuple[subprocess.Popen[str], Path]],
@@ -290,7 +288,6 @@ def test_no_process_survives_a_killed_command(
     assert not alive
 
 
-@pytest.mark.faults
 def test_a_killed_rank_fails_the_run_and_is_named(
     endless: Callable[[str, str], tuple[subprocess.Popen[str], Path]],
 ) -> None:

@@ -53,7 +53,6 @@ def test_the_page_shows_the_example_as_it_is() -> None:
     assert key and f"    {key[1]}" in (LAB / "toy" / "mlp.py").read_text()
 
 
-@pytest.mark.docs
 @pytest.mark.slow
 def test_the_commands_of_the_page_train_in_lockstep(workplace: Path) -> None:
     (commands,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)

@@ -26,7 +26,6 @@ def command(place: Path, module: str, *arguments: str) -> subprocess.CompletedPr
     return done
 
 
-@pytest.mark.faults
 @pytest.mark.parametrize(("name", "as_other"), [(name, other) for name in RUNS for other in (False, True)])
 def test_a_checkpoint_is_resumed_and_continues_the_curve(tmp_path: Path, name: str, as_other: bool) -> None:
     """As the strategy that wrote it, in its own directory, and as another one of the other framework."""

@@ -200,7 +200,6 @@ def test_a_host_that_is_not_the_node_it_says(place: Place) -> None:
     assert not run.run_dir.exists()
 
 
-@pytest.mark.faults
 def test_every_host_says_that_the_run_failed(place: Place, single: list[dict[str, Any]]) -> None:
     run = place.start("fails", "torch", *RUNS["parameter_server"][1], "optimizer.learning_rate=1e30").end()
     assert run.codes == [1, 1]
@@ -208,7 +207,6 @@ def test_every_host_says_that_the_run_failed(place: Place, single: list[dict[str
     assert run.said[1].startswith(f"failed: the command on host {ADDRESSES[0]} ended or cannot be reached; see ")
 
 
-@pytest.mark.faults
 @pytest.mark.parametrize("node", [0, 1])
 def test_where_one_command_is_killed_the_other_ends_too(place: Place, single: list[dict[str, Any]], node: int) -> None:
     """A parameter server's coordinator would wait for its worker for ever."""

@@ -110,7 +110,6 @@ def test_every_import_is_a_dependency() -> None:
     assert missing == set()
 
 
-@pytest.mark.docs
 @pytest.mark.slow
 def test_an_installed_wheel_trains_and_compares(installed: Command) -> None:
     found = installed("-c", f"import {', '.join(PACKAGES)}; print(*(p.__path__[0] for p in ({', '.join(PACKAGES)})))")

@@ -41,13 +41,13 @@ def modified(path: Path) -> float:
     return path.stat().st_mtime
 
 
-@pytest.mark.docs
+@pytest.mark.slow
 @pytest.mark.parametrize("block", README)
 def test_the_readmes_commands(checkout: Path, block: str) -> None:
     """In the order in which they stand there."""
     ready, sources = ROOT / ".venv" / "ready", [ROOT / "pyproject.toml", ROOT / "constraints.txt"]
     if block.startswith("make") and not (ready.exists() and ready.stat().st_mtime > max(map(modified, sources))):
-        pytest.skip("make would set up .venv first; use make test-docs")
+        pytest.skip("make would set up .venv first; use make test-integration")
     if "path/to/checkpoint" in block:
         run = next((checkout / "runs").glob("*-torch-ddp"))
         shutil.copytree(run / "model", checkout / "path" / "to" / "checkpoint")

@@ -8,6 +8,8 @@ import pytest
 from common.cluster.processes import RETURNED
 from tests.conftest import Python
 
+pytestmark = pytest.mark.slow  # it starts many processes
+
 TIMEOUT, LONG = 5, 30
 JOIN = """
 from tf_impl.communication.rendezvous import rendezvous

@@ -14,6 +14,8 @@ import pytest
 from common.cluster.ports import reserved_ports
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow  # it starts many processes
+
 TIMEOUT, LONG = 3, 60
 ALL = r"""
 import json, os, sys
@@ -137,7 +139,6 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, int, 
     return [(run_dir, code, errors) for run_dir, errors, code in ended]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("rank", "missing"), [(0, "ranks 1, 2 of 3"), (1, "rank 0")])
 def test_the_command(commands: list[tuple[Path, int, str]], rank: int, missing: str) -> None:
     run_dir, exit_code, errors = commands[rank]
