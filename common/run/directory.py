@@ -49,6 +49,15 @@ def open_run_dir(config: Config, framework: str, node: int = 0) -> Iterator[Path
             raise
 
 
+def default_run_dir(config: Config, framework: str, time: str) -> Path:
+    """Where a run writes that has no `run_dir`: one of a sweep beside the others, named after what is swept."""
+    name = config.run_name or f"{framework}-{config.strategy.kind}"
+    if not in_sweep():
+        return RUNS / f"{time}-{name}"
+    values = re.sub("(^|,)strategy=[^,]*", "", swept_values()).lstrip(",")
+    return sweep_dir() / "-".join(filter(None, (name, values)))
+
+
 def chief_run_dir(run_dir: Path, node: int) -> Path:
     """The directory of the run's chief, as this host sees it."""
     return run_dir.with_name(run_dir.name.removesuffix(f"-node{node}")) if node else run_dir
@@ -85,14 +94,9 @@ def _create(config: Config, framework: str, suffix: str) -> Path:
             probe.touch()
             probe.unlink()
             return run_dir
-        parent, name = RUNS, config.run_name or f"{framework}-{config.strategy.kind}"
-        if in_sweep():
-            values = re.sub("(^|,)strategy=[^,]*", "", swept_values()).lstrip(",")
-            parent, name = sweep_dir(), "-".join(filter(None, (name, values)))
-        else:
-            name = f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
+        place = f"{default_run_dir(config, framework, f'{datetime.now():%Y%m%d-%H%M%S}')}{suffix}"
         for attempt in range(1, 1000):
-            run_dir = parent / (f"{name}{suffix}" if attempt == 1 else f"{name}{suffix}-{attempt}")
+            run_dir = Path(place if attempt == 1 else f"{place}-{attempt}")
             try:
                 run_dir.mkdir(parents=True)
                 return run_dir
@@ -100,4 +104,4 @@ def _create(config: Config, framework: str, suffix: str) -> Path:
                 continue
     except OSError as error:
         raise UserError(f"run_dir={error.filename}: cannot be written ({error.strerror}); give run_dir=PATH") from error
-    raise UserError(f"run_dir={parent / name}: a thousand runs have this name already; give run_dir=PATH")
+    raise UserError(f"run_dir={place}: a thousand runs have this name already; give run_dir=PATH")

@@ -7,6 +7,8 @@ import numpy as np
 
 from common.config.schema import Config
 from common.data.plan import examples_until, shard_bounds
+from common.models.spec import spec_of
+from common.run.directory import default_run_dir
 from common.run.prepare import prepare
 from common.training.schedule import learning_rate
 
@@ -20,28 +22,25 @@ def describe(config: Config, framework: str) -> str:
     trained = examples_until(examples, train.global_batch_size, steps)
     shards = np.unique(np.diff(shard_bounds(batch, strategy.world_size)))[::-1]
     processes = ", ".join(f"{count} {role}" for role, count in strategy.roles.items())
-    updates = steps * strategy.updates_per_batch
     peak = max(learning_rate(config, step) for step in {1, min(steps, schedule.warmup_steps or 1), steps})
-    total = sum(math.prod(array.shape) for array in prepared.initial.weights().values())
+    shapes = spec_of(config.model).parameter_shapes(prepared.initial.hf_config).values()
     start = prepared.checkpoint.directory if prepared.checkpoint else "the initial weights"
     lines = {
         "strategy": f"{framework} {strategy.kind} x{strategy.world_size} (processes: {processes})",
-        "model": f"{config.model.name}, {total:,} parameters",
+        "model": f"{config.model.name}, {sum(map(math.prod, shapes)):,} parameters",
         "data": f"{config.data.kind}: {cache}",
         **{f"class {name}": count for name, count in _counts(cache.train.labels, cache.classes).items()},
         "steps": f"{steps:,} of {batch:,} examples: {trained:,} examples, {trained / examples:.2f} epochs",
-        "updates": f"{updates:,}",
+        **({"updates": f"{steps * strategy.updates_per_batch:,}"} if strategy.updates_per_batch > 1 else {}),
         "shards": f"{' or '.join(map(str, shards))} examples of a step for each replica",
         "learning rate": f"{schedule.kind}, at most {peak:g}; {schedule.warmup_steps} steps of warm-up",
         "evaluations": _every(train.eval_every, train.virtual_epoch_examples),
         "checkpoints": _every(train.checkpoint_every, train.virtual_epoch_examples),
         "starts from": f"{start}, step {prepared.start.step}",
-        "would write": config.run_dir or f"runs/<time>-{config.run_name or f'{framework}-{strategy.kind}'}",
+        "would write": config.run_dir or default_run_dir(config, framework, "<time>"),
         "cache": cache.directory,
         "initial weights": prepared.initial.directory,
     }
-    if strategy.updates_per_batch == 1:
-        del lines["updates"]
     width = max(map(len, lines))
     return "\n".join(f"{name:{width}}  {value}" for name, value in lines.items())
 
