@@ -12,7 +12,7 @@ from common.config.schema import GROUPS, all_keys
 from common.errors import UserError
 
 MULTIRUN = {"-m", "--multirun"}
-PATTERN = re.compile(r"(\+{0,2}([\w.]+)=)(.*)", re.DOTALL)  # what adds or sets a key; the key; its value
+PARSER = OverridesParser.create()
 
 
 def readable(arguments: Sequence[str]) -> list[str]:
@@ -23,13 +23,14 @@ def readable(arguments: Sequence[str]) -> list[str]:
     """
     flags, overrides = _divided(arguments)
     sweep = bool(MULTIRUN & set(flags))
-    same = [each for each in overrides if each not in swept(overrides) and "${" not in each]
-    if sweep and "run_dir" in map(_key, same):
+    varied = swept(overrides)
+    if sweep and any(_key(each) == "run_dir" and each not in varied and "${" not in each for each in overrides):
         raise UserError("run_dir: every job of a sweep has a directory of its own; give hydra.sweep.dir=... instead")
     for group in GROUPS:
         if f"{group}=null" in overrides:
             raise UserError(f"{group}=null: every run has one; choose one with {group}=..., --help lists them")
-    return [*flags, *(_quoted(each, sweep) for each in overrides)]
+    texts = {name for name, key in all_keys().items() if key.type in (str, str | None)}
+    return [*flags, *(_quoted(each, sweep) if _key(each) in texts else each for each in overrides)]
 
 
 def swept(overrides: Sequence[str]) -> list[str]:
@@ -69,18 +70,14 @@ def _divided(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _quoted(override: str, sweep: bool) -> str:
-    match = PATTERN.fullmatch(override)
-    if match is None or match[2] not in _keys_of_text():
+    if "=" not in override or override.startswith("~"):  # it deletes a key, or is a mistake
         return override
     parsed = _parsed(override)
     if parsed is not None and (isinstance(parsed.value(), str | None) or (sweep and parsed.is_sweep_override())):
         return override
-    values = match[3].split(",") if sweep else [match[3]]
-    return match[1] + ",".join(QuotedString(value, Quote.single).with_quotes() for value in values)
-
-
-def _keys_of_text() -> set[str]:
-    return {name for name, key in all_keys().items() if key.type in (str, str | None)}
+    key, equals, value = override.partition("=")
+    values = value.split(",") if sweep else [value]
+    return key + equals + ",".join(QuotedString(value, Quote.single).with_quotes() for value in values)
 
 
 def _key(override: str) -> str:
@@ -89,6 +86,6 @@ def _key(override: str) -> str:
 
 def _parsed(override: str) -> Override | None:
     try:
-        return OverridesParser.create().parse_override(override)
+        return PARSER.parse_override(override)
     except HydraException:
         return None

@@ -56,6 +56,8 @@ def test_any_text_without_quotes_is(value: str) -> None:
         "train.seed=1",
         "data=files",
         "~data",
+        "run_dir",
+        "~run_dir",
         "+x.y=~",
     ],
 )
