@@ -66,6 +66,12 @@ def test_the_summary_that_the_chief_could_not_write(
     assert capsys.readouterr().err == f"failed: rank 1 ended with exit code 3; see {run_dir / 'train.log'}\n"
 
 
+def test_the_summary_of_an_earlier_command_does_not_stand_for_this_one(launch: Launch, run_dir: Path) -> None:
+    (run_dir / "summary.json").write_text(json.dumps(WRITTEN))
+    assert launch("sys.exit(3)", "time.sleep(60)") == 1
+    assert summary(run_dir)["status"] == "failed"
+
+
 def test_the_rank_that_crashed_is_named_beside_the_chiefs_summary(
     launch: Launch, run_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
