@@ -11,7 +11,7 @@ demo: $(READY)
 	$(BIN)/python -m tf_impl.train experiment=demo strategy=mirrored
 	$(BIN)/python -m common.compare
 
-# The unit tests but for the slow ones: a minute and a half at most.
+# The unit tests but for the slow ones: about a minute and a half.
 test-fast: $(READY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not slow and not bench and not faults" -n 3 --dist loadfile tests/unit
 
@@ -25,7 +25,7 @@ test-integration: $(READY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults" -n 2 --dist loadfile --no-loadscope-reorder \
 		tests/integration
 
-# Runs that are killed, stopped, short of disk, and resumed: a quarter of an hour.
+# Runs that are killed, stopped, short of disk, and resumed: half an hour.
 test-faults: $(READY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "faults and not bench"
 

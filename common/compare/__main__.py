@@ -22,8 +22,6 @@ from common.config.compose import CONF
 from common.errors import UserError
 
 DEFAULTS = Path(CONF, "compare.yaml")
-CHECK = "exit with 1 unless every run could be read and every pair is in lockstep; an asynchronous run is in lockstep "
-CHECK += "with none"
 
 
 @dataclass
@@ -70,7 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="run directories, or directories with runs below them, such as a sweep's (default: the newest run of each "
         "framework, strategy and number of replicas); overrides of the keys below",
     )
-    parser.add_argument("--check", action="store_true", help=CHECK)
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="exit with 1 unless every run could be read and every pair is in lockstep; an asynchronous run is in "
+        "lockstep with none",
+    )
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     options = parser.parse_intermixed_args(arguments)
     # The directories of a Hydra sweep may have "=" in their names.

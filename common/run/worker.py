@@ -117,8 +117,10 @@ def _record(config: Config, prepared: Prepared, framework: str, strategy: Strate
     recorder, checkpoints = Recorder(run_dir, start), Checkpoints(config, run_dir, prepared)
     updates = (config.train.steps - start.plan_position) * config.strategy.updates_per_batch
     if config.strategy.updates_per_batch > 1:
-        of = f"each of {strategy.world_size} workers makes one of its part of a batch (strategy.batch=replica)"
-        log.info("%d global batches are %d updates: %s", config.train.steps, start.step + updates, of)
+        log.info(
+            "%d global batches make %d updates, one for each worker's part of a batch (strategy.batch=replica)",
+            *(config.train.steps, start.step + updates),
+        )
     title = f"{config.strategy.kind} x{strategy.world_size}"
     progress = TrainingProgress(title, start.step + updates, config.train.log_every)
     status, exit_code, problem = "failed", FAILURE, None

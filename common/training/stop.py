@@ -54,7 +54,7 @@ class Stop:
 
     def listen(self) -> None:
         """Handle the signals, also after a library such as TensorFlow has installed its own handlers."""
-        _handle(self._handle)
+        _on_signals(self._handle)
 
     def restore(self) -> None:
         """Reinstall the handlers that were there before."""
@@ -141,7 +141,7 @@ def interruptible() -> Iterator[None]:
         raise Interrupted(signum)
 
     with kept_handlers():
-        _handle(interrupt)
+        _on_signals(interrupt)
         yield
 
 
@@ -155,7 +155,7 @@ def kept_handlers() -> Iterator[None]:
         _install(handlers)
 
 
-def _handle(handler: Callable[[int, FrameType | None], None]) -> None:
+def _on_signals(handler: Callable[[int, FrameType | None], None]) -> None:
     for signum in SIGNALS:
         if signum not in IGNORED:
             signal.signal(signum, handler)
