@@ -69,6 +69,8 @@ def experiment_mismatches(a: Run, b: Run, changed: dict[str, tuple[Any, Any]]) -
     for name, plural in (("token_cache", "token caches"), ("initial_weights", "initial weights")):
         if a.fingerprint(name) != b.fingerprint(name):
             reasons.append(f"different {plural} ({a.fingerprint(name)} | {b.fingerprint(name)})")
+    if a.plan_version != b.plan_version:
+        reasons.append(f"different batch plans (version {a.plan_version} | version {b.plan_version})")
     return reasons
 
 

@@ -61,6 +61,11 @@ class Run:
     def precision(self) -> str:
         return str(self.config.get("train.precision", "float32"))
 
+    @property
+    def plan_version(self) -> Any:
+        """Of the batch plan, which orders the examples. The first runs did not record theirs."""
+        return self.summary.get("plan_version", 1)
+
     @cached_property
     def staleness(self) -> dict[int, int]:
         """The number of updates of each staleness; empty where the run did not record it."""

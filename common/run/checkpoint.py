@@ -17,6 +17,7 @@ from common.config.compose import values_of
 from common.config.keys import CURVE
 from common.config.legacy import upgraded
 from common.config.schema import Config
+from common.data import plan
 from common.data.atomic_directory import fingerprint, manifest_of, verified
 from common.errors import UserError
 from common.models.initial_weights import WEIGHTS
@@ -26,6 +27,7 @@ log = logging.getLogger("lockstep")
 
 FORMAT = 2  # of 1, `settings` has the config keys of the first edition
 DIRECTORY, OPTIMIZER, STATE = "checkpoints", "optimizer.safetensors", "state.json"
+DATA, PLAN = "data", "plan_version"  # in the settings, besides config keys
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class Checkpoint:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What decided the curve, by config key, and the fingerprint of the data under `data`."""
-        return upgraded(self.state["settings"])
+        """What `settings` returned when it was saved. The first batch plan, version 1, was not recorded."""
+        return {PLAN: 1, **upgraded(self.state["settings"])}
 
     @property
     def fingerprint(self) -> str:
@@ -56,8 +58,11 @@ class Checkpoint:
 
 
 def settings(config: Config, data_fingerprint: str) -> dict[str, Any]:
-    """What must be the same for a resumed run to draw the uninterrupted one's curve, by config key."""
-    return {**values_of(config, CURVE), "data": data_fingerprint}
+    """What must be the same for a resumed run to draw the uninterrupted one's curve, by config key.
+
+    Besides the keys: the fingerprint of the data, and the version of the batch plan.
+    """
+    return {**values_of(config, CURVE), DATA: data_fingerprint, PLAN: plan.VERSION}
 
 
 def open_checkpoint(directory: Path) -> Checkpoint:

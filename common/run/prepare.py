@@ -15,7 +15,7 @@ from common.config.models import TrainedTokenizer
 from common.config.resolve import resolve_steps
 from common.config.schema import Config
 from common.data.cache import Cache, open_cache, reopen_cache
-from common.data.plan import steps_for, steps_per_epoch
+from common.data.plan import VERSION, steps_for, steps_per_epoch
 from common.models.initial_weights import InitialCheckpoint, open_initial_checkpoint, reopen_initial_checkpoint
 from common.models.pretrained import find_source, open_source
 from common.run.checkpoint import Checkpoint, reopen_checkpoint
@@ -46,6 +46,7 @@ class Prepared:
     def fingerprints(self) -> dict[str, str | None]:
         """What must be the same on every host."""
         return {
+            "batch plan": f"version {VERSION}",
             "data": self.cache.fingerprint,
             "initial weights": self.initial.fingerprint,
             "checkpoint": self.checkpoint.fingerprint if self.checkpoint else None,

@@ -7,7 +7,7 @@ from common.config.keys import CURVE
 from common.config.schema import Config, all_keys
 from common.data.cache import Cache
 from common.errors import UserError
-from common.run.checkpoint import DIRECTORY, STATE, Checkpoint, newest, open_checkpoint, settings
+from common.run.checkpoint import DATA, DIRECTORY, PLAN, STATE, Checkpoint, newest, open_checkpoint, settings
 from common.run.rows import ROWS, keep_rows
 
 AUTO = "auto"
@@ -35,12 +35,18 @@ def find_checkpoint(config: Config, run_dir: Path | None) -> Checkpoint | None:
 def check_resume(config: Config, cache: Cache, checkpoint: Checkpoint) -> None:
     """Raise UserError where a run with this config and data would not continue the checkpoint's curve."""
     wanted, saved, table = settings(config, cache.fingerprint), checkpoint.settings, all_keys()
-    if not config.data.allow_change and saved["data"] != wanted["data"]:
+    if saved[PLAN] != wanted[PLAN]:
+        raise UserError(
+            f"resume={config.resume}: {checkpoint.directory} was trained in the order of version {saved[PLAN]} of the "
+            f"batch plan, and this is version {wanted[PLAN]}; finish that run with the Lockstep that started it, or "
+            f"start a new one from its weights with model=pretrained model.checkpoint={checkpoint.directory}"
+        )
+    if not config.data.allow_change and saved[DATA] != wanted[DATA]:
         raise UserError(
             f"data={config.data.kind}: is not what {checkpoint.directory} was trained on (fingerprint "
-            f"{wanted['data']}, not {saved['data']}); give that data, or data.allow_change=true to continue with this"
+            f"{wanted[DATA]}, not {saved[DATA]}); give that data, or data.allow_change=true to continue with this"
         )
-    keys = [key for key in {**saved, **wanted} if key != "data" and (key not in table or table[key].scope is CURVE)]
+    keys = [key for key in {**saved, **wanted} if key != DATA and (key not in table or table[key].scope is CURVE)]
     if differing := [key for key in keys if saved.get(key) != wanted.get(key)]:
         listed = ", ".join(f"{key} ({wanted.get(key)}, not {saved.get(key)})" for key in differing)
         raise UserError(

@@ -12,6 +12,7 @@ from typing import Any
 
 from common import hardware
 from common.config.schema import Config
+from common.data import plan
 from common.run.rows import read_rows, replace_text
 
 RESTARTS = "LOCKSTEP_RESTARTS"  # the variable that says how often the run has been restarted
@@ -28,6 +29,7 @@ def facts(config: Config, framework: str, fingerprints: dict[str, str]) -> dict[
         "restarts": int(os.environ.get(RESTARTS, "0")),
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "fingerprints": fingerprints,
+        "plan_version": plan.VERSION,
         "versions": {"python": sys.version.split()[0], **{name: metadata.version(name) for name in names}},
         "hardware": hardware.describe(),
     }

@@ -1,4 +1,4 @@
-"""Runs and checkpoints that the first edition wrote are resumed from and compared with."""
+"""Runs of the first edition: exported and compared with. Resuming one is refused: its batch plan was another."""
 
 import json
 import shutil
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from common.run.rows import read_rows
 from tests.conftest import ROOT
 
 FIXTURES = ROOT / "tests" / "fixtures"
@@ -17,29 +16,40 @@ OVERRIDES = (
     *("model.intermediate_size=16", "model.max_vocabulary=200", "model.max_positions=64", "train.max_length=64"),
     *("schedule.total_steps=12", "schedule.warmup_steps=2", "train.eval_every=3", "train.global_batch_size=8"),
 )
-RUNS = {"first-edition-torch-ddp": "strategy=ddp", "first-edition-tf-multiworker": "strategy=multiworker"}
+RUNS = {"first-edition-torch-ddp": "torch", "first-edition-tf-multiworker": "tf"}
 
 
 def command(place: Path, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([sys.executable, "-m", module, *arguments], cwd=place, capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", module, *arguments], cwd=place, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(("name", "framework"), RUNS.items())
+def test_resuming_is_refused_by_name(tmp_path: Path, name: str, framework: str) -> None:
+    shutil.copytree(FIXTURES / name, tmp_path / "run")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    arguments = ("strategy=single", "run_dir=run", "resume=auto", "train.steps=12", *OVERRIDES)
+    done = command(tmp_path, f"{framework}_impl.train", *arguments)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stdout + done.stderr
+    assert "step-00000006 was trained in the order of version 1 of the batch plan, and this is version" in done.stderr
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize(("name", "framework"), RUNS.items())
+def test_the_weights_are_exported_and_trained_further(tmp_path: Path, name: str, framework: str) -> None:
+    """By the other framework than the one that saved them."""
+    assert command(tmp_path, "common.export", str(FIXTURES / name), "exported").returncode == 0
+    other = {"torch": "tf", "tf": "torch"}[framework]
+    data = [each for each in OVERRIDES if each.startswith(("data", "train", "schedule"))]
+    arguments = ("model=pretrained", "model.checkpoint=exported", "strategy=single", "run_dir=run", "train.steps=6")
+    done = command(tmp_path, f"{other}_impl.train", *arguments, *data)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done
 
 
-@pytest.mark.parametrize(("name", "as_other"), [(name, other) for name in RUNS for other in (False, True)])
-def test_a_checkpoint_is_resumed_and_continues_the_curve(tmp_path: Path, name: str, as_other: bool) -> None:
-    """As the strategy that wrote it, in its own directory, and as another one of the other framework."""
-    framework = ("tf" if "torch" in name else "torch") if as_other else ("torch" if "torch" in name else "tf")
-    if as_other:
-        arguments = ["strategy=single", "run_dir=run", f"resume={FIXTURES / name}"]
-    else:
-        shutil.copytree(FIXTURES / name, tmp_path / "run")
-        arguments = [RUNS[name], "strategy.replicas=2", "run_dir=run", "resume=auto"]
-    command(tmp_path, f"{framework}_impl.train", *arguments, *OVERRIDES, "train.steps=12")
-    rows, expected = read_rows(tmp_path / "run" / "metrics.jsonl"), read_rows(FIXTURES / "first-edition-metrics.jsonl")
-    assert [row["step"] for row in rows] == list(range(1, 13))
-    assert max(abs(row["loss"] - other["loss"]) for row, other in zip(rows, expected, strict=True)) < 1e-6
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["resumed_from"] == 6
-    command(tmp_path, "common.compare", "run", str(FIXTURES / name), "output=.")
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert report["pairs"][0]["steps"] == 6, "the steps that both have"
+def test_a_run_is_not_compared_with_one_in_another_order(tmp_path: Path) -> None:
+    first = FIXTURES / "first-edition-torch-ddp"
+    arguments = ("strategy=single", "run_dir=run", "train.steps=6", *OVERRIDES)
+    assert command(tmp_path, "torch_impl.train", *arguments).returncode == 0
+    command(tmp_path, "common.compare", "run", str(first), "output=.")
+    [pair] = json.loads((tmp_path / "report.json").read_text())["pairs"]
+    assert pair["verdict"] == "not comparable" and pair["steps"] == 6
+    assert "different batch plans (version 2 | version 1)" in pair["reasons"]

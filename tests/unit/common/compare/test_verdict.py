@@ -68,6 +68,7 @@ def test_a_pair_is_the_same_both_ways(make_run: MakeRun) -> None:
         (["optimizer.learning_rate=0.1"], {}, "optimizer.learning_rate"),
         ([], {"fingerprints": {"token_cache": "other", "initial_weights": "w"}}, "token cache"),
         ([], {"fingerprints": {"token_cache": "t", "initial_weights": "other"}}, "initial weights"),
+        ([], {"plan_version": 2}, "different batch plans (version 1 | version 2)"),
     ],
 )
 def test_different_experiments_are_not_comparable(

@@ -10,6 +10,7 @@ import pytest
 from common.config import compose as configs
 from common.config.keys import CURVE
 from common.config.schema import all_keys
+from common.data import plan
 from common.errors import UserError
 from common.run.checkpoint import Checkpoint, open_checkpoint, settings
 from common.run.directory import open_run_dir
@@ -201,18 +202,59 @@ def test_without_resume_the_runs_own_checkpoint_is_found(make_run: MakeRun, smal
     assert found is not None and found.position.step == 4, "after a restart the run has checkpoints of its own"
 
 
-# Checkpoints of the first edition
+def test_another_version_of_the_batch_plan_is_refused(
+    make_run: MakeRun, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = make_run("first")
+    monkeypatch.setattr(plan, "VERSION", plan.VERSION + 1)
+    with pytest.raises(UserError) as raised:
+        resume(small_config(f"run_dir={tmp_path / 'second'}", f"resume={first}"))
+    assert f"order of version {plan.VERSION - 1} of the batch plan, and this is version {plan.VERSION}; finish" in str(
+        raised.value
+    )
+    assert not (tmp_path / "second").exists()
+
+
+# Checkpoints of the first edition, whose batch plan was version 1
 
 
 @pytest.mark.parametrize("place", [".", "checkpoints/step-00000006"])
 @pytest.mark.parametrize("name", ["torch-ddp", "tf-multiworker"])
-def test_a_run_of_the_first_edition_is_continued(
+def test_a_run_of_the_first_edition_is_refused_by_the_version_of_its_plan(
     small_config: MakeConfig, tmp_path: Path, name: str, place: str
 ) -> None:
     first = FIRST_EDITION.with_name(f"first-edition-{name}")
-    run_dir = tmp_path / "second"
-    assert resume(small_config(f"run_dir={run_dir}", f"resume={first / place}", *AS_IN_FIRST_EDITION)) == 6
-    assert recorded(run_dir) == [[1, 2, 3, 4, 5, 6], [3, 6], []]
+    directory = first / "checkpoints" / "step-00000006"
+    with pytest.raises(UserError) as raised:
+        resume(small_config(f"run_dir={tmp_path / 'second'}", f"resume={first / place}", *AS_IN_FIRST_EDITION))
+    assert str(raised.value) == (
+        f"resume={first / place}: {directory} was trained in the order of version 1 of the batch plan, and this is "
+        f"version {plan.VERSION}; finish that run with the Lockstep that started it, or start a new one from its "
+        f"weights with model=pretrained model.checkpoint={directory}"
+    )
+    assert not (tmp_path / "second").exists()
+
+
+@pytest.mark.parametrize("name", ["torch-ddp", "tf-multiworker"])
+def test_a_new_run_starts_from_the_weights_of_the_first_edition(make_config: MakeConfig, name: str) -> None:
+    directory = FIRST_EDITION.with_name(f"first-edition-{name}") / "checkpoints" / "step-00000006"
+    config = make_config("model=pretrained", f"model.checkpoint={directory}", "train.max_length=64", *SMALL_CORPUS)
+    weights = prepare(config, None)[1].initial.weights()
+    saved = open_checkpoint(directory).load().parameters
+    assert saved.keys() == weights.keys()
+    assert all(np.array_equal(saved[name], weights[name]) for name in saved)
+
+
+def test_the_settings_of_the_first_edition_are_read(small_config: MakeConfig) -> None:
+    """But for the version of the plan, a run of the first edition would be continued."""
+    config, prepared = prepare(small_config(*AS_IN_FIRST_EDITION), None)
+    check_resume(config, prepared.cache, first_edition_with_todays_plan())
+
+
+def first_edition_with_todays_plan() -> Checkpoint:
+    found = open_checkpoint(FIRST_EDITION / "checkpoints" / "step-00000006")
+    settings = {**found.state["settings"], "plan_version": plan.VERSION}
+    return Checkpoint(found.directory, {**found.state, "settings": settings})
 
 
 @pytest.mark.parametrize(
@@ -229,6 +271,7 @@ def test_a_run_of_the_first_edition_is_continued(
 def test_a_run_of_the_first_edition_with_other_values_is_refused(
     small_config: MakeConfig, override: str, message: str
 ) -> None:
+    config, prepared = prepare(small_config(*AS_IN_FIRST_EDITION, override), None)
     with pytest.raises(UserError) as raised:
-        prepare(small_config(f"resume={FIRST_EDITION}", *AS_IN_FIRST_EDITION, override), None)
+        check_resume(config, prepared.cache, first_edition_with_todays_plan())
     assert message in str(raised.value)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from common.config.schema import Config
+from common.data import plan
 from common.run.summary import RESTARTS, facts, write_summary
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import evaluation, record, step
@@ -36,6 +37,7 @@ def test_summary(run_dir: Path, config: Config) -> None:
         "final_loss": 0.25,
         "accuracy": 0.75,
         "fingerprints": {"token_cache": "1", "initial_weights": "2"},
+        "plan_version": plan.VERSION,
     }.items() <= found.items()
     assert "error" not in found and "staleness" not in found
     assert {"python", "lockstep", "numpy", "torch", "transformers"} == found["versions"].keys()
