@@ -12,7 +12,7 @@ from pathlib import Path
 
 from common.cluster.launcher import start
 from common.cluster.ports import reserved_ports
-from common.cluster.processes import STOP_PORT, die_with_parent, python
+from common.cluster.processes import STOP_PORT, die_with_parent, importing, leave, python
 from common.cluster.supervisor import Process
 from common.cluster.topology import Member, Nodes, place, tf_config
 from common.config.command_line import one_line_errors
@@ -23,7 +23,7 @@ from common.hardware import cores, only_gpu
 from common.run.directory import open_run_dir
 from common.run.prepare import Prepared, open_prepared, prepare, prepare_run
 from common.run.progress import report_end
-from common.run.worker import leave, work
+from common.run.worker import work
 
 # Informational lines, one of which has two, the logger's note on itself, and that there is no CUDA driver
 # (replica_devices says so where there is a GPU).
@@ -78,17 +78,20 @@ def join(config: Config, member: Member) -> int:
 
 
 def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
-    _import_tensorflow()
-    from tf_impl.communication.rendezvous import join_group
+    with importing():
+        _import_tensorflow()
+        from tf_impl.communication.rendezvous import join_group
 
-    module, _, name = config.strategy.sides["tf"].partition(":")
-    return work(config, prepared, "tf", chief_dir, join_group, getattr(import_module(module), name))
+        module, _, name = config.strategy.sides["tf"].partition(":")
+        make_strategy = getattr(import_module(module), name)
+        import_module(config.model.tf)
+    return work(config, prepared, "tf", chief_dir, join_group, make_strategy)
 
 
 def _serve(config: Config) -> int:
-    _import_tensorflow()
-    from tf_impl.strategies.parameter_server import serve
-
+    with importing():
+        _import_tensorflow()
+        from tf_impl.strategies.parameter_server import serve
     return serve(config)
 
 

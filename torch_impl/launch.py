@@ -9,7 +9,7 @@ from pathlib import Path
 from common.cluster.engines.hosts import interface_of
 from common.cluster.launcher import start
 from common.cluster.network import interface_towards, loopback_interface
-from common.cluster.processes import STOP_PORT, die_with_parent, python
+from common.cluster.processes import STOP_PORT, die_with_parent, importing, leave, python
 from common.cluster.supervisor import Process
 from common.cluster.topology import Member, Nodes, place, torch_environment
 from common.config.command_line import one_line_errors
@@ -20,7 +20,7 @@ from common.hardware import cores
 from common.run.directory import open_run_dir
 from common.run.prepare import Prepared, open_prepared, prepare, prepare_run
 from common.run.progress import report_end
-from common.run.worker import leave, work
+from common.run.worker import work
 
 
 def launch(config: Config, run_dir: Path, nodes: Nodes) -> int:
@@ -76,14 +76,17 @@ def join(config: Config, member: Member) -> int:
 
 
 def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
-    from torch_impl.communication.rendezvous import join_group
-
     if isinstance(config.strategy, ParameterServer) and chief_dir is None:
-        from torch_impl.strategies.parameter_server import serve
-
+        with importing():
+            from torch_impl.strategies.parameter_server import serve
         return serve(config, prepared)
-    module, _, name = config.strategy.sides["torch"].partition(":")
-    return work(config, prepared, "torch", chief_dir, join_group, getattr(import_module(module), name))
+    with importing():
+        from torch_impl.communication.rendezvous import join_group
+
+        module, _, name = config.strategy.sides["torch"].partition(":")
+        make_strategy = getattr(import_module(module), name)
+        import_module(config.model.torch)
+    return work(config, prepared, "torch", chief_dir, join_group, make_strategy)
 
 
 if __name__ == "__main__":

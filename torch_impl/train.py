@@ -7,22 +7,28 @@ import hydra
 from omegaconf import DictConfig
 
 from common.cluster.discover import discover
-from common.cluster.topology import Member
+from common.cluster.topology import Member, Nodes
 from common.config.command_line import PLAN, command, job
 from common.config.compose import CONF, parse
+from common.config.schema import Config
 from common.config.strategies import strategies_of
-from common.run.directory import open_run_dir
-from common.run.plan import describe
-from common.run.prepare import is_complete, prepare_run
-from common.run.progress import log_to, report_end
-from common.run.worker import leave
-from torch_impl.launch import join, launch
 
 
 @hydra.main(version_base="1.3", config_path=CONF, config_name="train")
 @job(strategies_of("torch"))
 def main(composed: DictConfig) -> None:
-    config, found = discover(parse(composed), "torch", os.environ)
+    run(*discover(parse(composed), "torch", os.environ))
+
+
+def run(config: Config, found: Nodes | Member) -> None:
+    """Prepare a run and start its processes, or be one of them. Its imports are not needed for `--help` and errors."""
+    from common.cluster.processes import leave
+    from common.run.directory import open_run_dir
+    from common.run.plan import describe
+    from common.run.prepare import is_complete, prepare_run
+    from common.run.progress import log_to, report_end
+    from torch_impl.launch import join, launch
+
     if PLAN:
         log_to(None)
         print(describe(config, "torch"))

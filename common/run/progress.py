@@ -4,14 +4,14 @@ import json
 import logging
 import sys
 from pathlib import Path
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from common.errors import USER_ERROR
 from common.training.observer import Row
 from common.training.state import Position, State
+
+if TYPE_CHECKING:  # a run starts sooner without it
+    from rich.progress import Progress
 
 log = logging.getLogger("lockstep")
 
@@ -40,14 +40,7 @@ class TrainingProgress:
         self._started = False
         self._bar: Progress | None = None
         if sys.stdout.isatty():
-            self._bar = Progress(
-                TextColumn(title),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("loss {task.fields[loss]:.4f}  {task.fields[speed]:.0f} examples/s  left"),
-                TimeRemainingColumn(),
-                console=Console(),
-            )
+            self._bar = _bar(title)
             self._task = self._bar.add_task("train", total=total_steps, loss=float("nan"), speed=0.0)
             self._bar.start()
 
@@ -82,6 +75,20 @@ class TrainingProgress:
             self._bar.stop()
 
 
+def _bar(title: str) -> "Progress":
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn(title),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.4f}  {task.fields[speed]:.0f} examples/s  left"),
+        TimeRemainingColumn(),
+        console=Console(),
+    )
+
+
 def report_end(run_dir: Path, exit_code: int) -> None:
     """In the command: print how the run ended and what it measured; on standard error what went wrong.
 
@@ -90,6 +97,9 @@ def report_end(run_dir: Path, exit_code: int) -> None:
     file = run_dir / "summary.json"
     if exit_code == USER_ERROR or not file.exists():
         return
+    from rich.console import Console
+    from rich.table import Table
+
     summary = json.loads(file.read_text())
 
     def shown(key: str, form: str) -> str:

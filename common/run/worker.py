@@ -1,7 +1,6 @@
 """One process of a run: it joins its group and trains; the chief records."""
 
 import logging
-import os
 import shutil
 import sys
 import traceback
@@ -16,7 +15,6 @@ from common.run.checkpoints import Checkpoints
 from common.run.export import export
 from common.run.prepare import Prepared
 from common.run.progress import TrainingProgress, log_to
-from common.run.recorder import Recorder
 from common.run.summary import facts, write_summary
 from common.training.loop import Loop, NonFiniteLoss
 from common.training.stop import Stop
@@ -91,23 +89,13 @@ def work(
             group.channel.close()
 
 
-def leave(exit_code: int) -> int:
-    """End an interrupted process at once; returns where it was not interrupted.
-
-    An ordinary end takes a second or more, in which another signal, as torchrun sends it, would change the exit code.
-    """
-    if exit_code > 128:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(exit_code)
-    return exit_code
-
-
 def _record(config: Config, prepared: Prepared, framework: str, strategy: Strategy, stop: Stop, run_dir: Path) -> int:
     """Train as the chief: with checkpoints, rows and a summary, however it ends. Returns the exit code.
 
     The command prints the summary, so that how a run ended is said even where this process was killed.
     """
+    from common.run.recorder import Recorder  # TensorBoard's writer, which no other process needs
+
     log_to(run_dir)
     cache, start = prepared.cache, prepared.start
     about = facts(

@@ -1,8 +1,12 @@
+import gc
 import subprocess
 import sys
 
+import pytest
+
+from common.cluster.processes import importing, leave
 from common.cluster.processes import python as python_command
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Python
 
 CHILD = """
 import time
@@ -27,3 +31,23 @@ def test_a_child_ends_when_its_standard_input_closes() -> None:
         assert child.poll() is None
         child.stdin.close()
         assert child.wait(20) == -9
+
+
+def test_nothing_is_searched_for_garbage_while_a_framework_is_imported_and_what_is_imported_never() -> None:
+    frozen = gc.get_freeze_count()
+    try:
+        with pytest.raises(ImportError), importing():
+            assert not gc.isenabled()
+            raise ImportError
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > frozen
+    finally:
+        gc.unfreeze()
+
+
+def test_an_interrupted_process_ends_at_once_and_another_does_not(python: Python) -> None:
+    code = "import sys\nfrom common.cluster.processes import leave\nprint(leave(int(sys.argv[1])))"
+    assert leave(0) == 0 and leave(2) == 2
+    assert python(code, 128) == "128\n"
+    ended = subprocess.run([sys.executable, "-c", code, "143"], cwd=ROOT, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (143, "", "")
