@@ -20,6 +20,7 @@ ABOUT = {
     "common/errors.py": "what a user can fix, in one line",
     "torch_impl": "PyTorch's side",
     "tf_impl": "TensorFlow's side",
+    "common/bench": "contestants that take turns",
     "common/compare": "runs to a verdict",
     "common/export.py": "for other programs",
     "common/hardware.py": "this machine",

@@ -83,6 +83,24 @@ def parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]
     return shapes
 
 
+def useful_flops(hf_config: Mapping[str, Any], lengths: np.ndarray) -> np.ndarray:
+    """Floating-point operations of training on examples of these lengths, float64 [n]. lengths: real tokens, [n].
+
+    Those of the matrix products, two for each multiplication with its addition: forward multiplies every token with the
+    weights of the encoder's linear layers, every query with every key and every probability with every value, and the
+    first token with the pooler's and the classifier's weights. Backward computes two products for each of forward's.
+    Padding is not counted. After Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
+    Megatron-LM" (2021), appendix.
+    """
+    hidden, inner, layers = (hf_config[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers"))
+    tokens = lengths.astype(np.float64)
+    linear = 2 * layers * (4 * hidden**2 + 2 * hidden * inner) * tokens
+    attention = 4 * layers * hidden * tokens**2
+    head = 2 * hidden * (hidden + len(hf_config["id2label"]))
+    forward: np.ndarray = linear + attention + head
+    return 3 * forward
+
+
 def draw(hf_config: Mapping[str, Any], name: str, shape: tuple[int, ...], stream: np.random.Generator) -> np.ndarray:
     """As BERT's: normal(0, initializer_range); biases 0, LayerNorm 1 and 0, the padding embedding 0."""
     if name.endswith("LayerNorm.weight"):

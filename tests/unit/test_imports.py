@@ -22,6 +22,7 @@ BESIDE = {"common/compare": {"common/errors.py", "common/config"}}  # reads run 
 TOP = ["common/prepare.py", "common/export.py"]  # commands, of what is in common
 SIDES = ["torch_impl", "tf_impl"]
 MAY_IMPORT = {name: set(ORDER[:index]) for index, name in enumerate(ORDER)} | BESIDE
+MAY_IMPORT["common/bench"] = {*ORDER, *BESIDE}  # a command in several files
 MAY_IMPORT |= {name: {*ORDER, *BESIDE, *TOP} for name in TOP + SIDES}
 LONGEST, SHORT, SHARE_OF_SHORT = 300, 200, 0.8  # lines of a file
 

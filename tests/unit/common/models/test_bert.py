@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from common.errors import UserError
-from common.models.bert import parameter_shapes
+from common.models.bert import parameter_shapes, useful_flops
 from tests.conftest import Python
 from tests.unit.common.models.conftest import Open, equal
 
@@ -113,3 +113,23 @@ def test_a_tokenizer_with_more_tokens_than_embeddings(pretrained: Open, old_chec
     path.write_text(path.read_text() + "more\n")
     with pytest.raises(UserError, match="^model.checkpoint: its tokenizer has 16 tokens, its embeddings 15; "):
         pretrained()
+
+
+def test_useful_flops_are_those_of_a_count_by_hand() -> None:
+    """Two layers, hidden size 4, intermediate size 6, 3 classes; examples of 2 and of 5 tokens."""
+    hf_config = {"hidden_size": 4, "intermediate_size": 6, "num_hidden_layers": 2, "id2label": {0: "a", 1: "b", 2: "c"}}
+
+    def multiplications(tokens: int) -> int:
+        layer = 4 * tokens * 4 * 4  # query, key, value, output
+        layer += tokens * tokens * 4 + tokens * tokens * 4  # scores, and their product with the values
+        layer += tokens * 4 * 6 + tokens * 6 * 4
+        return 2 * layer + 4 * 4 + 4 * 3
+
+    expected = [3 * 2 * multiplications(tokens) for tokens in (2, 5)]
+    assert useful_flops(hf_config, np.array([2, 5])).tolist() == expected
+
+
+def test_useful_flops_of_long_examples_do_not_overflow() -> None:
+    hf_config = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "id2label": {0: "a"}}
+    (flops,) = useful_flops(hf_config, np.array([100_000], np.int32))
+    assert flops > 1e15

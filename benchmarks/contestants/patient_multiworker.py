@@ -1,0 +1,25 @@
+"""An extension for runs of strategy=multiworker that take turns with others: workers may be silent for an hour.
+
+MultiWorkerMirroredStrategy gives up a worker that has sent no heartbeat for ten seconds, as one that is stopped does.
+It keeps a coordination service that has been configured before it is made.
+"""
+
+import json
+import os
+
+SILENT_MILLISECONDS = 3_600_000
+
+if "TF_CONFIG" in os.environ:  # in the command that starts the workers there is none
+    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
+    from tensorflow.python.eager import context
+
+    context.context().configure_coordination_service(
+        service_type="standalone",
+        service_leader="/job:worker/replica:0/task:0",
+        heartbeat_timeout_in_ms=SILENT_MILLISECONDS,
+        coordinated_jobs=[
+            coordination_config_pb2.CoordinatedJob(
+                name="worker", num_tasks=len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"])
+            )
+        ],
+    )

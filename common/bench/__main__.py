@@ -1,0 +1,69 @@
+"""Benchmark contestants that take turns: Lockstep's strategies, and scripts as users of other libraries write them."""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from common.bench.figures import Measured, figures
+from common.bench.plan import plan
+from common.bench.settings import DEFAULTS, load_settings
+from common.bench.table import print_result
+from common.bench.turns import finish, started, take_turns
+from common.config.command_line import one_line_errors
+from common.errors import UserError, cannot_be_written
+from common.run.progress import log_to
+
+
+@one_line_errors(())
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code. A user's error exits with 2."""
+    parser = argparse.ArgumentParser(
+        prog="python -m common.bench",
+        description=__doc__,
+        epilog=f"keys, with their defaults:\n\n{DEFAULTS.read_text()}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="bench.KEY=value, or of the training config")
+    parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
+    settings, overrides = load_settings(parser.parse_intermixed_args(arguments).overrides)
+    output = _new_directory(settings.output)
+    log_to(None)
+    planned = plan(settings, overrides, output)
+    with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as temporary:  # of contestants that end by SIGKILL too
+        commands = [
+            replace(each.command, environment={**each.command.environment, "TMPDIR": temporary}) for each in planned
+        ]
+        with started(commands, settings.warmup_steps, _tell) as contestants:
+            take_turns(contestants, settings.rounds, settings.block_seconds, _tell)
+            finish(contestants)
+    measured = [Measured(*pair) for pair in zip(planned, contestants, strict=True)]
+    result = figures(settings, overrides, measured)
+    (output / "bench.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print_result(result)
+    print(output / "bench.json")
+    return 0
+
+
+def _new_directory(wanted: str | None) -> Path:
+    output = Path(wanted or f"bench/{datetime.now():%Y%m%d-%H%M%S}").expanduser().resolve()
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_be_written(f"bench.output={wanted}", error) from error
+    if os.listdir(output):
+        raise UserError(f"bench.output={wanted}: is not empty; choose another directory")
+    return output
+
+
+def _tell(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

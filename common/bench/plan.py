@@ -1,0 +1,163 @@
+"""From the definitions of contestants to their commands: checked and prepared before the first one starts."""
+
+import importlib.util
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hydra import compose, initialize_config_dir
+
+from common.bench.settings import Definition, Settings
+from common.bench.turns import Command
+from common.cluster.discover import discover
+from common.cluster.network import loopback_interface
+from common.cluster.ports import reserved_ports
+from common.cluster.processes import python
+from common.config.compose import CONF, parse
+from common.config.data import BuiltinNli, Files
+from common.config.models import AnyBert
+from common.config.overrides import readable
+from common.config.schema import Config
+from common.data.text import builtin_nli
+from common.data.text.token_cache import TokenCache
+from common.errors import UserError
+from common.hardware import cores
+from common.models.bert import useful_flops
+from common.run.prepare import Prepared, prepare
+
+SCRIPTS = "benchmarks.contestants"
+MATRICES = "matrix_rate"  # the script that multiplies matrices
+ENDLESS = ["train.steps=1000000", "train.epochs=null", "train.eval_every=null", "train.checkpoint_every=null"]
+PATIENT = ["cluster.timeout=3600"]  # seconds: a contestant is stopped for longer than a peer is usually waited for
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A contestant: its definition, the config of what it trains, and how to start it.
+
+    matrices: whether it only multiplies matrices, to measure the device. useful_flops: the mean of the training
+    examples; None where the model's are not known. tokens: the mean of the training examples.
+    """
+
+    definition: Definition
+    config: Config
+    command: Command
+    matrices: bool
+    useful_flops: float | None
+    tokens: float | None
+
+
+def plan(settings: Settings, overrides: Sequence[str], output: Path) -> list[Planned]:
+    """The contestants, and for each precision one that multiplies matrices of the model's shapes. Raises UserError."""
+    definitions = {name: settings.definitions[name] for name in settings.contestants}
+    configs = {name: _config(definition, overrides) for name, definition in definitions.items()}
+    for name, definition in definitions.items():
+        _check_script(name, definition, configs[name])
+    with reserved_ports(2 * len(definitions)) as reserved:
+        ports = iter(reserved)
+    planned, matrices = [], {}
+    for name, definition in definitions.items():
+        config, prepared = prepare(configs[name], None)
+        directory = output / name
+        if definition.script is None:
+            own = [*ENDLESS, *PATIENT, *overrides, *definition.overrides, f"run_dir={directory}"]
+            command = Command(name, python(f"{definition.framework}_impl.train", *own), directory)
+        else:
+            arguments = _arguments(config, prepared, directory, output)
+            command = _script(name, definition, config, directory, arguments, next(ports))
+        flops, tokens = _mean_flops_and_tokens(config, prepared)
+        planned.append(Planned(definition, config, command, False, flops, tokens))
+        if flops is not None and tokens is not None and config.train.precision not in matrices:
+            matrices[config.train.precision] = _matrices(config, prepared, tokens, output, next(ports))
+    return [*planned, *matrices.values()]
+
+
+def _config(definition: Definition, overrides: Sequence[str]) -> Config:
+    with initialize_config_dir(CONF, version_base="1.3"):
+        composed = compose("train", overrides=readable([*ENDLESS, *overrides, *definition.overrides]))
+    return discover(parse(composed), definition.framework, {})[0]
+
+
+def _check_script(name: str, definition: Definition, config: Config) -> None:
+    if definition.script is None:
+        return
+    try:
+        found = importlib.util.find_spec(f"{SCRIPTS}.{definition.script}")
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        where = f"bench.definitions.{name}.script={definition.script}"
+        raise UserError(f"{where}: not in {SCRIPTS.replace('.', '/')}; start the benchmark in Lockstep's repository")
+    simple = isinstance(config.data, Files) and config.data.train.endswith(".jsonl")
+    if not simple and not isinstance(config.data, BuiltinNli):
+        raise UserError(f"{name}: reads data=builtin_nli or one .jsonl file of data=files; leave it out")
+
+
+def _arguments(config: Config, prepared: Prepared, directory: Path, output: Path) -> list[str]:
+    train = config.train
+    pairs: dict[str, Any] = {
+        "weights": prepared.initial.directory.resolve(),
+        "data": _data(config, output),
+        "output": directory,
+        "replicas": config.strategy.world_size,
+        "global-batch-size": train.global_batch_size,
+        "max-length": train.max_length,
+        "learning-rate": config.optimizer.learning_rate,
+        "precision": train.precision,
+        "seed": train.seed,
+    }
+    return [f"--{key}={value}" for key, value in pairs.items()]
+
+
+def _data(config: Config, output: Path) -> Path:
+    """The training examples as a JSONL file; those of the built-in corpus are written to one."""
+    if isinstance(config.data, Files):
+        return Path(config.data.train).resolve()
+    assert isinstance(config.data, BuiltinNli)
+    path = output / "train.jsonl"
+    if not path.exists():
+        data = config.data
+        examples, _ = builtin_nli.generate(data.seed, data.train_examples, data.validation_examples)
+        names = ("premise", "hypothesis", "label")
+        path.write_text("".join(json.dumps(dict(zip(names, each, strict=True))) + "\n" for each in examples))
+    return path.resolve()
+
+
+def _mean_flops_and_tokens(config: Config, prepared: Prepared) -> tuple[float | None, float | None]:
+    if not isinstance(prepared.cache, TokenCache) or not isinstance(config.model, AnyBert):
+        return None, None
+    split = prepared.cache.train
+    lengths = split.lengths(np.arange(len(split)))
+    return float(useful_flops(prepared.initial.hf_config, lengths).mean()), float(lengths.mean())
+
+
+def _matrices(config: Config, prepared: Prepared, tokens: float, output: Path, port: int) -> Planned:
+    """As many processes as there are replicas; each multiplies what a replica multiplies in a step."""
+    name = f"{MATRICES}_{config.train.precision}"
+    model, replicas = prepared.initial.hf_config, config.strategy.world_size
+    pairs = {
+        "output": output / name,
+        "tokens": round(tokens * config.train.global_batch_size / replicas),
+        "hidden": model["hidden_size"],
+        "intermediate": model["intermediate_size"],
+        "precision": config.train.precision,
+    }
+    definition = Definition("torch", MATRICES)
+    arguments = [f"--{key}={value}" for key, value in pairs.items()]
+    command = _script(name, definition, config, output / name, arguments, port)
+    return Planned(definition, config, command, True, None, None)
+
+
+def _script(
+    name: str, definition: Definition, config: Config, directory: Path, arguments: Sequence[str], port: int
+) -> Command:
+    """PyTorch's scripts are started by torchrun, a process for each replica; TensorFlow's are one process."""
+    module, replicas = f"{SCRIPTS}.{definition.script}", config.strategy.world_size
+    if definition.framework == "tf":
+        return Command(name, python(module, *arguments), directory, {"TF_CPP_MIN_LOG_LEVEL": "2"})
+    torchrun = [f"--nproc-per-node={replicas}", "--master-addr=127.0.0.1", f"--master-port={port}", "-m", module]
+    environment = {"OMP_NUM_THREADS": str(max(1, cores() // replicas)), "GLOO_SOCKET_IFNAME": loopback_interface()}
+    return Command(name, python("torch.distributed.run", *torchrun, *arguments), directory, environment)

@@ -1,0 +1,79 @@
+"""The settings of a benchmark: conf/bench.yaml and `bench.` overrides. Other overrides are of the training config."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from common.config.command_line import KEYS, explain
+from common.config.compose import CONF
+from common.errors import UserError
+
+DEFAULTS = Path(CONF, "bench.yaml")
+PREFIX = "bench."
+
+
+@dataclass
+class Definition:
+    """A contestant: a run of Lockstep's, or a script of benchmarks/contestants where `script` names one.
+
+    overrides: of the training config. A script reads the config's values that it knows.
+    """
+
+    framework: str
+    script: str | None = None
+    overrides: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Settings:
+    """The keys of conf/bench.yaml."""
+
+    contestants: list[str]
+    reference: str
+    rounds: int
+    block_seconds: float
+    warmup_steps: int
+    output: str | None
+    title: str
+    document: str | None
+    definitions: dict[str, Definition] = field(default_factory=dict)
+
+
+def load_settings(arguments: Sequence[str]) -> tuple[Settings, list[str]]:
+    """The settings, and the overrides of the training config. Raises UserError for what cannot be."""
+    own = [text.replace(PREFIX, "", 1) for text in arguments if text.lstrip("+~").startswith(PREFIX)]
+    others = [text for text in arguments if not text.lstrip("+~").startswith(PREFIX)]
+    try:
+        with initialize_config_dir(CONF, version_base="1.3"):
+            config = compose("bench", overrides=own)
+        settings = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Settings), config))
+    except (HydraException, OmegaConfBaseException) as error:
+        keys = f"the keys are {', '.join(f'{PREFIX}{each.name}' for each in fields(Settings))}"
+        raise UserError(PREFIX + explain(error, ()).replace(KEYS, keys)) from error
+    assert isinstance(settings, Settings)
+    _check(settings)
+    return settings, others
+
+
+def _check(settings: Settings) -> None:
+    known = ", ".join(settings.definitions)
+    if not settings.contestants or len(set(settings.contestants)) < len(settings.contestants):
+        raise UserError(f"bench.contestants: must name one or more, each once; there are {known}")
+    for name in settings.contestants:
+        if name not in settings.definitions:
+            raise UserError(f"bench.contestants: {name} has no definition; there are {known}")
+        if settings.definitions[name].framework not in ("torch", "tf"):
+            raise UserError(f"bench.definitions.{name}.framework: must be torch or tf")
+    if settings.reference not in settings.contestants:
+        raise UserError(
+            f"bench.reference={settings.reference}: is not among bench.contestants; give one of "
+            f"{', '.join(settings.contestants)}"
+        )
+    for key, least in (("rounds", 1), ("block_seconds", 0.1), ("warmup_steps", 1)):
+        if not getattr(settings, key) >= least:
+            raise UserError(f"bench.{key}={getattr(settings, key)}: must be at least {least}")
