@@ -30,7 +30,7 @@ Forms = Mapping[str, Callable[..., bool]]  # sentence with slots -> is it true i
 def read(data: BuiltinNli) -> Source:
     """Generate both splits. Raises UserError where the grammar cannot give as many examples."""
     train, validation = generate(data.seed, data.train_examples, data.validation_examples)
-    return Source(_rows(train), _rows(validation), names=list(CLASSES))
+    return Source(_rows("data.train_examples", train), _rows("data.validation_examples", validation), list(CLASSES))
 
 
 def identity(data: BuiltinNli) -> dict[str, Any]:
@@ -38,9 +38,8 @@ def identity(data: BuiltinNli) -> dict[str, Any]:
     return {**source_keys(data), "version": VERSION}
 
 
-def _rows(examples: list[Triple]) -> Rows:
-    premises, hypotheses, labels = (list(column) for column in zip(*examples, strict=True))
-    return Rows("example ", [premises, hypotheses], labels, list(range(1, len(labels) + 1)))
+def _rows(key: str, examples: list[Triple]) -> Rows:
+    return Rows.of(key, "example ", [(label, premise, hypothesis) for premise, hypothesis, label in examples])
 
 
 # The lexicon. Plurals are regular where the grammar makes them.

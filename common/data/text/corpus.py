@@ -1,8 +1,9 @@
-"""Corpora of labelled sentence pairs (or single sentences) as lists, with labels that index the model's classes."""
+"""Corpora of labelled sentence pairs (or single sentences), streamed, with labels that index the model's classes."""
 
 import logging
 import re
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from common.config.data import Data
 from common.data.columns import show
 from common.data.text.labels import BOOLEANS, Label, typed
-from common.data.text.rows import Rows, Source
+from common.data.text.rows import Rows, Source, Survey, survey
 from common.errors import UserError
 
 log = logging.getLogger("lockstep")
@@ -20,12 +21,30 @@ MAX_INFERRED_CLASSES = 10_000  # more than any classification has: the label col
 
 @dataclass(frozen=True)
 class Split:
-    """Examples as parallel lists: `labels` index the corpus's classes; `dropped` rows had no gold label."""
+    """The examples of one split, which are read anew for each iteration; `dropped` rows had no gold label."""
 
-    premises: list[str]
-    hypotheses: list[str] | None
-    labels: list[int]
+    rows: Rows
+    classes: Mapping[Label, int]  # of each label, its index in the corpus's classes
+    examples: int
     dropped: int
+
+    def __len__(self) -> int:
+        return self.examples
+
+    def __iter__(self) -> Iterator[tuple[Sequence[str], int]]:
+        """The texts of each example, [premise] or [premise, hypothesis], and its class.
+
+        Raises UserError where they are no longer the rows that were checked.
+        """
+        count = 0
+        for _, _, label, texts in self.rows:
+            if label is not None:
+                if label not in self.classes:
+                    break
+                count += 1
+                yield texts, self.classes[label]
+        if count != self.examples:
+            raise UserError(f"{self.rows.key}: has changed since it was checked; start the command again")
 
 
 @dataclass(frozen=True)
@@ -38,7 +57,7 @@ class Corpus:
 
 
 def read_corpus(data: Data, classes: list[str] | None = None) -> Corpus:
-    """Read both splits of a corpus. Raises UserError, which names the file and line or the key.
+    """Read and check all rows of a corpus once. Raises UserError, which names the file and line or the key.
 
     The order of the model's classes is that of `classes`, which a checkpoint with a classification head has; else of
     `data.classes`; else of the classes that the source names; else that of the training split's labels (integers: "0"
@@ -47,21 +66,31 @@ def read_corpus(data: Data, classes: list[str] | None = None) -> Corpus:
     nothing: the position decides.
     """
     source: Source = import_module(data.source).read(data)
-    names = source.names or classes or _infer(source.train)
+    train, validation = survey(source.train), survey(source.validation)
+    names = source.names or classes or _infer(_labels(source.train, train))
     ordered = classes or source.classes or names
     outputs = _outputs(names, ordered)
-    return Corpus(_split(source.train, names, outputs), _split(source.validation, names, outputs), list(ordered))
+    return Corpus(
+        _split(source.train, train, names, outputs),
+        _split(source.validation, validation, names, outputs),
+        list(ordered),
+    )
 
 
-def _infer(rows: Rows) -> list[str]:
-    labels: list[Any] = typed(rows.labels, rows.at, rows.numbers) if rows.untyped else rows.labels
-    names = sorted({str(label) for label in rows.labels})
-    if isinstance(labels[0], bool):  # the two words as they are written, unless one is missing or written in two ways
+def _labels(rows: Rows, found: Survey) -> dict[Label, Label]:
+    """What each label of a split means."""
+    return typed(found.labels) if rows.untyped else {label: label for label in found.labels}
+
+
+def _infer(labels: dict[Label, Label]) -> list[str]:
+    names = sorted(map(str, labels))
+    meant: list[Any] = list(labels.values())
+    if isinstance(meant[0], bool):  # the two words as they are written, unless one is missing or written in two ways
         return names if [name.lower() for name in names] == list(BOOLEANS) else ["False", "True"]
-    count = max(labels) + 1 if isinstance(labels[0], int) else len(names)
+    count = max(meant) + 1 if isinstance(meant[0], int) else len(names)
     if count > MAX_INFERRED_CLASSES:
         raise UserError(f"data.label: {count} classes in data.train; set it to the column that holds the classes")
-    if isinstance(labels[0], int):
+    if isinstance(meant[0], int):
         return [str(i) for i in range(count)]
     alike = Counter(name.strip().casefold() for name in names)
     if similar := [name for name in names if alike[name.strip().casefold()] > 1]:
@@ -82,29 +111,28 @@ def _outputs(names: list[str], ordered: list[str]) -> list[int]:
     )
 
 
-def _split(rows: Rows, names: list[str], outputs: list[int]) -> Split:
+def _split(rows: Rows, found: Survey, names: list[str], outputs: list[int]) -> Split:
     """An integer indexes `names`, a string is one of them, a boolean either; `outputs` has the class of each."""
     words = [name.lower() for name in names]
     booleans = [words.index(word) for word in BOOLEANS] if set(BOOLEANS) <= set(words) else [0, 1]
     position: dict[Label, int] = {name: i for i, name in enumerate(names)}
     position.update(zip((False, True), booleans, strict=True))
-    labels = _named(rows, names) if rows.untyped else rows.labels
-    indexes = []
-    for number, label in zip(rows.numbers, labels, strict=True):
+    classes: dict[Label, int] = {}
+    for written, label in _named(rows, found, names).items():
         index = label if type(label) is int else position.get(label)
         if index is None or not 0 <= index < len(names):
-            classes = f"the {len(names)} classes {show.repr(names)}" if names else "the classes"
+            known = f"the {len(names)} classes {show.repr(names)}" if names else "the classes"
             hint = "see data.classes" if isinstance(label, str) else "see data.classes (integers count from 0)"
-            raise UserError(f"{rows.at}{number}: label {show.repr(label)} is not one of {classes}; {hint}")
-        indexes.append(outputs[index])
-    premises, *hypotheses = rows.texts
-    return Split(premises, hypotheses[0] if hypotheses else None, indexes, rows.dropped)
+            raise UserError(f"{found.labels[written]}: label {show.repr(label)} is not one of {known}; {hint}")
+        classes[written] = outputs[index]
+    return Split(rows, classes, found.examples, found.dropped)
 
 
-def _named(rows: Rows, names: list[str]) -> list[Label]:
+def _named(rows: Rows, found: Survey, names: list[str]) -> dict[Label, Label]:
     """The labels of a column of text: as they are written where those are names; else typed, by name if they can be."""
-    if set(rows.labels) <= set(names):
-        return rows.labels
-    labels = typed(rows.labels, rows.at, rows.numbers)
-    written: list[Label] = [str(label) for label in labels]
-    return written if set(written) <= set(names) else labels
+    as_written: dict[Label, Label] = {label: label for label in found.labels}
+    if not rows.untyped or as_written.keys() <= set(names):
+        return as_written
+    labels = _labels(rows, found)
+    by_name: dict[Label, Label] = {word: str(label) for word, label in labels.items()}
+    return by_name if set(by_name.values()) <= set(names) else labels

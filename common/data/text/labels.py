@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from common.data.columns import show
@@ -29,20 +29,20 @@ def read_label(label: Any, untyped: bool) -> Any:
     return None if label in NO_GOLD_LABEL or (untyped and label in NO_GOLD_WORDS) else label
 
 
-def typed(words: Sequence[Any], at: str, numbers: Sequence[int]) -> list[Any]:
+def typed(words: Mapping[Any, str]) -> dict[Label, Label]:
     """The labels of a column of CSV or TSV: integers where all are, else booleans where all are, else strings.
 
-    Raises UserError for numbers that are not whole. Errors call label i `at` + `numbers[i]`.
+    words: each label with the place of its first row, for errors. Raises UserError for numbers that are not whole.
     """
     if all(map(INTEGER.fullmatch, words)):
-        return [int(word.partition(".")[0]) for word in words]
+        return {word: int(word.partition(".")[0]) for word in words}
     if all(map(NUMBER.fullmatch, words)):
-        for number, word in zip(numbers, words, strict=True):
+        for word, place in words.items():
             if "." in word and not INTEGER.fullmatch(word):
                 raise UserError(
-                    f"{at}{number}: label {show.repr(word)} is not a whole number; {OTHER_LABELS}, "
+                    f"{place}: label {show.repr(word)} is not a whole number; {OTHER_LABELS}, "
                     "or name the classes in data.classes as the file writes them"
                 )
     if all(word.lower() in BOOLEANS for word in words):
-        return [BOOLEANS[word.lower()] for word in words]
-    return list(words)
+        return {word: BOOLEANS[word.lower()] for word in words}
+    return {word: word for word in words}

@@ -5,30 +5,22 @@ A split of n examples with t tokens in all is four arrays: `tokens` uint16 or ui
 int32 [n].
 """
 
-import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer
 
-from common.config.models import Model, TrainedTokenizer
 from common.config.schema import Config
 from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
 from common.data.cache import Cache
 from common.data.identity import identity
-from common.data.text.corpus import Split, read_corpus
-from common.data.text.tokenizer import copy_tokenizer, load_tokenizer, save_trained, train_wordpiece
+from common.data.text.build import build, max_vocabulary
 from common.data.tokenizer_source import TokenizerSource
-
-log = logging.getLogger("lockstep")
 
 FORMAT = 1
 ARRAYS = ("tokens", "offsets", "first_lengths", "labels")
 WIDTH_MULTIPLE = 8  # batches are padded to a multiple of this: fewer distinct shapes
-CHUNK = 4096  # texts that are tokenized together
 
 
 @dataclass(frozen=True)
@@ -98,13 +90,13 @@ def open_cache(config: Config, source: TokenizerSource | None) -> TokenCache:
         {
             "format": FORMAT,
             "corpus": identity(config.data),
-            "tokenizer": source.tokenizer_identity() if source else {"wordpiece": _max_vocabulary(config.model)},
+            "tokenizer": source.tokenizer_identity() if source else {"wordpiece": max_vocabulary(config.model)},
             "classes": source.classes if source else None,
             "max_length": config.train.max_length,
         }
     )
     directory = Path(config.cache_dir) / f"tokens-{key}"
-    return _open(directory, open_or_build(directory, lambda partial: _build(partial, config, source)))
+    return _open(directory, open_or_build(directory, lambda partial: build(partial, config, source)))
 
 
 def reopen_cache(config: Config, directory: Path) -> TokenCache:
@@ -127,53 +119,3 @@ def _open(directory: Path, manifest: dict[str, Any]) -> TokenCache:
 def _open_split(directory: Path, name: str, manifest: dict[str, Any]) -> TokenizedSplit:
     arrays = {array: np.load(directory / f"{name}.{array}.npy", mmap_mode="r") for array in ARRAYS}
     return TokenizedSplit(**arrays, pad_id=manifest["pad_id"], max_length=manifest["max_length"])
-
-
-def _max_vocabulary(model: Model) -> int:
-    assert isinstance(model, TrainedTokenizer)
-    return model.max_vocabulary
-
-
-def _build(directory: Path, config: Config, source: TokenizerSource | None) -> dict[str, Any]:
-    corpus = read_corpus(config.data, source.classes if source else None)
-    log.info("building the token cache of %d examples", len(corpus.train.labels) + len(corpus.validation.labels))
-    (directory / "tokenizer").mkdir()
-    if source is None:
-        texts = [*corpus.train.premises, *(corpus.train.hypotheses or [])]
-        tokenizer = train_wordpiece(texts, _max_vocabulary(config.model))
-        save_trained(tokenizer, directory / "tokenizer")
-    else:
-        tokenizer = load_tokenizer(source.directory)
-        copy_tokenizer(source.directory, directory / "tokenizer")
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(config.train.max_length)
-    for name, split in (("train", corpus.train), ("validation", corpus.validation)):
-        _tokenize(tokenizer, split, directory, name)
-    return {
-        "classes": corpus.classes,
-        "vocabulary": tokenizer.get_vocab_size(),
-        "pad_id": tokenizer.token_to_id("[PAD]") or 0,
-        "max_length": config.train.max_length,
-        "dropped": corpus.train.dropped + corpus.validation.dropped,
-    }
-
-
-def _tokenize(tokenizer: Tokenizer, split: Split, directory: Path, name: str) -> None:
-    texts: Sequence[Any] = split.premises
-    if split.hypotheses is not None:
-        texts = list(zip(split.premises, split.hypotheses, strict=True))
-    dtype = np.uint16 if tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
-    tokens, lengths, first_lengths = [], [], []
-    for start in range(0, len(texts), CHUNK):
-        encodings = tokenizer.encode_batch(texts[start : start + CHUNK])
-        tokens.append(np.fromiter((token for encoding in encodings for token in encoding.ids), dtype))
-        lengths += [len(encoding.ids) for encoding in encodings]
-        first_lengths += [encoding.type_ids.count(0) for encoding in encodings]
-    arrays = {
-        "tokens": np.concatenate(tokens),
-        "offsets": np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
-        "first_lengths": np.array(first_lengths, np.uint16),
-        "labels": np.array(split.labels, np.int32),
-    }
-    for array in ARRAYS:
-        np.save(directory / f"{name}.{array}.npy", arrays[array])

@@ -5,10 +5,13 @@ The `tokenizers` library is used directly: transformers' classes import torch.
 
 import json
 import shutil
+import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
 from tokenizers import BertWordPieceTokenizer, Tokenizer
 
 from common.data.tokenizer_source import FILES
@@ -23,16 +26,22 @@ SPECIAL_TOKENS = {
 }
 
 
+CHUNK = 4096  # texts whose characters are counted together
+
+
 def train_wordpiece(texts: Iterable[str], max_vocabulary: int) -> Tokenizer:
-    """A lower-casing BERT WordPiece tokenizer of at most `max_vocabulary` tokens; the same texts give the same one."""
+    """A lower-casing BERT WordPiece tokenizer of at most `max_vocabulary` tokens; the same texts give the same one.
+
+    The texts are iterated over twice.
+    """
     trainer = BertWordPieceTokenizer(lowercase=True)
-    texts = [trainer.normalize(text) for text in texts]
-    counts = Counter(character for text in texts for character in text if not character.isspace())
+    normalize = BertWordPieceTokenizer(lowercase=True).normalize  # the trainer's own would wait for its training
+    counts = _count_characters(normalize, texts)
     room = (max_vocabulary - len(SPECIAL_TOKENS)) // 2  # a character is two tokens: alone and within a word
     kept = sorted(sorted(counts), key=counts.__getitem__, reverse=True)[:room]
     if len(kept) < len(counts):
         rare = str.maketrans(dict.fromkeys(counts.keys() - set(kept), " "))
-        texts = [text.translate(rare) for text in texts]
+        texts = (normalize(text).translate(rare) for text in texts)
     # The library numbers the continuing characters in hash order and breaks ties by number. With them named first, in
     # order, the same texts give the same vocabulary.
     characters = [f"##{character}" for character in sorted(kept)]
@@ -46,6 +55,21 @@ def train_wordpiece(texts: Iterable[str], max_vocabulary: int) -> Tokenizer:
     )
     # A second wrapper adds the template [CLS] a [SEP] b [SEP]; to it the characters are not special tokens.
     return BertWordPieceTokenizer(vocab=trainer.get_vocab(), lowercase=True)._tokenizer
+
+
+def _count_characters(normalize: Callable[[str], str], texts: Iterable[str]) -> Counter[str]:
+    """How often each character is in the normalized texts. Each is normalized once, as that needs no others."""
+    found = np.zeros(sys.maxunicode + 1, np.int64)
+    iterator = iter(texts)
+    while chunk := "".join(islice(iterator, CHUNK)):
+        codes = np.bincount(np.frombuffer(chunk.encode("utf-32-le"), np.uint32))
+        found[: len(codes)] += codes
+    counts: Counter[str] = Counter()
+    for code in np.flatnonzero(found):
+        for character in normalize(chr(code)):
+            if not character.isspace():
+                counts[character] += int(found[code])
+    return counts
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:

@@ -127,7 +127,7 @@ class Stamps(Images):
 
 
 def read_poems(data: Poems) -> Source:
-    rows = Rows("poem ", [["a rose is a rose", "the dog saw a cat"]], ["old", "new"], [1, 2])
+    rows = Rows.of("data.shelf", "poem ", [("old", "a rose is a rose"), ("new", "the dog saw a cat")])
     return Source(rows, rows, names=["new", "old"])
 
 
@@ -138,10 +138,12 @@ def read_stamps(data: Stamps) -> ImageCorpus:
 
 
 def one_class(corpus: Source | ImageCorpus) -> Source | ImageCorpus:
-    """The corpus with the first label of its training split for all."""
-    for i in range(len(corpus.train.labels)):
-        corpus.train.labels[i] = corpus.train.labels[0]
-    return corpus
+    """The corpus with one label for all training examples."""
+    if isinstance(corpus, ImageCorpus):
+        corpus.train.labels[:] = corpus.train.labels[0]
+        return corpus
+    rows = [("old", *texts) for _, _, _, texts in corpus.train]
+    return replace(corpus, train=Rows.of("data.shelf", "poem ", rows))
 
 
 def add_module(monkeypatch: pytest.MonkeyPatch, name: str, read: Any) -> None:

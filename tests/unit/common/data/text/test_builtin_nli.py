@@ -14,8 +14,8 @@ import pytest
 from common.config.data import BuiltinNli
 from common.data.identity import identity
 from common.data.text.builtin_nli import CLASSES, DAYS, NAMES, PHENOMENA, Draw, Triple, generate
-from common.data.text.corpus import read_corpus
 from common.errors import UserError
+from tests.unit.common.data.text.text_files import read_corpus
 
 ENTAILMENT, NEUTRAL, CONTRADICTION = range(3)
 Splits = tuple[list[Triple], list[Triple]]

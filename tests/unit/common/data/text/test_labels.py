@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.data.text.corpus import Corpus, read_corpus
 from common.errors import UserError
-from tests.unit.common.data.text.text_files import files, message, write
+from tests.unit.common.data.text.text_files import Corpus, files, message, read_corpus, write
 
 SUFFIXES = [".jsonl", ".csv", ".tsv", ".parquet"]
 TEXT_SUFFIXES = [".csv", ".tsv"]

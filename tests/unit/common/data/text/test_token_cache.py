@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 from common.config import compose as configs
 from common.config.data import Files
 from common.config.schema import Config
+from common.data.text import build
 from common.data.text import token_cache as cache
 from common.data.text.token_cache import TokenCache, TokenizedSplit, open_cache
 from common.models.pretrained import find_source
@@ -69,7 +70,7 @@ def examples(split: TokenizedSplit) -> list[tuple[list[int], list[int]]]:
 @given(texts=single_or_pair)
 def test_round_trip(composed: Compose, tmp_path_factory: pytest.TempPathFactory, texts: list[Text]) -> None:
     """What comes out of the cache is what the tokenizer makes of the text, whatever the chunks were."""
-    with patch.object(cache, "CHUNK", 5):
+    with patch.object(build, "CHUNK", 5):
         opened = open_cache(config_of(composed, tmp_path_factory.mktemp("corpus"), texts), None)
     tokenizer = Tokenizer.from_file(str(opened.tokenizer_directory / "tokenizer.json"))
     for split in (opened.train, opened.validation):
@@ -118,7 +119,7 @@ def no_text(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: Any) -> None:
         raise AssertionError("the corpus is read")
 
-    monkeypatch.setattr(cache, "read_corpus", fail)
+    monkeypatch.setattr(build, "read_corpus", fail)
 
 
 @pytest.fixture
@@ -197,6 +198,7 @@ import os, sys, time
 from pathlib import Path
 from common.config import compose as config
 from common.models import initial_weights as weights
+from common.data.text import build
 from common.data.text import token_cache as cache
 
 settings, rendezvous, processes, hang = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "hang"
@@ -214,11 +216,11 @@ def hanging(tokenizer, split, directory, name):
     (rendezvous.parent / "hangs").touch()
     time.sleep(60)
 
-cache.read_corpus = counted(cache.read_corpus, "tokens")
+build.read_corpus = counted(build.read_corpus, "tokens")
 weights._draw = counted(weights._draw, "weights")
-tokenize = cache._tokenize
+tokenize = build.tokenize
 if hang:
-    cache._tokenize = hanging
+    build.tokenize = hanging
 (rendezvous / str(os.getpid())).touch()
 while len(list(rendezvous.iterdir())) < processes:
     time.sleep(0.002)
@@ -274,7 +276,7 @@ from common.config import compose as config
 from common.data.text import token_cache as cache
 
 settings = config.load(Path(sys.argv[1]))
-cache.read_corpus = None
+cache.build = None
 before = psutil.Process().memory_info().rss
 opened = cache.open_cache(settings, None)
 grown = psutil.Process().memory_info().rss - before
@@ -304,7 +306,7 @@ def million_rows(pairs_config: Config, tmp_path: Path) -> Iterator[Path]:
                 np.save(directory / f"{split}.{name}.npy", array)
         return {"classes": ["0"], "vocabulary": 200, "pad_id": 0, "max_length": 128, "dropped": 0}
 
-    with patch.object(cache, "_build", fabricate):
+    with patch.object(cache, "build", fabricate):
         directory = open_cache(pairs_config, None).directory
     configs.save(pairs_config, tmp_path / "config.yaml")
     yield tmp_path / "config.yaml"

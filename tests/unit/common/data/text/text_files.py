@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,41 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from common.config.data import Files
-from common.data.text.corpus import Corpus, read_corpus
+from common.config.data import Data, Files
+from common.data.text import corpus
 from common.errors import UserError
+
+
+@dataclass
+class Listed:
+    """The examples of a split as parallel lists."""
+
+    premises: list[str]
+    hypotheses: list[str] | None
+    labels: list[int]
+    dropped: int
+
+
+@dataclass
+class Corpus:
+    """A corpus in memory."""
+
+    train: Listed
+    validation: Listed
+    classes: list[str]
+
+
+def read_corpus(data: Data, classes: list[str] | None = None) -> Corpus:
+    """What common.data.text.corpus streams, listed."""
+    found = corpus.read_corpus(data, classes)
+    return Corpus(_listed(found.train), _listed(found.validation), found.classes)
+
+
+def _listed(split: corpus.Split) -> Listed:
+    examples = list(split)
+    columns = [list(column) for column in zip(*(texts for texts, _ in examples), strict=True)]
+    assert len(examples) == len(split)
+    return Listed(columns[0], columns[1] if len(columns) > 1 else None, [label for _, label in examples], split.dropped)
 
 
 def write(path: Path, rows: list[tuple], columns: tuple[str, ...] = ("premise", "hypothesis", "label")) -> str:
