@@ -38,9 +38,9 @@ check: $(READY)
 architecture: $(READY)
 	$(BIN)/python -m docs.draw_architecture
 
-# Steady-state speed against plain hand-written loops.
+# Speed against scripts as users of other libraries write them; some ten minutes.
 bench: $(READY)
-	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m common.bench
 
 # Steps per second between two hosts over a slowed link, into docs/network.md and .png; Linux, as root, some ten minutes.
 bench-network: $(READY)
@@ -74,4 +74,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf .venv cache runs report.html report.json
+	rm -rf .venv cache runs bench report.html report.json

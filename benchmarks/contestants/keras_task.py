@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_hub.models import BertBackbone, BertTextClassifier
 from transformers import AutoTokenizer
 
-from benchmarks.contestants.task import read_examples
+from benchmarks.contestants.task import number_of_classes, read_examples
 
 
 def strategy(replicas: int) -> tf.distribute.MirroredStrategy:
@@ -45,4 +45,4 @@ def model(args: argparse.Namespace) -> keras.Model:
     if args.precision == "bfloat16":
         keras.config.set_dtype_policy("mixed_bfloat16")
     backbone = BertBackbone.from_preset(str(args.weights), dropout=0.0)
-    return BertTextClassifier(backbone, num_classes=3, dropout=0.0)
+    return BertTextClassifier(backbone, num_classes=number_of_classes(args), dropout=0.0)

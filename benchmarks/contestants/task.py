@@ -23,11 +23,19 @@ def arguments() -> argparse.Namespace:
 
 def read_examples(args: argparse.Namespace) -> list[dict]:
     """Dicts of premise, hypothesis and label, an integer."""
-    label_ids = json.loads((args.weights / "config.json").read_text())["label2id"]
+    ids = _label_ids(args)
     examples = [json.loads(line) for line in args.data.open()]
-    for example in examples:
-        example["label"] = label_ids.get(str(example["label"]), example["label"])
-    return examples
+    return [{**example, "label": ids.get(str(example["label"]), example["label"])} for example in examples]
+
+
+def number_of_classes(args: argparse.Namespace) -> int:
+    """The labels that the model knows."""
+    return len(_label_ids(args))
+
+
+def _label_ids(args: argparse.Namespace) -> dict[str, int]:
+    ids: dict[str, int] = json.loads((args.weights / "config.json").read_text())["label2id"]
+    return ids
 
 
 class Rows:

@@ -1,17 +1,18 @@
 """Benchmark contestants that take turns: Lockstep's strategies, and scripts as users of other libraries write them."""
 
 import argparse
-import json
 import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from common.bench.figures import Measured, figures
 from common.bench.plan import plan
+from common.bench.report import update_document, write_report
 from common.bench.settings import DEFAULTS, load_settings
 from common.bench.table import print_result
 from common.bench.turns import finish, started, take_turns
@@ -34,7 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings, overrides = load_settings(parser.parse_intermixed_args(arguments).overrides)
     output = _new_directory(settings.output)
     log_to(None)
-    planned = plan(settings, overrides, output)
+    try:
+        planned = plan(settings, overrides, output)
+    except BaseException:
+        with suppress(OSError):  # it has something in it
+            output.rmdir()
+        raise
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as temporary:  # of contestants that end by SIGKILL too
         commands = [
             replace(each.command, environment={**each.command.environment, "TMPDIR": temporary}) for each in planned
@@ -44,9 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             finish(contestants)
     measured = [Measured(*pair) for pair in zip(planned, contestants, strict=True)]
     result = figures(settings, overrides, measured)
-    (output / "bench.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    paths = write_report(result, output)
+    if settings.document is not None:
+        update_document(result, Path(settings.document))
     print_result(result)
-    print(output / "bench.json")
+    print(*paths, sep="\n")
     return 0
 
 

@@ -29,6 +29,7 @@ from common.models.bert import useful_flops
 from common.run.prepare import Prepared, prepare
 
 SCRIPTS = "benchmarks.contestants"
+PRECISIONS = ("float32", "bfloat16")  # of the scripts
 MATRICES = "matrix_rate"  # the script that multiplies matrices
 ENDLESS = ["train.steps=1000000", "train.epochs=null", "train.eval_every=null", "train.checkpoint_every=null"]
 PATIENT = ["cluster.timeout=3600"]  # seconds: a contestant is stopped for longer than a peer is usually waited for
@@ -94,6 +95,8 @@ def _check_script(name: str, definition: Definition, config: Config) -> None:
     simple = isinstance(config.data, Files) and config.data.train.endswith(".jsonl")
     if not simple and not isinstance(config.data, BuiltinNli):
         raise UserError(f"{name}: reads data=builtin_nli or one .jsonl file of data=files; leave it out")
+    if config.train.precision not in PRECISIONS:
+        raise UserError(f"{name}: has no train.precision={config.train.precision}; leave it out")
 
 
 def _arguments(config: Config, prepared: Prepared, directory: Path, output: Path) -> list[str]:

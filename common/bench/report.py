@@ -1,0 +1,65 @@
+"""Writes what a benchmark found: bench.json for programs, bench.html, which opens offline, and a document's section."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from plotly.offline import get_plotlyjs
+
+from common.bench.charts import charts
+from common.bench.table import COLUMNS, cells, sentences
+from common.errors import cannot_be_written
+
+
+def write_report(result: dict[str, Any], directory: Path) -> list[Path]:
+    """Write bench.json and bench.html into an existing directory. Returns their paths."""
+    contents = {
+        "bench.json": json.dumps(result, indent=1, allow_nan=False) + "\n",
+        "bench.html": render_html(result),
+    }
+    for name, text in contents.items():
+        _write(directory / name, text)
+    return [directory / name for name in contents]
+
+
+def render_html(result: dict[str, Any]) -> str:
+    """The page. Users' text is escaped: by Jinja2 in HTML, by its `tojson` in scripts, by charts() in labels."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    return environment.get_template("report.html.j2").render(
+        title=result["title"],
+        columns=COLUMNS,
+        rows=[cells(contestant) for contestant in result["contestants"]],
+        sentences=sentences(result),
+        charts=charts(result),
+        plotly_js=get_plotlyjs(),
+    )
+
+
+def update_document(result: dict[str, Any], path: Path) -> None:
+    """Replace the section of this title in a Markdown file, or add it at the end; the file may not exist yet."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    section = f"## {result['title']}\n\n{_markdown(result)}"
+    old = re.search(rf"^## {re.escape(result['title'])}\n.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    if old is None:
+        text = f"{text.rstrip()}\n\n{section}" if text.strip() else section
+    else:
+        after = text[old.end() :]
+        text = text[: old.start()] + section + ("\n" + after if after else "")
+    _write(path, text)
+
+
+def _markdown(result: dict[str, Any]) -> str:
+    rows = [COLUMNS, ["---", *["---:"] * (len(COLUMNS) - 1)], *map(cells, result["contestants"])]
+    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return f"{table}\n" + "\n\n".join(sentences(result)) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise cannot_be_written(path, error) from error

@@ -1,0 +1,56 @@
+"""The result of a benchmark that never ran."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from common.bench.figures import Measured, figures
+from common.bench.plan import Planned
+from common.bench.settings import Definition, load_settings
+from common.bench.turns import Command, Contestant
+from tests.conftest import MakeConfig
+
+SLOWER = [1.0, 0.5, 0.25, 0.5]  # speed of the machine in each round
+DEFINED = ["+bench.definitions.ddp={framework: torch}", "+bench.definitions.ddp_x1={framework: torch}"]
+
+
+@pytest.fixture
+def result(tmp_path: Path, make_config: MakeConfig) -> dict[str, Any]:
+    """Of ddp x2 and x1, a script, and matrices."""
+    settings, _ = load_settings(["bench.contestants=[ddp,ddp_x1,hf_trainer]", *DEFINED])
+    base = make_config("strategy=ddp")
+    two, one = (replace(base, strategy=replace(base.strategy, replicas=count)) for count in (2, 1))
+
+    def planned(name: str, config: Any, matrices: bool = False) -> Planned:
+        command = Command(name, [], tmp_path / name)
+        definition = Definition("torch", "matrix_rate") if matrices else settings.definitions[name]
+        return Planned(definition, config, command, matrices, None if matrices else 5e6, None)
+
+    return figures(
+        settings,
+        ["model=bert_mini"],
+        [
+            measured(tmp_path, "ddp", planned("ddp", two), 300.0, summary='{"compilations": 3}'),
+            measured(tmp_path, "ddp_x1", planned("ddp_x1", one), 250.0),
+            measured(tmp_path, "hf_trainer", planned("hf_trainer", two), 200.0),
+            measured(tmp_path, "matrices", planned("matrices", two, matrices=True), 3e9, "flops"),
+        ],
+    )
+
+
+def measured(
+    directory: Path, name: str, planned: Planned, speed: float, unit: str = "examples", summary: str = "{}"
+) -> Measured:
+    """One that does `speed` units per second while the machine is as fast as in the first round."""
+    (directory / name).mkdir(parents=True)
+    (directory / name / "summary.json").write_text(summary)
+    blocks = [
+        [{"step": 1, unit: 7, "tokens": 70, "seconds": 3.0}]
+        + [{"step": 2, unit: 7 + speed * factor, "tokens": 70 + 10 * speed * factor, "seconds": 4.0}]
+        for factor in SLOWER
+    ]
+    contestant = SimpleNamespace(name=name, directory=directory / name, blocks=blocks, start_up=2.0, peak_memory=2**20)
+    return Measured(planned, cast(Contestant, contestant))

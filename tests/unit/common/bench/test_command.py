@@ -1,0 +1,73 @@
+"""The command: from overrides to its files, with contestants that only sleep."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from common.bench import __main__ as command
+from common.bench.plan import Planned
+from common.bench.settings import Definition, Settings
+from tests.conftest import MakeConfig, Python
+from tests.unit.common.bench.test_turns import fake
+
+SHORT = ["bench.rounds=2", "bench.block_seconds=0.3", "bench.warmup_steps=2"]
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch, make_config: MakeConfig) -> None:
+    """Two contestants of which the second is faster."""
+    config = make_config("strategy=ddp", "strategy.replicas=2")
+
+    def plan(settings: Settings, overrides: list[str], output: Path) -> list[Planned]:
+        assert overrides == ["model=bert_mini"]
+        pauses = zip(settings.contestants, (0.04, 0.01), strict=True)
+        commands = [fake(output, name, pause) for name, pause in pauses]
+        return [Planned(Definition("torch"), config, each, False, None, None) for each in commands]
+
+    monkeypatch.setattr(command, "plan", plan)
+
+
+@pytest.mark.usefixtures("fakes")
+def test_it_writes_its_files_and_the_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document, output = tmp_path / "performance.md", tmp_path / "out"
+    own = [f"bench.output={output}", f"bench.document={document}", "bench.title=Two fakes", "bench.reference=torch_dp"]
+    assert command.main([*SHORT, *own, "bench.contestants=[torch_dp,torch_ddp]", "model=bert_mini"]) == 0
+    result = json.loads((output / "bench.json").read_text())
+    slow, fast = result["contestants"]
+    assert len(slow["rounds"]["examples"]) == 2
+    assert slow["ratio"]["median"] == 1 < fast["ratio"]["median"]
+    assert "Two fakes" in (output / "bench.html").read_text()
+    assert document.read_text().startswith("## Two fakes\n\n| contestant |")
+    printed = capsys.readouterr().out
+    assert "round 2 of 2" in printed and str(output / "bench.json") in printed
+
+
+@pytest.mark.usefixtures("fakes")
+def test_a_directory_that_is_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit) as raised:
+        command.main([f"bench.output={tmp_path}", "model=bert_mini"])
+    assert raised.value.code == 2
+    assert capsys.readouterr().err == f"error: bench.output={tmp_path}: is not empty; choose another directory\n"
+
+
+def test_help_shows_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        command.main(["--help"])
+    assert raised.value.code == 0
+    printed = capsys.readouterr().out
+    assert "contestants:" in printed and "rounds: 8" in printed and "hf_trainer:" in printed
+
+
+def test_it_needs_no_framework(python: Python) -> None:
+    code = "import sys, common.bench.__main__; print({'torch', 'tensorflow', 'keras'} & sys.modules.keys())"
+    assert python(code) == "set()\n"
+
+
+def test_a_mistake_in_the_training_config_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        command.main([f"bench.output={tmp_path / 'new'}", "train.step=3"])
+    assert raised.value.code == 2
+    assert capsys.readouterr().err.startswith("error: train.step: no such key here; did you mean train.steps?")
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,79 @@
+"""Definitions become commands; whatever cannot be is told before one starts."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from common.bench.plan import Planned, plan
+from common.bench.settings import load_settings
+from common.config.command_line import explain
+from common.errors import UserError
+
+Plan = Callable[..., list[Planned]]
+SMALL = ["data.train_examples=60", "data.validation_examples=12", "model.layers=1", "model.max_vocabulary=200"]
+NAMES = "torch_ddp,torch_ddp_x1,torch_ddp_bfloat16,hf_trainer,keras_fit"
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Plan:
+    def make(contestants: str, *overrides: str) -> list[Planned]:
+        reference = f"bench.reference={contestants.partition(',')[0]}"
+        settings, others = load_settings([f"bench.contestants=[{contestants}]", reference, *overrides])
+        return plan(settings, [f"cache_dir={tmp_path / 'cache'}", *others], tmp_path)
+
+    return make
+
+
+def test_every_contestant_and_the_matrices_of_each_precision(planned: Plan, tmp_path: Path) -> None:
+    found = {each.command.name: each for each in planned(NAMES, *SMALL, "strategy.replicas=2")}
+    assert list(found) == [*NAMES.split(","), "matrix_rate_float32", "matrix_rate_bfloat16"]
+    assert [each.matrices for each in found.values()] == [False] * 5 + [True] * 2
+    assert all(each.command.directory == tmp_path / name for name, each in found.items())
+    assert {each.useful_flops for each in found.values() if not each.matrices} == {found["torch_ddp"].useful_flops}
+    assert found["torch_ddp"].useful_flops > 1e6  # type: ignore[operator]
+    command = found["torch_ddp"].command.command
+    assert command[1:3] == ["-m", "torch_impl.train"]
+    assert {"strategy=ddp", "train.checkpoint_every=null", f"run_dir={tmp_path / 'torch_ddp'}"} <= set(command)
+    assert {"model.layers=1", "cluster.timeout=3600"} <= set(command)
+    assert found["torch_ddp_x1"].config.strategy.world_size == 1
+
+
+def test_scripts_are_told_what_lockstep_trains(planned: Plan, tmp_path: Path) -> None:
+    trainer, keras, matrices = planned("hf_trainer,keras_fit", *SMALL, "train.global_batch_size=30")
+    command = trainer.command.command
+    assert command[1:4] == ["-m", "torch.distributed.run", "--nproc-per-node=2"]
+    assert keras.command.command[1:3] == ["-m", "benchmarks.contestants.keras_fit"]
+    for each in (command, keras.command.command):
+        values = dict(text.removeprefix("--").split("=", 1) for text in each if text.startswith("--"))
+        assert (values["global-batch-size"], values["precision"], values["replicas"]) == ("30", "float32", "2")
+        examples = [json.loads(line) for line in Path(values["data"]).read_text().splitlines()]
+        assert len(examples) == 60 and set(examples[0]) == {"premise", "hypothesis", "label"}
+        assert (Path(values["weights"]) / "model.safetensors").exists()
+    assert trainer.tokens is not None
+    assert f"--tokens={round(trainer.tokens * 15)}" in matrices.command.command
+
+
+def test_a_model_without_known_operations_has_no_matrices(planned: Plan) -> None:
+    (only,) = planned("torch_ddp", "model=convnet")
+    assert only.useful_flops is None and not only.matrices
+
+
+@pytest.mark.parametrize(
+    ("contestants", "override", "said"),
+    [
+        ("torch_ddp", "train.step=3", "train.step: no such key here; did you mean train.steps"),
+        ("torch_ddp", "model=huge", "model=huge: no such choice"),
+        ("torch_ddp", "train.global_batch_size=0", "train.global_batch_size=0: must be at least 1"),
+        ("hf_trainer", "bench.definitions.hf_trainer.script=none", "bench.definitions.hf_trainer.script=none: not in"),
+        ("hf_trainer", "model=convnet", "hf_trainer: reads data=builtin_nli or one .jsonl file"),
+        ("keras_fit", "train.precision=float64", "keras_fit: has no train.precision=float64; leave it out"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(planned: Plan, contestants: str, override: str, said: str) -> None:
+    with pytest.raises((UserError, HydraException, OmegaConfBaseException)) as raised:
+        planned(contestants, override)
+    assert explain(raised.value, ["ddp"]).startswith(said)

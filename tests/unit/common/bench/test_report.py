@@ -1,0 +1,53 @@
+"""The page and the document of a benchmark."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from common.bench.charts import charts
+from common.bench.report import render_html, update_document, write_report
+
+
+def test_the_page_stands_alone_and_shows_every_contestant(result: dict[str, Any], tmp_path: Path) -> None:
+    json_path, html_path = write_report(result, tmp_path)
+    assert json.loads(json_path.read_text()) == result
+    page = re.sub(r"<script>.*?</script>", "", html_path.read_text(), flags=re.DOTALL)
+    assert not re.search(r"(src|href)=", page)
+    for name in ("ddp", "ddp_x1", "hf_trainer"):
+        assert f"<th>{name}</th>" in page
+    assert page.count('class="plot"') == len(charts(result)) == 4
+
+
+def test_texts_are_escaped(result: dict[str, Any]) -> None:
+    result["title"] = "<b>title</b>"
+    result["contestants"][0]["name"] = "<script>alert(1)</script>"
+    page = render_html(result)
+    assert "<b>title" not in page and "<script>alert" not in page
+    assert charts(result)[0]["data"][0]["x"][0] == "&lt;script&gt;alert(1)&lt;/script&gt;"
+
+
+def test_a_chart_has_the_medians_and_quartiles(result: dict[str, Any]) -> None:
+    result["contestants"][0]["ratio"] = {"median": 2.0, "lower": 1.5, "upper": 3.0}
+    (bars,) = charts(result)[0]["data"]
+    assert (bars["x"][0], bars["y"][0]) == ("ddp", 2.0)
+    assert (bars["error_y"]["array"][0], bars["error_y"]["arrayminus"][0]) == (1.0, 0.5)
+
+
+def test_only_its_own_section_of_a_document_is_replaced(result: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "performance.md"
+    update_document({**result, "title": "First"}, path)
+    update_document({**result, "title": "Second"}, path)
+    path.write_text(f"# Performance\n\nWritten by hand.\n\n{path.read_text()}")
+    before = path.read_text()
+    assert re.findall("^#+ .*", before, re.MULTILINE) == ["# Performance", "## First", "## Second"]
+    update_document({**result, "title": "First"}, path)
+    assert path.read_text() == before
+    changed = {**result, "title": "First", "overrides": ["model=other"]}
+    update_document(changed, path)
+    after = path.read_text()
+    assert "model=other" in after.partition("## Second")[0]
+    assert after.partition("## Second")[2] == before.partition("## Second")[2]
+    assert after.startswith("# Performance\n\nWritten by hand.\n\n## First\n\n| contestant | replicas |")
+    update_document({**changed, "title": "Second"}, path)
+    assert path.read_text().count("model=other") == 2
