@@ -1,17 +1,23 @@
 """Shards of a global batch as tensors."""
 
-import numpy as np
 import tensorflow as tf
 
-from common.data.batches import GlobalBatch, Split
+from common.config.schema import Config
+from common.data.batches import Arrays, Split
+from common.training.dispatcher import find_batch
 
 
-def to_tensors(arrays: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
-    """The arrays of a shard, as they are. See common.data.batches."""
-    return {name: tf.convert_to_tensor(array) for name, array in arrays.items()}
+def to_tensors(shard: list[Arrays]) -> list[dict[str, tf.Tensor]]:
+    """The micro-batches of a shard, as they are. See common.data.batches."""
+    return [{name: tf.convert_to_tensor(array) for name, array in part.items()} for part in shard]
 
 
-def signature(split: Split) -> dict[str, tf.TensorSpec]:
-    """What a compiled step accepts: the arrays of this split's shards, with every axis of any length."""
-    arrays = GlobalBatch(1, np.zeros(1, np.int64), split).shard(0, 1)
-    return {name: tf.TensorSpec([None] * array.ndim, array.dtype) for name, array in arrays.items()}
+def signature(config: Config, split: Split) -> list[dict[str, tf.TensorSpec]]:
+    """What a compiled step accepts: the micro-batches of this split's shards, with every axis of any length."""
+    shard = find_batch(config, split, 1).shard(0, 1)
+    return [{name: tf.TensorSpec([None] * array.ndim, array.dtype) for name, array in part.items()} for part in shard]
+
+
+def shard_of_replica(shards: list[list[dict[str, tf.Tensor]]]) -> list[dict[str, tf.Tensor]]:
+    """In a function that a strategy runs on every replica: this replica's of all shards."""
+    return shards[int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))]

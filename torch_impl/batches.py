@@ -3,11 +3,14 @@
 import numpy as np
 import torch
 
+from common.data.batches import Arrays
 
-def to_tensors(arrays: dict[str, np.ndarray], device: torch.device) -> dict[str, torch.Tensor]:
-    """The arrays of a shard on a device, integers as int64. See common.data.batches."""
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    return {
-        name: tensor.to(device, tensor.dtype if tensor.is_floating_point() else torch.int64, non_blocking=True)
-        for name, tensor in tensors.items()
-    }
+
+def to_tensors(shard: list[Arrays], device: torch.device) -> list[dict[str, torch.Tensor]]:
+    """The micro-batches of a shard on a device, integers as int64. See common.data.batches."""
+    return [{name: _to_tensor(array, device) for name, array in part.items()} for part in shard]
+
+
+def _to_tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    tensor = torch.from_numpy(array)
+    return tensor.to(device, tensor.dtype if tensor.is_floating_point() else torch.int64, non_blocking=True)

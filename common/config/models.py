@@ -17,6 +17,7 @@ class Model:
     spec: ClassVar[str]  # the module of its names, shapes and initial weights
     torch: ClassVar[str]  # the modules whose `build` makes it
     tf: ClassVar[str]
+    unpadded: ClassVar[bool] = False  # whether it computes on real tokens alone, where the inputs say how
 
     kind: str = key(CURVE)
     name: str = key(SOURCE)
@@ -34,6 +35,7 @@ class AnyBert(Model):
     spec = "common.models.bert"
     torch = "torch_impl.models.bert"
     tf = "tf_impl.models.bert"
+    unpadded = True
 
 
 @dataclass(frozen=True)

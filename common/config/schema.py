@@ -68,6 +68,7 @@ class Train:
     epochs: int | None = key(RUN, at_least=1)
     global_batch_size: int = key(CURVE, at_least=1, unit="examples")
     max_length: int = key(CURVE, at_least=3, unit="tokens")
+    padding: str = key(RUN, choices=("auto", "global", "micro_batches", "unpadded"))
     seed: int = key(CURVE, at_least=0, below=2**63)
     precision: str = key(CURVE, choices=("float32", "bfloat16", "float64"))
     log_every: int = key(HOST, at_least=1, unit="steps")

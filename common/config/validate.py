@@ -25,6 +25,11 @@ def check(config: Config, framework: str | None = None) -> None:
     config.cluster.check()
     config.train.check()
     _check_data_fits_model(config)
+    if config.train.padding == "unpadded" and not config.model.unpadded:
+        raise UserError(
+            f"train.padding=unpadded: model={config.model.name} computes on padded batches only; choose micro_batches "
+            "or auto"
+        )
     if config.resume == "auto" and config.run_dir is None:
         raise UserError("resume=auto: resumes the run in run_dir; give run_dir=...")
     if config.train.max_restarts and config.cluster.kind != "local":

@@ -8,6 +8,10 @@ import numpy as np
 
 from common.data import plan
 
+MICRO_BATCHES = 4  # of a shard, with padding=micro_batches
+
+Arrays = dict[str, np.ndarray]
+
 
 class Split(Protocol):
     """The examples of one split: see common.data.text.token_cache and common.data.images.image_cache."""
@@ -21,20 +25,24 @@ class Split(Protocol):
     def lengths(self, ids: np.ndarray) -> np.ndarray:
         """Tokens of each example, int64 [n]; 0 of images."""
 
-    def gather(self, ids: np.ndarray, batch: np.ndarray) -> dict[str, np.ndarray]:
-        """The inputs of a model and `labels` int32 [n] of the examples `ids`, which are some of the global batch's."""
+    def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
+        """The inputs of a model and `labels` int32 [n] of the examples `ids`, as wide as the longest of `batch`."""
+
+    def gather_unpadded(self, ids: np.ndarray) -> Arrays:
+        """The inputs of a model that computes on real tokens alone, and `labels` int32 [n]."""
 
 
 @dataclass(frozen=True)
 class GlobalBatch:
     """The examples of one synchronous update. `size` is their number; `tokens` counts theirs, padding left out.
 
-    part: which of the parts of global batch `step` this is, for asynchronous updates.
+    padding: as `train.padding`. part: which of the parts of global batch `step` this is, for asynchronous updates.
     """
 
     step: int
     ids: np.ndarray
     split: Split
+    padding: str
     part: int = 0
 
     @property
@@ -45,47 +53,49 @@ class GlobalBatch:
     def tokens(self) -> int:
         return int(self.split.lengths(self.ids).sum())
 
-    def shard(self, rank: int, world_size: int) -> dict[str, np.ndarray]:
-        """What replica `rank` trains on: see `shards`."""
-        ids, weights, bounds = self._padded(world_size)
-        return self._gather(ids[bounds[rank] : bounds[rank + 1]], weights[bounds[rank] : bounds[rank + 1]])
+    def shard(self, rank: int, world_size: int, micro_batches: int = 1) -> list[Arrays]:
+        """What replica `rank` trains on, as micro-batches: `micro_batches` times those that `padding` asks for.
 
-    def shards(self, world_size: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """All shards in one set of arrays, and their bounds int64 [world_size + 1].
+        The examples are dealt by their lengths, so that all shards cost about the same, and a micro-batch has examples
+        of like length. Each is what the split gathers, with `weights` float64 [rows]: 1, or 0 for the rows that fill up
+        a global batch which is too small, so that no micro-batch is empty. A loss is sum(weights * losses) / size.
 
         Text: `input_ids`, `token_type_ids`, `attention_mask` int32 [rows, width], padded to the longest example of the
-        global batch. Images: `images` float32 [rows, height, width, channels]. Both: `labels` int32 [rows]; `weights`
-        float64 [rows]: 1, or 0 for the rows that fill up a global batch smaller than the world size, so that no shard
-        is empty. A loss is sum(weights * losses) / size.
+        global batch (padding=global) or of the micro-batch; for padding=unpadded see `gather_unpadded` of the token
+        cache. Images: `images` float32 [rows, height, width, channels]. All: `labels` int32 [rows].
         """
-        ids, weights, bounds = self._padded(world_size)
-        return self._gather(ids, weights), bounds
+        count = micro_batches * (MICRO_BATCHES if self.padding == "micro_batches" else 1)
+        missing = max(0, world_size * count - self.size)
+        ids = np.concatenate((self.ids, np.repeat(self.ids[:1], missing)))
+        weights = np.concatenate((np.ones(self.size), np.zeros(missing)))
+        mine = plan.deal(self.split.lengths(ids), world_size)[rank]
+        parts = np.split(mine, plan.shard_bounds(len(mine), count)[1:-1])
+        return [{**self._gather(ids[part]), "weights": weights[part]} for part in parts]
+
+    def _gather(self, ids: np.ndarray) -> Arrays:
+        if self.padding == "unpadded":
+            return self.split.gather_unpadded(ids)
+        return self.split.gather(ids, self.ids if self.padding == "global" else ids)
 
     def parts(self, count: int) -> list["GlobalBatch"]:
-        """Its shards as batches of their own, without the empty ones."""
+        """It in parts that are batches of their own, without the empty ones."""
         bounds = plan.shard_bounds(self.size, count)
         return [
-            GlobalBatch(self.step, self.ids[bounds[part] : bounds[part + 1]], self.split, part)
+            GlobalBatch(self.step, self.ids[bounds[part] : bounds[part + 1]], self.split, self.padding, part)
             for part in range(min(count, self.size))
         ]
 
-    def _padded(self, world_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        missing = max(0, world_size - self.size)
-        ids = np.concatenate((self.ids, np.repeat(self.ids[:1], missing)))
-        weights = np.concatenate((np.ones(self.size), np.zeros(missing)))
-        return ids, weights, plan.shard_bounds(len(ids), world_size)
 
-    def _gather(self, ids: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
-        return {**self.split.gather(ids, self.ids), "weights": weights}
-
-
-def training_batches(split: Split, global_batch_size: int, seed: int, steps: range) -> Iterator[GlobalBatch]:
+def training_batches(
+    split: Split, global_batch_size: int, seed: int, steps: range, padding: str
+) -> Iterator[GlobalBatch]:
     """The global batches of `steps`."""
     for step in steps:
-        yield GlobalBatch(step, plan.example_ids(len(split), global_batch_size, seed, step), split)
+        yield GlobalBatch(step, plan.example_ids(len(split), global_batch_size, seed, step), split, padding)
 
 
-def evaluation_batches(split: Split, global_batch_size: int) -> Iterator[GlobalBatch]:
-    """Every example once, in order."""
+def evaluation_batches(split: Split, global_batch_size: int, padding: str) -> Iterator[GlobalBatch]:
+    """Every example once, from the shortest to the longest: little padding is left."""
+    by_length = np.argsort(split.lengths(np.arange(len(split))), kind="stable")
     for index, start in enumerate(range(0, len(split), global_batch_size)):
-        yield GlobalBatch(index + 1, np.arange(start, min(start + global_batch_size, len(split))), split)
+        yield GlobalBatch(index + 1, by_length[start : start + global_batch_size], split, padding)

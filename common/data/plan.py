@@ -81,6 +81,18 @@ def example_ids(count: int, global_batch_size: int, seed: int, step: int) -> np.
     return ids
 
 
+def deal(lengths: np.ndarray, world_size: int) -> list[np.ndarray]:
+    """Deal the examples of a global batch to shards of about the same cost: positions in the batch of each shard's.
+
+    From the longest to the shortest they go to the first shard up to the last, then to the last down to the first, and
+    so on. The numbers of examples differ by at most 1, the sums of the lengths by at most the longest.
+    """
+    by_length = np.argsort(-lengths, kind="stable")
+    turn = np.concatenate((np.arange(world_size), np.arange(world_size)[::-1]))
+    shard_of = np.resize(turn, len(lengths))
+    return [by_length[shard_of == shard] for shard in range(world_size)]
+
+
 def shard_bounds(size: int, world_size: int) -> np.ndarray:
     """Where the shards of a global batch begin and end, int64 [world_size + 1]: sizes within 1, larger ones first."""
     sizes = np.full(world_size, size // world_size)

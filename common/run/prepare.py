@@ -14,7 +14,9 @@ from common.config import compose
 from common.config.models import TrainedTokenizer
 from common.config.resolve import resolve_steps
 from common.config.schema import Config
+from common.data.batches import Split
 from common.data.cache import Cache, open_cache, reopen_cache
+from common.data.padding import choose_padding
 from common.data.plan import VERSION, steps_for, steps_per_epoch
 from common.models.initial_weights import InitialCheckpoint, open_initial_checkpoint, reopen_initial_checkpoint
 from common.models.pretrained import find_source, open_source
@@ -66,7 +68,7 @@ def prepare(config: Config, run_dir: Path | None) -> tuple[Config, Prepared]:
     initial = open_initial_checkpoint(config, cache, source)
     if (steps := _steps_of_epochs(config, len(cache.train))) is not None:
         log.info("train.epochs=%d: %d steps (train.steps is not used)", config.train.epochs, steps)
-    config = resolve_steps(config, steps)
+    config = _resolve_padding(resolve_steps(config, steps), cache.train)
     _warn(config, len(cache.train))
     if checkpoint is not None:
         check_resume(config, cache, checkpoint)
@@ -138,6 +140,14 @@ def _places(run_dir: Path) -> dict[str, Any]:
 
 def _open_data(config: Config, places: dict[str, Any]) -> tuple[Cache, InitialCheckpoint]:
     return reopen_cache(config, Path(places["cache"])), reopen_initial_checkpoint(Path(places["initial"]))
+
+
+def _resolve_padding(config: Config, split: Split) -> Config:
+    train, strategy = config.train, config.strategy
+    if train.padding != "auto":
+        return config
+    padding = choose_padding(split, train.global_batch_size, train.seed, strategy.replicas or 1, config.model.unpadded)
+    return replace(config, train=replace(train, padding=padding))
 
 
 def _warn(config: Config, examples: int) -> None:

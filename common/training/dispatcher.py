@@ -49,5 +49,6 @@ class Dispatcher:
 
 def find_batch(config: Config, split: Split, number: int) -> GlobalBatch:
     """Global batch `number` of the plan, for a worker that was sent its number only."""
-    batches = training_batches(split, config.train.global_batch_size, config.train.seed, range(number, number + 1))
+    train, steps = config.train, range(number, number + 1)
+    batches = training_batches(split, train.global_batch_size, train.seed, steps, train.padding)
     return next(batches)

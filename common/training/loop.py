@@ -97,7 +97,7 @@ class Loop:
     def train(self, steps: range) -> None:
         """Train on these global batches and report the updates that they make."""
         train = self.config.train
-        batches = training_batches(self.cache.train, train.global_batch_size, train.seed, steps)
+        batches = training_batches(self.cache.train, train.global_batch_size, train.seed, steps, train.padding)
         block: list[tuple[StepResult, float]] = []
         for result in self.strategy.train(self.stop.end(batches)):
             block.append((result, self._seconds()))
@@ -157,7 +157,8 @@ class Loop:
     def evaluate(self) -> None:
         """Evaluate, report it and see whether it is the best so far."""
         start = self._seconds()
-        batches = evaluation_batches(self.cache.validation, self.config.train.global_batch_size)
+        train = self.config.train
+        batches = evaluation_batches(self.cache.validation, train.global_batch_size, train.padding)
         evaluation = self.strategy.evaluate(self.stop.interrupt(batches))
         self.since = self._seconds()
         self._compare_with_best(evaluation)

@@ -23,19 +23,21 @@ CORE = {  # in every experiment but where PAIRED says otherwise
 }
 DDP, BY_HAND = "strategy=ddp strategy.replicas=3", "strategy=allreduce strategy.replicas=3"
 SERVERS = "strategy=parameter_server strategy.parameter_servers=2 strategy.max_staleness=0"
+SPLIT, PADDED = "train.padding=micro_batches", "train.padding=global"  # where not said, nothing is padded
 OTHERS = {
-    "torch-dp-3-in_forward": "strategy=dp strategy.replicas=3 strategy.loss=in_forward strategy.output_device=1",
-    "torch-dp-3-criterion": "strategy=dp strategy.replicas=3 strategy.loss=criterion",
-    "torch-ddp-3-after": f"{DDP} strategy.overlap=false strategy.bucket_cap_mb=0.1 strategy.accumulate=3",
+    "torch-dp-3-in_forward": "strategy=dp strategy.replicas=3 strategy.loss=in_forward strategy.output_device=1 "
+    f"{PADDED}",
+    "torch-dp-3-criterion": f"strategy=dp strategy.replicas=3 strategy.loss=criterion {SPLIT}",
+    "torch-ddp-3-after": f"{DDP} strategy.overlap=false strategy.bucket_cap_mb=0.1 strategy.accumulate=3 {SPLIT}",
     "torch-ddp-3-static": f"{DDP} strategy.static_graph=true strategy.gradient_as_bucket_view=false",
-    "torch-allreduce-3-ring": f"{BY_HAND} strategy.algorithm=ring strategy.bucket_cap_mb=0.5",
+    "torch-allreduce-3-ring": f"{BY_HAND} strategy.algorithm=ring strategy.bucket_cap_mb=0.5 {SPLIT}",
     "torch-allreduce-3-gather": f"{BY_HAND} strategy.algorithm=gather_broadcast strategy.overlap=false",
     "torch-allreduce-3-all": f"{BY_HAND} strategy.algorithm=all_to_all strategy.bucket_cap_mb=null",
     "torch-allreduce-3-doubling": f"{BY_HAND} strategy.algorithm=recursive_doubling",
     "torch-allreduce-3-native": f"{BY_HAND} strategy.algorithm=native strategy.bucket_cap_mb=1",
     "torch-parameter_server-3": f"{SERVERS} strategy.workers=3",
-    "tf-central_storage-3": "strategy=central_storage strategy.replicas=3",
-    "tf-multiworker-2": "strategy=multiworker strategy.workers=2 strategy.communication=ring",
+    "tf-central_storage-3": f"strategy=central_storage strategy.replicas=3 {SPLIT}",
+    "tf-multiworker-2": f"strategy=multiworker strategy.workers=2 strategy.communication=ring {PADDED}",
     "tf-multiworker-3": "strategy=multiworker strategy.workers=3 strategy.bytes_per_pack=100000",
     "tf-parameter_server-3": f"{SERVERS} strategy.workers=3",
 }
@@ -85,7 +87,9 @@ PAIRED = {
     "convnet64": (*SINGLES, "tf-mirrored-4", *SOME, "tf-central_storage-3"),
 }
 # What mistakes are planted in: one replica is quickest, and uneven shards show the mean of replica means.
-FAULTS = dict.fromkeys(("native_adam", "tanh_gelu", "other_shuffle", "layer_norm_epsilon"), "tf-single")
+FAULTS = dict.fromkeys(
+    ("native_adam", "tanh_gelu", "other_shuffle", "layer_norm_epsilon", "no_attention_mask"), "tf-single"
+)
 FAULTS["mean_of_replica_means"] = "tf-mirrored-4"
 FAULTY = [(experiment, *fault) for experiment in ("adamw-30", "float64") for fault in FAULTS.items()]
 FAULTY += [(experiment, "flatten_order", "tf-single") for experiment in ("convnet", "convnet64")]

@@ -114,6 +114,9 @@ def planted(fault: str | None, framework: str) -> Iterator[None]:
     elif fault == "mean_of_replica_means":
         with _mean_of_replica_means():
             yield
+    elif fault == "no_attention_mask":
+        with _attention_to_padding():
+            yield
     elif fault == "flatten_order":
         with _flattened_in_keras_order():
             yield
@@ -139,21 +142,31 @@ def _mean_of_replica_means() -> Iterator[None]:
 
     from tf_impl.strategies import mirrored
 
-    correct_shard, correct_logits, correct_loss = mirrored._shard_of, mirrored.compute_logits, mirrored.summed_loss
+    correct = mirrored.backward
 
-    def shard_of(shards: dict[str, tf.Tensor], bounds: tf.Tensor, replica: int) -> dict[str, tf.Tensor]:
-        return {**correct_shard(shards, bounds, replica), "global_rows": tf.shape(shards["labels"])[0]}
-
-    def compute_logits(model: Any, batch: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
-        return correct_logits(model, {name: batch[name] for name in batch if name != "global_rows"}, training)
-
-    def wrong_loss(logits: tf.Tensor, batch: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Divided by the global batch, as the strategy does next, and summed over replicas: the mean of their means."""
-        rows, global_rows = (tf.cast(n, logits.dtype) for n in (tf.shape(logits)[0], batch["global_rows"]))
+    def wrong(model: Any, shard: list[dict[str, tf.Tensor]], size: tf.Tensor, parameters: list[tf.Tensor]) -> Any:
+        """Divided by the rows of the shard and the number of shards, and summed over these."""
+        rows = tf.add_n([tf.shape(part["labels"])[0] for part in shard])
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync
-        return correct_loss(logits, batch) / rows * global_rows / tf.cast(replicas, logits.dtype)
+        return correct(model, shard, rows * replicas, parameters)
 
-    with patch.multiple(mirrored, _shard_of=shard_of, compute_logits=compute_logits, summed_loss=wrong_loss):
+    with patch.object(mirrored, "backward", wrong):
+        yield
+
+
+@contextmanager
+def _attention_to_padding() -> Iterator[None]:
+    """The only place where unpadded computing has padding."""
+    import tensorflow as tf
+
+    from tf_impl.models import bert
+
+    correct = bert._attention
+
+    def wrong(layer: Any, x: tf.Tensor, mask: tf.Tensor, *rest: Any) -> tf.Tensor:
+        return correct(layer, x, tf.ones_like(mask), *rest)
+
+    with patch.object(bert, "_attention", wrong):
         yield
 
 

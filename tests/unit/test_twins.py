@@ -30,17 +30,22 @@ ONE_SIDED = {  # public names that only one side can have, and why
         "Optimizer.corrected",
         "Optimizer.densify",  # only TensorFlow's gradients are sparse
     ],
-    "tf_impl/batches.py": ["signature"],  # only TensorFlow's steps are compiled
+    "tf_impl/batches.py": ["signature", "shard_of_replica"],  # only TensorFlow's steps are compiled, of all replicas
     # TensorFlow's strategies make their process groups themselves.
     "torch_impl/communication/rendezvous.py": ["init_process_group"],
     # TensorFlow has its server in C++.
     "torch_impl/strategies/parameter_server/server.py": ["Server", "Server.__init__", "Server.serve"],
+    # Hugging Face's class has the layers; KerasHub's is one of them.
+    "torch_impl/models/bert.py": ["Bert.forward"],
+    "tf_impl/models/bert.py": ["Bert.__init__", "Bert.call"],
     "torch_impl/models/convnet.py": ["ConvNet.forward"],  # each framework's name for it
     "tf_impl/models/convnet.py": ["ConvNet.call"],
 }
 DIFFERENT_PARAMETERS = {  # functions of both sides whose parameters differ, and why
     "batches.py:to_tensors": "TensorFlow's strategies place tensors themselves",
     "step.py:compute_logits": "autocast surrounds a call, Keras has a dtype policy and a training mode of calls",
+    "step.py:backward": "the same, and torch keeps gradients in parameters, TensorFlow hands them around",
+    "step.py:evaluation_sums": "as compute_logits",
     "step.py:seed_dropout": "torch draws from one generator, Keras from one in each layer, which counts its draws",
     "step.py:evaluate": "TensorFlow's strategies reduce in a compiled step",
     "optimizer.py:Optimizer.__init__": "a torch parameter server has parameters without a model",

@@ -25,7 +25,89 @@ def _gelu_tanh(x: tf.Tensor) -> tf.Tensor:
     return 0.5 * x * (1.0 + tf.tanh(inner))
 
 
+NAMES = {"input_ids": "token_ids", "token_type_ids": "segment_ids", "attention_mask": "padding_mask"}
 ACTIVATIONS = {"gelu": _gelu, "gelu_new": _gelu_tanh, "gelu_pytorch_tanh": _gelu_tanh, "relu": tf.nn.relu}
+
+
+class Bert(keras.Model):
+    """Called with the inputs of a batch, padded or not; returns logits [n, classes]."""
+
+    def __init__(self, backbone: BertBackbone, classes: int, dropout: float) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.dropout = keras.layers.Dropout(dropout)
+        self.classifier = keras.layers.Dense(classes)
+
+    def call(self, inputs: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
+        if "places" in inputs:
+            pooled = self._unpadded(**inputs, training=training)
+        else:
+            named = {name: inputs[key] for key, name in NAMES.items()}
+            pooled = self.backbone(named, training=training)["pooled_output"]
+        return self.classifier(self.dropout(pooled, training=training))
+
+    def _unpadded(
+        self,
+        input_ids: tf.Tensor,
+        token_type_ids: tf.Tensor,
+        position_ids: tf.Tensor,
+        attention_mask: tf.Tensor,
+        first_tokens: tf.Tensor,
+        places: tf.Tensor,
+        training: bool,
+    ) -> tf.Tensor:
+        """All examples as one sequence, [t, hidden], which attention alone takes apart."""
+        bert = self.backbone
+        x = tf.gather(_value(bert.token_embedding.embeddings), input_ids)
+        x += tf.gather(_value(bert.segment_embedding.embeddings), token_type_ids)
+        x += tf.gather(_value(bert.position_embedding.position_embeddings), position_ids)
+        x = bert.embeddings_dropout(_layer_norm(bert.embeddings_layer_norm, x), training=training)
+        for layer in bert.transformer_layers:
+            attended = _attention(layer._self_attention_layer, x, attention_mask, places, training)
+            attended = layer._self_attention_dropout(attended, training=training)
+            x = _layer_norm(layer._self_attention_layer_norm, x + attended)
+            inner = layer._feedforward_intermediate_dense.activation(_dense(layer._feedforward_intermediate_dense, x))
+            outer = layer._feedforward_dropout(_dense(layer._feedforward_output_dense, inner), training=training)
+            x = _layer_norm(layer._feedforward_layer_norm, x + outer)
+        return bert.pooled_dense(tf.gather(x, first_tokens))
+
+
+def _attention(
+    layer: keras.layers.MultiHeadAttention, x: tf.Tensor, mask: tf.Tensor, places: tf.Tensor, training: bool
+) -> tf.Tensor:
+    """Self-attention of tokens [t, hidden], padded to the shape of `mask` [n, width] and taken out of it again."""
+    rows, width = tf.unstack(tf.shape(mask))
+    heads, size = layer.query_dense.bias.shape
+
+    def padded(dense: keras.Layer) -> tf.Tensor:
+        room = tf.scatter_nd(places[:, None], _dense(dense, x), [rows * width, heads * size])
+        return tf.transpose(tf.reshape(room, [rows, width, heads, size]), [0, 2, 1, 3])
+
+    query = padded(layer.query_dense) * tf.constant(layer._inverse_sqrt_key_dim, x.dtype)
+    scores = tf.matmul(query, padded(layer.key_dense), transpose_b=True)
+    scores += tf.where(mask == 1, tf.zeros([], x.dtype), x.dtype.min)[:, None, None]
+    weights = layer._dropout_layer(tf.nn.softmax(scores), training=training)
+    out = tf.transpose(tf.matmul(weights, padded(layer.value_dense)), [0, 2, 1, 3])
+    return _dense(layer.output_dense, tf.gather(tf.reshape(out, [rows * width, heads * size]), places))
+
+
+def _dense(layer: keras.Layer, x: tf.Tensor) -> tf.Tensor:
+    """A Dense or EinsumDense layer applied to x [t, inputs], as one product of matrices: [t, outputs]."""
+    kernel, bias = _value(layer.kernel), _value(layer.bias)
+    return tf.nn.bias_add(tf.matmul(x, tf.reshape(kernel, [x.shape[-1], -1])), tf.reshape(bias, [-1]))
+
+
+def _layer_norm(layer: keras.layers.LayerNormalization, x: tf.Tensor) -> tf.Tensor:
+    """A LayerNormalization applied to x [t, hidden]: in fewer operations than Keras has, and at least in float32."""
+    wide = tf.cast(x, tf.float32) if x.dtype == tf.bfloat16 else x
+    mean, variance = tf.nn.moments(wide, [-1], keepdims=True)
+    normal = (wide - mean) * tf.math.rsqrt(variance + tf.constant(layer.epsilon, wide.dtype))
+    return tf.cast(normal, x.dtype) * _value(layer.gamma) + _value(layer.beta)
+
+
+def _value(variable: keras.Variable) -> tf.Tensor:
+    """A variable in the dtype that its layer computes in."""
+    return tf.convert_to_tensor(variable)
 
 
 def build(initial: InitialCheckpoint) -> keras.Model:
@@ -42,15 +124,12 @@ def build(initial: InitialCheckpoint) -> keras.Model:
         num_segments=hf_config["type_vocab_size"],
     )
     _follow(backbone, hf_config)
-    names = {"input_ids": "token_ids", "token_type_ids": "segment_ids", "attention_mask": "padding_mask"}
-    inputs = {name: keras.Input([None], dtype="int32", name=name) for name in names}
-    pooled = backbone({names[name]: tensor for name, tensor in inputs.items()})["pooled_output"]
-    classifier = keras.layers.Dense(len(hf_config["id2label"]))
-    model = keras.Model(inputs, classifier(keras.layers.Dropout(hf_config["classifier_dropout"])(pooled)))
+    model = Bert(backbone, len(hf_config["id2label"]), hf_config["classifier_dropout"])
+    model({name: keras.KerasTensor([None, None], "int32") for name in NAMES}, training=False)
     shapes = parameter_shapes(hf_config)
     model.named_parameters = [
         Parameter(name, variable, shapes[name], shapes[name] if is_kernel else None)
-        for name, variable, is_kernel in _named_variables(backbone, classifier)
+        for name, variable, is_kernel in _named_variables(backbone, model.classifier)
     ]
     return model
 

@@ -10,15 +10,13 @@ from common.data.batches import GlobalBatch
 from common.run.prepare import Prepared
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
-from tf_impl.batches import signature, to_tensors
+from tf_impl.batches import shard_of_replica, signature, to_tensors
 from tf_impl.communication.rendezvous import Group
 from tf_impl.device import peak_memory_bytes, replica_devices
 from tf_impl.models import build_model
 from tf_impl.optimizer import SCALARS, Optimizer
 from tf_impl.state import load_state, state_of
-from tf_impl.step import compute_logits, evaluate, evaluation_sums, summed_loss
-
-BOUNDS = tf.TensorSpec([None], tf.int64)
+from tf_impl.step import Batch, backward, evaluate, evaluation_sums
 
 
 class Mirrored:
@@ -31,27 +29,26 @@ class Mirrored:
         with self.strategy.scope():
             self.model = build_model(config, prepared.initial)
             self.optimizer = Optimizer(config, self.model)
-        batch = signature(prepared.cache.train)
-        self.train_step = tf.function(self._train_step, [batch, BOUNDS, tf.TensorSpec([], tf.int32), SCALARS])
-        self.evaluation_step = tf.function(self._evaluation_step, [batch, BOUNDS])
+        shards = [signature(config, prepared.cache.train)] * self.world_size
+        self.train_step = tf.function(self._train_step, [shards, tf.TensorSpec([], tf.int32), SCALARS])
+        self.evaluation_step = tf.function(self._evaluation_step, [shards])
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
-            shards, bounds = batch.shards(self.world_size)
             scalars = self.optimizer.scalars(batch.step)
-            loss, grad_norm = self.train_step(to_tensors(shards), bounds, batch.size, scalars)
+            loss, grad_norm = self.train_step(self._shards(batch), batch.size, scalars)
             yield StepResult(batch, loss, grad_norm)
 
+    def _shards(self, batch: GlobalBatch) -> list[list[Batch]]:
+        return [to_tensors(batch.shard(replica, self.world_size)) for replica in range(self.world_size)]
+
     def _train_step(
-        self, shards: dict[str, tf.Tensor], bounds: tf.Tensor, size: tf.Tensor, scalars: tf.Tensor
+        self, shards: list[list[Batch]], size: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         def replica_step() -> tuple[tf.Tensor, tf.Tensor]:
             replica = tf.distribute.get_replica_context()
-            shard = _shard_of(shards, bounds, replica.replica_id_in_sync_group)
-            with tf.GradientTape() as tape:
-                logits = compute_logits(self.model, shard, training=True)
-                loss = summed_loss(logits, shard) / tf.cast(size, logits.dtype)
-            gradients = self.optimizer.densify(tape.gradient(loss, self.optimizer.parameters))
+            loss, gradients = backward(self.model, shard_of_replica(shards), size, self.optimizer.parameters)
+            gradients = self.optimizer.densify(gradients)
             loss, gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, (loss, gradients))
             return loss, self.optimizer.update(gradients, scalars)
 
@@ -63,13 +60,11 @@ class Mirrored:
         return evaluate(batches, self._evaluation_sums)
 
     def _evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
-        shards, bounds = batch.shards(self.world_size)
-        return self.evaluation_step(to_tensors(shards), bounds)
+        return self.evaluation_step(self._shards(batch))
 
-    def _evaluation_step(self, shards: dict[str, tf.Tensor], bounds: tf.Tensor) -> tf.Tensor:
+    def _evaluation_step(self, shards: list[list[Batch]]) -> tf.Tensor:
         def replica_step() -> tf.Tensor:
-            shard = _shard_of(shards, bounds, tf.distribute.get_replica_context().replica_id_in_sync_group)
-            return evaluation_sums(compute_logits(self.model, shard, training=False), shard)
+            return evaluation_sums(self.model, shard_of_replica(shards))
 
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, self.strategy.run(replica_step), axis=None)
 
@@ -82,7 +77,3 @@ class Mirrored:
 
     def report(self) -> dict[str, Any]:
         return {"peak_memory_bytes": peak_memory_bytes(self.devices)}
-
-
-def _shard_of(shards: dict[str, tf.Tensor], bounds: tf.Tensor, replica: int) -> dict[str, tf.Tensor]:
-    return {name: tensor[bounds[replica] : bounds[replica + 1]] for name, tensor in shards.items()}

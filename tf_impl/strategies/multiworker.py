@@ -18,7 +18,7 @@ from tf_impl.device import peak_memory_bytes, replica_devices
 from tf_impl.models import build_model
 from tf_impl.optimizer import SCALARS, Optimizer
 from tf_impl.state import load_state, state_of
-from tf_impl.step import compute_logits, evaluate, evaluation_sums, summed_loss
+from tf_impl.step import Batch, backward, evaluate, evaluation_sums
 
 SUM = tf.distribute.ReduceOp.SUM
 
@@ -40,7 +40,7 @@ class MultiWorker:
         with self.strategy.scope():
             self.model = build_model(config, prepared.initial)
             self.optimizer = Optimizer(config, self.model)
-        batch = signature(prepared.cache.train)
+        batch = signature(config, prepared.cache.train)
         self.train_step = tf.function(self._train_step, [batch, tf.TensorSpec([], tf.int32), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [batch])
 
@@ -50,14 +50,10 @@ class MultiWorker:
             loss, grad_norm = self.train_step(shard, batch.size, self.optimizer.scalars(batch.step))
             yield StepResult(batch, loss, grad_norm)
 
-    def _train_step(
-        self, shard: dict[str, tf.Tensor], size: tf.Tensor, scalars: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def _train_step(self, shard: list[Batch], size: tf.Tensor, scalars: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         def replica_step() -> tuple[tf.Tensor, tf.Tensor]:
-            with tf.GradientTape() as tape:
-                logits = compute_logits(self.model, shard, training=True)
-                loss = summed_loss(logits, shard) / tf.cast(size, logits.dtype)
-            gradients = self.optimizer.densify(tape.gradient(loss, self.optimizer.parameters))
+            loss, gradients = backward(self.model, shard, size, self.optimizer.parameters)
+            gradients = self.optimizer.densify(gradients)
             replica = tf.distribute.get_replica_context()
             loss, gradients = replica.all_reduce(SUM, (loss, gradients), self.options)
             return loss, self.optimizer.update(gradients, scalars)
@@ -71,9 +67,9 @@ class MultiWorker:
     def _evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
         return self.evaluation_step(to_tensors(batch.shard(self.rank, self.world_size)))
 
-    def _evaluation_step(self, shard: dict[str, tf.Tensor]) -> tf.Tensor:
+    def _evaluation_step(self, shard: list[Batch]) -> tf.Tensor:
         def replica_step() -> tf.Tensor:
-            return evaluation_sums(compute_logits(self.model, shard, training=False), shard)
+            return evaluation_sums(self.model, shard)
 
         return self.strategy.reduce(SUM, self.strategy.run(replica_step), axis=None)
 

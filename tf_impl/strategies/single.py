@@ -16,7 +16,7 @@ from tf_impl.device import peak_memory_bytes, replica_devices
 from tf_impl.models import build_model
 from tf_impl.optimizer import SCALARS, Optimizer
 from tf_impl.state import load_state, state_of
-from tf_impl.step import compute_logits, evaluate, evaluation_sums, summed_loss
+from tf_impl.step import Batch, backward, evaluate, evaluation_sums
 
 
 class Single:
@@ -27,7 +27,7 @@ class Single:
         self.devices = replica_devices(1)
         self.model = build_model(config, prepared.initial)
         self.optimizer = Optimizer(config, self.model)
-        batch = signature(prepared.cache.train)
+        batch = signature(config, prepared.cache.train)
         self.train_step = tf.function(self._train_step, [batch, tf.TensorSpec([], tf.int32), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [batch])
 
@@ -37,13 +37,9 @@ class Single:
             loss, grad_norm = self.train_step(shard, batch.size, self.optimizer.scalars(batch.step))
             yield StepResult(batch, loss, grad_norm)
 
-    def _train_step(
-        self, shard: dict[str, tf.Tensor], size: tf.Tensor, scalars: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        with tf.GradientTape() as tape:
-            logits = compute_logits(self.model, shard, training=True)
-            loss = summed_loss(logits, shard) / tf.cast(size, logits.dtype)
-        gradients = self.optimizer.densify(tape.gradient(loss, self.optimizer.parameters))
+    def _train_step(self, shard: list[Batch], size: tf.Tensor, scalars: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        loss, gradients = backward(self.model, shard, size, self.optimizer.parameters)
+        gradients = self.optimizer.densify(gradients)
         return loss, self.optimizer.update(gradients, scalars)
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
@@ -52,8 +48,8 @@ class Single:
     def _evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
         return self.evaluation_step(to_tensors(batch.shard(0, 1)))
 
-    def _evaluation_step(self, shard: dict[str, tf.Tensor]) -> tf.Tensor:
-        return evaluation_sums(compute_logits(self.model, shard, training=False), shard)
+    def _evaluation_step(self, shard: list[Batch]) -> tf.Tensor:
+        return evaluation_sums(self.model, shard)
 
     def state(self) -> State:
         return state_of(self.model, self.optimizer)

@@ -1,22 +1,77 @@
 """BERT for sentence-pair classification: Hugging Face's."""
 
+from typing import Any
+
 import torch
 from torch.nn import Module
-from transformers import BertForSequenceClassification
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, BertForSequenceClassification
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.utils.logging import disable_progress_bar
 
 from common.models.initial_weights import InitialCheckpoint
 
 
-class _Bert(BertForSequenceClassification):
-    """Called with the inputs of a batch; returns logits [n, classes]."""
+class Bert(BertForSequenceClassification):
+    """Called with the inputs of a batch, padded or not; returns logits [n, classes]."""
 
     def forward(self, **inputs: torch.Tensor) -> torch.Tensor:
+        if "places" in inputs:
+            return self._unpadded(**inputs)
         logits: torch.Tensor = super().forward(**inputs).logits
         return logits
+
+    def _unpadded(
+        self,
+        input_ids: torch.Tensor,
+        token_type_ids: torch.Tensor,
+        position_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        first_tokens: torch.Tensor,
+        places: torch.Tensor,
+    ) -> torch.Tensor:
+        """All examples as one sequence, [1, t, hidden], which attention alone takes apart."""
+        x = self.bert.embeddings(input_ids[None], token_type_ids[None], position_ids[None])
+        mask = attention_mask[:, None, None].bool()
+        x = self.bert.encoder(x, mask, places=places).last_hidden_state
+        assert self.bert.pooler is not None
+        pooled = self.bert.pooler(x[0, first_tokens, None])
+        logits: torch.Tensor = self.classifier(self.dropout(pooled))
+        return logits
+
+
+def _attention(
+    module: Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float,
+    scaling: float,
+    places: torch.Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention [n, heads, tokens, size] -> [n, tokens, heads, size]; with `places`, n is 1: all examples as one."""
+    if places is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **kwargs)
+    assert attention_mask is not None
+    rows, width = attention_mask.shape[0], attention_mask.shape[-1]
+
+    def padded(x: torch.Tensor) -> torch.Tensor:
+        tokens = x[0].transpose(0, 1)
+        room = x.new_zeros(rows * width, *tokens.shape[1:])
+        return room.index_copy(0, places, tokens).unflatten(0, (rows, width)).transpose(1, 2)
+
+    out = scaled_dot_product_attention(
+        padded(query), padded(key), padded(value), attention_mask, dropout, scale=scaling
+    )
+    return out.transpose(1, 2).flatten(0, 1).index_select(0, places)[None], None
 
 
 def build(initial: InitialCheckpoint) -> Module:
     """The model with the initial weights."""
     disable_progress_bar()
-    return _Bert.from_pretrained(initial.directory, dtype=torch.float32)
+    AttentionInterface.register("unpadded", _attention)
+    AttentionMaskInterface.register("unpadded", sdpa_mask)
+    return Bert.from_pretrained(initial.directory, dtype=torch.float32, attn_implementation="unpadded")

@@ -4,6 +4,7 @@ import atexit
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ from torch_impl.device import peak_memory_bytes, replica_devices
 from torch_impl.models import build_model
 from torch_impl.optimizer import Optimizer
 from torch_impl.state import load_state, state_of
-from torch_impl.step import compute_logits, evaluate, evaluation_sums, seed_dropout, summed_loss
+from torch_impl.step import backward, evaluate, evaluation_sums, seed_dropout
 
 
 class AllReduce:
@@ -52,12 +53,12 @@ class AllReduce:
         for batch in batches:
             seed_dropout(self.config, batch.step, self.rank)
             shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
-            logits = compute_logits(self.model, shard, self.precision)
-            loss = summed_loss(logits, shard) / batch.size
-            loss.backward()
+            with self.reducer.no_sync():
+                losses = [backward(self.model, [part], batch.size, self.precision) for part in shard[:-1]]
+            losses.append(backward(self.model, shard[-1:], batch.size, self.precision))
             self.reducer.finish()
             grad_norm = self.optimizer.update(batch.step)
-            loss = loss.detach()
+            loss = torch.stack(losses).sum()
             dist.all_reduce(loss)  # for the record; not counted as traffic
             yield StepResult(batch, loss, grad_norm)
 
@@ -67,7 +68,7 @@ class AllReduce:
 
     def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
         shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
-        return evaluation_sums(compute_logits(self.model, shard, self.precision), shard)
+        return evaluation_sums(self.model, shard, self.precision)
 
     def state(self) -> State:
         return state_of(self.model, self.optimizer)
@@ -116,6 +117,7 @@ class Reducer:
         self.buckets, self.algorithm = buckets, algorithm
         self.traffic = Traffic()
         self._thread = ThreadPoolExecutor(1)
+        self._paused = False
         self._begin()
         if overlap:
             for index, bucket in enumerate(buckets):
@@ -126,7 +128,16 @@ class Reducer:
         self._missing = [len(bucket) for bucket in self.buckets]  # gradients that backward has still to finish
         self._launched: list[Future[None]] = []
 
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Gradients that the body adds up are not the last ones: no bucket is ready yet. As DDP's."""
+        self._paused = True
+        yield
+        self._paused = False
+
     def _ready(self, index: int, parameter: torch.Tensor) -> None:
+        if self._paused:
+            return
         self._missing[index] -= 1
         while len(self._launched) < len(self.buckets) and not self._missing[len(self._launched)]:
             self._launch()

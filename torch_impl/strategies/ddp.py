@@ -4,7 +4,6 @@ import atexit
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -26,7 +25,7 @@ from torch_impl.device import peak_memory_bytes, replica_devices
 from torch_impl.models import build_model
 from torch_impl.optimizer import Optimizer
 from torch_impl.state import load_state, state_of
-from torch_impl.step import compute_logits, evaluate, evaluation_sums, seed_dropout, summed_loss
+from torch_impl.step import backward, evaluate, evaluation_sums, seed_dropout
 
 CommHook = Callable[[Any, dist.GradBucket], Future[torch.Tensor]]  # all of them average
 
@@ -65,22 +64,15 @@ class DDP:
         self.replica.train()
         for batch in batches:
             seed_dropout(self.config, batch.step, self.rank)
-            shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
-            loss = torch.zeros((), device=self.device)
-            *unsynced, last = _passes(shard, self.accumulate)
-            with self.replica.no_sync() if unsynced else nullcontext():
-                for part in unsynced:
-                    loss = loss + self._backward(part, batch.size)
-            loss = loss + self._backward(last, batch.size)
+            shard = to_tensors(batch.shard(self.rank, self.world_size, self.accumulate), self.device)
+            size = batch.size / self.world_size  # DDP averages the gradients: times world_size, the average is the sum
+            with self.replica.no_sync():
+                losses = [backward(self.replica, [part], size, self.precision) for part in shard[:-1]]
+            losses.append(backward(self.replica, shard[-1:], size, self.precision))
+            loss = torch.stack(losses).sum() / self.world_size
             grad_norm = self.optimizer.update(batch.step)
             dist.all_reduce(loss)
             yield StepResult(batch, loss, grad_norm)
-
-    def _backward(self, part: dict[str, torch.Tensor], size: int) -> torch.Tensor:
-        logits = compute_logits(self.replica, part, self.precision)
-        loss = summed_loss(logits, part) / size
-        (loss * self.world_size).backward()  # DDP averages the gradients: times world_size, the average is the sum
-        return loss.detach()
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.model.eval()
@@ -88,7 +80,7 @@ class DDP:
 
     def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
         shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
-        return evaluation_sums(compute_logits(self.model, shard, self.precision), shard)
+        return evaluation_sums(self.model, shard, self.precision)
 
     def state(self) -> State:
         return state_of(self.model, self.optimizer)
@@ -100,12 +92,6 @@ class DDP:
         peaks: list[list[int]] = [[]] * self.world_size
         dist.all_gather_object(peaks, peak_memory_bytes([self.device]))
         return {"peak_memory_bytes": [peak for rank in peaks for peak in rank]}
-
-
-def _passes(shard: dict[str, torch.Tensor], count: int) -> list[dict[str, torch.Tensor]]:
-    """The shard in up to `count` parts, none of them empty."""
-    parts = {name: tensor.tensor_split(min(count, len(tensor))) for name, tensor in shard.items()}
-    return [dict(zip(parts, tensors, strict=True)) for tensors in zip(*parts.values(), strict=True)]
 
 
 def _comm_hook(name: str) -> tuple[Any, CommHook]:

@@ -21,7 +21,6 @@ from torch.nn.parallel import replicate
 from common.config.schema import Config
 from common.config.strategies import Dp
 from common.data.batches import GlobalBatch
-from common.data.plan import shard_bounds
 from common.hardware import cores
 from common.run.prepare import Prepared
 from common.training.state import Saved, State
@@ -32,9 +31,9 @@ from torch_impl.device import peak_memory_bytes, replica_devices
 from torch_impl.models import build_model
 from torch_impl.optimizer import Optimizer
 from torch_impl.state import load_state, state_of
-from torch_impl.step import compute_logits, evaluate, evaluation_sums, seed_dropout, summed_loss
+from torch_impl.step import Batch, compute_logits, evaluate, evaluation_sums, seed_dropout, summed_loss
 
-Batch = dict[str, torch.Tensor]
+Shard = list[Batch]
 TRAFFIC = ("scattered", "broadcast", "gathered", "reduced", "logits", "memory")  # bytes of each replica and step
 
 
@@ -61,8 +60,7 @@ class DP:
         for batch in batches:
             seed_dropout(self.config, batch.step)
             self.traffic = self._no_traffic()
-            whole = to_tensors(batch.shard(0, 1), self.devices[0])
-            loss = self._summed_loss(whole) / batch.size
+            loss = self._summed_loss(self._scatter(batch)) / batch.size
             loss.backward()
             grad_norm = self.optimizer.update(batch.step)
             if self.on_gpus:
@@ -76,47 +74,45 @@ class DP:
     def _no_traffic(self) -> dict[str, list[int]]:
         return {kind: [0] * self.world_size for kind in TRAFFIC}
 
-    def _summed_loss(self, whole: Batch) -> torch.Tensor:
-        targets = {name: whole[name] for name in ("labels", "weights")}
-        if self.loss == "gathered":
-            inputs = self._scatter({name: whole[name] for name in whole.keys() - targets.keys()})
-            logits = self._gather(self._parallel_apply(self._logits, self._replicate(len(inputs)), inputs))
-            self.traffic["logits"][self.output] += _bytes(logits)
-            return summed_loss(logits, {name: tensor.to(logits.device) for name, tensor in targets.items()})
-        batches = self._scatter(whole)
-        models = self._replicate(len(batches))
+    def _summed_loss(self, shards: list[Shard]) -> torch.Tensor:
+        models = self._replicate()
         if self.loss == "in_forward":
-            losses = self._parallel_apply(self._loss, models, batches)
+            losses = self._parallel_apply(self._loss, models, shards)
+        elif self.loss == "gathered":
+            logits = self._gather(self._parallel_apply(self._logits, models, shards))
+            self.traffic["logits"][self.output] += _bytes(logits)
+            return summed_loss(logits, _targets([part for shard in shards for part in shard], logits.device))
         else:
-            outputs = self._parallel_apply(self._logits, models, batches)
-            losses = self._parallel_apply(lambda _, *replica: summed_loss(*replica), outputs, batches)
+            outputs = self._parallel_apply(self._logits, models, shards)
+            losses = self._parallel_apply(self._criterion, outputs, shards)
         return self._gather(losses).sum()
 
-    def _logits(self, replica: int, model: Any, batch: Batch) -> torch.Tensor:
-        logits = compute_logits(model, batch, self.precision)
+    def _logits(self, replica: int, model: Any, shard: Shard) -> torch.Tensor:
+        logits = torch.cat([compute_logits(model, part, self.precision) for part in shard])
         self.traffic["logits"][replica] = _bytes(logits)
         return logits
 
-    def _loss(self, replica: int, model: Any, batch: Batch) -> torch.Tensor:
-        return summed_loss(self._logits(replica, model, batch), batch)
+    def _criterion(self, replica: int, logits: torch.Tensor, shard: Shard) -> torch.Tensor:
+        return summed_loss(logits, _targets(shard, logits.device))
 
-    def _scatter(self, whole: Batch) -> list[Batch]:
-        rows = len(next(iter(whole.values())))
-        bounds = shard_bounds(rows, min(rows, self.world_size)).tolist()
-        batches = []
-        for replica, (start, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
-            batches.append({name: tensor[start:end].to(self.devices[replica]) for name, tensor in whole.items()})
-            self.traffic["scattered"][replica] = _bytes(*batches[-1].values()) if replica else 0
-        return batches
+    def _loss(self, replica: int, model: Any, shard: Shard) -> torch.Tensor:
+        return self._criterion(replica, self._logits(replica, model, shard), shard)
 
-    def _replicate(self, count: int) -> list[Any]:
+    def _scatter(self, batch: GlobalBatch) -> list[Shard]:
+        shards = []
+        for replica, device in enumerate(self.devices):
+            shards.append(to_tensors(batch.shard(replica, self.world_size), device))
+            self.traffic["scattered"][replica] = sum(_bytes(*part.values()) for part in shards[-1]) if replica else 0
+        return shards
+
+    def _replicate(self) -> list[Any]:
         parameters = dict(self.model.named_parameters())
-        copied = [0] + [_bytes(*parameters.values())] * (count - 1)  # the first replica's device has them
-        self.traffic["broadcast"][:count] = self.traffic["reduced"][:count] = copied
+        copied = [0] + [_bytes(*parameters.values())] * (self.world_size - 1)  # the first replica's device has them
+        self.traffic["broadcast"] = self.traffic["reduced"] = copied
         if self.on_gpus:
-            return list(replicate(self.model, self.devices[:count]))
-        copies = [{name: parameter.clone() for name, parameter in parameters.items()} for _ in range(count)]
-        return [partial(_call, structure, each) for structure, each in zip(self.structures, copies, strict=False)]
+            return list(replicate(self.model, self.devices))
+        copies = [{name: parameter.clone() for name, parameter in parameters.items()} for _ in self.devices]
+        return [partial(_call, structure, each) for structure, each in zip(self.structures, copies, strict=True)]
 
     def _parallel_apply(self, function: Callable[..., torch.Tensor], *replicas: list[Any]) -> list[torch.Tensor]:
         """Call the function for every replica, in a thread of its own, with its index and its part of each list."""
@@ -146,10 +142,11 @@ class DP:
         return evaluate(batches, self._evaluation_sums)
 
     def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
-        parts = self._scatter(to_tensors(batch.shard(0, 1), self.devices[0]))
-        logits = self._parallel_apply(self._logits, self._replicate(len(parts)), parts)
-        sums = [replica_sums.to(self.devices[0]) for replica_sums in map(evaluation_sums, logits, parts)]
-        return torch.stack(sums).sum(0)
+        sums = self._parallel_apply(self._shard_sums, self._replicate(), self._scatter(batch))
+        return torch.stack([replica_sums.to(self.devices[0]) for replica_sums in sums]).sum(0)
+
+    def _shard_sums(self, replica: int, model: Any, shard: Shard) -> torch.Tensor:
+        return evaluation_sums(model, shard, self.precision)
 
     def state(self) -> State:
         return state_of(self.model, self.optimizer)
@@ -165,6 +162,11 @@ def _call(structure: Module, parameters: Batch, **inputs: torch.Tensor) -> torch
     """A replica on the CPU: autograd sums the gradients of the copied parameters into the originals."""
     logits: torch.Tensor = functional_call(structure, parameters, kwargs=inputs)
     return logits
+
+
+def _targets(shard: Shard, device: torch.device) -> Batch:
+    """The labels and weights of a shard's examples."""
+    return {name: torch.cat([part[name].to(device) for part in shard]) for name in ("labels", "weights")}
 
 
 def _bytes(*tensors: torch.Tensor) -> int:

@@ -16,7 +16,7 @@ from torch_impl.device import peak_memory_bytes, replica_devices
 from torch_impl.models import build_model
 from torch_impl.optimizer import Optimizer
 from torch_impl.state import load_state, state_of
-from torch_impl.step import compute_logits, evaluate, evaluation_sums, seed_dropout, summed_loss
+from torch_impl.step import backward, evaluate, evaluation_sums, seed_dropout
 
 
 class Single:
@@ -34,11 +34,9 @@ class Single:
         for batch in batches:
             seed_dropout(self.config, batch.step)
             shard = to_tensors(batch.shard(0, 1), self.device)
-            logits = compute_logits(self.model, shard, self.precision)
-            loss = summed_loss(logits, shard) / batch.size
-            loss.backward()
+            loss = backward(self.model, shard, batch.size, self.precision)
             grad_norm = self.optimizer.update(batch.step)
-            yield StepResult(batch, loss.detach(), grad_norm)
+            yield StepResult(batch, loss, grad_norm)
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.model.eval()
@@ -46,7 +44,7 @@ class Single:
 
     def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
         shard = to_tensors(batch.shard(0, 1), self.device)
-        return evaluation_sums(compute_logits(self.model, shard, self.precision), shard)
+        return evaluation_sums(self.model, shard, self.precision)
 
     def state(self) -> State:
         return state_of(self.model, self.optimizer)

@@ -12,6 +12,7 @@ import numpy as np
 
 from common.config.schema import Config
 from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
+from common.data.batches import Arrays
 from common.data.cache import Cache
 from common.data.identity import identity
 from common.data.images.corpus import read_images
@@ -40,9 +41,13 @@ class ImageSplit:
         """Images have no tokens."""
         return np.zeros(len(ids), np.int64)
 
-    def gather(self, ids: np.ndarray, batch: np.ndarray) -> dict[str, np.ndarray]:
+    def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
         """`images` float32 [n, height, width, channels], normalised, and `labels` int32 [n]."""
         return {"images": self.values[self.images[ids]], "labels": self.labels[ids]}
+
+    def gather_unpadded(self, ids: np.ndarray) -> Arrays:
+        """Images have no padding."""
+        return self.gather(ids, ids)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 
 from common.config.schema import Config
 from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
+from common.data.batches import Arrays
 from common.data.cache import Cache
 from common.data.identity import identity
 from common.data.text.build import build, max_vocabulary
@@ -46,20 +47,53 @@ class TokenizedSplit:
         """Tokens of each example."""
         return self.offsets[ids + 1] - self.offsets[ids]
 
-    def gather(self, ids: np.ndarray, batch: np.ndarray) -> dict[str, np.ndarray]:
+    def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
         """`input_ids`, `token_type_ids`, `attention_mask` int32 [n, width of the batch] and `labels` int32 [n]."""
         width = self.width(batch)
+        tokens, types, positions, rows = self._flat(ids)
         input_ids = np.full((len(ids), width), self.pad_id, np.int32)
-        for row, start, end in zip(input_ids, self.offsets[ids], self.offsets[ids + 1], strict=True):
-            row[: end - start] = self.tokens[start:end]
-        position = np.arange(width)
-        real = position < self.lengths(ids)[:, None]
+        input_ids[rows, positions] = tokens
+        token_type_ids = np.zeros_like(input_ids)
+        token_type_ids[rows, positions] = types
         return {
             "input_ids": input_ids,
-            "token_type_ids": (real & (position >= self.first_lengths[ids][:, None])).astype(np.int32),
-            "attention_mask": real.astype(np.int32),
+            "token_type_ids": token_type_ids,
+            "attention_mask": self._mask(ids, width),
             "labels": self.labels[ids],
         }
+
+    def gather_unpadded(self, ids: np.ndarray) -> Arrays:
+        """The t tokens of the n examples one after the other: `input_ids`, `token_type_ids`, `position_ids` int32 [t].
+
+        Attention alone needs them padded to [n * width]: `places` int32 [t] is where each token goes, `attention_mask`
+        int32 [n, width] which places are real. `first_tokens` int32 [n] are the tokens that the examples begin with.
+        Also `labels` int32 [n].
+        """
+        lengths = self.lengths(ids)
+        width = int(lengths.max())
+        tokens, types, positions, rows = self._flat(ids)
+        return {
+            "input_ids": tokens,
+            "token_type_ids": types,
+            "position_ids": positions,
+            "places": (rows * width + positions).astype(np.int32),
+            "attention_mask": self._mask(ids, width),
+            "first_tokens": (np.cumsum(lengths) - lengths).astype(np.int32),
+            "labels": self.labels[ids],
+        }
+
+    def _flat(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Of the examples' tokens, one after the other: ids, types, positions, all int32 [t], and rows int64 [t]."""
+        lengths = self.lengths(ids)
+        rows = np.repeat(np.arange(len(ids)), lengths)
+        positions = np.arange(len(rows)) - (np.cumsum(lengths) - lengths)[rows]
+        tokens = self.tokens[self.offsets[ids][rows] + positions].astype(np.int32)
+        types = (positions >= self.first_lengths[ids][rows]).astype(np.int32)
+        return tokens, types, positions.astype(np.int32), rows
+
+    def _mask(self, ids: np.ndarray, width: int) -> np.ndarray:
+        mask: np.ndarray = (np.arange(width) < self.lengths(ids)[:, None]).astype(np.int32)
+        return mask
 
 
 @dataclass(frozen=True)

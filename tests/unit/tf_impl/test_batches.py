@@ -12,6 +12,7 @@ from tests.conftest import MakeSplit, Python
 
 CONVERT = """
 import json, sys
+from types import SimpleNamespace
 import numpy as np
 import tensorflow as tf
 from tf_impl.batches import signature, to_tensors
@@ -20,15 +21,22 @@ class Split:
     def __init__(self, arrays):
         self.arrays = arrays
 
-    def gather(self, ids, batch):
-        return {name: array[: len(ids)] for name, array in self.arrays.items() if name != "weights"}
+    def __len__(self):
+        return 1
 
+    def lengths(self, ids):
+        return np.zeros(len(ids), np.int64)
+
+    def gather_unpadded(self, ids):
+        return {name: array for name, array in self.arrays.items() if name != "weights"}
+
+config = SimpleNamespace(train=SimpleNamespace(global_batch_size=1, seed=0, padding="unpadded"))
 arrays, found = dict(np.load(sys.argv[1])), {}
 for kind in {key.partition("/")[0] for key in arrays}:
     given = {key.partition("/")[2]: array for key, array in arrays.items() if key.startswith(f"{kind}/")}
-    tensors = to_tensors(given)
+    (tensors,) = to_tensors([given])
     assert all(isinstance(tensor, tf.Tensor) for tensor in tensors.values())
-    specs = signature(Split(given)) if kind != "any" else {}
+    specs = signature(config, Split(given))[0] if kind != "any" else {}
     found[kind] = {
         "tensors": {name: [each.dtype.name, each.shape.as_list(), each.numpy().tolist()]
                     for name, each in tensors.items()},
@@ -61,8 +69,9 @@ def shards(make_split: MakeSplit) -> dict[str, Shard]:
     )
     text = make_split([5, 2, 9, 7, 3])
     return {
-        "text": GlobalBatch(1, ids, text).shard(0, 3),
-        "images": GlobalBatch(1, ids, images).shard(0, 3),
+        "text": GlobalBatch(1, ids, text, "global").shard(0, 3)[0],
+        "unpadded": GlobalBatch(1, ids, text, "unpadded").shard(0, 3)[0],
+        "images": GlobalBatch(1, ids, images, "global").shard(0, 3)[0],
         "any": ANY,
     }
 
@@ -78,7 +87,7 @@ def converted(
     return found
 
 
-@pytest.mark.parametrize("kind", ["text", "images", "any"])
+@pytest.mark.parametrize("kind", ["text", "unpadded", "images", "any"])
 def test_tensors_are_the_arrays(shards: dict[str, Shard], converted: dict[str, dict[str, Any]], kind: str) -> None:
     found = converted[kind]["tensors"]
     assert found.keys() == shards[kind].keys()
@@ -86,7 +95,7 @@ def test_tensors_are_the_arrays(shards: dict[str, Shard], converted: dict[str, d
         assert found[name] == [array.dtype.name, list(array.shape), array.tolist()], name
 
 
-@pytest.mark.parametrize("kind", ["text", "images"])
+@pytest.mark.parametrize("kind", ["text", "unpadded", "images"])
 def test_a_compiled_step_takes_shards_of_any_size(
     shards: dict[str, Shard], converted: dict[str, dict[str, Any]], kind: str
 ) -> None:

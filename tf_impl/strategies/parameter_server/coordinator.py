@@ -22,7 +22,7 @@ from tf_impl.communication.rendezvous import Group
 from tf_impl.models import build_model
 from tf_impl.optimizer import Optimizer
 from tf_impl.state import load_state, state_of
-from tf_impl.step import compute_logits, evaluation_sums, summed_loss
+from tf_impl.step import Batch, backward, evaluation_sums
 
 SHARD_BYTES = 64 << 10  # smaller variables stay whole
 SPARE = 1000  # updates that may be made twice
@@ -49,7 +49,7 @@ class ParameterServer:
         with tf.device("/job:ps/task:0/device:CPU:0"):  # outside the scope, which would cut it into shards
             self.log = tf.Variable(np.zeros((updates + SPARE, 5)), trainable=False)  # a row for each update, by number
         self.first_version = 0
-        batch = signature(prepared.cache.train)
+        batch = signature(config, prepared.cache.train)
         self.update_step = tf.function(self._update_step, [batch, SIZE, RATE, KEY])
         self.gradient_step = tf.function(self._gradient_step, [batch, SIZE])
         self.apply_step = tf.function(self._apply_step)
@@ -90,7 +90,7 @@ class ParameterServer:
     def _key(self, batch: GlobalBatch) -> int:
         return batch.step * self.world_size + batch.part
 
-    def _update_step(self, shard: dict[str, tf.Tensor], size: tf.Tensor, rate: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    def _update_step(self, shard: list[Batch], size: tf.Tensor, rate: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """On a worker: read, compute, update, and leave a row in the log, which is on a server and outlives workers.
 
         Returns the row, float64 [the batch's key, loss, gradient norm, staleness, the worker's index]. Staleness is -1
@@ -131,11 +131,9 @@ class ParameterServer:
         """The logged row of a batch's update, or None where none has ended."""
         return next((row for row in self._rows() if row[0] == self._key(batch) and row[3] >= 0), None)
 
-    def _gradient_step(self, shard: dict[str, tf.Tensor], size: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        with tf.GradientTape() as tape:
-            logits = compute_logits(self.model, shard, training=True)
-            loss = summed_loss(logits, shard) / tf.cast(size, logits.dtype)
-        return loss, self.optimizer.densify(tape.gradient(loss, self.optimizer.parameters))
+    def _gradient_step(self, shard: list[Batch], size: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        loss, gradients = backward(self.model, shard, size, self.optimizer.parameters)
+        return loss, self.optimizer.densify(gradients)
 
     def _train_synchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         """The workers' shards of one global batch make one update; the coordinator sums their gradients in order."""
@@ -163,8 +161,8 @@ class ParameterServer:
             summed, correct = summed + float(sums[0]), correct + float(sums[1])
         return Evaluation(summed, correct, count)
 
-    def _evaluation_step(self, shard: dict[str, tf.Tensor]) -> tf.Tensor:
-        return evaluation_sums(compute_logits(self.model, shard, training=False), shard)
+    def _evaluation_step(self, shard: list[Batch]) -> tf.Tensor:
+        return evaluation_sums(self.model, shard)
 
     def state(self) -> State:
         return self._when_available(lambda: state_of(self.model, self.optimizer))

@@ -23,7 +23,7 @@ from torch_impl.communication.connection import accept, listen, receive
 from torch_impl.communication.rendezvous import Group
 from torch_impl.device import replica_devices
 from torch_impl.models import build_model, parameters_by_name
-from torch_impl.step import compute_logits, evaluate, evaluation_sums
+from torch_impl.step import evaluate, evaluation_sums
 from torch_impl.strategies.parameter_server.messages import (
     RESULT,
     SLOTS,
@@ -128,7 +128,7 @@ class ParameterServer:
 
     def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
         shard = to_tensors(batch.shard(0, 1), self.device)
-        return evaluation_sums(compute_logits(self.model, shard, self.config.train.precision), shard)
+        return evaluation_sums(self.model, shard, self.config.train.precision)
 
     def state(self) -> State:
         read_parameters(self.servers, self.shards)

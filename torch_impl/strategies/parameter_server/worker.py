@@ -12,7 +12,7 @@ from torch_impl.communication.connection import connect, receive, send
 from torch_impl.communication.rendezvous import Group
 from torch_impl.device import peak_memory_bytes, replica_devices
 from torch_impl.models import build_model
-from torch_impl.step import compute_logits, seed_dropout, summed_loss
+from torch_impl.step import backward, seed_dropout
 from torch_impl.strategies.parameter_server.messages import (
     REQUEST,
     ROW,
@@ -48,17 +48,15 @@ def work(config: Config, prepared: Prepared, group: Group) -> None:
         read = read_parameters(servers, shards)
         batch = find_batch(config, prepared.cache.train, step)
         if settings.synchronous:
-            arrays, size = batch.shard(part, workers), batch.size
+            arrays = batch.shard(part, workers)
         else:
             batch = batch.parts(settings.updates_per_batch)[part]
-            arrays, size = batch.shard(0, 1), batch.size
-        tensors = to_tensors(arrays, device)
+            arrays = batch.shard(0, 1)
         seed_dropout(config, step, part)
-        loss = summed_loss(compute_logits(model, tensors, config.train.precision), tensors) / size
-        loss.backward()
+        loss = backward(model, to_tensors(arrays, device), batch.size, config.train.precision)
         norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
         for server, shard in zip(servers, shards, strict=True):
-            request(server, UPDATE, step, part, float(loss.detach()), float(norm), read, index)
+            request(server, UPDATE, step, part, float(loss), float(norm), read, index)
             send(server, flat(parameter.grad for parameter in shard.values()))
         model.zero_grad()
         row, *_ = [receive(server, torch.empty(ROW, dtype=torch.float64)) for server in servers]

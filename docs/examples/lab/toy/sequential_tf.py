@@ -11,7 +11,7 @@ from common.training.strategy import StepResult
 from tf_impl.batches import signature, to_tensors
 from tf_impl.communication.rendezvous import Group
 from tf_impl.optimizer import SCALARS
-from tf_impl.step import compute_logits, summed_loss
+from tf_impl.step import Batch, backward
 from tf_impl.strategies.single import Single
 
 from .sequential import Sequential as Settings
@@ -22,7 +22,7 @@ class Sequential(Single):
         super().__init__(config, prepared, group)
         assert isinstance(config.strategy, Settings)
         self.world_size, self.order = config.strategy.world_size, config.strategy.order
-        shards = [signature(prepared.cache.train)] * self.world_size
+        shards = [signature(config, prepared.cache.train)] * self.world_size
         self.train_step = tf.function(self._sequential_step, [shards, tf.TensorSpec([], tf.int32), SCALARS])
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
@@ -32,13 +32,12 @@ class Sequential(Single):
             yield StepResult(batch, loss, grad_norm)
 
     def _sequential_step(
-        self, shards: list[dict[str, tf.Tensor]], size: tf.Tensor, scalars: tf.Tensor
+        self, shards: list[list[Batch]], size: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         losses, gradients = [], []
         for shard in shards:
-            with tf.GradientTape() as tape:
-                logits = compute_logits(self.model, shard, training=True)
-                losses.append(summed_loss(logits, shard) / tf.cast(size, logits.dtype))
-            gradients.append(self.optimizer.densify(tape.gradient(losses[-1], self.optimizer.parameters)))
+            loss, gradient = backward(self.model, shard, size, self.optimizer.parameters)
+            losses.append(loss)
+            gradients.append(self.optimizer.densify(gradient))
         summed = [sum(of_one_parameter) for of_one_parameter in zip(*gradients, strict=True)]
         return sum(losses), self.optimizer.update(summed, scalars)

@@ -10,7 +10,7 @@ from common.run.prepare import Prepared
 from common.training.strategy import StepResult
 from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group
-from torch_impl.step import compute_logits, seed_dropout, summed_loss
+from torch_impl.step import backward, seed_dropout
 from torch_impl.strategies.single import Single
 
 from .sequential import Sequential as Settings
@@ -29,7 +29,5 @@ class Sequential(Single):
             for replica in self.order:
                 seed_dropout(self.config, batch.step, replica)
                 shard = to_tensors(batch.shard(replica, self.world_size), self.device)
-                loss = summed_loss(compute_logits(self.model, shard, self.precision), shard) / batch.size
-                loss.backward()  # adds to the gradients of the replicas before
-                losses.append(loss.detach())
+                losses.append(backward(self.model, shard, batch.size, self.precision))
             yield StepResult(batch, torch.stack(losses).sum(), self.optimizer.update(batch.step))

@@ -1,61 +1,75 @@
-from itertools import pairwise
-
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common.data import plan
-from common.data.batches import GlobalBatch, evaluation_batches, training_batches
+from common.data.batches import MICRO_BATCHES, Arrays, GlobalBatch, evaluation_batches, training_batches
 from tests.conftest import MakeSplit
+
+PADDINGS = ("global", "micro_batches", "unpadded")
+TOKENS = {"global": 1, "micro_batches": MICRO_BATCHES, "unpadded": 1}  # micro-batches of a shard
 
 lengths = st.lists(st.integers(2, 40), min_size=1, max_size=30)
 world_sizes = st.integers(1, 40)
+paddings = st.sampled_from(PADDINGS)
 
 
-def batch_of(make_split: MakeSplit, lengths: list[int]) -> GlobalBatch:
+def batch_of(make_split: MakeSplit, lengths: list[int], padding: str = "global") -> GlobalBatch:
     """All the examples of a split in reverse."""
-    return GlobalBatch(1, np.arange(len(lengths))[::-1], make_split(lengths))
+    return GlobalBatch(1, np.arange(len(lengths))[::-1], make_split(lengths), padding)
+
+
+def examples_of(part: Arrays) -> list[tuple[list[int], list[int], int]]:
+    """Token ids, their types, and the label of each example that counts; found through what the model is told."""
+    mask = part["attention_mask"] == 1
+    ids, types = part["input_ids"], part["token_type_ids"]
+    if "places" in part:
+        room = np.zeros((2, mask.size), np.int32)
+        room[:, part["places"]] = ids, types
+        ids, types = room.reshape(2, *mask.shape)
+    return [
+        (ids[row][mask[row]].tolist(), types[row][mask[row]].tolist(), int(part["labels"][row]))
+        for row in np.flatnonzero(part["weights"])
+    ]
+
+
+@given(lengths=lengths, world_size=world_sizes, padding=paddings, micro_batches=st.integers(1, 5))
+def test_world_size_and_padding_change_only_who_computes_what(
+    make_split: MakeSplit, lengths: list[int], world_size: int, padding: str, micro_batches: int
+) -> None:
+    batch = batch_of(make_split, lengths, padding)
+    shards = [batch.shard(rank, world_size, micro_batches) for rank in range(world_size)]
+    parts = [part for shard in shards for part in shard]
+    expected = examples_of(batch_of(make_split, lengths).shard(0, 1)[0])
+    assert sorted(example for part in parts for example in examples_of(part)) == sorted(expected)
+    assert len(expected) == len(lengths)
+    assert all(len(part["labels"]) for part in parts), "no micro-batch is empty"
+    assert {len(shard) for shard in shards} == {micro_batches * TOKENS[padding]}
+    assert sum(part["weights"].sum() for part in parts) == batch.size
 
 
 @given(lengths=lengths, world_size=world_sizes)
-def test_the_world_size_changes_only_the_shards(make_split: MakeSplit, lengths: list[int], world_size: int) -> None:
-    batch = batch_of(make_split, lengths)
-    whole = batch.shard(0, 1)
-    shards = [batch.shard(rank, world_size) for rank in range(world_size)]
-    for name, expected in whole.items():
-        joined = np.concatenate([shard[name] for shard in shards])
-        assert joined.dtype == expected.dtype
-        assert np.array_equal(joined[: batch.size], expected), name
-    assert all(len(shard["labels"]) for shard in shards)
-
-
-@given(lengths=lengths, world_size=world_sizes)
-def test_weights_count_every_example_once(make_split: MakeSplit, lengths: list[int], world_size: int) -> None:
-    arrays, _ = batch_of(make_split, lengths).shards(world_size)
-    assert arrays["weights"].tolist() == [1.0] * len(lengths) + [0.0] * max(0, world_size - len(lengths))
-
-
-@given(lengths=lengths, world_size=world_sizes)
-def test_a_rank_gets_its_slice_of_the_shards(make_split: MakeSplit, lengths: list[int], world_size: int) -> None:
-    batch = batch_of(make_split, lengths)
-    arrays, bounds = batch.shards(world_size)
-    assert len(bounds) == world_size + 1
-    for rank, (start, end) in enumerate(pairwise(bounds)):
-        for name, array in batch.shard(rank, world_size).items():
-            assert np.array_equal(array, arrays[name][start:end]), name
+def test_shards_cost_about_the_same(make_split: MakeSplit, lengths: list[int], world_size: int) -> None:
+    batch = batch_of(make_split, lengths, "unpadded")
+    shards = [batch.shard(rank, world_size)[0] for rank in range(world_size)]
+    for key, most in (("labels", 1), ("input_ids", max(lengths))):
+        sizes = [len(shard[key]) for shard in shards]
+        assert max(sizes) - min(sizes) <= most, key
 
 
 @given(lengths=lengths)
 def test_a_batch_is_as_wide_as_its_longest_example(make_split: MakeSplit, lengths: list[int]) -> None:
     batch, split = batch_of(make_split, lengths), make_split(lengths)
-    arrays = batch.shard(0, 1)
+    (arrays,) = batch.shard(0, 1)
     width = arrays["input_ids"].shape[1]
     assert max(lengths) <= width < max(lengths) + 8
     assert batch.tokens == arrays["attention_mask"].sum() == sum(lengths)
-    for row, example in enumerate(batch.ids):
+    order = batch.ids[plan.deal(split.lengths(batch.ids), 1)[0]]
+    for row, example in enumerate(order):
         start, end = split.offsets[example : example + 2]
         assert arrays["input_ids"][row].tolist() == [*range(start + 1, end + 1), *[0] * (width - (end - start))]
-    assert arrays["labels"].tolist() == split.labels[batch.ids].tolist()
+    assert arrays["labels"].tolist() == split.labels[order].tolist()
     assert {name: str(array.dtype) for name, array in arrays.items()} == {
         "input_ids": "int32",
         "token_type_ids": "int32",
@@ -65,15 +79,45 @@ def test_a_batch_is_as_wide_as_its_longest_example(make_split: MakeSplit, length
     }
 
 
+@given(lengths=lengths)
+def test_an_unpadded_batch_has_no_padding_but_in_attention(make_split: MakeSplit, lengths: list[int]) -> None:
+    batch = batch_of(make_split, lengths, "unpadded")
+    (arrays,) = batch.shard(0, 1)
+    assert len(arrays["input_ids"]) == batch.tokens == arrays["attention_mask"].sum()
+    assert arrays["attention_mask"].shape[1] == max(lengths)
+    rows, positions = np.divmod(arrays["places"], max(lengths))
+    assert positions.tolist() == arrays["position_ids"].tolist()
+    assert (np.diff(rows) >= 0).all()
+    assert (arrays["position_ids"][arrays["first_tokens"]] == 0).all()
+    assert rows[arrays["first_tokens"]].tolist() == list(range(len(lengths)))
+    assert {str(array.dtype) for name, array in arrays.items() if name != "weights"} == {"int32"}
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+def test_micro_batches_have_like_lengths(make_split: MakeSplit, padding: str) -> None:
+    batch = batch_of(make_split, [40, 3, 38, 5, 4, 39, 6, 37], padding)
+    parts = batch.shard(0, 1, 8 // TOKENS[padding])
+    assert [part["attention_mask"].sum() for part in parts] == [40, 39, 38, 37, 6, 5, 4, 3]
+    widths = [part["attention_mask"].shape[1] for part in parts]
+    assert widths == {"global": [40] * 8, "micro_batches": [40] * 4 + [8] * 4}.get(
+        padding, [40, 39, 38, 37, 6, 5, 4, 3]
+    )
+
+
 def test_training_batches_follow_the_plan(make_split: MakeSplit) -> None:
     split = make_split([3] * 10)
-    batches = list(training_batches(split, 4, 7, range(2, 6)))
+    batches = list(training_batches(split, 4, 7, range(2, 6), "global"))
     assert [(batch.step, batch.size) for batch in batches] == [(2, 4), (3, 2), (4, 4), (5, 4)]
     assert all(np.array_equal(batch.ids, plan.example_ids(10, 4, 7, batch.step)) for batch in batches)
 
 
 @given(lengths=lengths, size=st.integers(1, 32))
-def test_evaluation_takes_every_example_once_in_order(make_split: MakeSplit, lengths: list[int], size: int) -> None:
-    batches = list(evaluation_batches(make_split(lengths), size))
-    assert np.concatenate([batch.ids for batch in batches]).tolist() == list(range(len(lengths)))
+def test_evaluation_takes_every_example_once_from_the_shortest(
+    make_split: MakeSplit, lengths: list[int], size: int
+) -> None:
+    split = make_split(lengths)
+    batches = list(evaluation_batches(split, size, "global"))
+    ids = np.concatenate([batch.ids for batch in batches])
+    assert sorted(ids.tolist()) == list(range(len(lengths)))
+    assert (np.diff(split.lengths(ids)) >= 0).all()
     assert all(batch.size == size for batch in batches[:-1])

@@ -54,7 +54,7 @@ class Simulation:
 def test_every_part_once_and_never_staler_than_the_bound(
     make_split: MakeSplit, data: st.DataObject, count: int, size: int, parts: int, at_once: int, bound: int | None
 ) -> None:
-    batches = list(training_batches(make_split([3] * count), size, 0, range(1, 6)))
+    batches = list(training_batches(make_split([3] * count), size, 0, range(1, 6), "global"))
     simulation = Simulation(Dispatcher(batches, parts, at_once, bound), data)
     simulation.run()
     expected = [(part.step, part.part, part.ids.tolist()) for batch in batches for part in batch.parts(parts)]
@@ -65,7 +65,7 @@ def test_every_part_once_and_never_staler_than_the_bound(
 
 def test_the_bound_is_reached(make_split: MakeSplit) -> None:
     """It is not kept by dispatching one at a time."""
-    dispatcher = Dispatcher(training_batches(make_split([3] * 20), 2, 0, range(1, 11)), 1, 8, 2)
+    dispatcher = Dispatcher(training_batches(make_split([3] * 20), 2, 0, range(1, 11), "global"), 1, 8, 2)
     taken = [dispatcher.take() for _ in range(4)]
     assert [batch is not None for batch in taken] == [True, True, True, False]
     first = taken[0]
@@ -78,5 +78,5 @@ def test_the_bound_is_reached(make_split: MakeSplit) -> None:
 def test_a_worker_finds_the_batch_of_a_number(small_config: MakeConfig, make_split: MakeSplit, number: int) -> None:
     config = small_config("train.global_batch_size=4", "train.seed=3")
     split = make_split([3] * 10)
-    batches = list(training_batches(split, 4, 3, range(1, 5)))
+    batches = list(training_batches(split, 4, 3, range(1, 5), "global"))
     assert find_batch(config, split, number).ids.tolist() == batches[number - 1].ids.tolist()

@@ -26,7 +26,7 @@ from tf_impl.step import compute_logits
 for path in map(Path, sys.argv[1:]):
     config, prepared = prepare(load(path), None)
     model = build_model(config, prepared.initial)
-    batch = to_tensors(prepared.cache.train.gather(np.arange(7), np.arange(7)))
+    batch = to_tensors([prepared.cache.train.gather(np.arange(7), np.arange(7))])[0]
     logits = {name: compute_logits(model, batch, training=name == "training").numpy() for name in ("first", "training")}
     again = compute_logits(model, batch, training=False).numpy()
     np.savez(path.with_suffix(".npz"), again=again, **logits, **parameters_by_name(model))
@@ -64,7 +64,7 @@ def computed(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python
 def test_the_logits_are_pytorchs(computed: Computed, precision: str) -> None:
     config, found = computed[precision]
     _, prepared = prepare(config, None)
-    batch = to_tensors(prepared.cache.train.gather(np.arange(7), np.arange(7)), torch.device("cpu"))
+    batch = to_tensors([prepared.cache.train.gather(np.arange(7), np.arange(7))], torch.device("cpu"))[0]
     expected = compute_logits(build_model(config, prepared.initial).eval(), batch, precision).detach().numpy()
     assert found["first"].dtype == expected.dtype
     assert np.abs(found["first"] - expected).max() <= TOLERANCES[precision]

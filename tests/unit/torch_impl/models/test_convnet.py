@@ -28,7 +28,7 @@ def test_it_computes_what_the_tutorial_does(make_config: MakeConfig) -> None:
     x = F.relu(F.max_pool2d(F.conv2d(x, w["conv2.weight"], w["conv2.bias"], padding=2), 2))
     x = F.relu(F.linear(x.reshape(7, -1), w["fc1.weight"], w["fc1.bias"]))
     expected = F.linear(x, w["fc2.weight"], w["fc2.bias"])
-    logits = compute_logits(build_model(config, initial), to_tensors(arrays, CPU), "float64")
+    logits = compute_logits(build_model(config, initial), to_tensors([arrays], CPU)[0], "float64")
     assert logits.dtype == torch.float64
     assert torch.allclose(logits, expected, rtol=0, atol=1e-14)
 
@@ -46,7 +46,7 @@ def test_precisions_and_dropout(make_config: MakeConfig, precision: str) -> None
         np.array_equal(weight, initial.weights()[name].astype(weight.dtype))
         for name, weight in parameters_by_name(model).items()
     )
-    batch = to_tensors(cache.train.gather(np.arange(5), np.arange(5)), CPU)
+    batch = to_tensors([cache.train.gather(np.arange(5), np.arange(5))], CPU)[0]
     first, second = (compute_logits(model.eval(), batch, precision) for _ in range(2))
     assert torch.equal(first, second)
     assert not torch.equal(first, compute_logits(model.train(), batch, precision))
@@ -58,7 +58,7 @@ def test_gradients_have_the_strides_of_their_parameters(make_config: MakeConfig,
     _, prepared = prepare(config, None)
     cache, initial = prepared.cache, prepared.initial
     model = build_model(config, initial)
-    batch = to_tensors(cache.train.gather(np.arange(5), np.arange(5)), CPU)
+    batch = to_tensors([cache.train.gather(np.arange(5), np.arange(5))], CPU)[0]
     compute_logits(model, batch, "float32").sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None and parameter.grad.stride() == parameter.stride(), name

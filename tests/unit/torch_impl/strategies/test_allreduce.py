@@ -45,8 +45,8 @@ def config(small_config: MakeConfig) -> Config:
 
 
 def train(config: Config, trainer: Strategy) -> Run:
-    train_split = prepare(config, None)[1].cache.train
-    batches = training_batches(train_split, config.train.global_batch_size, 0, range(1, STEPS + 1))
+    train_split, settings = prepare(config, None)[1].cache.train, config.train
+    batches = training_batches(train_split, settings.global_batch_size, 0, range(1, STEPS + 1), settings.padding)
     return [(float(result.loss), float(result.grad_norm)) for result in trainer.train(batches)]
 
 
@@ -71,6 +71,9 @@ def test_every_algorithm_bucket_and_overlap_draws_the_curve_of_single(ranks: Ran
         assert isinstance(config.strategy, Settings)
         chosen = dataclasses.replace(config.strategy, algorithm=algorithm, bucket_cap_mb=cap, overlap=overlap)
         configs.append(dataclasses.replace(config, strategy=chosen))
+    micro_batches = dataclasses.replace(config.train, padding="micro_batches")
+    choices.append(("ring", (0.004, True)))  # the buckets must wait for the last micro-batch
+    configs.append(dataclasses.replace(configs[choices.index(choices[-1])], train=micro_batches))
     found = ranks(train_all, configs)
     size = len(found)
     messages = {  # of all ranks for a buffer, and how many times the buffer they hold

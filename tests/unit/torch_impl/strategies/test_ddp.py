@@ -32,6 +32,8 @@ EXACT: list[dict[str, Any]] = [
     {"accumulate": 3},
     {"accumulate": 3, "overlap": False, "bucket_cap_mb": SMALL_BUCKET},
     {"accumulate": 100},  # more than a shard has examples
+    {"accumulate": 2, "padding": "micro_batches"},
+    {"padding": "global"},
 ]
 LOSSY: list[dict[str, Any]] = [
     {"comm_hook": "fp16"},
@@ -56,16 +58,17 @@ def config(small_config: MakeConfig) -> Config:
 
 
 def in_precision(config: Config, precision: str, **knobs: Any) -> Config:
+    padding = knobs.pop("padding", config.train.padding)
     return dataclasses.replace(
         config,
-        train=dataclasses.replace(config.train, precision=precision),
+        train=dataclasses.replace(config.train, precision=precision, padding=padding),
         strategy=dataclasses.replace(config.strategy, **knobs),
     )
 
 
 def batches_of(config: Config, steps: int) -> Iterator[GlobalBatch]:
     train_split = prepare(config, None)[1].cache.train
-    return training_batches(train_split, config.train.global_batch_size, 0, range(1, steps + 1))
+    return training_batches(train_split, config.train.global_batch_size, 0, range(1, steps + 1), config.train.padding)
 
 
 def train(config: Config, strategy: DDP | Single) -> list[tuple[float, float]]:

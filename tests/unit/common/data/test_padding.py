@@ -1,0 +1,37 @@
+"""train.padding=auto: what it chooses, and what it counts."""
+
+import numpy as np
+import pytest
+
+from common.data.images.image_cache import ImageSplit
+from common.data.padding import choose_padding, computed_tokens
+from tests.conftest import MakeSplit
+
+EQUAL, NEAR, MIXED = [16] * 64, [15, 16] * 32, [8, 64] * 32
+
+
+@pytest.mark.parametrize(
+    ("lengths", "unpadded", "expected"),
+    [
+        (EQUAL, True, "global"),
+        (NEAR, True, "global"),  # 3 % of padding
+        (MIXED, True, "unpadded"),
+        (MIXED, False, "micro_batches"),
+        (NEAR, False, "global"),
+    ],
+)
+def test_the_lengths_decide(make_split: MakeSplit, lengths: list[int], unpadded: bool, expected: str) -> None:
+    assert choose_padding(make_split(lengths), 16, 0, 2, unpadded) == expected
+
+
+def test_images_have_none() -> None:
+    split = ImageSplit(np.zeros((9, 4, 4, 1), np.uint8), np.zeros(9, np.int32), np.zeros(256, np.float32))
+    assert choose_padding(split, 4, 0, 2, False) == "global"
+
+
+def test_what_is_computed(make_split: MakeSplit) -> None:
+    split = make_split(MIXED)
+    steps = 50  # of 4 in an epoch, of 16 examples each
+    assert computed_tokens(split, 64, 0, 1, "global") == steps * 64 * 64
+    assert computed_tokens(split, 64, 0, 2, "unpadded") == steps * 32 * (8 + 64)
+    assert computed_tokens(split, 64, 0, 2, "micro_batches") == steps * 32 * (8 + 64)

@@ -1,0 +1,33 @@
+"""BERT on real tokens alone: what Hugging Face's own forward pass computes of padded batches."""
+
+import numpy as np
+import pytest
+import torch
+
+from common.data.batches import GlobalBatch
+from tests.conftest import MakeConfig
+from tests.unit.torch_impl.ready import make_ready
+from torch_impl.batches import to_tensors
+from torch_impl.models import build_model
+from torch_impl.step import backward, evaluation_sums
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("padding", ["unpadded", "micro_batches"])
+def test_losses_and_gradients_are_those_of_a_padded_batch(small_config: MakeConfig, padding: str) -> None:
+    config, prepared = make_ready(small_config("train.precision=float64"))
+    split, ids = prepared.cache.train, np.arange(11)
+    assert len(set(split.lengths(ids).tolist())) > 2
+    found = {}
+    for each in ("global", padding):
+        model = build_model(config, prepared.initial).eval()
+        shard = to_tensors(GlobalBatch(1, ids, split, each).shard(0, 1), CPU)
+        assert ("places" in shard[0]) == (each == "unpadded")
+        loss = backward(model, shard, len(ids), "float64")
+        sums = evaluation_sums(model, shard, "float64")
+        found[each] = [loss, sums, *[parameter.grad for parameter in model.parameters()]]
+    for expected, result in zip(found["global"], found[padding], strict=True):
+        assert expected is not None and result is not None
+        torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-14)
+    assert len(found["global"]) > 20
