@@ -68,7 +68,7 @@ class OnHub(Data):
 
 @dataclass(frozen=True)
 class Files(Columns):
-    """JSON, CSV, TSV or Parquet files."""
+    """JSON, CSV, TSV or Parquet: a split is a file, a directory of files or a glob."""
 
     source = "common.data.text.files"
 

@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.data.identity import identity
+from common.data.text import corpus, rows
+from common.data.text.files import find_files
 from common.errors import UserError
 from tests.unit.common.data.text.text_files import files, message, read_corpus, read_text, write
 
@@ -316,3 +318,105 @@ def test_identity_of_files(tmp_path: Path) -> None:
     assert first != identity(files(train, classes=["a", "b", "c"]))
     os.utime(train, ns=(1, 1))
     assert first != identity(files(train))
+
+
+# Several files
+
+
+def shards(directory: Path, suffix: str = ".jsonl") -> list[str]:
+    """PAIRS in three files, which are not made in the order of their names."""
+    directory.mkdir(exist_ok=True)
+    made = [write(directory / f"part-{i}{suffix}", PAIRS[i : i + 1]) for i in (2, 0, 1)]
+    return sorted(made)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("name", ["", "/", "/part-*", "/part-[0-9]*", "/**/p*"])
+def test_a_directory_and_a_glob_are_one_corpus(tmp_path: Path, suffix: str, name: str) -> None:
+    whole = read_corpus(files(write(tmp_path / f"whole{suffix}", PAIRS)))
+    shards(tmp_path / "shards", suffix)
+    validation = write(tmp_path / f"v{suffix}", PAIRS)
+    assert read_corpus(files(f"{tmp_path / 'shards'}{name}", validation)) == whole
+
+
+def test_of_a_directory_only_data_is_read(tmp_path: Path) -> None:
+    directory = tmp_path / "shards"
+    paths = shards(directory)
+    for other in ("README.md", "_SUCCESS", ".hidden.jsonl", ".part-0.jsonl.crc"):
+        (directory / other).write_text("no data")
+    (directory / "nested.csv").mkdir()
+    with pytest.raises(UserError, match=r"^data.train: not a file: .*/nested.csv$"):
+        find_files("data.train", str(directory))
+    (directory / "nested.csv").rmdir()
+    assert [str(path) for path in find_files("data.train", str(directory))] == paths
+
+
+def test_a_file_with_the_characters_of_a_glob_is_itself(tmp_path: Path) -> None:
+    path = write(tmp_path / "a[1].jsonl", PAIRS)
+    write(tmp_path / "a1.jsonl", PAIRS[:1])
+    assert find_files("data.train", path) == [Path(path)]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("empty", "data.train: no data files in {name}; use .jsonl, .json, .csv, .tsv (each also + .gz) or .parquet"),
+        ("*.csv", "data.train: no file matches {name}; use .jsonl"),
+        ("README*", "data.train: unknown suffix: {name}; use .jsonl"),
+        ("shards/*", "data.train: empty file: {directory}/shards/part-9.jsonl"),
+        ("mixed", "data.train: {directory}/mixed/b.csv has labels of text, {directory}/mixed/a.jsonl has types; give"),
+        ("wrong", "{directory}/wrong/part-1.jsonl:2: 'premise' (data.premise) is null, not a string; remove the row"),
+        ("types", "{directory}/types/part-1.jsonl:1: integers and strings are mixed in 'label' (data.label); use one"),
+    ],
+)
+def test_errors_of_several_files(tmp_path: Path, name: str, expected: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "README.md").write_text("no data")
+    shards(tmp_path / "shards")
+    (tmp_path / "shards" / "part-9.jsonl").touch()
+    for directory in ("mixed", "wrong", "types"):
+        (tmp_path / directory).mkdir()
+    write(tmp_path / "mixed" / "a.jsonl", PAIRS)
+    write(tmp_path / "mixed" / "b.csv", PAIRS)
+    write(tmp_path / "wrong" / "part-0.jsonl", PAIRS)
+    write(tmp_path / "wrong" / "part-1.jsonl", [("p", "h", 0), (None, "h", 0)])
+    write(tmp_path / "types" / "part-0.jsonl", PAIRS)
+    write(tmp_path / "types" / "part-1.jsonl", [("p", "h", "x")])
+    with pytest.raises(UserError) as raised:
+        read_corpus(files(tmp_path / name, write(tmp_path / "validation.jsonl", PAIRS)))
+    assert message(raised).startswith(expected.format(name=tmp_path / name, directory=tmp_path))
+
+
+def test_files_of_both_splits_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    paths = shards(tmp_path / "shards")
+    read_corpus(files(tmp_path / "shards", paths[0]))
+    assert caplog.messages == ["data.validation has 1 of the files of data.train: it shows nothing about new examples"]
+
+
+def test_identity_of_several_files(tmp_path: Path) -> None:
+    paths = shards(tmp_path / "shards")
+    validation = write(tmp_path / "validation.jsonl", PAIRS)
+    first = identity(files(tmp_path / "shards", validation))
+    assert [file["path"] for file in first["train"]] == paths
+    assert first == identity(files(f"{tmp_path}/shards/*", validation))
+    os.utime(paths[1], ns=(1, 1))
+    assert first != identity(files(tmp_path / "shards", validation))
+
+
+def test_a_file_that_changes_after_it_was_checked(tmp_path: Path) -> None:
+    path = write(tmp_path / "f.jsonl", PAIRS)
+    for changed in (PAIRS[:2], [*PAIRS, PAIRS[0]], [*PAIRS[:2], ("p", "h", 7)]):
+        write(tmp_path / "f.jsonl", PAIRS)
+        split = corpus.read_corpus(files(path)).train
+        assert len(list(split)) == len(list(split)) == 3, "it is read anew each time"
+        write(tmp_path / "f.jsonl", changed)
+        with pytest.raises(UserError, match="^data.train: has changed since it was checked; start the command again$"):
+            list(split)
+
+
+def test_a_column_of_ids_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "MAX_LABELS", 10)
+    path = write(tmp_path / "f.jsonl", [("p", "h", str(i)) for i in range(20)])
+    with pytest.raises(UserError) as raised:
+        read_corpus(files(path))
+    assert message(raised).startswith("data.label: more than 10 classes in data.train; set it to the column that holds")
