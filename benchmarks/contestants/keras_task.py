@@ -26,18 +26,18 @@ def batches(args: argparse.Namespace) -> tuple[tf.data.Dataset, float]:
     premises, hypotheses = [each["premise"] for each in examples], [each["hypothesis"] for each in examples]
     tokenizer = AutoTokenizer.from_pretrained(args.weights)
     encoded = tokenizer(premises, hypotheses, truncation=True, max_length=args.max_length)
+    lengths = [len(ids) for ids in encoded["input_ids"]]
+    names = {"token_ids": "input_ids", "segment_ids": "token_type_ids", "padding_mask": "attention_mask"}
     inputs = {
-        "token_ids": tf.ragged.constant(encoded["input_ids"], tf.int32),
-        "segment_ids": tf.ragged.constant(encoded["token_type_ids"], tf.int32),
-        "padding_mask": tf.ragged.constant(encoded["attention_mask"], tf.int32),
+        name: tf.RaggedTensor.from_row_lengths(np.concatenate(encoded[its_name]).astype(np.int32), lengths)
+        for name, its_name in names.items()
     }
     labels = np.array([each["label"] for each in examples], np.int32)
     dataset = tf.data.Dataset.from_tensor_slices((inputs, labels)).cache().shuffle(len(examples), args.seed).repeat()
     dataset = dataset.ragged_batch(args.global_batch_size, drop_remainder=True).map(
         lambda batch, labels: ({name: ragged.to_tensor() for name, ragged in batch.items()}, labels)
     )
-    mean_tokens = sum(map(len, encoded["input_ids"])) / len(examples)
-    return dataset.prefetch(tf.data.AUTOTUNE), mean_tokens
+    return dataset.prefetch(tf.data.AUTOTUNE), sum(lengths) / len(lengths)
 
 
 def model(args: argparse.Namespace) -> keras.Model:

@@ -13,6 +13,7 @@ from pathlib import Path
 from common.bench.figures import Measured, figures
 from common.bench.plan import plan
 from common.bench.report import update_document, write_report
+from common.bench.scaling import prediction
 from common.bench.settings import DEFAULTS, load_settings
 from common.bench.table import print_result
 from common.bench.turns import finish, started, take_turns
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             take_turns(contestants, settings.rounds, settings.block_seconds, _tell)
             finish(contestants)
     measured = [Measured(*pair) for pair in zip(planned, contestants, strict=True)]
-    result = figures(settings, overrides, measured)
+    result = {**figures(settings, overrides, measured), "prediction": prediction(settings, measured)}
     paths = write_report(result, output)
     if settings.document is not None:
         update_document(result, Path(settings.document))

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from common import hardware
-from common.bench.plan import Planned
+from common.bench.plan import MATRICES, Planned
 from common.bench.rows import per_second
-from common.bench.settings import Settings
+from common.bench.settings import LINK, Settings
 from common.bench.turns import Contestant
 
 PACKAGES = ("lockstep", "torch", "transformers", "accelerate", "tensorflow", "keras", "keras-hub", "numpy")
@@ -26,6 +26,14 @@ class Spread:
     lower: float
     upper: float
 
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Of a figure's values in each round."""
+        if len(values) == 1:
+            return cls(values[0], values[0], values[0])
+        lower, median, upper = statistics.quantiles(values, n=4, method="inclusive")
+        return cls(median, lower, upper)
+
 
 @dataclass
 class Measured:
@@ -35,7 +43,7 @@ class Measured:
     contestant: Contestant
 
     def __post_init__(self) -> None:
-        units = ("flops",) if self.planned.matrices else ("examples", "tokens")
+        units = {MATRICES: ("flops",), LINK: ()}.get(self.planned.definition.script or "", ("examples", "tokens"))
         self.rates = {unit: [per_second(block, unit) for block in self.contestant.blocks] for unit in units}
 
     @property
@@ -51,8 +59,8 @@ class Measured:
 def figures(settings: Settings, overrides: Sequence[str], measured: Sequence[Measured]) -> dict[str, Any]:
     """The content of bench.json."""
     named = {each.name: each for each in measured}
-    training = [each for each in measured if not each.planned.matrices]
-    matrices = {each.planned.config.train.precision: each for each in measured if each.planned.matrices}
+    training = [each for each in measured if each.planned.is_training]
+    matrices = {each.planned.config.train.precision: each for each in measured if "flops" in each.rates}
     return {
         "format": 1,
         "title": settings.title,
@@ -121,12 +129,8 @@ def _of_summary(directory: Path) -> dict[str, Any]:
 
 
 def _spread(figure: Callable[..., float], *rounds: Sequence[float]) -> Spread:
-    """Of a figure of each round."""
-    values = [figure(*each) for each in zip(*rounds, strict=True)]
-    if len(values) == 1:
-        return Spread(values[0], values[0], values[0])
-    lower, median, upper = statistics.quantiles(values, n=4, method="inclusive")
-    return Spread(median, lower, upper)
+    """Of a figure that is computed from the rates of each round."""
+    return Spread.of([figure(*each) for each in zip(*rounds, strict=True)])
 
 
 def _processor() -> str:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from hydra import compose, initialize_config_dir
 
-from common.bench.settings import Definition, Settings
+from common.bench.settings import LINK, Definition, Settings
 from common.bench.turns import Command
 from common.cluster.discover import discover
 from common.cluster.network import loopback_interface
@@ -26,6 +27,7 @@ from common.data.text.token_cache import TokenCache
 from common.errors import UserError
 from common.hardware import cores
 from common.models.bert import useful_flops
+from common.models.spec import spec_of
 from common.run.prepare import Prepared, prepare
 
 SCRIPTS = "benchmarks.contestants"
@@ -39,16 +41,21 @@ PATIENT = ["cluster.timeout=3600"]  # seconds: a contestant is stopped for longe
 class Planned:
     """A contestant: its definition, the config of what it trains, and how to start it.
 
-    matrices: whether it only multiplies matrices, to measure the device. useful_flops: the mean of the training
-    examples; None where the model's are not known. tokens: the mean of the training examples.
+    useful_flops: the mean of the training examples; None where the model's are not known. tokens: the mean of the
+    training examples. gradient_bytes: of all parameters, float32.
     """
 
     definition: Definition
     config: Config
     command: Command
-    matrices: bool
     useful_flops: float | None
     tokens: float | None
+    gradient_bytes: int
+
+    @property
+    def is_training(self) -> bool:
+        """Whether it trains, and does not measure the device."""
+        return self.definition.script not in (MATRICES, LINK)
 
 
 def plan(settings: Settings, overrides: Sequence[str], output: Path) -> list[Planned]:
@@ -59,21 +66,36 @@ def plan(settings: Settings, overrides: Sequence[str], output: Path) -> list[Pla
         _check_script(name, definition, configs[name])
     with reserved_ports(2 * len(definitions)) as reserved:
         ports = iter(reserved)
-    planned, matrices = [], {}
+    planned: list[Planned] = []
+    matrices: dict[str, Planned] = {}
     for name, definition in definitions.items():
         config, prepared = prepare(configs[name], None)
-        directory = output / name
-        if definition.script is None:
-            own = [*ENDLESS, *PATIENT, *overrides, *definition.overrides, f"run_dir={directory}"]
-            command = Command(name, python(f"{definition.framework}_impl.train", *own), directory)
-        else:
-            arguments = _arguments(config, prepared, directory, output)
-            command = _script(name, definition, config, directory, arguments, next(ports))
+        command = _command(name, definition, config, prepared, overrides, output, next(ports))
         flops, tokens = _mean_flops_and_tokens(config, prepared)
-        planned.append(Planned(definition, config, command, False, flops, tokens))
-        if flops is not None and tokens is not None and config.train.precision not in matrices:
+        shapes = spec_of(config.model).parameter_shapes(prepared.initial.hf_config).values()
+        planned.append(Planned(definition, config, command, flops, tokens, 4 * sum(map(math.prod, shapes))))
+        if planned[-1].is_training and tokens is not None and config.train.precision not in matrices:
             matrices[config.train.precision] = _matrices(config, prepared, tokens, output, next(ports))
     return [*planned, *matrices.values()]
+
+
+def _command(
+    name: str,
+    definition: Definition,
+    config: Config,
+    prepared: Prepared,
+    overrides: Sequence[str],
+    output: Path,
+    port: int,
+) -> Command:
+    directory = output / name
+    if definition.script is None:
+        own = [*ENDLESS, *PATIENT, *overrides, *definition.overrides, f"run_dir={directory}"]
+        train = python(f"{definition.framework}_impl.train", *own)
+        return Command(name, train, directory, cores=definition.cores)
+    if definition.script == LINK:
+        return _script(name, definition, config, directory, [f"--output={directory}"], port)
+    return _script(name, definition, config, directory, _arguments(config, prepared, directory, output), port)
 
 
 def _config(definition: Definition, overrides: Sequence[str]) -> Config:
@@ -83,7 +105,7 @@ def _config(definition: Definition, overrides: Sequence[str]) -> Config:
 
 
 def _check_script(name: str, definition: Definition, config: Config) -> None:
-    if definition.script is None:
+    if definition.script in (None, LINK):
         return
     try:
         found = importlib.util.find_spec(f"{SCRIPTS}.{definition.script}")
@@ -151,7 +173,7 @@ def _matrices(config: Config, prepared: Prepared, tokens: float, output: Path, p
     definition = Definition("torch", MATRICES)
     arguments = [f"--{key}={value}" for key, value in pairs.items()]
     command = _script(name, definition, config, output / name, arguments, port)
-    return Planned(definition, config, command, True, None, None)
+    return Planned(definition, config, command, None, None, 0)
 
 
 def _script(
@@ -160,7 +182,9 @@ def _script(
     """PyTorch's scripts are started by torchrun, a process for each replica; TensorFlow's are one process."""
     module, replicas = f"{SCRIPTS}.{definition.script}", config.strategy.world_size
     if definition.framework == "tf":
-        return Command(name, python(module, *arguments), directory, {"TF_CPP_MIN_LOG_LEVEL": "2"})
+        return Command(name, python(module, *arguments), directory, {"TF_CPP_MIN_LOG_LEVEL": "2"}, definition.cores)
     torchrun = [f"--nproc-per-node={replicas}", "--master-addr=127.0.0.1", f"--master-port={port}", "-m", module]
     environment = {"OMP_NUM_THREADS": str(max(1, cores() // replicas)), "GLOO_SOCKET_IFNAME": loopback_interface()}
-    return Command(name, python("torch.distributed.run", *torchrun, *arguments), directory, environment)
+    return Command(
+        name, python("torch.distributed.run", *torchrun, *arguments), directory, environment, definition.cores
+    )

@@ -16,10 +16,13 @@ POLL_SECONDS = 0.001
 class ProcessTree:
     """A running command. Its output goes to `log`; a terminal's Ctrl-C does not reach it.
 
+    cores: to how many its processes are bound, where the system can do that; None: to none in particular.
     stopped: the processes that the last `stop` stopped.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], log: Path, cores: int | None = None
+    ) -> None:
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
                 command,
@@ -30,6 +33,8 @@ class ProcessTree:
                 start_new_session=True,
             )
         self.root = psutil.Process(self._popen.pid)
+        if cores is not None and hasattr(self.root, "cpu_affinity"):
+            self.root.cpu_affinity(self.root.cpu_affinity()[:cores])  # before it has started others
         self.stopped: list[psutil.Process] = []
         self._peaks: dict[psutil.Process, int] = {}
 

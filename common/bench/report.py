@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from common.bench.charts import charts
-from common.bench.table import COLUMNS, cells, sentences
+from common.bench.table import sections
 from common.errors import cannot_be_written
 
 
@@ -31,9 +31,7 @@ def render_html(result: dict[str, Any]) -> str:
     )
     return environment.get_template("report.html.j2").render(
         title=result["title"],
-        columns=COLUMNS,
-        rows=[cells(contestant) for contestant in result["contestants"]],
-        sentences=sentences(result),
+        sections=sections(result),
         charts=charts(result),
         plotly_js=get_plotlyjs(),
     )
@@ -53,9 +51,13 @@ def update_document(result: dict[str, Any], path: Path) -> None:
 
 
 def _markdown(result: dict[str, Any]) -> str:
-    rows = [COLUMNS, ["---", *["---:"] * (len(COLUMNS) - 1)], *map(cells, result["contestants"])]
-    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    return f"{table}\n" + "\n\n".join(sentences(result)) + "\n"
+    parts: list[str] = []
+    for section in sections(result):
+        rows = [section.columns, ["---", *["---:"] * (len(section.columns) - 1)], *section.rows]
+        table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+        title = f"### {section.title}\n\n" if parts else ""
+        parts.append(f"{title}{table}\n" + "\n\n".join(section.sentences) + "\n")
+    return "\n".join(parts)
 
 
 def _write(path: Path, text: str) -> None:

@@ -12,21 +12,25 @@ from omegaconf.errors import OmegaConfBaseException
 from common.config.command_line import KEYS, explain
 from common.config.compose import CONF
 from common.errors import UserError
+from common.hardware import cores
 
 DEFAULTS = Path(CONF, "bench.yaml")
 PREFIX = "bench."
+LINK = "link_rate"  # the script that measures messages between two processes
 
 
 @dataclass
 class Definition:
     """A contestant: a run of Lockstep's, or a script of benchmarks/contestants where `script` names one.
 
-    overrides: of the training config. A script reads the config's values that it knows.
+    overrides: of the training config. A script reads the config's values that it knows. cores: to which its processes
+    are bound; null: all.
     """
 
     framework: str
     script: str | None = None
     overrides: list[str] = field(default_factory=list)
+    cores: int | None = None
 
 
 @dataclass
@@ -41,6 +45,8 @@ class Settings:
     output: str | None
     title: str
     document: str | None
+    latency: float
+    bandwidths: list[float]
     definitions: dict[str, Definition] = field(default_factory=dict)
 
 
@@ -67,13 +73,18 @@ def _check(settings: Settings) -> None:
     for name in settings.contestants:
         if name not in settings.definitions:
             raise UserError(f"bench.contestants: {name} has no definition; there are {known}")
-        if settings.definitions[name].framework not in ("torch", "tf"):
+        definition = settings.definitions[name]
+        if definition.framework not in ("torch", "tf"):
             raise UserError(f"bench.definitions.{name}.framework: must be torch or tf")
-    if settings.reference not in settings.contestants:
+        if definition.cores is not None and not 1 <= definition.cores <= cores():
+            raise UserError(f"bench.definitions.{name}.cores={definition.cores}: this machine has {cores()}")
+    if settings.reference not in settings.contestants or settings.definitions[settings.reference].script == LINK:
         raise UserError(
-            f"bench.reference={settings.reference}: is not among bench.contestants; give one of "
+            f"bench.reference={settings.reference}: is not one of bench.contestants that trains; give one of "
             f"{', '.join(settings.contestants)}"
         )
-    for key, least in (("rounds", 1), ("block_seconds", 0.1), ("warmup_steps", 1)):
+    for key, least in (("rounds", 1), ("block_seconds", 0.1), ("warmup_steps", 1), ("latency", 0)):
         if not getattr(settings, key) >= least:
             raise UserError(f"bench.{key}={getattr(settings, key)}: must be at least {least}")
+    if not all(speed > 0 for speed in settings.bandwidths):
+        raise UserError(f"bench.bandwidths={settings.bandwidths}: must be numbers above 0")

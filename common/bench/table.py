@@ -1,11 +1,11 @@
-"""The table of a benchmark: the same cells on the terminal, on the page and in the document."""
+"""The tables of a benchmark: the same cells on the terminal, on the page and in the document."""
 
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from common.compare.formats import memory, number
+from common.compare.formats import Section, memory, number
 
 COLUMNS = ["contestant", "replicas", "precision", "examples/s", "tokens/s", "ratio", "quartiles", "scaling"]
 COLUMNS += ["utilisation", "peak memory", "start-up"]
@@ -30,14 +30,21 @@ def cells(contestant: dict[str, Any]) -> list[str]:
     ]
 
 
-def sentences(result: dict[str, Any]) -> list[str]:
-    """What the table is of, from the content of bench.json."""
+def sections(result: dict[str, Any]) -> list[Section]:
+    """The tables of a benchmark. result: the content of bench.json."""
+    rows = [cells(contestant) for contestant in result["contestants"]]
+    found = [Section(result["title"], COLUMNS, rows, ("contestant",), _sentences(result))]
+    if result["prediction"] is not None:
+        found += _of_prediction(result["prediction"])
+    return found
+
+
+def _sentences(result: dict[str, Any]) -> list[str]:
     settings, hardware = result["settings"], result["hardware"]
     gpus = f", {hardware['gpus']} GPUs" if hardware["gpus"] else ""
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     found = [
-        f"{result['date'][:10]}; {hardware['processor']}, {hardware['cores']} cores{gpus}; "
-        + ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-        + ".",
+        f"{result['date'][:10]}; {hardware['processor']}, {hardware['cores']} cores{gpus}; {versions}.",
         f"Config: {' '.join(result['overrides']) or 'the defaults'}. {settings['rounds']} rounds of "
         f"{settings['block_seconds']:g} s for each contestant in turn. Rates are medians over the rounds; a ratio is "
         f"to {settings['reference']} in the same round, with its median and quartiles.",
@@ -57,16 +64,56 @@ def sentences(result: dict[str, Any]) -> list[str]:
     return found
 
 
+def _of_prediction(prediction: dict[str, Any]) -> list[Section]:
+    """How far it is from what was measured, and the prediction itself."""
+    compute, link = prediction["compute"], prediction["link"]
+    fit = (
+        f"Fitted: a step of one replica on one core takes {compute['per_step'] * 1e3:.1f} ms and "
+        f"{compute['per_example'] * 1e3:.2f} ms for each example; a message between two processes here takes "
+        f"{link['alpha'] * 1e6:.0f} us and {1e-9 / link['beta']:.2f} GB/s; gradients of "
+        f"{prediction['gradient_bytes'] / 1e6:.1f} MB."
+    )
+    checks = [
+        [
+            each["name"],
+            str(each["replicas"]),
+            number(each["measured"], ",.1f"),
+            number(each["predicted"], ",.1f"),
+            number(each["ratio"]["median"], ".2f"),
+            f"{each['ratio']['lower']:.2f} to {each['ratio']['upper']:.2f}",
+        ]
+        for each in prediction["checks"]
+    ]
+    columns = ["contestant", "replicas", "examples/s", "predicted", "measured / predicted", "quartiles"]
+    paper = [
+        [each["reduce"], f"{each['gbit_per_second']:g} Gbit/s", *(f"{speed:,.0f}" for speed in each["predicted"])]
+        for each in prediction["examples_per_second"]
+    ]
+    about = (
+        f"Examples per second by the number of replicas, each with one such core. A step of a replica has "
+        f"{prediction['examples_per_replica']} examples. A message takes {prediction['latency'] * 1e6:g} us and the "
+        "time for its bytes; nothing is hidden behind computing."
+    )
+    return [
+        Section("Predicted here", columns, checks, ("contestant",), [fit]),
+        Section(
+            "Predicted for more", ["reduce", "link", *map(str, prediction["replicas"])], paper, ("reduce",), [about]
+        ),
+    ]
+
+
 def print_result(result: dict[str, Any]) -> None:
-    """Print the table with its sentences."""
+    """Print the tables with their sentences."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, soft_wrap=True, width=PLAIN_WIDTH)
-    table = Table(title=result["title"], title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for index, name in enumerate(COLUMNS):
-        table.add_column(name, justify="right" if index else "left", header_style="dim", overflow="fold")
-    for contestant in result["contestants"]:
-        table.add_row(*cells(contestant))
-    console.print(table)
-    for sentence in sentences(result):
-        console.print(sentence)
+    for section in sections(result):
+        table = Table(title=section.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        for index, name in enumerate(section.columns):
+            table.add_column(name, justify="right" if index else "left", header_style="dim", overflow="fold")
+        for row in section.rows:
+            table.add_row(*row)
+        console.print(table)
+        for sentence in section.sentences:
+            console.print(sentence)
+        console.print()

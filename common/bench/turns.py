@@ -25,13 +25,14 @@ class Command:
     """How to start a contestant, which appends a row for each step to `metrics.jsonl` in `directory`.
 
     A row has `step`, counters of what was done so far (such as `examples` and `tokens`), and `seconds` of a clock that
-    never goes back.
+    never goes back. cores: how many its processes may use; None: all.
     """
 
     name: str
     command: Sequence[str]
     directory: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    cores: int | None = None
 
 
 class Contestant:
@@ -42,7 +43,7 @@ class Contestant:
         self.log = self.directory.with_suffix(".log")
         self.rows = Rows(self.directory / "metrics.jsonl")
         self.began = self.stopped_at = time.perf_counter()
-        self.tree = ProcessTree(command.command, command.environment, self.log)
+        self.tree = ProcessTree(command.command, command.environment, self.log, command.cores)
         guard.watch([self.tree.root])
         self.start_up = 0.0
         self.peak_memory = 0

@@ -23,7 +23,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch, make_config: MakeConfig) -> None:
         assert overrides == ["model=bert_mini"]
         pauses = zip(settings.contestants, (0.04, 0.01), strict=True)
         commands = [fake(output, name, pause) for name, pause in pauses]
-        return [Planned(Definition("torch"), config, each, False, None, None) for each in commands]
+        return [Planned(Definition("torch"), config, each, None, None, 4) for each in commands]
 
     monkeypatch.setattr(command, "plan", plan)
 

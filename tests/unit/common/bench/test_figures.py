@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from common.bench.table import COLUMNS, cells, sentences
+from common.bench.table import COLUMNS, cells, sections
 
 
 def test_ratios_are_of_the_same_round(result: dict[str, Any]) -> None:
@@ -47,4 +47,4 @@ def test_it_can_be_written_and_shown(result: dict[str, Any]) -> None:
         "peak memory": "1 MiB",
         "start-up": "2.0 s",
     }
-    assert "model=bert_mini" in " ".join(sentences(result))
+    assert "model=bert_mini" in " ".join(sections(result)[0].sentences)

@@ -31,9 +31,9 @@ def planned(tmp_path: Path) -> Plan:
 def test_every_contestant_and_the_matrices_of_each_precision(planned: Plan, tmp_path: Path) -> None:
     found = {each.command.name: each for each in planned(NAMES, *SMALL, "strategy.replicas=2")}
     assert list(found) == [*NAMES.split(","), "matrix_rate_float32", "matrix_rate_bfloat16"]
-    assert [each.matrices for each in found.values()] == [False] * 5 + [True] * 2
+    assert [each.is_training for each in found.values()] == [True] * 5 + [False] * 2
     assert all(each.command.directory == tmp_path / name for name, each in found.items())
-    assert {each.useful_flops for each in found.values() if not each.matrices} == {found["torch_ddp"].useful_flops}
+    assert {each.useful_flops for each in found.values() if each.is_training} == {found["torch_ddp"].useful_flops}
     assert found["torch_ddp"].useful_flops > 1e6  # type: ignore[operator]
     command = found["torch_ddp"].command.command
     assert command[1:3] == ["-m", "torch_impl.train"]
@@ -59,7 +59,7 @@ def test_scripts_are_told_what_lockstep_trains(planned: Plan, tmp_path: Path) ->
 
 def test_a_model_without_known_operations_has_no_matrices(planned: Plan) -> None:
     (only,) = planned("torch_ddp", "model=convnet")
-    assert only.useful_flops is None and not only.matrices
+    assert only.useful_flops is None and only.is_training
 
 
 @pytest.mark.parametrize(

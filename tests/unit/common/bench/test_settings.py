@@ -39,7 +39,7 @@ def test_a_contestant_can_be_added() -> None:
         ("bench.contestants=[nobody]", "bench.contestants: nobody has no definition; there are torch_single, "),
         ("bench.contestants=[]", "bench.contestants: must name one or more"),
         ("bench.contestants=[torch_ddp,torch_ddp]", "bench.contestants: must name one or more, each once"),
-        ("bench.reference=tf_single", "bench.reference=tf_single: is not among bench.contestants; give one of torch"),
+        ("bench.reference=tf_single", "bench.reference=tf_single: is not one of bench.contestants that trains"),
         ("bench.definitions.torch_ddp.framework=jax", "bench.definitions.torch_ddp.framework: must be torch or tf"),
     ],
 )

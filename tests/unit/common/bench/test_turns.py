@@ -4,6 +4,7 @@ import json
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -96,3 +97,10 @@ def test_peak_memory_and_start_up_are_recorded(tmp_path: Path) -> None:
     (contestant,) = turns([fake(tmp_path, "a", 0.05)], rounds=1)
     assert contestant.peak_memory > 2 * 2**20, "of two Python processes"
     assert contestant.start_up >= 0.05
+
+
+@pytest.mark.skipif(not hasattr(psutil.Process, "cpu_affinity"), reason="processes cannot be bound to cores here")
+def test_all_processes_of_one_are_bound_to_its_cores(tmp_path: Path) -> None:
+    with started([replace(fake(tmp_path, "a", 0.05), cores=1)], 1, lambda text: None):
+        found = remaining(tmp_path)
+        assert len(found) == 2 and all(len(process.cpu_affinity()) == 1 for process in found)
