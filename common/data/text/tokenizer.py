@@ -61,8 +61,8 @@ def _count_characters(normalize: Callable[[str], str], texts: Iterable[str]) -> 
     """How often each character is in the normalized texts. Each is normalized once, as that needs no others."""
     found = np.zeros(sys.maxunicode + 1, np.int64)
     iterator = iter(texts)
-    while chunk := "".join(islice(iterator, CHUNK)):
-        codes = np.bincount(np.frombuffer(chunk.encode("utf-32-le"), np.uint32))
+    while chunk := list(islice(iterator, CHUNK)):
+        codes = np.bincount(np.frombuffer("".join(chunk).encode("utf-32-le"), np.uint32))
         found[: len(codes)] += codes
     counts: Counter[str] = Counter()
     for code in np.flatnonzero(found):

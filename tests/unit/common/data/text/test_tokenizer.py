@@ -1,11 +1,13 @@
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import BertWordPieceTokenizer, Tokenizer
 
+from common.data.text import tokenizer
 from common.data.text.tokenizer import SPECIAL_TOKENS, copy_tokenizer, load_tokenizer, save_trained, train_wordpiece
 from common.errors import UserError
 from tests.conftest import Python
@@ -27,6 +29,16 @@ def test_the_vocabulary_is_bounded_and_a_function_of_the_texts(texts: list[str],
     assert first == vocabulary(train_wordpiece(texts, limit))
     assert len(first) <= limit
     assert first[:5] == list(SPECIAL_TOKENS.values())
+
+
+@settings(max_examples=300)
+@given(texts=st.lists(st.text(max_size=30), max_size=10), chunk=st.integers(1, 4))
+def test_characters_are_counted_as_in_the_normalized_texts(texts: list[str], chunk: int) -> None:
+    normalize = BertWordPieceTokenizer(lowercase=True).normalize
+    whole = Counter(each for text in texts for each in normalize(text) if not each.isspace())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenizer, "CHUNK", chunk)
+        assert tokenizer._count_characters(normalize, texts) == whole
 
 
 def test_more_characters_than_the_vocabulary_holds() -> None:
