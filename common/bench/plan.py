@@ -18,7 +18,7 @@ from common.cluster.network import loopback_interface
 from common.cluster.ports import reserved_ports
 from common.cluster.processes import python
 from common.config.compose import CONF, parse
-from common.config.data import BuiltinNli, Files
+from common.config.data import BuiltinNli, Data, Files
 from common.config.models import AnyBert
 from common.config.overrides import readable
 from common.config.schema import Config
@@ -32,6 +32,7 @@ from common.run.prepare import Prepared, prepare
 
 SCRIPTS = "benchmarks.contestants"
 PRECISIONS = ("float32", "bfloat16")  # of the scripts
+COLUMNS = ("premise", "hypothesis", "label")
 MATRICES = "matrix_rate"  # the script that multiplies matrices
 ENDLESS = ["train.steps=1000000", "train.epochs=null", "train.eval_every=null", "train.checkpoint_every=null"]
 PATIENT = ["cluster.timeout=3600"]  # seconds: a contestant is stopped for longer than a peer is usually waited for
@@ -114,11 +115,18 @@ def _check_script(name: str, definition: Definition, config: Config) -> None:
     if found is None:
         where = f"bench.definitions.{name}.script={definition.script}"
         raise UserError(f"{where}: not in {SCRIPTS.replace('.', '/')}; start the benchmark in Lockstep's repository")
-    simple = isinstance(config.data, Files) and config.data.train.endswith(".jsonl")
-    if not simple and not isinstance(config.data, BuiltinNli):
-        raise UserError(f"{name}: reads data=builtin_nli or one .jsonl file of data=files; leave it out")
+    if not isinstance(config.data, BuiltinNli) and not _is_jsonl(config.data):
+        columns = ", ".join(COLUMNS)
+        raise UserError(f"{name}: reads data=builtin_nli, or one .jsonl file with the columns {columns}; leave it out")
     if config.train.precision not in PRECISIONS:
         raise UserError(f"{name}: has no train.precision={config.train.precision}; leave it out")
+
+
+def _is_jsonl(data: Data) -> bool:
+    """Whether the examples are one file that the scripts can read."""
+    if not isinstance(data, Files) or (data.premise, data.hypothesis, data.label) != COLUMNS:
+        return False
+    return data.train.endswith(".jsonl") and Path(data.train).is_file()
 
 
 def _arguments(config: Config, prepared: Prepared, directory: Path, output: Path) -> list[str]:
@@ -146,8 +154,7 @@ def _data(config: Config, output: Path) -> Path:
     if not path.exists():
         data = config.data
         examples, _ = builtin_nli.generate(data.seed, data.train_examples, data.validation_examples)
-        names = ("premise", "hypothesis", "label")
-        path.write_text("".join(json.dumps(dict(zip(names, each, strict=True))) + "\n" for each in examples))
+        path.write_text("".join(json.dumps(dict(zip(COLUMNS, each, strict=True))) + "\n" for each in examples))
     return path.resolve()
 
 

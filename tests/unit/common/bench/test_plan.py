@@ -69,7 +69,7 @@ def test_a_model_without_known_operations_has_no_matrices(planned: Plan) -> None
         ("torch_ddp", "model=huge", "model=huge: no such choice"),
         ("torch_ddp", "train.global_batch_size=0", "train.global_batch_size=0: must be at least 1"),
         ("hf_trainer", "bench.definitions.hf_trainer.script=none", "bench.definitions.hf_trainer.script=none: not in"),
-        ("hf_trainer", "model=convnet", "hf_trainer: reads data=builtin_nli or one .jsonl file"),
+        ("hf_trainer", "model=convnet", "hf_trainer: reads data=builtin_nli, or one .jsonl file"),
         ("keras_fit", "train.precision=float64", "keras_fit: has no train.precision=float64; leave it out"),
     ],
 )
