@@ -101,7 +101,7 @@ def _of_contestant(
         "rounds": one.rates,
         **_of_summary(one.contestant.directory),
     }
-    if flops is not None and matrix is not None:
+    if flops is not None and matrix is not None and one.planned.definition.cores is None:  # else it has other cores
         used = _spread(lambda a, b: a * flops / b, one.rates["examples"], matrix.rates["flops"])
         found |= {"useful_flops_per_example": flops, "utilisation": asdict(used)}
     return found

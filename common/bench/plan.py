@@ -4,7 +4,7 @@ import importlib.util
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,24 +60,30 @@ class Planned:
 
 
 def plan(settings: Settings, overrides: Sequence[str], output: Path) -> list[Planned]:
-    """The contestants, and for each precision one that multiplies matrices of the model's shapes. Raises UserError."""
+    """The contestants, and for each precision one that multiplies matrices of the reference's shapes.
+
+    Raises UserError.
+    """
     definitions = {name: settings.definitions[name] for name in settings.contestants}
-    configs = {name: _config(definition, overrides) for name, definition in definitions.items()}
+    configs = {name: config_of(definition, overrides) for name, definition in definitions.items()}
     for name, definition in definitions.items():
         _check_script(name, definition, configs[name])
     with reserved_ports(2 * len(definitions)) as reserved:
         ports = iter(reserved)
-    planned: list[Planned] = []
-    matrices: dict[str, Planned] = {}
+    planned: dict[str, Planned] = {}
+    models: dict[str, dict[str, Any]] = {}  # their config.json
     for name, definition in definitions.items():
         config, prepared = prepare(configs[name], None)
         command = _command(name, definition, config, prepared, overrides, output, next(ports))
         flops, tokens = _mean_flops_and_tokens(config, prepared)
-        shapes = spec_of(config.model).parameter_shapes(prepared.initial.hf_config).values()
-        planned.append(Planned(definition, config, command, flops, tokens, 4 * sum(map(math.prod, shapes))))
-        if planned[-1].is_training and tokens is not None and config.train.precision not in matrices:
-            matrices[config.train.precision] = _matrices(config, prepared, tokens, output, next(ports))
-    return [*planned, *matrices.values()]
+        models[name] = prepared.initial.hf_config
+        shapes = spec_of(config.model).parameter_shapes(models[name]).values()
+        planned[name] = Planned(definition, config, command, flops, tokens, 4 * sum(map(math.prod, shapes)))
+    reference, model = planned[settings.reference], models[settings.reference]
+    precisions = dict.fromkeys(each.config.train.precision for each in planned.values() if each.is_training)
+    known = precisions if reference.tokens is not None else ()
+    matrices = [_matrices(reference, model, precision, output, next(ports)) for precision in known]
+    return [*planned.values(), *matrices]
 
 
 def _command(
@@ -99,7 +105,8 @@ def _command(
     return _script(name, definition, config, directory, _arguments(config, prepared, directory, output), port)
 
 
-def _config(definition: Definition, overrides: Sequence[str]) -> Config:
+def config_of(definition: Definition, overrides: Sequence[str]) -> Config:
+    """What a contestant trains, resolved. Raises UserError, Hydra's or OmegaConf's errors."""
     with initialize_config_dir(CONF, version_base="1.3"):
         composed = compose("train", overrides=readable([*ENDLESS, *overrides, *definition.overrides]))
     return discover(parse(composed), definition.framework, {})[0]
@@ -166,16 +173,17 @@ def _mean_flops_and_tokens(config: Config, prepared: Prepared) -> tuple[float | 
     return float(useful_flops(prepared.initial.hf_config, lengths).mean()), float(lengths.mean())
 
 
-def _matrices(config: Config, prepared: Prepared, tokens: float, output: Path, port: int) -> Planned:
-    """As many processes as there are replicas; each multiplies what a replica multiplies in a step."""
-    name = f"{MATRICES}_{config.train.precision}"
-    model, replicas = prepared.initial.hf_config, config.strategy.world_size
+def _matrices(reference: Planned, model: dict[str, Any], precision: str, output: Path, port: int) -> Planned:
+    """As many processes as the reference has replicas; each multiplies what a replica multiplies in a step."""
+    assert reference.tokens is not None
+    name = f"{MATRICES}_{precision}"
+    config = replace(reference.config, train=replace(reference.config.train, precision=precision))
     pairs = {
         "output": output / name,
-        "tokens": round(tokens * config.train.global_batch_size / replicas),
+        "tokens": round(reference.tokens * config.train.global_batch_size / config.strategy.world_size),
         "hidden": model["hidden_size"],
         "intermediate": model["intermediate_size"],
-        "precision": config.train.precision,
+        "precision": precision,
     }
     definition = Definition("torch", MATRICES)
     arguments = [f"--{key}={value}" for key, value in pairs.items()]

@@ -39,7 +39,8 @@ def test_every_contestant_takes_its_turns(tmp_path: Path) -> None:
     found = {each["name"]: each for each in result["contestants"]}
     assert set(found) == {*SCRIPTS, *OURS}
     for each in found.values():
-        assert each["examples_per_second"] > 0 and each["tokens_per_second"] > 0 and each["utilisation"]["median"] > 0
+        assert each["examples_per_second"] > 0 and each["tokens_per_second"] > 0
+        assert (each["utilisation"] is None) == (each["name"] == "torch_core_8")
     assert not remaining(tmp_path)
 
 

@@ -1,6 +1,7 @@
 """Definitions become commands; whatever cannot be is told before one starts."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from common.bench.plan import Planned, plan
+from common.bench.plan import Planned, config_of, plan
 from common.bench.settings import load_settings
 from common.config.command_line import explain
 from common.errors import UserError
@@ -16,6 +17,9 @@ from common.errors import UserError
 Plan = Callable[..., list[Planned]]
 SMALL = ["data.train_examples=60", "data.validation_examples=12", "model.layers=1", "model.max_vocabulary=200"]
 NAMES = "torch_ddp,torch_ddp_x1,torch_ddp_bfloat16,hf_trainer,keras_fit"
+
+
+DEFINITIONS = load_settings([])[0].definitions
 
 
 @pytest.fixture
@@ -26,6 +30,18 @@ def planned(tmp_path: Path) -> Plan:
         return plan(settings, [f"cache_dir={tmp_path / 'cache'}", *others], tmp_path)
 
     return make
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_every_definition_is_valid(name: str) -> None:
+    """Its own overrides win over those for all."""
+    config = config_of(DEFINITIONS[name], ["train.global_batch_size=64"])
+    given = re.search(r"_x(\d)$", name)
+    alone = "single" in name or "core" in name
+    assert config.strategy.world_size == (int(given[1]) if given else 1 if alone else 2)
+    assert config.train.checkpoint_every == (20 if "saving" in name else None)
+    assert config.train.global_batch_size == (int(name.rpartition("_")[2]) if "core" in name else 64)
+    assert config.train.precision == ("bfloat16" if "bfloat16" in name else "float32")
 
 
 def test_every_contestant_and_the_matrices_of_each_precision(planned: Plan, tmp_path: Path) -> None:
@@ -55,6 +71,14 @@ def test_scripts_are_told_what_lockstep_trains(planned: Plan, tmp_path: Path) ->
         assert (Path(values["weights"]) / "model.safetensors").exists()
     assert trainer.tokens is not None
     assert f"--tokens={round(trainer.tokens * 15)}" in matrices.command.command
+
+
+def test_matrices_are_those_of_the_reference(planned: Plan) -> None:
+    *_, matrices = planned("torch_ddp,torch_core_8", *SMALL)
+    reference, core = (planned(name, *SMALL)[-1] for name in ("torch_ddp", "torch_core_8"))
+    assert "--nproc-per-node=2" in matrices.command.command
+    shapes = [[each for each in one.command.command if "tokens=" in each] for one in (matrices, reference, core)]
+    assert shapes[0] == shapes[1] != shapes[2]
 
 
 def test_a_model_without_known_operations_has_no_matrices(planned: Plan) -> None:
