@@ -13,6 +13,7 @@ from common.training.schedule import learning_rate
 from common.training.state import Position
 from tf_impl.models.layout import Parameter
 
+LARGE = 2**20  # numbers in an embedding
 SCALARS = tf.TensorSpec([3], tf.float64)
 
 
@@ -54,28 +55,33 @@ class Optimizer:
         correction = (1 - settings.beta2**step) ** 0.5 * math.sqrt(second)
         return [rate * correction / (1 - settings.beta1**step) / first, settings.epsilon * correction, decay]
 
-    def densify(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+    def densify(self, gradients: list[Any], but_large: bool = False) -> list[Any]:
         """An embedding's gradient as one dense tensor: Keras's Adam squares repeated rows one by one.
 
-        With their shapes, without which all-reduce does not pack them.
+        With their shapes, without which all-reduce does not pack them. but_large: leave those of large embeddings, most
+        of whose rows are zeros; `update` merges the repeated rows.
         """
         if self._native is not None:
             return gradients
         return [
-            tf.ensure_shape(tf.convert_to_tensor(gradient), parameter.shape)
+            gradient
+            if but_large and isinstance(gradient, tf.IndexedSlices) and parameter.shape.num_elements() >= LARGE
+            else tf.ensure_shape(tf.convert_to_tensor(gradient), parameter.shape)
             for gradient, parameter in zip(gradients, self.parameters, strict=True)
         ]
 
-    def update(self, gradients: list[tf.Tensor], scalars: tf.Tensor) -> tf.Tensor:
+    def update(self, gradients: list[Any], scalars: tf.Tensor) -> tf.Tensor:
         """Apply one update in a replica, from summed gradients. Returns the norm of the gradient before clipping."""
+        if self._native is None:
+            gradients = [_merged(each) if isinstance(each, tf.IndexedSlices) else each for each in gradients]
         norm = tf.linalg.global_norm(gradients)
         if self.settings.max_grad_norm is not None:  # torch's formula
             scale = tf.minimum(tf.constant(self.settings.max_grad_norm, norm.dtype) / (norm + 1e-6), 1)
-            gradients = [gradient * scale for gradient in gradients]
+            gradients = [tf.math.scalar_mul(scale, gradient) for gradient in gradients]
         if self._native is not None:
             self._apply_native(gradients)
         else:
-            for index, gradient in enumerate(gradients):
+            for index, gradient in enumerate(map(tf.convert_to_tensor, gradients)):
                 self._apply_aligned(index, gradient, tf.unstack(tf.cast(scalars, gradient.dtype)))
         return norm
 
@@ -167,6 +173,13 @@ def _shards(variable: Any) -> list[tf.Variable]:
     """A variable's parts on the parameter servers, or itself."""
     shards: list[tf.Variable] = getattr(variable, "variables", [variable])
     return shards
+
+
+def _merged(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
+    """The same gradient with every row once."""
+    rows, places = tf.unique(gradient.indices)
+    values = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))
+    return tf.IndexedSlices(values, rows, gradient.dense_shape)
 
 
 def _zeros_beside(parameter: tf.Variable) -> tf.Variable:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 from torch.nn import Parameter
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import get_total_norm
 
 from common.config.schema import Config
 from common.training.schedule import learning_rate
@@ -18,6 +18,7 @@ class Optimizer:
     def __init__(self, config: Config, named: Mapping[str, Parameter]) -> None:
         self.config = config
         self.names, self.parameters = list(named), list(named.values())
+        self._zeros: dict[Parameter, torch.Tensor] = {}  # where the rows of sparse gradients are put for an update
         self._optimizer = (
             _native(config, self.parameters)
             if config.optimizer.semantics == "native"
@@ -29,14 +30,22 @@ class Optimizer:
 
         norm: where these are not all of the model's parameters.
         """
+        sparse = {p: p.grad.coalesce() for p in self.parameters if p.grad is not None and p.grad.is_sparse}
+        dense = [p.grad for p in self.parameters if p.grad is not None and p not in sparse]
+        gradients = [*dense, *(gradient.values() for gradient in sparse.values())]
         if norm is None:
-            norm = get_total_norm([parameter.grad for parameter in self.parameters if parameter.grad is not None])
-        if self.config.optimizer.max_grad_norm is not None:
-            clip_grads_with_norm_(self.parameters, self.config.optimizer.max_grad_norm, norm)
+            norm = get_total_norm(gradients)
+        if self.config.optimizer.max_grad_norm is not None:  # as torch.nn.utils.clip_grads_with_norm_
+            torch._foreach_mul_(gradients, (self.config.optimizer.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate(self.config, step)
+        for parameter, gradient in sparse.items():
+            zeros = self._zeros.setdefault(parameter, torch.zeros_like(parameter))
+            parameter.grad = zeros.index_copy_(0, gradient.indices()[0], gradient.values())
         self._optimizer.step()
         self._optimizer.zero_grad()
+        for parameter, gradient in sparse.items():
+            self._zeros[parameter].index_fill_(0, gradient.indices()[0], 0.0)
         return norm
 
     def slots(self) -> dict[str, np.ndarray]:

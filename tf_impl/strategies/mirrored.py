@@ -48,7 +48,7 @@ class Mirrored:
         def replica_step() -> tuple[tf.Tensor, tf.Tensor]:
             replica = tf.distribute.get_replica_context()
             loss, gradients = backward(self.model, shard_of_replica(shards), size, self.optimizer.parameters)
-            gradients = self.optimizer.densify(gradients)
+            gradients = self.optimizer.densify(gradients, but_large=True)
             loss, gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, (loss, gradients))
             return loss, self.optimizer.update(gradients, scalars)
 

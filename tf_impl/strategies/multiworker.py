@@ -53,7 +53,7 @@ class MultiWorker:
     def _train_step(self, shard: list[Batch], size: tf.Tensor, scalars: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         def replica_step() -> tuple[tf.Tensor, tf.Tensor]:
             loss, gradients = backward(self.model, shard, size, self.optimizer.parameters)
-            gradients = self.optimizer.densify(gradients)
+            gradients = self.optimizer.densify(gradients, but_large=True)
             replica = tf.distribute.get_replica_context()
             loss, gradients = replica.all_reduce(SUM, (loss, gradients), self.options)
             return loss, self.optimizer.update(gradients, scalars)

@@ -39,7 +39,7 @@ class Single:
 
     def _train_step(self, shard: list[Batch], size: tf.Tensor, scalars: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         loss, gradients = backward(self.model, shard, size, self.optimizer.parameters)
-        gradients = self.optimizer.densify(gradients)
+        gradients = self.optimizer.densify(gradients, but_large=True)
         return loss, self.optimizer.update(gradients, scalars)
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:

@@ -4,10 +4,13 @@ from importlib import import_module
 
 import numpy as np
 import torch
-from torch.nn import Module
+from torch.nn import Embedding, Module
 
 from common.config.schema import Config
 from common.models.initial_weights import InitialCheckpoint
+from torch_impl.models.linear import use_onednn
+
+LARGE = 2**20  # numbers in an embedding
 
 
 def build_model(config: Config, initial: InitialCheckpoint) -> Module:
@@ -15,7 +18,18 @@ def build_model(config: Config, initial: InitialCheckpoint) -> Module:
     torch.manual_seed(config.train.seed)  # of dropout
     kind = import_module(config.model.torch)  # alone: transformers takes seconds to import
     model: Module = kind.build(initial)
+    use_onednn(model)
     return model.to(torch.float64 if config.train.precision == "float64" else torch.float32)
+
+
+def use_sparse_gradients(model: Module) -> None:
+    """Have the gradients of large embeddings hold only the rows that a batch uses: on the CPU, for the optimizer here.
+
+    All others are zeros: to make, reduce and square them takes longer than a small model's forward pass.
+    """
+    for module in model.modules():
+        if isinstance(module, Embedding) and module.weight.numel() >= LARGE and module.weight.device.type == "cpu":
+            module.sparse = True
 
 
 def load_parameters(model: Module, parameters: dict[str, np.ndarray]) -> None:

@@ -22,7 +22,7 @@ from common.training.strategy import Evaluation, StepResult
 from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group, init_process_group
 from torch_impl.device import peak_memory_bytes, replica_devices
-from torch_impl.models import build_model
+from torch_impl.models import build_model, use_sparse_gradients
 from torch_impl.optimizer import Optimizer
 from torch_impl.state import load_state, state_of
 from torch_impl.step import backward, evaluate, evaluation_sums, seed_dropout
@@ -45,6 +45,8 @@ class DDP:
         self.config, self.precision = config, config.train.precision
         self.accumulate = settings.accumulate
         self.model = build_model(config, prepared.initial).to(self.device)
+        if settings.comm_hook == "none":
+            use_sparse_gradients(self.model)
         with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers, which 2.11 knows under this name only
             warnings.simplefilter("ignore", FutureWarning)
             self.replica = DistributedDataParallel(

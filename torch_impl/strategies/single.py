@@ -13,7 +13,7 @@ from common.training.strategy import Evaluation, StepResult
 from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group
 from torch_impl.device import peak_memory_bytes, replica_devices
-from torch_impl.models import build_model
+from torch_impl.models import build_model, use_sparse_gradients
 from torch_impl.optimizer import Optimizer
 from torch_impl.state import load_state, state_of
 from torch_impl.step import backward, evaluate, evaluation_sums, seed_dropout
@@ -27,6 +27,7 @@ class Single:
         self.device = replica_devices(1)[0]
         self.config, self.precision = config, config.train.precision
         self.model = build_model(config, prepared.initial).to(self.device)
+        use_sparse_gradients(self.model)
         self.optimizer = Optimizer(config, dict(self.model.named_parameters()))
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
