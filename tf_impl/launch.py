@@ -19,7 +19,7 @@ from common.config.command_line import one_line_errors
 from common.config.compose import load
 from common.config.schema import Config
 from common.config.strategies import ParameterServer
-from common.hardware import cores, only_gpu
+from common.hardware import cores, keep_freed_memory, only_gpu
 from common.run.directory import open_run_dir
 from common.run.prepare import Prepared, open_prepared, prepare, prepare_run
 from common.run.progress import report_end
@@ -78,6 +78,7 @@ def join(config: Config, member: Member) -> int:
 
 
 def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
+    keep_freed_memory()
     with importing():
         _import_tensorflow()
         from tf_impl.communication.rendezvous import join_group
@@ -89,6 +90,7 @@ def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
 
 
 def _serve(config: Config) -> int:
+    keep_freed_memory()
     with importing():
         _import_tensorflow()
         from tf_impl.strategies.parameter_server import serve

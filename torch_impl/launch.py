@@ -16,7 +16,7 @@ from common.config.command_line import one_line_errors
 from common.config.compose import load
 from common.config.schema import Config
 from common.config.strategies import ParameterServer
-from common.hardware import cores
+from common.hardware import cores, keep_freed_memory
 from common.run.directory import open_run_dir
 from common.run.prepare import Prepared, open_prepared, prepare, prepare_run
 from common.run.progress import report_end
@@ -76,6 +76,7 @@ def join(config: Config, member: Member) -> int:
 
 
 def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
+    keep_freed_memory()
     if isinstance(config.strategy, ParameterServer) and chief_dir is None:
         with importing():
             from torch_impl.strategies.parameter_server import serve

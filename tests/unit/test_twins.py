@@ -59,6 +59,7 @@ ONE_SIDED_FILES = {  # what only one side has besides strategies, and why
         "communication/allreduce.py",
         "communication/connection.py",
         "communication/tour.py",
+        "models/linear.py",  # TensorFlow multiplies by oneDNN by itself
     ],
     "tf_impl": ["models/layout.py"],  # parameters are kept in PyTorch's layout, which is not Keras's
 }

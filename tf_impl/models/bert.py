@@ -33,7 +33,7 @@ class Bert(keras.Model):
     """Called with the inputs of a batch, padded or not; returns logits [n, classes]."""
 
     def __init__(self, backbone: BertBackbone, classes: int, dropout: float) -> None:
-        super().__init__()
+        super().__init__(dtype=keras.config.dtype_policy().variable_dtype)  # layers cast what they multiply
         self.backbone = backbone
         self.dropout = keras.layers.Dropout(dropout)
         self.classifier = keras.layers.Dense(classes)
@@ -58,17 +58,18 @@ class Bert(keras.Model):
     ) -> tf.Tensor:
         """All examples as one sequence, [t, hidden], which attention alone takes apart."""
         bert = self.backbone
-        x = tf.gather(_value(bert.token_embedding.embeddings), input_ids)
-        x += tf.gather(_value(bert.segment_embedding.embeddings), token_type_ids)
-        x += tf.gather(_value(bert.position_embedding.position_embeddings), position_ids)
-        x = bert.embeddings_dropout(_layer_norm(bert.embeddings_layer_norm, x), training=training)
+        x = tf.gather(bert.token_embedding.embeddings, input_ids)
+        x += tf.gather(bert.segment_embedding.embeddings, token_type_ids)
+        x += tf.gather(bert.position_embedding.position_embeddings, position_ids)
+        x = _dropout(bert.embeddings_dropout, _layer_norm(bert.embeddings_layer_norm, x), training)
         for layer in bert.transformer_layers:
             attended = _attention(layer._self_attention_layer, x, attention_mask, places, training)
-            attended = layer._self_attention_dropout(attended, training=training)
-            x = _layer_norm(layer._self_attention_layer_norm, x + attended)
+            x = _layer_norm(
+                layer._self_attention_layer_norm, x + _dropout(layer._self_attention_dropout, attended, training)
+            )
             inner = layer._feedforward_intermediate_dense.activation(_dense(layer._feedforward_intermediate_dense, x))
-            outer = layer._feedforward_dropout(_dense(layer._feedforward_output_dense, inner), training=training)
-            x = _layer_norm(layer._feedforward_layer_norm, x + outer)
+            outer = _dense(layer._feedforward_output_dense, inner)
+            x = _layer_norm(layer._feedforward_layer_norm, x + _dropout(layer._feedforward_dropout, outer, training))
         return bert.pooled_dense(tf.gather(x, first_tokens))
 
 
@@ -86,28 +87,31 @@ def _attention(
     query = padded(layer.query_dense) * tf.constant(layer._inverse_sqrt_key_dim, x.dtype)
     scores = tf.matmul(query, padded(layer.key_dense), transpose_b=True)
     scores += tf.where(mask == 1, tf.zeros([], x.dtype), x.dtype.min)[:, None, None]
-    weights = layer._dropout_layer(tf.nn.softmax(scores), training=training)
+    weights = _dropout(layer._dropout_layer, tf.nn.softmax(scores), training)
     out = tf.transpose(tf.matmul(weights, padded(layer.value_dense)), [0, 2, 1, 3])
     return _dense(layer.output_dense, tf.gather(tf.reshape(out, [rows * width, heads * size]), places))
 
 
 def _dense(layer: keras.Layer, x: tf.Tensor) -> tf.Tensor:
-    """A Dense or EinsumDense layer applied to x [t, inputs], as one product of matrices: [t, outputs]."""
-    kernel, bias = _value(layer.kernel), _value(layer.bias)
-    return tf.nn.bias_add(tf.matmul(x, tf.reshape(kernel, [x.shape[-1], -1])), tf.reshape(bias, [-1]))
+    """A Dense or EinsumDense layer applied to x [t, inputs], as one product of matrices: [t, outputs].
+
+    In bfloat16 only the matrices are: without instructions for the rest TensorFlow computes it in float32 anyway.
+    """
+    kernel = tf.reshape(tf.cast(layer.kernel, layer.compute_dtype), [x.shape[-1], -1])
+    product = tf.matmul(tf.cast(x, layer.compute_dtype), kernel)
+    return tf.nn.bias_add(tf.cast(product, x.dtype), tf.reshape(layer.bias, [-1]))
+
+
+def _dropout(layer: keras.layers.Dropout, x: tf.Tensor, training: bool) -> tf.Tensor:
+    """A Dropout layer applied to x, which keeps its dtype."""
+    return tf.cast(layer(x, training=True), x.dtype) if training and layer.rate > 0 else x
 
 
 def _layer_norm(layer: keras.layers.LayerNormalization, x: tf.Tensor) -> tf.Tensor:
-    """A LayerNormalization applied to x [t, hidden]: in fewer operations than Keras has, and at least in float32."""
-    wide = tf.cast(x, tf.float32) if x.dtype == tf.bfloat16 else x
-    mean, variance = tf.nn.moments(wide, [-1], keepdims=True)
-    normal = (wide - mean) * tf.math.rsqrt(variance + tf.constant(layer.epsilon, wide.dtype))
-    return tf.cast(normal, x.dtype) * _value(layer.gamma) + _value(layer.beta)
-
-
-def _value(variable: keras.Variable) -> tf.Tensor:
-    """A variable in the dtype that its layer computes in."""
-    return tf.convert_to_tensor(variable)
+    """A LayerNormalization applied to x [t, hidden]: the same formula, in fewer operations than Keras has."""
+    mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+    normal = (x - mean) * tf.math.rsqrt(variance + tf.constant(layer.epsilon, x.dtype))
+    return normal * layer.gamma + layer.beta
 
 
 def build(initial: InitialCheckpoint) -> keras.Model:

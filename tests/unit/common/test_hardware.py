@@ -1,7 +1,12 @@
+import platform
+from pathlib import Path
+
 import pynvml
 import pytest
 
+from common import hardware
 from common.hardware import cores, describe, only_gpu, peak_resident_bytes, visible_gpus
+from tests.conftest import Python
 
 
 @pytest.fixture
@@ -46,3 +51,50 @@ def test_this_machine() -> None:
     found = describe()
     assert found["cores"] == cores() >= 1
     assert 1 << 20 < peak_resident_bytes() < found["memory_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "50000 100000\n"}, 1),
+        ({"cpu.max": "max 100000\n"}, 4),
+        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4),
+        ({"cpu.max": "900000 100000\n"}, 4),
+        ({"cpu.max": "no numbers\n"}, 4),
+        ({}, 4),
+    ],
+)
+def test_a_container_has_the_cores_of_its_limit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, files: dict[str, str], expected: int
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(hardware, "CGROUP", tmp_path)
+    monkeypatch.setattr(hardware.psutil.Process, "cpu_affinity", lambda self: [0, 1, 2, 3])
+    assert hardware.cores() == expected
+
+
+COUNT_PAGE_FAULTS = """
+import resource, sys
+from common.hardware import keep_freed_memory
+if sys.argv[1] == "kept":
+    keep_freed_memory()
+
+def step():
+    buffers = [bytearray(1 << 20) for _ in range(20)]
+
+step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    step()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc")
+def test_freed_memory_is_kept_for_the_next_step(python: Python) -> None:
+    returned, kept = (int(python(COUNT_PAGE_FAULTS, mode)) for mode in ("returned", "kept"))
+    assert kept < returned / 10
