@@ -74,7 +74,7 @@ class Fake:
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         ids = np.concatenate([batch.ids for batch in batches]).tolist()
-        assert ids == list(range(VALIDATION))
+        assert sorted(ids) == list(range(VALIDATION))
         self.calls.append(("evaluate", len(self.trained)))
         loss, accuracy = next(self.validation, (0.5, 0.25))
         return Evaluation(loss * len(ids), accuracy * len(ids), len(ids))
