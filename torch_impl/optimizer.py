@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch.nn import Parameter
 from torch.nn.utils import get_total_norm
+from torch.profiler import record_function
 
 from common.config.schema import Config
 from common.training.schedule import learning_rate
@@ -25,6 +26,7 @@ class Optimizer:
             else _aligned(config, self.parameters)
         )
 
+    @record_function("update")
     def update(self, step: int, norm: torch.Tensor | None = None) -> torch.Tensor:
         """Apply update `step` (from 1) and clear the gradients. Returns the norm of the gradient before clipping.
 

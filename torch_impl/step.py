@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
+from torch.profiler import record_function
 
 from common.config.schema import Config
 from common.data.batches import GlobalBatch
@@ -33,8 +34,10 @@ def backward(model: Callable[..., torch.Tensor], shard: list[Batch], size: float
     """
     losses = []
     for part in shard:
-        loss = summed_loss(compute_logits(model, part, precision), part) / size
-        loss.backward()
+        with record_function("forward"):
+            loss = summed_loss(compute_logits(model, part, precision), part) / size
+        with record_function("backward"):
+            loss.backward()
         losses.append(loss.detach())
     return torch.stack(losses).sum()
 

@@ -71,6 +71,7 @@ class Train:
     padding: str = key(RUN, choices=("auto", "global", "micro_batches", "unpadded"))
     seed: int = key(CURVE, at_least=0, below=2**63)
     precision: str = key(CURVE, choices=("float32", "bfloat16", "float64"))
+    profile: bool = key(HOST)
     log_every: int = key(HOST, at_least=1, unit="steps")
     eval_every: int | None = key(RUN, at_least=1, unit="steps")
     checkpoint_every: int | None = key(RUN, at_least=1, unit="steps")

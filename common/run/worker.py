@@ -5,7 +5,8 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -42,9 +43,13 @@ class Group(Protocol):
     """The ranks of a run, as one of them sees it. channel: over which they agree on a stop; None for a group of one."""
 
     @property
+    def rank(self) -> int: ...
+
+    @property
     def channel(self) -> StopChannel | None: ...
 
 
+Profiled = Callable[[], AbstractContextManager[None]] | None
 AnyGroup = TypeVar("AnyGroup", bound=Group)
 
 
@@ -55,10 +60,12 @@ def work(
     chief_dir: Path | None,
     join_group: Callable[[Config, Prepared], AnyGroup],
     make_strategy: Callable[[Config, Prepared, AnyGroup], Strategy],
+    profile: Callable[[Path], AbstractContextManager[None]],
 ) -> int:
     """Train as one rank. Returns the exit code of this process.
 
-    chief_dir: the run directory, in the process that is the chief; None in the others.
+    chief_dir: the run directory, in the process that is the chief; None in the others. profile: writes a trace of its
+    body to a path.
     """
     stop = Stop()
     try:
@@ -75,9 +82,12 @@ def work(
         return USER_ERROR
     stop.listen()  # TensorFlow's collectives have taken SIGTERM
     try:
+        profiled: Profiled = None
+        if config.train.profile and config.run_dir is not None:
+            profiled = partial(profile, Path(config.run_dir) / "profile" / f"rank-{group.rank}.json.gz")
         if chief_dir is not None:
-            return _record(config, prepared, framework, strategy, stop, chief_dir)
-        Loop(config, strategy, prepared.cache, prepared.start, stop).run()
+            return _record(config, prepared, framework, strategy, stop, profiled, chief_dir)
+        Loop(config, strategy, prepared.cache, prepared.start, stop, profile=profiled).run()
         strategy.report()
         return 0
     except Interrupted as interruption:
@@ -89,7 +99,15 @@ def work(
             group.channel.close()
 
 
-def _record(config: Config, prepared: Prepared, framework: str, strategy: Strategy, stop: Stop, run_dir: Path) -> int:
+def _record(
+    config: Config,
+    prepared: Prepared,
+    framework: str,
+    strategy: Strategy,
+    stop: Stop,
+    profiled: Profiled,
+    run_dir: Path,
+) -> int:
     """Train as the chief: with checkpoints, rows and a summary, however it ends. Returns the exit code.
 
     The command prints the summary, so that how a run ended is said even where this process was killed.
@@ -115,7 +133,7 @@ def _record(config: Config, prepared: Prepared, framework: str, strategy: Strate
     report: dict[str, Any] = {"resumed_from": start.step}
     try:
         try:
-            Loop(config, strategy, cache, start, stop, (recorder, checkpoints, progress)).run()
+            Loop(config, strategy, cache, start, stop, (recorder, checkpoints, progress), profiled).run()
             report |= strategy.report()
         finally:
             progress.close()

@@ -3,7 +3,8 @@
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 
 from common.config.schema import Config
@@ -16,6 +17,8 @@ from common.training.schedule import learning_rate
 from common.training.state import Position
 from common.training.stop import Stop
 from common.training.strategy import Evaluation, StepResult, Strategy
+
+PROFILED = range(11, 16)  # of the updates that a process makes, from 1
 
 log = logging.getLogger("lockstep")
 
@@ -35,8 +38,11 @@ class Loop:
         start: Position,
         stop: Stop,
         observers: Sequence[Observer] = (),
+        profile: Callable[[], AbstractContextManager[None]] | None = None,
     ) -> None:
         self.config, self.strategy, self.cache, self.stop, self.observers = config, strategy, cache, stop, observers
+        self.profile, self.profiling = profile, ExitStack()
+        self.trained = 0  # updates here, without those before the start
         self.position, self.saved = replace(start), replace(start)
         self.first = start.step + 1
         self.began = time.perf_counter() - start.seconds
@@ -60,6 +66,8 @@ class Loop:
         except Interrupted:
             self.save()
             raise
+        finally:
+            self.profiling.close()
 
     def _is_done(self) -> bool:
         patience = self.config.train.early_stopping.patience
@@ -99,7 +107,7 @@ class Loop:
         train = self.config.train
         batches = training_batches(self.cache.train, train.global_batch_size, train.seed, steps, train.padding)
         block: list[tuple[StepResult, float]] = []
-        for result in self.strategy.train(self.stop.end(batches)):
+        for result in self._profiled(self.strategy.train(self.stop.end(batches))):
             block.append((result, self._seconds()))
             step = self.position.step + len(block)
             if step % train.log_every == 0 or step == self.first:  # a first sign that training runs
@@ -108,6 +116,18 @@ class Loop:
         if block:
             self._fetch(block)
         self.stop.check()
+
+    def _profiled(self, results: Iterator[StepResult]) -> Iterator[StepResult]:
+        """The results of some steps; the profile has those in PROFILED, when all is compiled and allocated."""
+        for result in results:
+            self.trained += 1
+            if self.profile is not None and self.trained == PROFILED.stop - 1:
+                float(result.loss)  # the device has finished
+                self.profiling.close()
+            yield result
+            if self.profile is not None and self.trained == PROFILED.start - 1:
+                float(result.loss)
+                self.profiling.enter_context(self.profile())
 
     def _fetch(self, block: list[tuple[StepResult, float]]) -> None:
         """Bring a block of results from the device: the only place where the host waits for it."""

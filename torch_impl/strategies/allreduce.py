@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.nn import Parameter
+from torch.profiler import record_function
 
 from common.config.schema import Config
 from common.config.strategies import AllReduce as Settings
@@ -146,6 +147,7 @@ class Reducer:
         bucket = self.buckets[len(self._launched)]
         self._launched.append(self._thread.submit(self._reduce, bucket))
 
+    @record_function("reduce")
     def _reduce(self, bucket: list[Parameter]) -> None:
         gradients = [parameter.grad for parameter in bucket if parameter.grad is not None]
         if not gradients:

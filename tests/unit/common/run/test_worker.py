@@ -4,6 +4,7 @@ import json
 import math
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,8 @@ class FakeChannel:
 
 
 class FakeGroup:
+    rank = 0
+
     def __init__(self, channel: FakeChannel | None) -> None:
         self.channel = channel
 
@@ -86,6 +89,7 @@ class Rank:
         self.config = replace(config, train=train, schedule=replace(config.schedule, total_steps=6, warmup_steps=0))
         self.prepared, self.run_dir, self.channel = prepared, run_dir, FakeChannel()
         self.fake = Fake({}, lambda step: None)
+        self.profiled: list[Path] = []
 
     def __call__(
         self,
@@ -105,7 +109,12 @@ class Rank:
             return self.fake
 
         chief_dir = self.run_dir if is_chief else None
-        return work(self.config, self.prepared, "torch", chief_dir, join_group, make_strategy)
+        return work(self.config, self.prepared, "torch", chief_dir, join_group, make_strategy, self.profile)
+
+    @contextmanager
+    def profile(self, path: Path) -> Iterator[None]:
+        self.profiled.append(path)
+        yield
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -134,6 +143,15 @@ def test_a_run_that_completes(rank: Rank) -> None:
     assert rank.fake.calls[-1] == "report"
     assert rank.channel.calls == ["attach", "close"]
     assert "step 6/6  loss 0.166667" in (rank.run_dir / "train.log").read_text()
+
+
+@pytest.mark.parametrize("is_chief", [True, False])
+def test_every_rank_writes_a_profile_where_it_is_asked_for(rank: Rank, is_chief: bool) -> None:
+    rank.config = replace(rank.config, run_dir=str(rank.run_dir))
+    for profile, expected in ((False, []), (True, [rank.run_dir / "profile" / "rank-0.json.gz"])):
+        rank.config = replace(rank.config, train=replace(rank.config.train, profile=profile, steps=12))
+        assert rank(is_chief=is_chief) == 0
+        assert rank.profiled == expected
 
 
 def test_another_rank_makes_the_same_calls_and_writes_nothing(rank: Rank) -> None:

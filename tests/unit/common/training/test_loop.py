@@ -2,6 +2,7 @@ import logging
 import math
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -329,6 +330,31 @@ def test_nothing_is_left_to_do(run: Run) -> None:
     run(fake, start=position)
     assert fake.calls == [] and len(run.saved.positions) == 1
     assert len(run.steps) == 7 and len(run.evals) == 1
+
+
+@pytest.mark.parametrize(("steps", "eval_every"), [(20, None), (20, 4), (13, None), (15, 15), (10, None)])
+def test_some_steps_are_profiled(run: Run, steps: int, eval_every: int | None) -> None:
+    profiled: list[int] = []
+    inside = False
+
+    @contextmanager
+    def profile() -> Iterator[None]:
+        nonlocal inside
+        inside = True
+        yield
+        inside = False
+
+    def train(batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
+        for batch in batches:
+            if inside:
+                profiled.append(batch.step)
+            yield StepResult(batch, 1.0, 1.0)
+
+    strategy = Fake()
+    strategy.train = train  # type: ignore[method-assign]
+    config = with_train(run.config, steps=steps, eval_every=eval_every, global_batch_size=4, log_every=3)
+    Loop(config, strategy, run.cache, Position(), run.stop, profile=profile).run()
+    assert profiled == [step for step in range(11, 16) if step <= steps] and not inside
 
 
 def test_a_loss_that_is_not_finite_saves_nothing_more(run: Run) -> None:

@@ -1,0 +1,37 @@
+"""TensorFlow has its own process."""
+
+import gzip
+import json
+from pathlib import Path
+
+from tests.conftest import Python
+
+PROFILE = """
+import sys
+from pathlib import Path
+import tensorflow as tf
+from tf_impl.profile import profile
+
+@tf.function
+def product(x):
+    return tf.matmul(x, x)
+
+tf.sigmoid(tf.ones([3]))
+product(tf.ones([3, 3]))
+with profile(Path(sys.argv[1])):
+    product(tf.ones([3, 3])).numpy()
+"""
+
+
+def test_the_trace_has_what_is_done_in_the_body(tmp_path: Path, python: Python) -> None:
+    path = tmp_path / "profile" / "rank-0.json.gz"
+    python(PROFILE, path)
+    with gzip.open(path) as file:
+        events = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X"]
+    (product,) = [event for event in events if event["name"].startswith("MatMul:")]
+    assert product["dur"] > 0
+    start, end = (
+        function(event["ts"] + event["dur"] * at for event in events) for function, at in ((min, 0), (max, 1))
+    )
+    assert start <= product["ts"] and product["ts"] + product["dur"] <= end
+    assert not [event for event in events if "igmoid" in event["name"]]

@@ -1,0 +1,18 @@
+import gzip
+import json
+from pathlib import Path
+
+import torch
+
+from torch_impl.profile import profile
+
+
+def test_the_trace_has_what_is_done_in_the_body(tmp_path: Path) -> None:
+    path = tmp_path / "profile" / "rank-0.json.gz"
+    torch.ones(3).sigmoid()
+    with profile(path):
+        torch.ones(3, 3) @ torch.ones(3, 3)
+    with gzip.open(path) as file:
+        events = {event["name"]: event for event in json.load(file)["traceEvents"]}
+    assert events["aten::mm"]["dur"] > 0
+    assert "aten::sigmoid" not in events

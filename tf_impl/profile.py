@@ -1,0 +1,45 @@
+"""What a rank does in some steps, as a trace for ui.perfetto.dev or chrome://tracing."""
+
+import gzip
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
+
+
+@contextmanager
+def profile(path: Path) -> Iterator[None]:
+    """Write what this process does in the body to `path`, a Chrome trace that is compressed by gzip."""
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:
+        tf.profiler.experimental.start(directory)
+        try:
+            yield
+        finally:
+            tf.profiler.experimental.stop()
+        (found,) = Path(directory).rglob("*.xplane.pb")
+        events = list(_events(XSpace.FromString(found.read_bytes())))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt") as file:
+        json.dump({"displayTimeUnit": "ms", "traceEvents": events}, file)
+
+
+def _events(space: XSpace) -> Iterator[dict[str, Any]]:
+    """The events of a profile, a process for each device and a thread for each of its lines; times in microseconds."""
+    for pid, plane in enumerate(space.planes):
+        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": plane.name}}
+        for tid, line in enumerate(plane.lines):
+            yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": line.name}}
+            for event in line.events:
+                yield {
+                    "ph": "X",
+                    "name": plane.event_metadata[event.metadata_id].name,
+                    "pid": pid,
+                    "tid": tid,
+                    "ts": line.timestamp_ns / 1e3 + event.offset_ps / 1e6,
+                    "dur": event.duration_ps / 1e6,
+                }
