@@ -17,7 +17,7 @@ TOLERANCES = {
     "float32": Tolerance(loss=1e-5, grad_norm=1e-4),
     "float64": Tolerance(loss=1e-9, grad_norm=1e-9),
 }
-WEIGHTS = {"float32": 1e-5, "float64": 1e-9}
+WEIGHTS = {"float32": 2e-5, "float64": 1e-9}
 STEPS = dict.fromkeys(EXPERIMENTS, 30) | {"float64": 100}
 
 

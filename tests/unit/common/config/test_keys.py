@@ -13,6 +13,7 @@ NOT_OF_THE_CURVE = {  # of the groups whose keys decide it
     "model.checkpoint": SOURCE,
     "model.revision": SOURCE,
     "train.log_every": HOST,
+    "train.profile": HOST,
     **dict.fromkeys(
         (
             "train.steps",
@@ -25,6 +26,7 @@ NOT_OF_THE_CURVE = {  # of the groups whose keys decide it
             "train.early_stopping.min_delta",
             "train.early_stopping.metric",
             "train.max_restarts",
+            "train.padding",
             "train.warmup_steps_untimed",
         ),
         RUN,
