@@ -72,6 +72,10 @@ class Optimizer:
 
     def update(self, gradients: list[Any], scalars: tf.Tensor) -> tf.Tensor:
         """Apply one update in a replica, from summed gradients. Returns the norm of the gradient before clipping."""
+        with tf.name_scope("update"):  # for profiles
+            return self._update(gradients, scalars)
+
+    def _update(self, gradients: list[Any], scalars: tf.Tensor) -> tf.Tensor:
         if self._native is None:
             gradients = [_merged(each) if isinstance(each, tf.IndexedSlices) else each for each in gradients]
         norm = tf.linalg.global_norm(gradients)

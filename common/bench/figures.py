@@ -13,6 +13,7 @@ from common import hardware
 from common.bench.plan import MATRICES, Planned
 from common.bench.rows import per_second
 from common.bench.settings import LINK, Settings
+from common.bench.trace import read_trace, time_split
 from common.bench.turns import Contestant
 
 PACKAGES = ("lockstep", "torch", "transformers", "accelerate", "tensorflow", "keras", "keras-hub", "numpy")
@@ -100,6 +101,7 @@ def _of_contestant(
         "start_up_seconds": one.contestant.start_up,
         "rounds": one.rates,
         **_of_summary(one.contestant.directory),
+        "time_split": _time_split(one),
     }
     if flops is not None and matrix is not None and one.planned.definition.cores is None:  # else it has other cores
         used = _spread(lambda a, b: a * flops / b, one.rates["examples"], matrix.rates["flops"])
@@ -126,6 +128,12 @@ def _of_summary(directory: Path) -> dict[str, Any]:
     path = directory / "summary.json"
     summary = json.loads(path.read_text()) if path.exists() else {}
     return {key: value for key, value in summary.items() if key.startswith("compil")}
+
+
+def _time_split(one: Measured) -> dict[str, float] | None:
+    """Of the steps that a run of Lockstep's has profiled, while it was warmed up."""
+    path = one.contestant.directory / "profile" / "rank-0.json.gz"
+    return time_split(read_trace(path), one.planned.definition.framework) if path.exists() else None
 
 
 def _spread(figure: Callable[..., float], *rounds: Sequence[float]) -> Spread:

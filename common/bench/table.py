@@ -5,6 +5,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from common.bench.trace import PHASES
 from common.compare.formats import Section, memory, number
 
 COLUMNS = ["contestant", "replicas", "precision", "examples/s", "tokens/s", "ratio", "quartiles", "scaling"]
@@ -34,9 +35,25 @@ def sections(result: dict[str, Any]) -> list[Section]:
     """The tables of a benchmark. result: the content of bench.json."""
     rows = [cells(contestant) for contestant in result["contestants"]]
     found = [Section(result["title"], COLUMNS, rows, ("contestant",), _sentences(result))]
+    if any(contestant["time_split"] for contestant in result["contestants"]):
+        found.append(_of_time(result["contestants"]))
     if result["prediction"] is not None:
         found += _of_prediction(result["prediction"])
     return found
+
+
+def _of_time(contestants: list[dict[str, Any]]) -> Section:
+    """Where the time of a step goes, of the contestants that have been profiled."""
+    rows = [
+        [each["name"], *(f"{each['time_split'][phase]:.0%}" for phase in PHASES)]
+        for each in contestants
+        if each["time_split"]
+    ]
+    about = (
+        "Shares of five steps of the first rank, profiled before the first round, when the others were stopped. A "
+        "hidden reduction runs while the rank computes, and counts there too; an exposed one is waited for."
+    )
+    return Section("Time of a step", ["contestant", *PHASES], rows, ("contestant",), [about])
 
 
 def _sentences(result: dict[str, Any]) -> list[str]:
