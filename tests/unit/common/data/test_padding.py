@@ -31,7 +31,7 @@ def test_images_have_none() -> None:
 
 def test_what_is_computed(make_split: MakeSplit) -> None:
     split = make_split(MIXED)
-    steps = 50  # of 4 in an epoch, of 16 examples each
+    steps = 25  # of 64 examples, all there are
     assert computed_tokens(split, 64, 0, 1, "global") == steps * 64 * 64
     assert computed_tokens(split, 64, 0, 2, "unpadded") == steps * 32 * (8 + 64)
     assert computed_tokens(split, 64, 0, 2, "micro_batches") == steps * 32 * (8 + 64)
