@@ -82,7 +82,7 @@ def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
     with importing():
         _import_tensorflow()
         from tf_impl.communication.rendezvous import join_group
-        from tf_impl.profile import profile
+        from tf_impl.profiling import profile
 
         module, _, name = config.strategy.sides["tf"].partition(":")
         make_strategy = getattr(import_module(module), name)

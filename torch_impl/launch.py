@@ -83,7 +83,7 @@ def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
         return serve(config, prepared)
     with importing():
         from torch_impl.communication.rendezvous import join_group
-        from torch_impl.profile import profile
+        from torch_impl.profiling import profile
 
         module, _, name = config.strategy.sides["torch"].partition(":")
         make_strategy = getattr(import_module(module), name)

@@ -67,7 +67,7 @@ def train_here(framework: str, config: Config, run_dir: Path, chief_dir: Path | 
     rendezvous = importlib.import_module(f"{framework}_impl.communication.rendezvous")
     module, _, name = config.strategy.sides[framework].partition(":")
     strategy = getattr(importlib.import_module(module), name)
-    profile = importlib.import_module(f"{framework}_impl.profile").profile
+    profile = importlib.import_module(f"{framework}_impl.profiling").profile
     return work(config, open_prepared(config, run_dir), framework, chief_dir, rendezvous.join_group, strategy, profile)
 
 

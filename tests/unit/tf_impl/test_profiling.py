@@ -10,7 +10,7 @@ PROFILE = """
 import sys
 from pathlib import Path
 import tensorflow as tf
-from tf_impl.profile import profile
+from tf_impl.profiling import profile
 
 @tf.function
 def product(x):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from torch_impl.profile import profile
+from torch_impl.profiling import profile
 
 
 def test_the_trace_has_what_is_done_in_the_body(tmp_path: Path) -> None:
