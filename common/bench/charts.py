@@ -24,7 +24,7 @@ def charts(result: dict[str, Any]) -> list[dict[str, Any]]:
     if any(each["scaling_efficiency"] for each in contestants):
         caption = "Speed over that of one replica in the same round: median and quartiles."
         found.append(_bars("Scaling", caption, "scaling_efficiency", contestants))
-    return found
+    return found + [_timeline(each) for each in contestants if each["timeline"]]
 
 
 def _bars(title: str, caption: str, key: str, contestants: list[dict[str, Any]], form: str = "") -> dict[str, Any]:
@@ -61,3 +61,39 @@ def _rounds(contestants: list[dict[str, Any]]) -> dict[str, Any]:
     ]
     layout = {"xaxis": {"title": {"text": "round"}, "dtick": 1}, "yaxis": {"rangemode": "tozero"}}
     return {"title": "Every block", "caption": "Examples per second in each round.", "data": data, "layout": layout}
+
+
+def _timeline(contestant: dict[str, Any]) -> dict[str, Any]:
+    """A lane for each phase of one step; a layer has the same colour in each."""
+    names = dict.fromkeys(name for parts in contestant["timeline"].values() for name, _, _ in parts)
+    colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
+    data = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "y": [lane] * len(parts),
+            "base": [start for _, start, _ in parts],
+            "x": [end - start for _, start, end in parts],
+            "text": [name for name, _, _ in parts],
+            "hovertemplate": "%{text}: %{base:.2f} ms + %{x:.2f} ms<extra></extra>",
+            "textposition": "inside",
+            "insidetextanchor": "middle",
+            "marker": {"color": [colours[name] for name, _, _ in parts], "opacity": 0.85},
+        }
+        for lane, parts in contestant["timeline"].items()
+    ]
+    split = contestant["time_split"]
+    hidden, exposed = split["reduce, hidden"], split["reduce, exposed"]
+    share = f" Of the time of reductions {hidden / (hidden + exposed):.0%} is hidden." if hidden + exposed else ""
+    return {
+        "title": f"A step of {contestant['name']}",
+        "caption": f"The last of the five steps that its first rank profiled; milliseconds.{share}",
+        "data": data,
+        "layout": {
+            "barmode": "overlay",
+            "showlegend": False,
+            "xaxis": {"title": {"text": "ms"}},
+            "yaxis": {"autorange": "reversed"},
+        },
+        "wide": True,
+    }

@@ -13,6 +13,7 @@ from common import hardware
 from common.bench.plan import MATRICES, Planned
 from common.bench.rows import per_second
 from common.bench.settings import LINK, Settings
+from common.bench.timeline import timeline
 from common.bench.trace import read_trace, time_split
 from common.bench.turns import Contestant
 
@@ -101,7 +102,7 @@ def _of_contestant(
         "start_up_seconds": one.contestant.start_up,
         "rounds": one.rates,
         **_of_summary(one.contestant.directory),
-        "time_split": _time_split(one),
+        **_of_profile(one),
     }
     if flops is not None and matrix is not None and one.planned.definition.cores is None:  # else it has other cores
         used = _spread(lambda a, b: a * flops / b, one.rates["examples"], matrix.rates["flops"])
@@ -130,10 +131,14 @@ def _of_summary(directory: Path) -> dict[str, Any]:
     return {key: value for key, value in summary.items() if key.startswith("compil")}
 
 
-def _time_split(one: Measured) -> dict[str, float] | None:
-    """Of the steps that a run of Lockstep's has profiled, while it was warmed up."""
-    path = one.contestant.directory / "profile" / "rank-0.json.gz"
-    return time_split(read_trace(path), one.planned.definition.framework) if path.exists() else None
+def _of_profile(one: Measured) -> dict[str, Any]:
+    """Where the time of a step goes, of the steps that a run of Lockstep's has profiled while it was warmed up."""
+    path, framework = one.contestant.directory / "profile" / "rank-0.json.gz", one.planned.definition.framework
+    events = read_trace(path) if path.exists() else []
+    return {
+        "time_split": time_split(events, framework) if events else None,
+        "timeline": timeline(events) if framework == "torch" else None,
+    }
 
 
 def _spread(figure: Callable[..., float], *rounds: Sequence[float]) -> Spread:
