@@ -37,6 +37,8 @@ class Bert(keras.Model):
         self.backbone = backbone
         self.dropout = keras.layers.Dropout(dropout)
         self.classifier = keras.layers.Dense(classes)
+        self.classifier.build([None, backbone.hidden_dim])
+        self.built = True  # without a call, which takes a second
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
         if "places" in inputs:
@@ -129,7 +131,6 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     )
     _follow(backbone, hf_config)
     model = Bert(backbone, len(hf_config["id2label"]), hf_config["classifier_dropout"])
-    model({name: keras.KerasTensor([None, None], "int32") for name in NAMES}, training=False)
     shapes = parameter_shapes(hf_config)
     model.named_parameters = [
         Parameter(name, variable, shapes[name], shapes[name] if is_kernel else None)
