@@ -33,8 +33,10 @@ class Bert(BertForSequenceClassification):
     ) -> torch.Tensor:
         """All examples as one sequence, [1, t, hidden], which attention alone takes apart."""
         x = self.bert.embeddings(input_ids[None], token_type_ids[None], position_ids[None])
-        mask = attention_mask[:, None, None].bool()
-        x = self.bert.encoder(x, mask, places=places).last_hidden_state
+        bias = torch.zeros_like(attention_mask, dtype=x.dtype).masked_fill(
+            attention_mask == 0, torch.finfo(x.dtype).min
+        )
+        x = self.bert.encoder(x, bias[:, None, None], places=places).last_hidden_state
         assert self.bert.pooler is not None
         pooled = self.bert.pooler(x[0, first_tokens, None])
         logits: torch.Tensor = self.classifier(self.dropout(pooled))
@@ -64,12 +66,15 @@ def _attention(
         return room.index_copy(0, places, tokens).unflatten(0, (rows, width)).transpose(1, 2)
 
     query, key, value = padded(query), padded(key), padded(value)
+    bias, heads = attention_mask.to(query.dtype), query.shape[1]
     if query.device.type == "cpu":  # PyTorch's fused one is slower there, its backward in bfloat16 seven times
-        scores = (query * scaling) @ key.transpose(-1, -2)
-        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+        bias = bias.expand(rows, heads, 1, width).reshape(-1, 1, width)
+        query, key, value = query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1)
+        scores = torch.baddbmm(bias, query, key.transpose(1, 2), alpha=scaling)
         out = torch.dropout(scores.softmax(-1), dropout, module.training) @ value
+        out = out.unflatten(0, (rows, heads))
     else:
-        out = scaled_dot_product_attention(query, key, value, attention_mask, dropout, scale=scaling)
+        out = scaled_dot_product_attention(query, key, value, bias, dropout, scale=scaling)
     return out.transpose(1, 2).flatten(0, 1).index_select(0, places)[None], None
 
 
