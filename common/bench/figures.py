@@ -5,7 +5,6 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from common.bench.settings import LINK, Settings
 from common.bench.timeline import timeline
 from common.bench.trace import read_trace, time_split
 from common.bench.turns import Contestant
+from common.run.summary import installed_versions
 
 PACKAGES = ("lockstep", "torch", "transformers", "accelerate", "tensorflow", "keras", "keras-hub", "numpy")
 
@@ -68,7 +68,7 @@ def figures(settings: Settings, overrides: Sequence[str], measured: Sequence[Mea
         "title": settings.title,
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "hardware": {**hardware.describe(), "processor": _processor()},
-        "versions": _versions(),
+        "versions": installed_versions(PACKAGES),
         "overrides": list(overrides),
         "settings": {key: getattr(settings, key) for key in ("rounds", "block_seconds", "warmup_steps", "reference")},
         "matrix_flops_per_second": {
@@ -152,13 +152,3 @@ def _processor() -> str:
     lines = path.read_text().splitlines() if path.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else str(hardware.describe()["processor"])
-
-
-def _versions() -> dict[str, str]:
-    installed = {}
-    for name in PACKAGES:
-        try:
-            installed[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return installed

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from importlib import metadata
@@ -30,9 +31,18 @@ def facts(config: Config, framework: str, fingerprints: dict[str, str]) -> dict[
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "fingerprints": fingerprints,
         "plan_version": plan.VERSION,
-        "versions": {"python": sys.version.split()[0], **{name: metadata.version(name) for name in names}},
+        "versions": {"python": sys.version.split()[0], **installed_versions(names)},
         "hardware": hardware.describe(),
     }
+
+
+def installed_versions(names: Iterable[str]) -> dict[str, str]:
+    """The versions of these packages, without those that are not installed: Lockstep may run from a checkout."""
+    found = {}
+    for name in names:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def write_summary(

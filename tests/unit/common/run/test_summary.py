@@ -2,11 +2,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from common.config.schema import Config
 from common.data import plan
-from common.run.summary import RESTARTS, facts, write_summary
+from common.run.summary import RESTARTS, facts, installed_versions, write_summary
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import evaluation, record, step
 
@@ -93,3 +94,7 @@ def test_summary_of_a_run_that_did_not_complete(run_dir: Path, config: Config, s
     found = summary(run_dir, config, status, "rank 1 ended with exit code 3")
     assert (found["status"], found["steps"], found["error"]) == (status, 0, "rank 1 ended with exit code 3")
     assert (found["final_loss"], found["accuracy"], found["examples_per_second"]) == (None, None, None)
+
+
+def test_versions_of_what_is_not_installed_are_left_out() -> None:
+    assert installed_versions(["numpy", "no-such-package"]) == {"numpy": np.__version__}
