@@ -4,7 +4,7 @@ PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test-fast test test-integration test-faults check architecture bench bench-network bench-parity bench-starts bench-start-up bench-stops faults clean
+.PHONY: demo test-fast test test-integration test-faults check architecture bench bench-gpu bench-network bench-parity bench-starts bench-start-up bench-stops faults clean
 
 demo: $(READY)
 	$(BIN)/python -m torch_impl.train experiment=demo strategy=ddp
@@ -41,6 +41,11 @@ architecture: $(READY)
 # Speed against scripts as users of other libraries write them; some ten minutes.
 bench: $(READY)
 	$(BIN)/python -m common.bench
+
+# The CPU's curve against the GPU's, then speed in bfloat16, with the PyTorch of $(GPU_PYTHON) and without TensorFlow.
+GPU_PYTHON := python3
+bench-gpu:
+	$(GPU_PYTHON) -m benchmarks.gpu $(ARGS)
 
 # Steps per second between two hosts over a slowed link, into docs/network.md and .png; Linux, as root, some ten minutes.
 bench-network: $(READY)

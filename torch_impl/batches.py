@@ -13,4 +13,6 @@ def to_tensors(shard: list[Arrays], device: torch.device) -> list[dict[str, torc
 
 def _to_tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
     tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()  # else the copy would not be asynchronous
     return tensor.to(device, tensor.dtype if tensor.is_floating_point() else torch.int64, non_blocking=True)

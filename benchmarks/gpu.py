@@ -1,0 +1,48 @@
+"""Whether GPUs draw the CPU's curve, and how fast they train: python -m benchmarks.gpu [key=value ...]
+
+It needs PyTorch, transformers and some small packages (docs/performance.md names them), no TensorFlow. It downloads
+nothing: the corpus is built in, the weights are random. Overrides are of the benchmark, such as data=files
+data.train=... for examples of other lengths.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from common.cluster.processes import python
+from common.config.command_line import one_line_errors
+from common.errors import UserError
+from common.hardware import visible_gpus
+
+CURVE = ("strategy=single", "model=bert_mini", "schedule=constant", "optimizer.max_grad_norm=null", "train.steps=60")
+SPEED = ("model=bert_base", "train.precision=bfloat16", "train.global_batch_size=128")
+CONTESTANTS = "bench.contestants=[torch_single,torch_dp,torch_ddp,plain_ddp]"
+
+
+@one_line_errors(())
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code: 1 where the curves differ or a command failed. A user's error exits with 2."""
+    if not visible_gpus():
+        raise UserError("no GPU is visible here; see nvidia-smi and CUDA_VISIBLE_DEVICES")
+    failed = 0
+    with tempfile.TemporaryDirectory() as directory:
+        for precision in ("float32", "float64"):
+            runs = [str(Path(directory, f"{device}-{precision}")) for device in ("cpu", "gpu")]
+            for run, hidden in zip(runs, ({"CUDA_VISIBLE_DEVICES": ""}, {}), strict=True):
+                overrides = [*CURVE, f"train.precision={precision}", f"run_dir={run}"]
+                failed |= _run("torch_impl.train", overrides, hidden)
+            failed |= _run("common.compare", [*runs, f"output={directory}", "--check"], {})
+    failed |= _run("common.bench", [*SPEED, CONTESTANTS, "bench.reference=plain_ddp", *arguments], {})
+    return int(failed)
+
+
+def _run(module: str, arguments: Sequence[str], environment: dict[str, str]) -> bool:
+    """Whether a command failed."""
+    return subprocess.run(python(module, *arguments), env={**os.environ, **environment}).returncode != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
