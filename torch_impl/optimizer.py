@@ -42,8 +42,9 @@ class Optimizer:
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate(self.config, step)
         for parameter, gradient in sparse.items():
-            zeros = self._zeros.setdefault(parameter, torch.zeros_like(parameter))
-            parameter.grad = zeros.index_copy_(0, gradient.indices()[0], gradient.values())
+            if parameter not in self._zeros:
+                self._zeros[parameter] = torch.zeros_like(parameter)
+            parameter.grad = self._zeros[parameter].index_copy_(0, gradient.indices()[0], gradient.values())
         self._optimizer.step()
         self._optimizer.zero_grad()
         for parameter, gradient in sparse.items():
