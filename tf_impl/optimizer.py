@@ -9,11 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from common.config.schema import Config
+from common.models.spec import LARGE_EMBEDDING
 from common.training.schedule import learning_rate
 from common.training.state import Position
 from tf_impl.models.layout import Parameter
 
-LARGE = 2**20  # numbers in an embedding
 SCALARS = tf.TensorSpec([3], tf.float64)
 
 
@@ -65,7 +65,9 @@ class Optimizer:
             return gradients
         return [
             gradient
-            if but_large and isinstance(gradient, tf.IndexedSlices) and parameter.shape.num_elements() >= LARGE
+            if but_large
+            and isinstance(gradient, tf.IndexedSlices)
+            and parameter.shape.num_elements() >= LARGE_EMBEDDING
             else tf.ensure_shape(tf.convert_to_tensor(gradient), parameter.shape)
             for gradient, parameter in zip(gradients, self.parameters, strict=True)
         ]

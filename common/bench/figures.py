@@ -15,6 +15,7 @@ from common.bench.settings import LINK, Settings
 from common.bench.timeline import timeline
 from common.bench.trace import read_trace, time_split
 from common.bench.turns import Contestant
+from common.run.directory import profile_path
 from common.run.summary import installed_versions
 
 PACKAGES = ("lockstep", "torch", "transformers", "accelerate", "tensorflow", "keras", "keras-hub", "numpy")
@@ -133,7 +134,7 @@ def _of_summary(directory: Path) -> dict[str, Any]:
 
 def _of_profile(one: Measured) -> dict[str, Any]:
     """Where the time of a step goes, of the steps that a run of Lockstep's has profiled while it was warmed up."""
-    path, framework = one.contestant.directory / "profile" / "rank-0.json.gz", one.planned.definition.framework
+    path, framework = profile_path(one.contestant.directory, 0), one.planned.definition.framework
     events = read_trace(path) if path.exists() else []
     return {
         "time_split": time_split(events, framework) if events else None,

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +26,7 @@ from common.data.text.token_cache import TokenCache
 from common.errors import UserError
 from common.hardware import cores
 from common.models.bert import useful_flops
-from common.models.spec import spec_of
+from common.models.spec import count_parameters
 from common.run.prepare import Prepared, prepare
 
 SCRIPTS = "benchmarks.contestants"
@@ -77,8 +76,8 @@ def plan(settings: Settings, overrides: Sequence[str], output: Path) -> list[Pla
         command = _command(name, definition, config, prepared, overrides, output, next(ports))
         flops, tokens = _mean_flops_and_tokens(config, prepared)
         models[name] = prepared.initial.hf_config
-        shapes = spec_of(config.model).parameter_shapes(models[name]).values()
-        planned[name] = Planned(definition, config, command, flops, tokens, 4 * sum(map(math.prod, shapes)))
+        gradient_bytes = 4 * count_parameters(config.model, models[name])
+        planned[name] = Planned(definition, config, command, flops, tokens, gradient_bytes)
     reference, model = planned[settings.reference], models[settings.reference]
     precisions = dict.fromkeys(each.config.train.precision for each in planned.values() if each.is_training)
     known = precisions if reference.tokens is not None else ()

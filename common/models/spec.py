@@ -1,5 +1,6 @@
 """What both sides must build alike: a model's config.json, the shapes of its parameters, and their initial values."""
 
+import math
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Protocol, cast
@@ -10,6 +11,8 @@ from common.config.models import Model
 from common.config.schema import Config
 from common.data.cache import Cache
 from common.models.pretrained import SourceCheckpoint
+
+LARGE_EMBEDDING = 2**20  # numbers; of one as large, strategies reduce the rows that a batch uses and no others
 
 
 class ModelSpec(Protocol):
@@ -30,3 +33,8 @@ class ModelSpec(Protocol):
 def spec_of(model: Model) -> ModelSpec:
     """The spec of a model's kind."""
     return cast(ModelSpec, import_module(model.spec))
+
+
+def count_parameters(model: Model, hf_config: Mapping[str, Any]) -> int:
+    """The numbers in all parameters of a model."""
+    return sum(map(math.prod, spec_of(model).parameter_shapes(hf_config).values()))

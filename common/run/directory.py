@@ -58,6 +58,11 @@ def default_run_dir(config: Config, framework: str, time: str) -> Path:
     return sweep_dir() / "-".join(filter(None, (name, values)))
 
 
+def profile_path(run_dir: Path, rank: int) -> Path:
+    """Where a rank writes its trace with `train.profile=true`."""
+    return run_dir / "profile" / f"rank-{rank}.json.gz"
+
+
 def chief_run_dir(run_dir: Path, node: int) -> Path:
     """The directory of the run's chief, as this host sees it."""
     return run_dir.with_name(run_dir.name.removesuffix(f"-node{node}")) if node else run_dir

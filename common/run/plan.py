@@ -1,13 +1,12 @@
 """What a run would do, for `--plan`: everything is prepared, nothing is trained."""
 
-import math
 from pathlib import Path
 
 import numpy as np
 
 from common.config.schema import Config
 from common.data.plan import examples_until, shard_bounds
-from common.models.spec import spec_of
+from common.models.spec import count_parameters
 from common.run.directory import default_run_dir
 from common.run.prepare import prepare
 from common.training.schedule import learning_rate
@@ -23,11 +22,11 @@ def describe(config: Config, framework: str) -> str:
     shards = np.unique(np.diff(shard_bounds(batch, strategy.world_size)))[::-1]
     processes = ", ".join(f"{count} {role}" for role, count in strategy.roles.items())
     peak = max(learning_rate(config, step) for step in {1, min(steps, schedule.warmup_steps or 1), steps})
-    shapes = spec_of(config.model).parameter_shapes(prepared.initial.hf_config).values()
+    parameters = count_parameters(config.model, prepared.initial.hf_config)
     start = prepared.checkpoint.directory if prepared.checkpoint else "the initial weights"
     lines = {
         "strategy": f"{framework} {strategy.kind} x{strategy.world_size} (processes: {processes})",
-        "model": f"{config.model.name}, {sum(map(math.prod, shapes)):,} parameters",
+        "model": f"{config.model.name}, {parameters:,} parameters",
         "data": f"{config.data.kind}: {cache}",
         **{f"class {name}": count for name, count in _counts(cache.train.labels, cache.classes).items()},
         "steps": f"{steps:,} of {batch:,} examples: {trained:,} examples, {trained / examples:.2f} epochs",

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from common.config.schema import Config
 from common.errors import FAILURE, USER_ERROR, Interrupted, UserError
 from common.run.checkpoints import Checkpoints
+from common.run.directory import profile_path
 from common.run.export import export
 from common.run.prepare import Prepared
 from common.run.progress import TrainingProgress, log_to
@@ -84,7 +85,7 @@ def work(
     try:
         profiled: Profiled = None
         if config.train.profile and config.run_dir is not None:
-            profiled = partial(profile, Path(config.run_dir) / "profile" / f"rank-{group.rank}.json.gz")
+            profiled = partial(profile, profile_path(Path(config.run_dir), group.rank))
         if chief_dir is not None:
             return _record(config, prepared, framework, strategy, stop, profiled, chief_dir)
         Loop(config, strategy, prepared.cache, prepared.start, stop, profile=profiled).run()

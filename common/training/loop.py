@@ -42,7 +42,7 @@ class Loop:
     ) -> None:
         self.config, self.strategy, self.cache, self.stop, self.observers = config, strategy, cache, stop, observers
         self.profile, self.profiling = profile, ExitStack()
-        self.trained = 0  # updates here, without those before the start
+        self.trained = 0  # updates of this process, where they are profiled
         self.position, self.saved = replace(start), replace(start)
         self.first = start.step + 1
         self.began = time.perf_counter() - start.seconds
@@ -119,13 +119,16 @@ class Loop:
 
     def _profiled(self, results: Iterator[StepResult]) -> Iterator[StepResult]:
         """The results of some steps; the profile has those in PROFILED, when all is compiled and allocated."""
+        if self.profile is None:
+            yield from results
+            return
         for result in results:
             self.trained += 1
-            if self.profile is not None and self.trained == PROFILED.stop - 1:
+            if self.trained == PROFILED.stop - 1:
                 float(result.loss)  # the device has finished
                 self.profiling.close()
             yield result
-            if self.profile is not None and self.trained == PROFILED.start - 1:
+            if self.trained == PROFILED.start - 1:
                 float(result.loss)
                 self.profiling.enter_context(self.profile())
 

@@ -8,9 +8,8 @@ from torch.nn import Embedding, Module
 
 from common.config.schema import Config
 from common.models.initial_weights import InitialCheckpoint
+from common.models.spec import LARGE_EMBEDDING
 from torch_impl.models.linear import use_onednn
-
-LARGE = 2**20  # numbers in an embedding
 
 
 def build_model(config: Config, initial: InitialCheckpoint) -> Module:
@@ -28,7 +27,11 @@ def use_sparse_gradients(model: Module) -> None:
     All others are zeros: to make, reduce and square them takes longer than a small model's forward pass.
     """
     for module in model.modules():
-        if isinstance(module, Embedding) and module.weight.numel() >= LARGE and module.weight.device.type == "cpu":
+        if (
+            isinstance(module, Embedding)
+            and module.weight.numel() >= LARGE_EMBEDDING
+            and module.weight.device.type == "cpu"
+        ):
             module.sparse = True
 
 

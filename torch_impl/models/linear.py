@@ -16,7 +16,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         ctx.save_for_backward(x, weight)
-        return _multiply(x, weight, bias)
+        return multiply(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -25,8 +25,8 @@ class _Product(torch.autograd.Function):
         for_x, for_weight, for_bias = ctx.needs_input_grad
         rows = gradient.flatten(0, -2)
         return (
-            _multiply(gradient, weight.t()) if for_x else None,
-            _multiply(rows.t(), x.flatten(0, -2).t()) if for_weight else None,
+            multiply(gradient, weight.t()) if for_x else None,
+            multiply(rows.t(), x.flatten(0, -2).t()) if for_weight else None,
             rows.sum(0) if for_bias else None,
         )
 
@@ -47,7 +47,7 @@ def use_onednn(model: Module) -> None:
                 module.__class__ = OneDnnLinear
 
 
-def _multiply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+def multiply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """x [..., inputs] times the transpose of weight [outputs, inputs], plus the bias."""
     product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return product
