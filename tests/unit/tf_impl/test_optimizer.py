@@ -34,7 +34,10 @@ from common.config.compose import load
 from common.training.state import Position
 from tests.unit.reference_optimizer import AHEAD, HALF, SHAPES, STEPS, batches, initial_parameters
 from tf_impl.models.layout import Parameter
+from tf_impl import optimizer
 from tf_impl.optimizer import SCALARS, Optimizer
+
+optimizer.LARGE_EMBEDDING = 1  # the embedding here is large
 
 class StockAdam(Optimizer):
     def __init__(self, config, model):
@@ -42,7 +45,7 @@ class StockAdam(Optimizer):
         self.stock = keras.optimizers.Adam(config.optimizer.learning_rate)
         self.stock.build(model.trainable_variables)
 
-    def densify(self, gradients):
+    def densify(self, gradients, but_large=False):
         return gradients
 
     def update(self, gradients, scalars):
@@ -50,7 +53,8 @@ class StockAdam(Optimizer):
         return tf.linalg.global_norm(gradients)
 
 class Training:
-    def __init__(self, config, parameters, kind):
+    def __init__(self, config, parameters, kind, sparse=False):
+        self.sparse = sparse
         keras.config.set_dtype_policy(config.train.precision)
         embedding, dense = keras.layers.Embedding(*SHAPES["embedding.weight"]), keras.layers.Dense(2)
         self.model = keras.Sequential([keras.Input([None], dtype="int32"), embedding, dense])
@@ -70,7 +74,9 @@ class Training:
             loss = tf.reduce_sum(output * tf.cast(upstream, output.dtype))
         gradients = tape.gradient(loss, self.optimizer.parameters)
         assert isinstance(gradients[0], tf.IndexedSlices) and gradients[0].dtype == self.model.dtype
-        return self.optimizer.update(self.optimizer.densify(gradients), scalars)
+        gradients = self.optimizer.densify(gradients, but_large=self.sparse)
+        assert isinstance(gradients[0], tf.IndexedSlices) or not self.sparse
+        return self.optimizer.update(gradients, scalars)
 
     def train(self, batches, first):
         return [self.step(*batch, self.optimizer.scalars(first + index)) for index, batch in enumerate(batches)]
@@ -93,6 +99,10 @@ for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
     norms += training.train(data[HALF:], HALF + 1)
     results = {"zeros": zeros, "saved": slots}
     results["whole"] = {"norms": norms, **training.parameters(), **training.optimizer.slots()}
+    if "clipped" in path.stem:
+        training = Training(config, initial_parameters(), kind, sparse=True)
+        norms_of_sparse = training.train(data, 1)
+        results["sparse"] = {"norms": norms_of_sparse, **training.parameters(), **training.optimizer.slots()}
     training = Training(config, initial_parameters(), kind)
     for part, step in (("resumed", HALF), ("ahead", HALF + AHEAD)):
         training.load(parameters)
@@ -139,6 +149,13 @@ def trained(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python:
 def test_it_does_torchs_update(trained: Trained, composed: Compose, case: str) -> None:
     config = parse(composed(*CASES[case]))
     found = errors(trained[case]["whole"], expected(config))
+    assert max(found.values()) <= TOLERANCES[config.train.precision], found
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "clipped" in case])
+def test_a_sparse_gradient_makes_the_same_update(trained: Trained, composed: Compose, case: str) -> None:
+    config = parse(composed(*CASES[case]))
+    found = errors(trained[case]["sparse"], expected(config))
     assert max(found.values()) <= TOLERANCES[config.train.precision], found
 
 

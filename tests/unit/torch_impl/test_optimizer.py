@@ -37,7 +37,8 @@ Trained = dict[str, dict[str, Arrays]]
 
 
 class Training:
-    def __init__(self, config: Config, parameters: Arrays) -> None:
+    def __init__(self, config: Config, parameters: Arrays, sparse: bool = False) -> None:
+        self.sparse = sparse  # whether the embedding's gradient is
         self.dtype = torch.float64 if config.train.precision == "float64" else torch.float32
         self.named = {
             name: torch.nn.Parameter(torch.tensor(array, dtype=self.dtype)) for name, array in parameters.items()
@@ -49,8 +50,10 @@ class Training:
 
     def update(self, step: int, ids: np.ndarray, upstream: np.ndarray) -> float:
         embedding, weight, bias = self.named.values()
-        output = torch.nn.functional.linear(torch.nn.functional.embedding(torch.tensor(ids), embedding), weight, bias)
+        rows = torch.nn.functional.embedding(torch.tensor(ids), embedding, sparse=self.sparse)
+        output = torch.nn.functional.linear(rows, weight, bias)
         (output * torch.tensor(upstream, dtype=self.dtype)).sum().backward()
+        assert embedding.grad is not None and embedding.grad.is_sparse == self.sparse
         norm = self.optimizer.update(step).item()
         assert all(parameter.grad is None for parameter in self.named.values())
         return norm
@@ -68,6 +71,8 @@ def train(config: Config) -> dict[str, Arrays]:
     norms = training.train(data[:HALF], 1)
     saved = training.state()
     results = {"zeros": zeros}
+    sparse = Training(config, initial_parameters(), sparse=True)
+    results["sparse"] = {"norms": np.array(sparse.train(data, 1)), **sparse.state()}
     for part, step in (("whole", None), ("resumed", HALF), ("ahead", HALF + AHEAD)):
         if step is not None:
             training = Training(config, {name: saved[name] for name in initial_parameters()})
@@ -88,6 +93,13 @@ def trained(composed: Compose) -> Trained:
 def test_it_does_torchs_update(trained: Trained, composed: Compose, case: str) -> None:
     config = parse(composed(*CASES[case]))
     found = errors(trained[case]["whole"], expected(config))
+    assert max(found.values()) <= TOLERANCES[config.train.precision], found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_sparse_gradient_makes_the_same_update(trained: Trained, composed: Compose, case: str) -> None:
+    config = parse(composed(*CASES[case]))
+    found = errors(trained[case]["sparse"], expected(config))
     assert max(found.values()) <= TOLERANCES[config.train.precision], found
 
 
