@@ -5,10 +5,13 @@ import tensorflow as tf
 from common.config.schema import Config
 from common.data.batches import Arrays, Split
 from common.training.dispatcher import find_batch
+from tf_impl.compilation import in_few_shapes
 
 
-def to_tensors(shard: list[Arrays]) -> list[dict[str, tf.Tensor]]:
-    """The micro-batches of a shard, as they are. See common.data.batches."""
+def to_tensors(shard: list[Arrays], compiled: bool = False) -> list[dict[str, tf.Tensor]]:
+    """The micro-batches of a shard, as they are, or in few shapes for a compiled model. See common.data.batches."""
+    if compiled:
+        shard = [in_few_shapes(part) for part in shard]
     return [{name: tf.convert_to_tensor(array) for name, array in part.items()} for part in shard]
 
 

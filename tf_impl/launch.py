@@ -82,12 +82,13 @@ def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
     with importing():
         _import_tensorflow()
         from tf_impl.communication.rendezvous import join_group
+        from tf_impl.compilation import compilations
         from tf_impl.profiling import profile
 
         module, _, name = config.strategy.sides["tf"].partition(":")
         make_strategy = getattr(import_module(module), name)
         import_module(config.model.tf)
-    return work(config, prepared, "tf", chief_dir, join_group, make_strategy, profile)
+    return work(config, prepared, "tf", chief_dir, join_group, make_strategy, profile, compilations)
 
 
 def _serve(config: Config) -> int:

@@ -85,7 +85,7 @@ def _of_contestant(
 ) -> dict[str, Any]:
     config = one.planned.config
     single = next((each for each in others if _is_with_one_replica(each.planned, one.planned)), None)
-    flops, matrix = one.planned.useful_flops, matrices.get(config.train.precision)
+    flops, matrix = one.planned.useful_flops, matrices.get(config.train.of_products)
     found: dict[str, Any] = {
         "name": one.name,
         "framework": one.planned.definition.framework,

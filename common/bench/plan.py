@@ -79,7 +79,7 @@ def plan(settings: Settings, overrides: Sequence[str], output: Path) -> list[Pla
         gradient_bytes = 4 * count_parameters(config.model, models[name])
         planned[name] = Planned(definition, config, command, flops, tokens, gradient_bytes)
     reference, model = planned[settings.reference], models[settings.reference]
-    precisions = dict.fromkeys(each.config.train.precision for each in planned.values() if each.is_training)
+    precisions = dict.fromkeys(each.config.train.of_products for each in planned.values() if each.is_training)
     known = precisions if reference.tokens is not None else ()
     matrices = [_matrices(reference, model, precision, output, next(ports)) for precision in known]
     return [*planned.values(), *matrices]
@@ -124,6 +124,8 @@ def _check_script(name: str, definition: Definition, config: Config) -> None:
     if not isinstance(config.data, BuiltinNli) and not _is_jsonl(config.data):
         columns = ", ".join(COLUMNS)
         raise UserError(f"{name}: reads data=builtin_nli, or one .jsonl file with the columns {columns}; leave it out")
+    if config.train.matmul_precision is not None:
+        raise UserError(f"{name}: has no train.matmul_precision; leave it out")
     if config.train.precision not in PRECISIONS:
         raise UserError(f"{name}: has no train.precision={config.train.precision}; leave it out")
 
@@ -176,7 +178,8 @@ def _matrices(reference: Planned, model: dict[str, Any], precision: str, output:
     """As many processes as the reference has replicas; each multiplies what a replica multiplies in a step."""
     assert reference.tokens is not None
     name = f"{MATRICES}_{precision}"
-    config = replace(reference.config, train=replace(reference.config.train, precision=precision))
+    train = replace(reference.config.train, precision=precision, matmul_precision=None)
+    config = replace(reference.config, train=train)
     pairs = {
         "output": output / name,
         "tokens": round(reference.tokens * config.train.global_batch_size / config.strategy.world_size),

@@ -18,6 +18,7 @@ class Model:
     torch: ClassVar[str]  # the modules whose `build` makes it
     tf: ClassVar[str]
     unpadded: ClassVar[bool] = False  # whether it computes on real tokens alone, where the inputs say how
+    matmul_precisions: ClassVar[tuple[str, ...]] = ()  # the values of train.matmul_precision that it can have
 
     kind: str = key(CURVE)
     name: str = key(SOURCE)
@@ -36,6 +37,7 @@ class AnyBert(Model):
     torch = "torch_impl.models.bert"
     tf = "tf_impl.models.bert"
     unpadded = True
+    matmul_precisions = ("bfloat16",)
 
 
 @dataclass(frozen=True)

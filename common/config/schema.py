@@ -71,6 +71,8 @@ class Train:
     padding: str = key(RUN, choices=("auto", "global", "micro_batches", "unpadded"))
     seed: int = key(CURVE, at_least=0, below=2**63)
     precision: str = key(CURVE, choices=("float32", "bfloat16", "float64"))
+    matmul_precision: str | None = key(CURVE, choices=("bfloat16",), null="for that of train.precision")
+    compile: bool = key(RUN)
     profile: bool = key(HOST)
     log_every: int = key(HOST, at_least=1, unit="steps")
     eval_every: int | None = key(RUN, at_least=1, unit="steps")
@@ -81,8 +83,17 @@ class Train:
     max_restarts: int = key(RUN, at_least=0)
     warmup_steps_untimed: int = key(RUN, at_least=0, unit="steps")
 
+    @property
+    def of_products(self) -> str:
+        """The precision of matrix products."""
+        return self.matmul_precision or self.precision
+
     def check(self) -> None:
-        """Raise UserError where early stopping has no evaluations to count."""
+        """Raise UserError where early stopping has no evaluations to count, or two precisions are named."""
+        if self.matmul_precision is not None and self.precision != "float32":
+            raise UserError(
+                f"train.matmul_precision={self.matmul_precision}: is for train.precision=float32; give one of them"
+            )
         if self.early_stopping.patience is not None and self.eval_every is None and self.virtual_epoch_examples is None:
             raise UserError("train.early_stopping.patience: counts evaluations; give train.eval_every=... too")
 

@@ -16,6 +16,7 @@ class Strategy:
 
     sides: ClassVar[dict[str, str]]  # "module:class" of the sides that have it: "torch", "tf"
     one_process: ClassVar[bool] = True
+    compiles: ClassVar[tuple[str, ...]] = ("torch", "tf")  # the sides on which train.compile works with it
 
     kind: str = key(RUN)
     replicas: int | None = key(RUN, at_least=1)
@@ -67,6 +68,7 @@ class Dp(Strategy):
     """`loss`: where it is computed; `output_device`: the index of the replica that the outputs are gathered on."""
 
     sides = {"torch": "torch_impl.strategies.dp:DP"}
+    compiles = ()  # its replicas have copies of the parameters in every step
 
     loss: str = key(RUN, choices=("gathered", "in_forward", "criterion"))
     output_device: int = key(RUN, at_least=0)
@@ -126,6 +128,7 @@ class CentralStorage(Strategy):
     """CentralStorageStrategy."""
 
     sides = {"tf": "tf_impl.strategies.central_storage:CentralStorage"}
+    compiles = ()  # XLA reads no variables of another device
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,7 @@ class ParameterServer(Strategy):
         "tf": "tf_impl.strategies.parameter_server:ParameterServer",
     }
     one_process = False
+    compiles = ("torch",)  # XLA reads no variables of another device
 
     parameter_servers: int | None = key(RUN, at_least=1)
     batch: str = key(RUN, choices=("replica", "global"))

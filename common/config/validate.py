@@ -30,6 +30,11 @@ def check(config: Config, framework: str | None = None) -> None:
             f"train.padding=unpadded: model={config.model.name} computes on padded batches only; choose micro_batches "
             "or auto"
         )
+    if config.train.matmul_precision not in (None, *config.model.matmul_precisions):
+        raise UserError(
+            f"train.matmul_precision={config.train.matmul_precision}: model={config.model.name} has no such "
+            "mode; leave it"
+        )
     if config.resume == "auto" and config.run_dir is None:
         raise UserError("resume=auto: resumes the run in run_dir; give run_dir=...")
     if config.train.max_restarts and config.cluster.kind != "local":
@@ -46,6 +51,12 @@ def _check_framework(config: Config, framework: str) -> None:
     if framework not in sides:
         (other,) = sides
         raise UserError(f"strategy={kind}: is {TITLES[other]}'s; run {COMMANDS[other]} strategy={kind}")
+    if config.train.compile and framework not in config.strategy.compiles:
+        others = [each for each in strategies_of(framework) if framework in STRATEGIES[each].compiles]
+        raise UserError(
+            f"train.compile=true: {TITLES[framework]}'s strategy={kind} cannot; set it to false, or choose a "
+            f"strategy of {', '.join(others)}"
+        )
 
 
 def check_replicas(config: Config, hosts: int, started: bool = False) -> None:

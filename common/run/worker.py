@@ -62,11 +62,12 @@ def work(
     join_group: Callable[[Config, Prepared], AnyGroup],
     make_strategy: Callable[[Config, Prepared, AnyGroup], Strategy],
     profile: Callable[[Path], AbstractContextManager[None]],
+    compilations: Callable[[], dict[str, Any]],
 ) -> int:
     """Train as one rank. Returns the exit code of this process.
 
     chief_dir: the run directory, in the process that is the chief; None in the others. profile: writes a trace of its
-    body to a path.
+    body to a path. compilations: what summary.json says of them.
     """
     stop = Stop()
     try:
@@ -87,7 +88,7 @@ def work(
         if config.train.profile and config.run_dir is not None:
             profiled = partial(profile, profile_path(Path(config.run_dir), group.rank))
         if chief_dir is not None:
-            return _record(config, prepared, framework, strategy, stop, profiled, chief_dir)
+            return _record(config, prepared, framework, strategy, stop, profiled, compilations, chief_dir)
         Loop(config, strategy, prepared.cache, prepared.start, stop, profile=profiled).run()
         strategy.report()
         return 0
@@ -107,6 +108,7 @@ def _record(
     strategy: Strategy,
     stop: Stop,
     profiled: Profiled,
+    compilations: Callable[[], dict[str, Any]],
     run_dir: Path,
 ) -> int:
     """Train as the chief: with checkpoints, rows and a summary, however it ends. Returns the exit code.
@@ -136,6 +138,8 @@ def _record(
         try:
             Loop(config, strategy, cache, start, stop, (recorder, checkpoints, progress), profiled).run()
             report |= strategy.report()
+            if config.train.compile:
+                report |= compilations()
         finally:
             progress.close()
             checkpoints.finish()

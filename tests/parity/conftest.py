@@ -36,10 +36,12 @@ OTHERS = {
     "torch-allreduce-3-doubling": f"{BY_HAND} strategy.algorithm=recursive_doubling",
     "torch-allreduce-3-native": f"{BY_HAND} strategy.algorithm=native strategy.bucket_cap_mb=1",
     "torch-parameter_server-3": f"{SERVERS} strategy.workers=3",
+    "torch-ddp-3-compiled": f"{DDP} train.compile=true",
     "tf-central_storage-3": f"strategy=central_storage strategy.replicas=3 {SPLIT}",
     "tf-multiworker-2": f"strategy=multiworker strategy.workers=2 strategy.communication=ring {PADDED}",
     "tf-multiworker-3": "strategy=multiworker strategy.workers=3 strategy.bytes_per_pack=100000",
     "tf-parameter_server-3": f"{SERVERS} strategy.workers=3",
+    "tf-mirrored-2-compiled": "strategy=mirrored strategy.replicas=2 train.compile=true",
 }
 STRATEGIES = CORE | OTHERS
 # The last batch of an epoch, step 16 or 17, is smaller; that of the evaluation at 30 has 2 examples for 4 replicas.
@@ -73,13 +75,14 @@ EXPERIMENTS = {name: (*CORPUS, *overrides) for name, overrides in BERT.items()} 
 CLUSTERS = ("tf-multiworker-2", "tf-multiworker-3", "tf-parameter_server-3")  # start anew for every run
 QUICK = tuple(name for name in OTHERS if name not in CLUSTERS)
 SINGLES = ("torch-single", "tf-single")
+COMPILED = ("torch-ddp-3-compiled", "tf-mirrored-2-compiled")
 SOME = ("torch-dp-3-criterion", "torch-ddp-3-after", "torch-allreduce-3-ring", "torch-allreduce-3-doubling")
 # The strategies of each experiment; `make bench-parity` makes all of them draw the curves of four: see test_every.py.
 PAIRED = {
     "adam": tuple(CORE),
     "adamw": (*SINGLES, "torch-ddp-2", "tf-mirrored-2"),
     "adamw-30": (*CORE, *QUICK, "tf-multiworker-3", "tf-parameter_server-3"),
-    "float64-30": (*SINGLES, *SOME, "tf-central_storage-3", "tf-multiworker-2"),
+    "float64-30": (*SINGLES, *SOME, "tf-central_storage-3", "tf-multiworker-2", *COMPILED),
     "float64": (*SINGLES, "torch-ddp-4", "tf-mirrored-2"),
     "sgd": (*SINGLES, "tf-mirrored-2"),
     "sgd64": SINGLES,

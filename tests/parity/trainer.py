@@ -68,7 +68,9 @@ def train_here(framework: str, config: Config, run_dir: Path, chief_dir: Path | 
     module, _, name = config.strategy.sides[framework].partition(":")
     strategy = getattr(importlib.import_module(module), name)
     profile = importlib.import_module(f"{framework}_impl.profiling").profile
-    return work(config, open_prepared(config, run_dir), framework, chief_dir, rendezvous.join_group, strategy, profile)
+    compilations = importlib.import_module(f"{framework}_impl.compilation").compilations
+    prepared = open_prepared(config, run_dir)
+    return work(config, prepared, framework, chief_dir, rendezvous.join_group, strategy, profile, compilations)
 
 
 def train_with_ranks(runs: list[dict[str, Any]], spec: str, world_size: int) -> None:

@@ -30,6 +30,7 @@ ONE_SIDED = {  # public names that only one side can have, and why
         "Optimizer.corrected",
         "Optimizer.densify",  # only TensorFlow's gradients are sparse
     ],
+    "tf_impl/compilation.py": ["in_few_shapes"],  # torch.compile compiles for all shapes
     "tf_impl/batches.py": ["signature", "shard_of_replica"],  # only TensorFlow's steps are compiled, of all replicas
     # TensorFlow's strategies make their process groups themselves.
     "torch_impl/communication/rendezvous.py": ["init_process_group"],
@@ -42,7 +43,7 @@ ONE_SIDED = {  # public names that only one side can have, and why
     "tf_impl/models/convnet.py": ["ConvNet.call"],
 }
 DIFFERENT_PARAMETERS = {  # functions of both sides whose parameters differ, and why
-    "batches.py:to_tensors": "TensorFlow's strategies place tensors themselves",
+    "batches.py:to_tensors": "TensorFlow's strategies place tensors themselves, and XLA compiles for each shape",
     "step.py:compute_logits": "autocast surrounds a call, Keras has a dtype policy and a training mode of calls",
     "step.py:backward": "the same, and torch keeps gradients in parameters, TensorFlow hands them around",
     "step.py:evaluation_sums": "as compute_logits",

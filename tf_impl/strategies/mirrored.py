@@ -24,7 +24,7 @@ class Mirrored:
 
     def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
         self.world_size = config.strategy.world_size
-        self.devices = replica_devices(self.world_size)
+        self.devices, self.compiled = replica_devices(self.world_size), config.train.compile
         self.strategy = tf.distribute.MirroredStrategy(self.devices)
         with self.strategy.scope():
             self.model = build_model(config, prepared.initial)
@@ -40,7 +40,7 @@ class Mirrored:
             yield StepResult(batch, loss, grad_norm)
 
     def _shards(self, batch: GlobalBatch) -> list[list[Batch]]:
-        return [to_tensors(batch.shard(replica, self.world_size)) for replica in range(self.world_size)]
+        return [to_tensors(batch.shard(replica, self.world_size), self.compiled) for replica in range(self.world_size)]
 
     def _train_step(
         self, shards: list[list[Batch]], size: tf.Tensor, scalars: tf.Tensor

@@ -26,7 +26,7 @@ SUM = tf.distribute.ReduceOp.SUM
 class MultiWorker:
     def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
         tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[:1], "GPU")
-        self.devices = replica_devices(1)
+        self.devices, self.compiled = replica_devices(1), config.train.compile
         settings = config.strategy
         assert isinstance(settings, Settings)
         self.options = tf.distribute.experimental.CommunicationOptions(
@@ -46,7 +46,7 @@ class MultiWorker:
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
-            shard = to_tensors(batch.shard(self.rank, self.world_size))
+            shard = to_tensors(batch.shard(self.rank, self.world_size), self.compiled)
             loss, grad_norm = self.train_step(shard, batch.size, self.optimizer.scalars(batch.step))
             yield StepResult(batch, loss, grad_norm)
 
@@ -65,7 +65,7 @@ class MultiWorker:
         return evaluate(batches, self._evaluation_sums)
 
     def _evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
-        return self.evaluation_step(to_tensors(batch.shard(self.rank, self.world_size)))
+        return self.evaluation_step(to_tensors(batch.shard(self.rank, self.world_size), self.compiled))
 
     def _evaluation_step(self, shard: list[Batch]) -> tf.Tensor:
         def replica_step() -> tf.Tensor:

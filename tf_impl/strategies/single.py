@@ -24,7 +24,7 @@ class Single:
     is_chief = True
 
     def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
-        self.devices = replica_devices(1)
+        self.devices, self.compiled = replica_devices(1), config.train.compile
         self.model = build_model(config, prepared.initial)
         self.optimizer = Optimizer(config, self.model)
         batch = signature(config, prepared.cache.train)
@@ -33,7 +33,7 @@ class Single:
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
-            shard = to_tensors(batch.shard(0, 1))
+            shard = to_tensors(batch.shard(0, 1), self.compiled)
             loss, grad_norm = self.train_step(shard, batch.size, self.optimizer.scalars(batch.step))
             yield StepResult(batch, loss, grad_norm)
 
@@ -46,7 +46,7 @@ class Single:
         return evaluate(batches, self._evaluation_sums)
 
     def _evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
-        return self.evaluation_step(to_tensors(batch.shard(0, 1)))
+        return self.evaluation_step(to_tensors(batch.shard(0, 1), self.compiled))
 
     def _evaluation_step(self, shard: list[Batch]) -> tf.Tensor:
         return evaluation_sums(self.model, shard)

@@ -9,7 +9,8 @@ from torch.nn import Embedding, Module
 from common.config.schema import Config
 from common.models.initial_weights import InitialCheckpoint
 from common.models.spec import LARGE_EMBEDDING
-from torch_impl.models.linear import use_onednn
+from torch_impl.compilation import compile_model
+from torch_impl.models.linear import use_bfloat16, use_onednn
 
 
 def build_model(config: Config, initial: InitialCheckpoint) -> Module:
@@ -17,7 +18,12 @@ def build_model(config: Config, initial: InitialCheckpoint) -> Module:
     torch.manual_seed(config.train.seed)  # of dropout
     kind = import_module(config.model.torch)  # alone: transformers takes seconds to import
     model: Module = kind.build(initial)
-    use_onednn(model)
+    if config.train.matmul_precision == "bfloat16":
+        use_bfloat16(model)
+    else:
+        use_onednn(model)
+    if config.train.compile:
+        compile_model(model)
     return model.to(torch.float64 if config.train.precision == "float64" else torch.float32)
 
 

@@ -95,6 +95,7 @@ def test_a_model_without_known_operations_has_no_matrices(planned: Plan) -> None
         ("hf_trainer", "bench.definitions.hf_trainer.script=none", "bench.definitions.hf_trainer.script=none: not in"),
         ("hf_trainer", "model=convnet", "hf_trainer: reads data=builtin_nli, or one .jsonl file"),
         ("keras_fit", "train.precision=float64", "keras_fit: has no train.precision=float64; leave it out"),
+        ("keras_fit", "train.matmul_precision=bfloat16", "keras_fit: has no train.matmul_precision; leave it out"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(planned: Plan, contestants: str, override: str, said: str) -> None:

@@ -27,6 +27,7 @@ NOT_OF_THE_CURVE = {  # of the groups whose keys decide it
             "train.early_stopping.metric",
             "train.max_restarts",
             "train.padding",
+            "train.compile",
             "train.warmup_steps_untimed",
         ),
         RUN,

@@ -31,6 +31,18 @@ TF = "single, mirrored, multiworker, central_storage, parameter_server"
         ),
         ("tf", ["strategy=ddp"], "strategy=ddp: is PyTorch's; run python -m torch_impl.train strategy=ddp"),
         ("tf", ["strategy=dp"], "strategy=dp: is PyTorch's; run python -m torch_impl.train strategy=dp"),
+        (
+            "torch",
+            ["strategy=dp", "train.compile=true"],
+            "train.compile=true: PyTorch's strategy=dp cannot; set it to false, or choose a strategy of single, ddp, "
+            "allreduce, parameter_server",
+        ),
+        (
+            "tf",
+            ["strategy=parameter_server", "train.compile=true"],
+            "train.compile=true: TensorFlow's strategy=parameter_server cannot; set it to false, or choose a "
+            "strategy of single, mirrored, multiworker",
+        ),
     ],
 )
 def test_strategies_of_this_side_only(said: Said, framework: str, overrides: list[str], expected: str) -> None:
@@ -42,6 +54,15 @@ def test_strategies_of_this_side_only(said: Said, framework: str, overrides: lis
     [
         (["optimizer.semantics=keras"], "optimizer.semantics=keras: no such choice; there are aligned, native"),
         (["train.precision=float16"], "train.precision=float16: no such choice; there are float32, bfloat16, float64"),
+        (["train.matmul_precision=tf32"], "train.matmul_precision=tf32: no such choice; there are bfloat16"),
+        (
+            ["train.matmul_precision=bfloat16", "train.precision=float64"],
+            "train.matmul_precision=bfloat16: is for train.precision=float32; give one of them",
+        ),
+        (
+            ["train.matmul_precision=bfloat16", "model=convnet", "data=digits"],
+            "train.matmul_precision=bfloat16: model=convnet has no such mode; leave it",
+        ),
         (["train.steps=0"], "train.steps=0: must be at least 1"),
         (["train.epochs=0"], "train.epochs=0: must be at least 1"),
         (["train.global_batch_size=0"], "train.global_batch_size=0: must be at least 1"),

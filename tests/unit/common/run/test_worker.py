@@ -109,7 +109,12 @@ class Rank:
             return self.fake
 
         chief_dir = self.run_dir if is_chief else None
-        return work(self.config, self.prepared, "torch", chief_dir, join_group, make_strategy, self.profile)
+        return work(
+            self.config, self.prepared, "torch", chief_dir, join_group, make_strategy, self.profile, self.compilations
+        )
+
+    def compilations(self) -> dict[str, Any]:
+        return {"compilations": 3}
 
     @contextmanager
     def profile(self, path: Path) -> Iterator[None]:
@@ -125,6 +130,13 @@ class Rank:
 @pytest.fixture
 def rank(config: Config, prepared: Prepared, run_dir: Path) -> Rank:
     return Rank(config, prepared, run_dir)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_summary_counts_compilations(rank: Rank, compiled: bool) -> None:
+    rank.config = replace(rank.config, train=replace(rank.config.train, compile=compiled))
+    assert rank() == 0
+    assert rank.summary.get("compilations") == (3 if compiled else None)
 
 
 def test_a_run_that_completes(rank: Rank) -> None:

@@ -31,3 +31,18 @@ def test_losses_and_gradients_are_those_of_a_padded_batch(small_config: MakeConf
         assert expected is not None and result is not None
         torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-14)
     assert len(found["global"]) > 20
+
+
+def test_linear_layers_multiply_in_bfloat16(small_config: MakeConfig) -> None:
+    found = []
+    for override in ("train.matmul_precision=null", "train.matmul_precision=bfloat16"):
+        config, prepared = make_ready(small_config(override))
+        model = build_model(config, prepared.initial).eval()
+        shard = to_tensors(GlobalBatch(1, np.arange(11), prepared.cache.train, "unpadded").shard(0, 1), CPU)
+        loss = backward(model, shard, 11, "float32")
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        assert {gradient.dtype for gradient in gradients} == {torch.float32}
+        found.append((loss, torch.cat([gradient.flatten() for gradient in gradients])))
+    (loss, gradient), (rounded_loss, rounded) = found
+    assert 0 < abs(loss - rounded_loss) < 1e-3
+    assert 1e-4 < torch.linalg.vector_norm(rounded - gradient) / torch.linalg.vector_norm(gradient) < 2e-2
