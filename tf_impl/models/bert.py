@@ -25,7 +25,6 @@ def _gelu_tanh(x: tf.Tensor) -> tf.Tensor:
     return 0.5 * x * (1.0 + tf.tanh(inner))
 
 
-NAMES = {"input_ids": "token_ids", "token_type_ids": "segment_ids", "attention_mask": "padding_mask"}
 ACTIVATIONS = {"gelu": _gelu, "gelu_new": _gelu_tanh, "gelu_pytorch_tanh": _gelu_tanh, "relu": tf.nn.relu}
 
 
@@ -41,11 +40,9 @@ class Bert(keras.Model):
         self.built = True  # without a call, which takes a second
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
-        if "places" in inputs:
-            pooled = self._unpadded(**inputs, training=training)
-        else:
-            named = {name: inputs[key] for key, name in NAMES.items()}
-            pooled = self.backbone(named, training=training)["pooled_output"]
+        if "places" not in inputs:
+            inputs = _as_unpadded(**inputs)
+        pooled = self._unpadded(**inputs, training=training)
         return self.classifier(self.dropout(pooled, training=training))
 
     def _unpadded(
@@ -73,6 +70,19 @@ class Bert(keras.Model):
             outer = _dense(layer._feedforward_output_dense, inner)
             x = _layer_norm(layer._feedforward_layer_norm, x + _dropout(layer._feedforward_dropout, outer, training))
         return bert.pooled_dense(tf.gather(x, first_tokens))
+
+
+def _as_unpadded(input_ids: tf.Tensor, token_type_ids: tf.Tensor, attention_mask: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Padded inputs [n, width] as unpadded ones, whose tokens include the padding."""
+    rows, width = tf.unstack(tf.shape(input_ids))
+    return {
+        "input_ids": tf.reshape(input_ids, [-1]),
+        "token_type_ids": tf.reshape(token_type_ids, [-1]),
+        "position_ids": tf.tile(tf.range(width), [rows]),
+        "attention_mask": attention_mask,
+        "first_tokens": tf.range(rows) * width,
+        "places": tf.range(rows * width),
+    }
 
 
 def _attention(
