@@ -11,6 +11,7 @@ RENAMED = {
     "strategy.workers": "strategy.replicas",
     "cluster.name": "cluster.kind",
 }
+ADDED = {"train.matmul_precision": None}  # keys that decide the curve, and what runs without them were
 
 
 def upgraded(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -19,8 +20,8 @@ def upgraded(flat: Mapping[str, Any]) -> dict[str, Any]:
     The first edition distinguished the kinds of a group by `name`, and had `workers` beside `replicas`.
     """
     if "optimizer.name" not in flat:
-        return dict(flat)
-    found = {RENAMED.get(name, name): value for name, value in flat.items()}
+        return ADDED | dict(flat)
+    found = ADDED | {RENAMED.get(name, name): value for name, value in flat.items()}
     if found.get("data.kind") in ("mnli", "mnist"):
         found["data.kind"] = {"mnli": "hub", "mnist": "hub_images"}[found["data.kind"]]
     if "model.channels" in found:
