@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from keras_hub.layers import TransformerEncoder
 from keras_hub.models import BertBackbone
 
 from common.models.bert import parameter_shapes
@@ -37,6 +39,7 @@ class Bert(keras.Model):
         self.dropout = keras.layers.Dropout(dropout)
         self.classifier = keras.layers.Dense(classes)
         self.classifier.build([None, backbone.hidden_dim])
+        self.encode = tf.function(partial(_encode, backbone.transformer_layers[0]), autograph=False)
         self.built = True  # without a call, which takes a second
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
@@ -60,15 +63,11 @@ class Bert(keras.Model):
         x = tf.gather(bert.token_embedding.embeddings, input_ids)
         x += tf.gather(bert.segment_embedding.embeddings, token_type_ids)
         x += tf.gather(bert.position_embedding.position_embeddings, position_ids)
-        x = _dropout(bert.embeddings_dropout, _layer_norm(bert.embeddings_layer_norm, x), training)
+        x = _layer_norm(bert.embeddings_layer_norm, x, _values(bert.embeddings_layer_norm))
+        x = _dropout(bert.embeddings_dropout, x, _seed(bert.embeddings_dropout, training))
         for layer in bert.transformer_layers:
-            attended = _attention(layer._self_attention_layer, x, attention_mask, places, training)
-            x = _layer_norm(
-                layer._self_attention_layer_norm, x + _dropout(layer._self_attention_dropout, attended, training)
-            )
-            inner = layer._feedforward_intermediate_dense.activation(_dense(layer._feedforward_intermediate_dense, x))
-            outer = _dense(layer._feedforward_output_dense, inner)
-            x = _layer_norm(layer._feedforward_layer_norm, x + _dropout(layer._feedforward_dropout, outer, training))
+            weights = {name: _values(sublayer) for name, sublayer in _sublayers(layer).items()}
+            x = self.encode(x, attention_mask, places, weights, _seeds(layer, training))
         return bert.pooled_dense(tf.gather(x, first_tokens))
 
 
@@ -85,45 +84,113 @@ def _as_unpadded(input_ids: tf.Tensor, token_type_ids: tf.Tensor, attention_mask
     }
 
 
+def _encode(
+    layer: TransformerEncoder,
+    x: tf.Tensor,
+    mask: tf.Tensor,
+    places: tf.Tensor,
+    weights: dict[str, list[tf.Tensor]],
+    seeds: list[tf.Tensor | None],
+) -> tf.Tensor:
+    """One layer of the encoder. It is traced once for all of them, and gets their weights.
+
+    layer: any of them, for all that they have in common. seeds: of its dropouts.
+    """
+    of_attention, of_attended, of_output = seeds
+    attended = _attention(layer._self_attention_layer, x, mask, places, weights, of_attention)
+    x = x + _dropout(layer._self_attention_dropout, attended, of_attended)
+    x = _layer_norm(layer._self_attention_layer_norm, x, weights["attention.output.LayerNorm"])
+    dense = partial(_dense, layer.compute_dtype)
+    inner = layer._feedforward_intermediate_dense.activation(dense(x, weights["intermediate.dense"]))
+    x = x + _dropout(layer._feedforward_dropout, dense(inner, weights["output.dense"]), of_output)
+    return _layer_norm(layer._feedforward_layer_norm, x, weights["output.LayerNorm"])
+
+
+def _sublayers(layer: TransformerEncoder) -> dict[str, keras.Layer]:
+    """Those of an encoder's layer that have weights, by their Hugging Face names."""
+    attention = layer._self_attention_layer
+    return {
+        "attention.self.query": attention.query_dense,
+        "attention.self.key": attention.key_dense,
+        "attention.self.value": attention.value_dense,
+        "attention.output.dense": attention.output_dense,
+        "attention.output.LayerNorm": layer._self_attention_layer_norm,
+        "intermediate.dense": layer._feedforward_intermediate_dense,
+        "output.dense": layer._feedforward_output_dense,
+        "output.LayerNorm": layer._feedforward_layer_norm,
+    }
+
+
+def _variables(layer: keras.Layer) -> list[keras.Variable]:
+    """Kernel and bias of a linear layer, gamma and beta of a normalization."""
+    if isinstance(layer, keras.layers.LayerNormalization):
+        return [layer.gamma, layer.beta]
+    return [layer.kernel, layer.bias]
+
+
+def _values(layer: keras.Layer) -> list[tf.Tensor]:
+    return [tf.convert_to_tensor(variable) for variable in _variables(layer)]
+
+
+def _seeds(layer: TransformerEncoder, training: bool) -> list[tf.Tensor | None]:
+    """The next seeds of its dropouts."""
+    dropouts = (layer._self_attention_layer._dropout_layer, layer._self_attention_dropout, layer._feedforward_dropout)
+    return [_seed(dropout, training) for dropout in dropouts]
+
+
+def _seed(layer: keras.layers.Dropout, training: bool) -> tf.Tensor | None:
+    """Its next seed; None where it drops nothing."""
+    return tf.cast(layer.seed_generator.next(), tf.int32) if training and layer.rate > 0 else None
+
+
 def _attention(
-    layer: keras.layers.MultiHeadAttention, x: tf.Tensor, mask: tf.Tensor, places: tf.Tensor, training: bool
+    layer: keras.layers.MultiHeadAttention,
+    x: tf.Tensor,
+    mask: tf.Tensor,
+    places: tf.Tensor,
+    weights: dict[str, list[tf.Tensor]],
+    seed: tf.Tensor | None,
 ) -> tf.Tensor:
     """Self-attention of tokens [t, hidden], padded to the shape of `mask` [n, width] and taken out of it again."""
     rows, width = tf.unstack(tf.shape(mask))
     heads, size = layer.query_dense.bias.shape
 
-    def padded(dense: keras.Layer) -> tf.Tensor:
-        room = tf.scatter_nd(places[:, None], _dense(dense, x), [rows * width, heads * size])
+    def padded(name: str) -> tf.Tensor:
+        tokens = _dense(layer.compute_dtype, x, weights[f"attention.self.{name}"])
+        room = tf.scatter_nd(places[:, None], tokens, [rows * width, heads * size])
         return tf.transpose(tf.reshape(room, [rows, width, heads, size]), [0, 2, 1, 3])
 
-    query = padded(layer.query_dense) * tf.constant(layer._inverse_sqrt_key_dim, x.dtype)
-    scores = tf.matmul(query, padded(layer.key_dense), transpose_b=True)
+    query = padded("query") * tf.constant(layer._inverse_sqrt_key_dim, x.dtype)
+    scores = tf.matmul(query, padded("key"), transpose_b=True)
     scores += tf.where(mask == 1, tf.zeros([], x.dtype), x.dtype.min)[:, None, None]
-    weights = _dropout(layer._dropout_layer, tf.nn.softmax(scores), training)
-    out = tf.transpose(tf.matmul(weights, padded(layer.value_dense)), [0, 2, 1, 3])
-    return _dense(layer.output_dense, tf.gather(tf.reshape(out, [rows * width, heads * size]), places))
+    probabilities = _dropout(layer._dropout_layer, tf.nn.softmax(scores), seed)
+    out = tf.transpose(tf.matmul(probabilities, padded("value")), [0, 2, 1, 3])
+    out = tf.gather(tf.reshape(out, [rows * width, heads * size]), places)
+    return _dense(layer.compute_dtype, out, weights["attention.output.dense"])
 
 
-def _dense(layer: keras.Layer, x: tf.Tensor) -> tf.Tensor:
-    """A Dense or EinsumDense layer applied to x [t, inputs], as one product of matrices: [t, outputs].
+def _dense(dtype: str, x: tf.Tensor, weights: list[tf.Tensor]) -> tf.Tensor:
+    """The kernel and bias of a Dense or EinsumDense layer applied to x [t, inputs], as one product: [t, outputs].
 
-    In bfloat16 only the matrices are: without instructions for the rest TensorFlow computes it in float32 anyway.
+    dtype: what is multiplied. Of bfloat16 that is all: without instructions for the rest TensorFlow computes it in
+    float32 anyway.
     """
-    kernel = tf.reshape(tf.cast(layer.kernel, layer.compute_dtype), [x.shape[-1], -1])
-    product = tf.matmul(tf.cast(x, layer.compute_dtype), kernel)
-    return tf.nn.bias_add(tf.cast(product, x.dtype), tf.reshape(layer.bias, [-1]))
+    kernel, bias = weights
+    matrix = tf.reshape(tf.cast(kernel, dtype), [x.shape[-1], -1])
+    product = tf.matmul(tf.cast(x, dtype), matrix)
+    return tf.nn.bias_add(tf.cast(product, x.dtype), tf.reshape(bias, [-1]))
 
 
-def _dropout(layer: keras.layers.Dropout, x: tf.Tensor, training: bool) -> tf.Tensor:
-    """A Dropout layer applied to x, which keeps its dtype."""
-    return tf.cast(layer(x, training=True), x.dtype) if training and layer.rate > 0 else x
+def _dropout(layer: keras.layers.Dropout, x: tf.Tensor, seed: tf.Tensor | None) -> tf.Tensor:
+    """A Dropout layer applied to x with a seed of its own."""
+    return x if seed is None else tf.nn.experimental.stateless_dropout(x, layer.rate, seed)
 
 
-def _layer_norm(layer: keras.layers.LayerNormalization, x: tf.Tensor) -> tf.Tensor:
+def _layer_norm(layer: keras.layers.LayerNormalization, x: tf.Tensor, weights: list[tf.Tensor]) -> tf.Tensor:
     """A LayerNormalization applied to x [t, hidden]: the same formula, in fewer operations than Keras has."""
+    gamma, beta = weights
     mean, variance = tf.nn.moments(x, [-1], keepdims=True)
-    normal = (x - mean) * tf.math.rsqrt(variance + tf.constant(layer.epsilon, x.dtype))
-    return normal * layer.gamma + layer.beta
+    return (x - mean) * tf.math.rsqrt(variance + tf.constant(layer.epsilon, x.dtype)) * gamma + beta
 
 
 def build(initial: InitialCheckpoint) -> keras.Model:
@@ -164,28 +231,15 @@ def _named_variables(
     backbone: BertBackbone, classifier: keras.layers.Dense
 ) -> Iterator[tuple[str, keras.Variable, bool]]:
     """Every parameter with its Hugging Face name, and whether it is a kernel."""
-
-    def linear(name: str, layer: keras.Layer) -> Iterator[tuple[str, keras.Variable, bool]]:
-        yield f"{name}.weight", layer.kernel, True
-        yield f"{name}.bias", layer.bias, False
-
-    def layer_norm(name: str, layer: keras.Layer) -> Iterator[tuple[str, keras.Variable, bool]]:
-        yield f"{name}.LayerNorm.weight", layer.gamma, False
-        yield f"{name}.LayerNorm.bias", layer.beta, False
+    named = {"bert.embeddings.LayerNorm": backbone.embeddings_layer_norm}
+    for index, layer in enumerate(backbone.transformer_layers):
+        named |= {f"bert.encoder.layer.{index}.{name}": sublayer for name, sublayer in _sublayers(layer).items()}
+    named |= {"bert.pooler.dense": backbone.pooled_dense, "classifier": classifier}
 
     yield "bert.embeddings.word_embeddings.weight", backbone.token_embedding.embeddings, False
     yield "bert.embeddings.position_embeddings.weight", backbone.position_embedding.position_embeddings, False
     yield "bert.embeddings.token_type_embeddings.weight", backbone.segment_embedding.embeddings, False
-    yield from layer_norm("bert.embeddings", backbone.embeddings_layer_norm)
-    for index, layer in enumerate(backbone.transformer_layers):
-        prefix, attention = f"bert.encoder.layer.{index}", layer._self_attention_layer
-        yield from linear(f"{prefix}.attention.self.query", attention.query_dense)
-        yield from linear(f"{prefix}.attention.self.key", attention.key_dense)
-        yield from linear(f"{prefix}.attention.self.value", attention.value_dense)
-        yield from linear(f"{prefix}.attention.output.dense", attention.output_dense)
-        yield from layer_norm(f"{prefix}.attention.output", layer._self_attention_layer_norm)
-        yield from linear(f"{prefix}.intermediate.dense", layer._feedforward_intermediate_dense)
-        yield from linear(f"{prefix}.output.dense", layer._feedforward_output_dense)
-        yield from layer_norm(f"{prefix}.output", layer._feedforward_layer_norm)
-    yield from linear("bert.pooler.dense", backbone.pooled_dense)
-    yield from linear("classifier", classifier)
+    for name, layer in named.items():
+        weight, bias = _variables(layer)
+        yield f"{name}.weight", weight, not isinstance(layer, keras.layers.LayerNormalization)
+        yield f"{name}.bias", bias, False
