@@ -1,9 +1,11 @@
 """This machine's network interfaces and addresses."""
 
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import psutil
+
+from common.errors import UserError
 
 
 def interface_with(addresses: Collection[str]) -> str | None:
@@ -35,3 +37,20 @@ def address_towards(host: str) -> str:
     with socket.socket(family, kind) as probe:
         probe.connect(address)  # which sends nothing
         return str(probe.getsockname()[0])
+
+
+def addresses_of(hosts: Sequence[str], node: int) -> tuple[str, ...]:
+    """The addresses by which hosts reach each other. node: the index of this machine. Raises UserError.
+
+    This machine's is the one that it has on the way to another: its own name may mean 127.0.1.1 to itself.
+    """
+    other = hosts[0 if node else 1]
+    found = []
+    for index, host in enumerate(hosts):
+        try:
+            found.append(address_towards(other) if index == node else str(socket.getaddrinfo(host, None)[0][4][0]))
+        except OSError as error:
+            raise UserError(
+                f"{host}: has no address here ({error.strerror}); its name must be known on every node"
+            ) from error
+    return tuple(found)

@@ -5,6 +5,7 @@ TF_CONFIG.
 """
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -44,6 +45,15 @@ class Nodes:
     def stop_port(self, processes: int) -> int:
         """Where the chief listens for the stops of other ranks: after the command."""
         return self.ports[processes + 1]
+
+
+def port_of_job(job: str) -> int:
+    """The first port for the processes of a scheduler's job: jobs with ids in a row do not share any.
+
+    Below 32768, where Linux begins to hand out ports by itself.
+    """
+    number = int(job) if job.isdecimal() else zlib.crc32(job.encode())
+    return 10_000 + number % 110 * 200
 
 
 @dataclass(frozen=True)

@@ -57,4 +57,39 @@ class Hosts(Cluster):
             raise UserError("cluster.hosts: a host is named twice; name each once, and raise the replicas")
 
 
-CLUSTERS: dict[str, type[Cluster]] = {"local": Local, "env": Env, "hosts": Hosts}
+@dataclass(frozen=True)
+class Scheduled(Cluster):
+    """The nodes that a scheduler has given to a job, and on each of which it starts the command."""
+
+    port: int | None = key(HOST, at_least=1024, at_most=65000, null="for one that the job's id gives")
+
+
+@dataclass(frozen=True)
+class Slurm(Scheduled):
+    """The nodes of a Slurm job."""
+
+    engine = "common.cluster.engines.slurm"
+
+
+@dataclass(frozen=True)
+class SkyPilot(Scheduled):
+    """The nodes of a SkyPilot task."""
+
+    engine = "common.cluster.engines.skypilot"
+
+
+@dataclass(frozen=True)
+class Auto(Scheduled):
+    """Whatever the environment shows."""
+
+    engine = "common.cluster.engines.auto"
+
+
+CLUSTERS: dict[str, type[Cluster]] = {
+    "local": Local,
+    "env": Env,
+    "hosts": Hosts,
+    "slurm": Slurm,
+    "skypilot": SkyPilot,
+    "auto": Auto,
+}

@@ -25,6 +25,15 @@ def discover(cluster: Cluster, strategy: str, framework: str, environment: Mappi
     return read(strategy, environment)
 
 
+def check_unset(cluster: Cluster, framework: str, environment: Mapping[str, str]) -> None:
+    """Raise UserError where another launcher has made this process a member of its cluster."""
+    variable = VARIABLES[framework]
+    if variable in environment:
+        raise UserError(
+            f"cluster={cluster.kind} and {variable} disagree on who takes part; use cluster=env, or unset {variable}"
+        )
+
+
 def _read_torch_variables(strategy: str, environment: Mapping[str, str]) -> Member:
     if missing := [name for name in TORCH_VARIABLES if name not in environment]:
         raise UserError(f"RANK is set but {', '.join(missing)} is not; start with torchrun, or unset RANK")

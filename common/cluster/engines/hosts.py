@@ -13,11 +13,7 @@ from common.errors import UserError
 def discover(cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
     """The hosts of the config. Raises UserError where this machine is not the one that the config says."""
     assert isinstance(cluster, Hosts)
-    variable = env.VARIABLES[framework]
-    if variable in environment:
-        raise UserError(
-            f"cluster=hosts and {variable} disagree on who takes part; use cluster=env, or unset {variable}"
-        )
+    env.check_unset(cluster, framework, environment)
     cluster.check()
     interface_of(cluster.hosts[cluster.node])
     return Nodes(tuple(cluster.hosts), cluster.node, cluster.port)

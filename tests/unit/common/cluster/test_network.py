@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from common.cluster.network import address_towards, interface_towards, interface_with, loopback_interface
+from common.cluster.network import address_towards, addresses_of, interface_towards, interface_with, loopback_interface
+from common.errors import UserError
 
 
 def test_the_loopback_interface() -> None:
@@ -22,3 +23,22 @@ def test_a_host_that_no_interface_leads_to(monkeypatch: pytest.MonkeyPatch) -> N
     assert interface_towards("nowhere") is None
     with pytest.raises(OSError):
         address_towards("nowhere")
+
+
+def test_the_addresses_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine's own name may mean 127.0.1.1 to itself, as Debian's installer writes it to /etc/hosts."""
+    known = {"a": "127.0.1.1", "b": "10.0.0.2", "c": "10.0.0.3"}
+
+    def resolve(host: str, *_: Any) -> list[tuple[Any, ...]]:
+        if host not in known:
+            raise socket.gaierror(-2, "Name or service not known")
+        return [(0, 0, 0, "", (known[host], 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setattr("common.cluster.network.address_towards", lambda host: f"towards {host}")
+    assert addresses_of(["a", "b", "c"], 0) == ("towards b", "10.0.0.2", "10.0.0.3")
+    assert addresses_of(["b", "a", "c"], 1) == ("10.0.0.2", "towards b", "10.0.0.3")
+    with pytest.raises(
+        UserError, match=r"^x: has no address here \(Name or service not known\); its name must be known"
+    ):
+        addresses_of(["a", "x"], 0)

@@ -1,8 +1,11 @@
 import json
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from common.cluster.topology import Nodes, place, tf_config, torch_environment
+from common.cluster.topology import Nodes, place, port_of_job, tf_config, torch_environment
 
 
 def test_workers_and_servers_are_on_different_hosts() -> None:
@@ -50,3 +53,12 @@ def test_several_hosts_have_ports() -> None:
     assert not Nodes().several
     nodes = Nodes(("a",), 0, 29500)  # a list of one is started by itself too
     assert nodes.several and nodes.ports[0] == 29500
+
+
+@given(job=st.integers(0, 10**9))
+def test_jobs_with_ids_in_a_row_have_ports_of_their_own(job: int) -> None:
+    ports = [port_of_job(str(each)) for each in range(job, job + 100)]
+    assert len(set(ports)) == 100
+    assert min(ports) >= 10_000 and max(ports) + 200 <= 32_768
+    assert all(abs(a - b) >= 200 for a, b in pairwise(ports))
+    assert port_of_job("sky-2026_a-0") != port_of_job("sky-2026_a-1")

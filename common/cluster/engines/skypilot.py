@@ -1,0 +1,26 @@
+"""The nodes of a SkyPilot task, whose `run` commands it starts on each."""
+
+from collections.abc import Mapping
+
+from common.cluster.engines import env
+from common.cluster.topology import Member, Nodes, port_of_job
+from common.config.clusters import Cluster, Scheduled
+from common.errors import UserError
+
+VARIABLES = ("SKYPILOT_NODE_IPS", "SKYPILOT_NODE_RANK")
+
+
+def discover(cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
+    """The nodes of the task. Raises UserError."""
+    assert isinstance(cluster, Scheduled)
+    env.check_unset(cluster, framework, environment)
+    if missing := [name for name in VARIABLES if name not in environment]:
+        raise UserError(
+            f"cluster={cluster.kind}: {', '.join(missing)} is not set; start in a SkyPilot task, or use cluster=local"
+        )
+    hosts, rank = tuple(environment["SKYPILOT_NODE_IPS"].split()), environment["SKYPILOT_NODE_RANK"]
+    if not rank.isdecimal() or int(rank) >= len(hosts):
+        raise UserError(f"SKYPILOT_NODE_RANK={rank}: SKYPILOT_NODE_IPS has nodes 0 to {len(hosts) - 1}")
+    if len(hosts) == 1:
+        return Nodes()
+    return Nodes(hosts, int(rank), cluster.port or port_of_job(environment.get("SKYPILOT_TASK_ID", "")))

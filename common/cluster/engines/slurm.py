@@ -1,0 +1,48 @@
+"""The nodes of a Slurm job: srun starts the command once on each."""
+
+import subprocess
+from collections.abc import Mapping
+
+from common.cluster.engines import env
+from common.cluster.network import addresses_of
+from common.cluster.topology import Member, Nodes, port_of_job
+from common.config.clusters import Cluster, Scheduled
+from common.errors import UserError
+
+VARIABLES = ("SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_NODEID")  # which srun sets
+START = "start with srun --ntasks-per-node=1"
+
+
+def discover(cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
+    """The nodes of the job step. Raises UserError where srun has not started the command once on each."""
+    assert isinstance(cluster, Scheduled)
+    env.check_unset(cluster, framework, environment)
+    if "SLURM_JOB_ID" not in environment:
+        raise UserError(f"cluster={cluster.kind}: SLURM_JOB_ID is not set; {START} in a job, or use cluster=local")
+    if missing := [name for name in VARIABLES if name not in environment]:
+        if environment.get("SLURM_JOB_NUM_NODES") == "1":
+            return Nodes()  # a job's script, on its only node
+        raise UserError(f"cluster={cluster.kind}: {', '.join(missing)} is not set; {START}")
+    hosts = _host_names(environment["SLURM_STEP_NODELIST"])
+    tasks = environment["SLURM_STEP_NUM_TASKS"]
+    if tasks != str(len(hosts)):
+        raise UserError(
+            f"SLURM_STEP_NUM_TASKS={tasks}: there are {len(hosts)} nodes; start with srun --ntasks={len(hosts)} "
+            "--ntasks-per-node=1"
+        )
+    if len(hosts) == 1:
+        return Nodes()
+    node, port = int(environment["SLURM_NODEID"]), cluster.port or port_of_job(environment["SLURM_JOB_ID"])
+    return Nodes(addresses_of(hosts, node), node, port)
+
+
+def _host_names(nodes: str) -> tuple[str, ...]:
+    """node[1-3,7] as the names of hosts, in Slurm's order."""
+    command = ["scontrol", "show", "hostnames", nodes]
+    try:
+        return tuple(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = (getattr(error, "stderr", None) or str(error)).strip()
+        raise UserError(
+            f"SLURM_STEP_NODELIST={nodes}: {' '.join(command[:3])} fails ({said}); install scontrol"
+        ) from error

@@ -1,0 +1,35 @@
+import pytest
+
+from common.cluster.engines.auto import discover
+from common.cluster.topology import Member, Nodes
+from common.config.clusters import Auto
+
+CLUSTER = Auto("auto", 120.0, 4000)
+TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
+SKYPILOT = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NODE_RANK": "1"}
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "found", "said"),
+    [
+        ({}, Nodes(), "cluster=local: no scheduler's variables are set"),
+        (SLURM, Nodes(), "cluster=slurm: SLURM_JOB_ID is set"),
+        (
+            SKYPILOT,
+            Nodes(("10.0.0.1", "10.0.0.2"), 1, 4000),
+            "cluster=skypilot, node 1 of 2: SKYPILOT_NODE_IPS is set",
+        ),
+        ({**TORCHRUN, **SLURM}, Member(True, {"process": 2}, "WORLD_SIZE=2"), "cluster=env: RANK is set"),
+    ],
+)
+def test_what_the_environment_shows(
+    capsys: pytest.CaptureFixture[str], environment: dict[str, str], found: Nodes | Member, said: str
+) -> None:
+    assert discover(CLUSTER, "ddp", "torch", environment) == found
+    assert capsys.readouterr().err == f"{said}\n"
+
+
+def test_variables_of_the_other_framework(capsys: pytest.CaptureFixture[str]) -> None:
+    assert discover(CLUSTER, "multiworker", "tf", TORCHRUN) == Nodes()
+    assert capsys.readouterr().err == "cluster=local: no scheduler's variables are set\n"
