@@ -5,6 +5,7 @@ import math
 import os
 import platform
 import resource
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,11 @@ def _cpu_limit() -> float:
         return math.inf if quota == "max" or int(quota) <= 0 else int(quota) / int(period)
     except (OSError, ValueError):
         return math.inf
+
+
+def has_cpp_compiler() -> bool:
+    """Whether there is the one that PyTorch compiles with: CXX, or the platform's."""
+    return shutil.which(os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")) is not None
 
 
 def visible_gpus() -> int:

@@ -6,7 +6,7 @@ from common.config.models import MODELS
 from common.config.schema import Config
 from common.config.strategies import COMMANDS, STRATEGIES, TITLES, strategies_of
 from common.errors import UserError
-from common.hardware import visible_gpus
+from common.hardware import has_cpp_compiler, visible_gpus
 
 
 def check(config: Config, framework: str | None = None) -> None:
@@ -57,6 +57,8 @@ def _check_framework(config: Config, framework: str) -> None:
             f"train.compile=true: {TITLES[framework]}'s strategy={kind} cannot; set it to false, or choose a "
             f"strategy of {', '.join(others)}"
         )
+    if config.train.compile and framework == "torch" and not has_cpp_compiler():
+        raise UserError("train.compile=true: PyTorch needs a C++ compiler for it; install g++, or name one by CXX=...")
 
 
 def check_replicas(config: Config, hosts: int, started: bool = False) -> None:

@@ -103,6 +103,13 @@ def test_bad_input(said: Said, overrides: list[str], expected: str) -> None:
     assert said(*overrides).startswith(expected)
 
 
+def test_compiling_needs_a_compiler(said: Said, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    expected = "train.compile=true: PyTorch needs a C++ compiler for it; install g++, or name one by CXX=..."
+    assert said("train.compile=true") == expected
+    check(make_config("train.compile=true"), "tf")  # XLA has its own
+
+
 def test_what_does_not_depend_on_the_framework(make_config: MakeConfig) -> None:
     config = make_config("strategy=mirrored", "train.global_batch_size=1")
     check(config)
