@@ -11,10 +11,11 @@ from common.config.clusters import Cluster
 def discover(cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
     """The cluster of the first engine whose variables are set, or this machine. Says which. Raises UserError."""
     engines = {env.VARIABLES[framework]: env, "SLURM_JOB_ID": slurm, "SKYPILOT_NODE_IPS": skypilot}
-    shown = next((variable for variable in engines if variable in environment), None)
-    found = engines.get(shown or "", local).discover(cluster, strategy, framework, environment)
-    kind = engines[shown].__name__.rpartition(".")[2] if shown else "local"
-    because = f"{shown} is set" if shown else "no scheduler's variables are set"
+    engine, because = local, "no scheduler's variables are set"
+    if shown := [variable for variable in engines if variable in environment]:
+        engine, because = engines[shown[0]], f"{shown[0]} is set"
+    found = engine.discover(cluster, strategy, framework, environment)
+    kind = engine.__name__.rpartition(".")[2]
     where = f", node {found.node} of {len(found.hosts)}" if isinstance(found, Nodes) and found.several else ""
     print(f"cluster={kind}{where}: {because}", file=sys.stderr)
     return found
