@@ -11,19 +11,20 @@ demo: $(READY)
 	$(BIN)/python -m tf_impl.train experiment=demo strategy=mirrored
 	$(BIN)/python -m common.compare
 
+# A worker of pytest-xdist takes whole files. One that crashes is not replaced, since the tests would then never end.
+BY_FILE := --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+
 # The unit tests but for the slow ones: about a minute and a half.
 test-fast: $(READY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not slow and not bench and not faults" -n 3 --dist loadfile tests/unit
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not slow and not bench and not faults" -n 3 $(BY_FILE) tests/unit
 
 # The unit tests and the parity tests.
 test: $(READY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults" -n 2 --dist loadfile --no-loadscope-reorder \
-		tests/parity tests/unit
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults" -n 2 $(BY_FILE) tests/parity tests/unit
 
 # Whole commands, two hosts, an installed wheel, the commands of the README as they stand there: some ten minutes.
 test-integration: $(READY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults" -n 2 --dist loadfile --no-loadscope-reorder \
-		tests/integration
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults" -n 2 $(BY_FILE) tests/integration
 
 # Runs that are killed, stopped, short of disk, and resumed: half an hour.
 test-faults: $(READY)

@@ -2,10 +2,10 @@ import ctypes
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
-from threading import Thread, Timer
 
 import pytest
 
@@ -25,10 +25,14 @@ class FakeChannel:
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[Callable[[], list[object]]]:
-    """What handles the signals now; all is put back afterwards."""
+    """What handles the signals now; all is put back afterwards, once no timer is left that sends one."""
     before = {signum: signal.getsignal(signum) for signum in SIGNALS}
     yield lambda: [signal.getsignal(signum) for signum in SIGNALS]
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.join()
     for signum, handler in before.items():
+        signal.signal(signum, signal.SIG_IGN)  # discards what is pending
         signal.signal(signum, handler)
 
 
@@ -84,7 +88,7 @@ def test_a_frozen_rank_continues_up_to_the_decided_unit(begun: int, last: int, d
     got = [next(items) for _ in range(begun)]
     assert stop.freeze(signal.SIGTERM) == begun
     start = time.monotonic()
-    Timer(0.05, stop.decide, (last,)).start()
+    threading.Timer(0.05, stop.decide, (last,)).start()
     got += items
     assert time.monotonic() - start >= 0.05
     assert got == list(range(done))
@@ -152,8 +156,8 @@ def test_signals_while_the_main_thread_waits() -> None:
     stop.connect(channel)
     stop.freeze(signal.SIGTERM)
     for seconds in (0.02, 0.04, 0.06):
-        Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
-    Timer(0.1, stop.decide, (1,)).start()
+        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+    threading.Timer(0.1, stop.decide, (1,)).start()
     assert list(stop.end(range(10))) == [0]
     assert stop.signum == signal.SIGTERM
     assert channel.requests.empty()
@@ -162,7 +166,7 @@ def test_signals_while_the_main_thread_waits() -> None:
 def test_the_wait_is_interruptible() -> None:
     stop = Stop()
     stop.freeze(signal.SIGTERM)
-    Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(Interrupted, match="SIGINT"), interruptible():
         stop.check()
 
@@ -178,10 +182,10 @@ def test_a_storm_of_signals() -> None:
             signum = channel.requests.get(timeout=5)
             stop.decide(stop.freeze(signum) + 100)
 
-        agreeing = Thread(target=agree)
+        agreeing = threading.Thread(target=agree)
         agreeing.start()
         for _ in range(5):
-            Timer(randomness.random() * 0.02, os.kill, (os.getpid(), signal.SIGTERM)).start()
+            threading.Timer(randomness.random() * 0.02, os.kill, (os.getpid(), signal.SIGTERM)).start()
         begun = sum(1 for _ in stop.end(iter(int, 1)))
         agreeing.join(5)
         assert stop._begun == begun == stop._last
