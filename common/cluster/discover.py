@@ -9,6 +9,7 @@ from common.cluster.topology import Engine, Member, Nodes, place
 from common.config.resolve import resolve
 from common.config.schema import Config
 from common.config.validate import check
+from common.errors import UserError
 
 
 def discover(config: Config, framework: str, environment: Mapping[str, str]) -> tuple[Config, Nodes | Member]:
@@ -20,6 +21,11 @@ def discover(config: Config, framework: str, environment: Mapping[str, str]) -> 
     engine = cast(Engine, import_module(config.cluster.engine))
     found = engine.discover(config.cluster, config.strategy.kind, framework, environment)
     if isinstance(found, Member):
+        if config.train.max_restarts:
+            raise UserError(
+                f"train.max_restarts={config.train.max_restarts}: {found.source} says that this process was started "
+                "by another launcher, which has to restart it; set it to 0, and use resume=auto"
+            )
         return resolve(config, found=found.roles, source=found.source), found
     config = resolve(config, len(found.hosts))
     if found.several:

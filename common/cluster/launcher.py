@@ -10,7 +10,7 @@ from common.cluster.peer_monitor import PeerMonitor
 from common.cluster.supervisor import Outcome, Peers, Process, supervise
 from common.cluster.topology import Nodes
 from common.config.schema import Config
-from common.errors import FAILURE
+from common.errors import FAILURE, USER_ERROR, Interrupted, UserError
 from common.run.prepare import prepare_restart
 from common.run.progress import report_end
 from common.run.rows import replace_text
@@ -26,36 +26,69 @@ def start(config: Config, run_dir: Path, framework: str, nodes: Nodes, processes
     """Run this machine's processes of a run to their end. Returns the exit code of the command.
 
     The first is the chief, but on the hosts after the first, where all write to train.log alone. Writes the summary if
-    the chief could not.
+    the chief could not. Raises UserError where the commands of other hosts do not arrive, and Interrupted.
     """
     monitor = PeerMonitor(nodes, config.strategy.processes)
-    peers = Peers(lambda: monitor.lost, lambda: monitor.signum)
-    for restarts in range(config.train.max_restarts + 1):
-        if restarts:
-            prepare_restart(config, run_dir)
-        (run_dir / "summary.json").unlink(missing_ok=True)
-        outcome = supervise(
-            [replace(each, environment={**each.environment, RESTARTS: str(restarts)}) for each in processes],
-            run_dir / "train.log",
-            not nodes.node,
-            peers,
-            lambda pids: replace_text(run_dir / PROCESSES, json.dumps(pids, indent=1) + "\n"),
-            config.cluster.timeout / 2,  # before the others give up waiting, so that it is named
-        )
-        if outcome.exit_code != FAILURE or restarts == config.train.max_restarts:
-            break
-        log.warning("%s; restarting from the newest checkpoint", outcome.problem)
-    if nodes.node and outcome.exit_code == 0:
-        monitor.wait()
-        if monitor.lost:
-            outcome = Outcome(FAILURE, monitor.lost)
-        elif monitor.ended:
-            outcome = Outcome(monitor.ended, "the first host's command was stopped")
+    try:
+        outcome = _run(config, run_dir, nodes, processes, monitor)
+    except (Interrupted, UserError) as error:
+        code = error.exit_code if isinstance(error, Interrupted) else USER_ERROR
+        monitor.close(code)
+        if not nodes.node and code == USER_ERROR:
+            write_summary(run_dir, config, facts(config, framework, {}), "failed", {}, str(error))
+        raise
     stop = Stop()  # another signal must not replace what is recorded now
     monitor.close(outcome.exit_code)
     _report(config, run_dir, framework, nodes, processes[0].name, outcome)
     stop.restore()
     return outcome.exit_code
+
+
+def _run(config: Config, run_dir: Path, nodes: Nodes, processes: list[Process], monitor: PeerMonitor) -> Outcome:
+    """One attempt after another, on all hosts together, until one ends well or there may be no other."""
+    restarts, limit, outcome = 0, config.train.max_restarts, None
+    while True:
+        try:
+            restarts = monitor.begin(restarts, config.cluster.timeout)
+        except UserError as error:
+            if outcome is None:
+                raise
+            return Outcome(FAILURE, f"{outcome.problem}; {error}")
+        (run_dir / "summary.json").unlink(missing_ok=True)
+        if restarts or outcome:
+            prepare_restart(config, run_dir, nodes.node)
+        outcome = _of_peers(monitor) or _attempt(config, run_dir, nodes, processes, monitor, restarts)
+        if outcome.exit_code != FAILURE or not limit or monitor.final or (restarts == limit and not nodes.node):
+            return outcome
+        log.warning("%s; restarting from the newest checkpoint", outcome.problem)
+        restarts += 1
+        monitor.again(restarts)
+
+
+def _attempt(
+    config: Config, run_dir: Path, nodes: Nodes, processes: list[Process], monitor: PeerMonitor, restarts: int
+) -> Outcome:
+    outcome = supervise(
+        [replace(each, environment={**each.environment, RESTARTS: str(restarts)}) for each in processes],
+        run_dir / "train.log",
+        not nodes.node,
+        Peers(lambda: monitor.lost, lambda: monitor.signum),
+        lambda pids: replace_text(run_dir / PROCESSES, json.dumps(pids, indent=1) + "\n"),
+        config.cluster.timeout / 2,  # before the others give up waiting, so that it is named
+    )
+    if nodes.node and outcome.exit_code == 0:
+        monitor.wait()
+        return _of_peers(monitor) or outcome
+    return outcome
+
+
+def _of_peers(monitor: PeerMonitor) -> Outcome | None:
+    """How the attempt has ended on another host; None where it has not."""
+    if monitor.lost:
+        return Outcome(FAILURE, monitor.lost)
+    if monitor.ended:
+        return Outcome(monitor.ended, "another host's command was stopped")
+    return None
 
 
 def _report(config: Config, run_dir: Path, framework: str, nodes: Nodes, chief: str, outcome: Outcome) -> None:

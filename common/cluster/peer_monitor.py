@@ -1,19 +1,24 @@
-"""Connects the commands of a run's hosts: where one of them ends, for whatever cause, the others learn it.
+"""Connects the commands of a run's hosts: they begin every attempt together, and where one ends, the others learn it.
 
-Every command holds a connection to the first host's. A last byte is the exit code that a command ends with; without it,
-as after SIGKILL, it was lost.
+For each attempt every other command connects to the first host's and says `join NODE`. Once all have, it answers
+`start ATTEMPT`. At the end of an attempt each says `ended CODE`, the first one `again ATTEMPT` where it will start
+another. A connection that breaks without that, as after SIGKILL, means that the command at its other end was lost.
 """
 
 import socket
 import time
-from threading import Thread
+from contextlib import suppress
+from threading import Condition, Thread
 
 from common.cluster.topology import Nodes
+from common.errors import USER_ERROR, UserError
 
 # Where a host becomes silent: seconds until the first probe and between two, and how many go unanswered.
 PROBES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 
 WAIT_SECONDS = 30.0  # for the first host's command, once this one's processes have ended
+
+Message = tuple[str, int]
 
 
 def keep_alive(connection: socket.socket) -> None:
@@ -27,47 +32,114 @@ def keep_alive(connection: socket.socket) -> None:
 class PeerMonitor:
     """This host's connections to the others' commands; a run on one host has none.
 
-    lost: the error, once another command was lost or failed. ended: the exit code of the first host's command, or of
-    one that was interrupted.
+    lost: the error, once another command was lost or its attempt failed. final: there will be no other attempt.
+    ended: the exit code of the first host's command, or of one that was interrupted.
     """
 
     def __init__(self, nodes: Nodes, processes: int) -> None:
         self.lost: str | None = None
+        self.final = False
         self.ended: int | None = None
-        self._held: list[socket.socket] = []
+        self._nodes = nodes
+        self._changed = Condition()
+        self._joined: dict[int, socket.socket] = {}  # on the first host: who waits for the next attempt, by node
+        self._held: dict[int, socket.socket] = {}  # of the attempt that has begun
         self._thread: Thread | None = None
         if nodes.several:
-            leader = (nodes.hosts[0], nodes.monitor_port(processes))
-            self._thread = Thread(target=self._join if nodes.node else self._serve, args=(leader,), daemon=True)
-            self._thread.start()
+            self._leader = (nodes.hosts[0], nodes.monitor_port(processes))
+            if not nodes.node:
+                server = socket.create_server(("", self._leader[1]))
+                Thread(target=self._serve, args=(server,), daemon=True).start()
 
-    def _serve(self, leader: tuple[str, int]) -> None:
-        server = socket.create_server(("", leader[1]))
-        while True:
-            connection, address = server.accept()
-            Thread(target=self._hold, args=(connection, address[0]), daemon=True).start()
+    def begin(self, attempt: int, timeout: float) -> int:
+        """Wait until the commands of all hosts are here. Returns the number of the attempt, which the first one gives.
 
-    def _join(self, leader: tuple[str, int]) -> None:
-        while True:
+        Where the first one has ended meanwhile, or another was interrupted, `lost` or `ended` are set. Raises UserError
+        naming the hosts whose commands do not arrive within `timeout` seconds.
+        """
+        self.lost, self.final, self.ended = None, False, None
+        if not self._nodes.several:
+            return attempt
+        return self._join(attempt, timeout) if self._nodes.node else self._gather(attempt, timeout)
+
+    def _gather(self, attempt: int, timeout: float) -> int:
+        """On the first host."""
+        others = set(range(1, len(self._nodes.hosts)))
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.ended or others <= self._joined.keys(), timeout):
+                raise self._absent(others - self._joined.keys(), timeout)
+            if not self.ended:
+                self._held, self._joined = self._joined, {}
+                self._tell(("start", attempt))
+        return attempt
+
+    def _join(self, attempt: int, timeout: float) -> int:
+        """On the others. The first one may be restarted itself while they wait."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
             try:
-                connection = socket.create_connection(leader, 5)
+                connection = socket.create_connection(self._leader, 5)
             except OSError:
                 time.sleep(0.2)
                 continue
             connection.settimeout(None)
-            return self._hold(connection, leader[0])
+            self._held = {0: connection}
+            self._tell(("join", self._nodes.node))
+            said = _Reader(connection)
+            answer = said.message()
+            if answer is None:
+                continue
+            if answer[0] == "start":
+                self._thread = Thread(target=self._listen, args=(connection, said), daemon=True)
+                self._thread.start()
+                return answer[1]
+            self._hear(0, connection, answer)
+            return attempt
+        raise self._absent({0}, timeout)
 
-    def _hold(self, connection: socket.socket, host: str) -> None:
-        keep_alive(connection)
-        self._held.append(connection)
-        try:
-            received = connection.recv(1)
-        except OSError:
-            received = b""
-        if not received or 0 < received[0] <= 128:
-            self.lost = f"the command on host {host} ended or cannot be reached"
+    def _listen(self, connection: socket.socket, said: "_Reader") -> None:
+        self._hear(0, connection, said.message())
+
+    def _absent(self, nodes: set[int], timeout: float) -> UserError:
+        hosts = ", ".join(self._nodes.hosts[node] for node in sorted(nodes))
+        return UserError(f"cluster.timeout={timeout:g}: the command on host {hosts} did not arrive in time")
+
+    def _serve(self, server: socket.socket) -> None:
+        while True:
+            connection, _ = server.accept()
+            Thread(target=self._attend, args=(connection,), daemon=True).start()
+
+    def _attend(self, connection: socket.socket) -> None:
+        """On the first host: to one connection of another command, for one attempt."""
+        said = _Reader(connection)
+        joined = said.message()
+        if joined is None or joined[0] != "join" or not 0 < joined[1] < len(self._nodes.hosts):
+            return connection.close()
+        node = joined[1]
+        with self._changed:
+            if node in self._held:  # it was restarted before its end was noticed
+                self._hear(node, self._held[node], None)
+            self._joined[node] = connection
+            self._changed.notify_all()
+        message = said.message()
+        with self._changed:
+            if self._joined.get(node) is connection:
+                del self._joined[node]
+                if message and message[1] > 128:
+                    self.ended = message[1]
+                    self._changed.notify_all()
+            self._hear(node, connection, message)
+
+    def _hear(self, node: int, connection: socket.socket, message: Message | None) -> None:
+        """How another command has ended the attempt."""
+        if self._held.get(node) is not connection:
+            return  # of an earlier attempt
+        word, code = message or ("", 0)
+        self.final = word == "ended" and (node == 0 or code == USER_ERROR)
+        if word == "ended" and not 0 < code <= 128:
+            self.ended = code
         else:
-            self.ended = received[0]
+            self.lost = f"the command on host {self._nodes.hosts[node]} ended or cannot be reached"
 
     @property
     def signum(self) -> int | None:
@@ -75,15 +147,45 @@ class PeerMonitor:
         return None if self.ended is None or self.ended <= 128 else self.ended - 128
 
     def wait(self) -> None:
-        """On a host after the first: until the first one's command has ended."""
+        """On a host after the first: until the first one's command has ended the attempt."""
         assert self._thread is not None
         self._thread.join(WAIT_SECONDS)
 
+    def again(self, attempt: int) -> None:
+        """At the end of an attempt that failed and is not the last."""
+        self._part(("ended", 1) if self._nodes.node else ("again", attempt))
+
     def close(self, exit_code: int) -> None:
         """At the end of this host's command."""
-        for connection in self._held:
-            try:
-                connection.sendall(bytes([exit_code]))
+        with self._changed:
+            self._held |= self._joined
+        self._part(("ended", exit_code))
+
+    def _part(self, message: Message) -> None:
+        self._tell(message)
+        with self._changed:
+            held, self._held = self._held, {}
+        for connection in held.values():
+            with suppress(OSError):  # the other end has closed it before
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:  # the other end has closed it before
-                continue
+
+    def _tell(self, message: Message) -> None:
+        for connection in self._held.values():
+            with suppress(OSError):  # that it was lost is found where it is read
+                connection.sendall("{} {}\n".format(*message).encode())
+
+
+class _Reader:
+    """Reads the messages of a connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        keep_alive(connection)
+        self._lines = connection.makefile("rb")
+
+    def message(self) -> Message | None:
+        """The next one; None where there is none any more, or what is sent is something else."""
+        try:
+            word, number = self._lines.readline(32).decode("ascii").split()
+            return word, int(number)
+        except (OSError, ValueError):
+            return None

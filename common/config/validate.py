@@ -37,11 +37,6 @@ def check(config: Config, framework: str | None = None) -> None:
         )
     if config.resume == "auto" and config.run_dir is None:
         raise UserError("resume=auto: resumes the run in run_dir; give run_dir=...")
-    if config.train.max_restarts and config.cluster.kind != "local":
-        raise UserError(
-            f"train.max_restarts={config.train.max_restarts}: is for one machine; on several start every command again "
-            "with resume=auto"
-        )
     if config.run_name is not None and (not config.run_name.strip() or {"/", "\\"} & set(config.run_name)):
         raise UserError(f"run_name={config.run_name}: a name without path separators; use run_dir=PATH for a place")
 

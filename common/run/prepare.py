@@ -101,10 +101,10 @@ def is_complete(config: Config, prepared: Prepared, run_dir: Path) -> bool:
     return complete
 
 
-def prepare_restart(config: Config, run_dir: Path) -> None:
+def prepare_restart(config: Config, run_dir: Path, node: int = 0) -> None:
     """Before the processes of a run are started again: find the newest checkpoint."""
     cache, initial = _open_data(config, _places(run_dir))
-    checkpoint = find_checkpoint(config, run_dir)
+    checkpoint = find_checkpoint(config, chief_run_dir(run_dir, node))
     save_prepared(Prepared(cache, initial, checkpoint), run_dir)
 
 

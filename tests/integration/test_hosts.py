@@ -83,7 +83,7 @@ def test_hosts_whose_configs_differ_are_refused(place: Place, single: list[dict[
 def test_a_host_that_never_arrives_is_named(place: Place, single: list[dict[str, Any]]) -> None:
     run = place.start("alone", "torch", *RUNS["ddp"][1], "cluster.timeout=2", nodes=(0,)).end()
     assert run.codes == [2]
-    assert run.said == ["error: cluster.timeout=2: rank 1 of 2 did not arrive in time\n"]
+    assert run.said == ["error: cluster.timeout=2: the command on host 10.0.0.2 did not arrive in time\n"]
 
 
 def test_a_host_that_is_not_the_node_it_says(place: Place) -> None:

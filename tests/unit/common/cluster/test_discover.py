@@ -45,6 +45,17 @@ def test_a_task_of_tf_config(make_config: MakeConfig) -> None:
     assert config.strategy.replicas == 2
 
 
+@pytest.mark.parametrize("cluster", ["local", "env", "auto"])
+def test_what_another_launcher_started_it_has_to_restart(make_config: MakeConfig, cluster: str) -> None:
+    config = make_config("strategy=ddp", f"cluster={cluster}", "train.max_restarts=2")
+    with pytest.raises(UserError) as raised:
+        discover(config, "torch", TORCHRUN)
+    assert str(raised.value) == (
+        "train.max_restarts=2: WORLD_SIZE=3 says that this process was started by another launcher, which has to "
+        "restart it; set it to 0, and use resume=auto"
+    )
+
+
 def test_a_mistake_in_the_config_is_found_first(make_config: MakeConfig) -> None:
     with pytest.raises(UserError, match="^train.steps=0: must be at least 1"):
         discover(make_config("cluster=env", "train.steps=0"), "torch", {})

@@ -3,6 +3,8 @@
 import signal
 import socket
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
@@ -10,9 +12,11 @@ import pytest
 from common.cluster import peer_monitor
 from common.cluster.peer_monitor import PeerMonitor
 from common.cluster.topology import Nodes
+from common.errors import UserError
 from tests.conftest import wait_until
 
 PROCESSES = 2
+LOST = "the command on host 127.0.0.1 ended or cannot be reached"
 HOSTS = ("127.0.0.1", "127.0.0.1", "127.0.0.1")
 
 
@@ -26,17 +30,27 @@ def port() -> int:
                 return port - PROCESSES
 
 
-def connected(port: int, hosts: int, leader_first: bool = True) -> list[PeerMonitor]:
-    """The monitors of some hosts, once all are connected to the first one's."""
-    order = range(hosts) if leader_first else reversed(range(hosts))
-    made = {node: PeerMonitor(Nodes(HOSTS[:hosts], node, port), PROCESSES) for node in order}
-    monitors = [made[node] for node in range(hosts)]
-    wait_until(lambda: [len(monitor._held) for monitor in monitors] == [hosts - 1, *[1] * (hosts - 1)])
+def begin(monitors: Sequence[PeerMonitor], attempts: Sequence[int]) -> list[int]:
+    """Begin an attempt on all hosts, of which each has its own opinion of its number. Returns what they are told."""
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda monitor, attempt: monitor.begin(attempt, 10), monitors, attempts))
+
+
+def connected(port: int, hosts: int) -> list[PeerMonitor]:
+    """The monitors of some hosts, which have begun an attempt."""
+    monitors = [PeerMonitor(Nodes(HOSTS[:hosts], node, port), PROCESSES) for node in range(hosts)]
+    assert begin(monitors, [0] * hosts) == [0] * hosts
     return monitors
+
+
+def outcome(monitor: PeerMonitor) -> tuple[str | None, int | None, bool]:
+    return monitor.lost, monitor.ended, monitor.final
 
 
 def test_a_run_on_one_host_has_none() -> None:
     monitor = PeerMonitor(Nodes(), PROCESSES)
+    assert monitor.begin(3, 0.1) == 3
+    monitor.again(4)
     monitor.close(0)
     assert (monitor.lost, monitor.ended, monitor.signum) == (None, None, None)
 
@@ -45,13 +59,12 @@ def test_the_port_is_after_those_of_the_processes() -> None:
     assert Nodes(("a", "b"), 1, 29500).monitor_port(3) == 29503
 
 
-@pytest.mark.parametrize("leader_first", [True, False])
-def test_an_exit_code_of_zero_is_passed(port: int, leader_first: bool) -> None:
-    leader, other = connected(port, 2, leader_first)
+def test_an_exit_code_of_zero_is_passed(port: int) -> None:
+    leader, other = connected(port, 2)
     leader.close(0)
     other.wait()
     assert (other.ended, other.lost, other.signum) == (0, None, None)
-    leader, other = connected(port + 1, 2, leader_first)
+    leader, other = connected(port + 1, 2)
     other.close(0)
     wait_until(lambda: leader.ended is not None)
     assert (leader.ended, leader.lost, leader.signum) == (0, None, None)
@@ -78,16 +91,13 @@ def test_a_command_that_failed_is_lost(port: int, node: int, exit_code: int | No
     monitors = connected(port, 2)
     ended, other = monitors[node], monitors[1 - node]
     if exit_code is None:
-        for connection in ended._held:
+        for connection in ended._held.values():
             connection.shutdown(socket.SHUT_RDWR)
     else:
         ended.close(exit_code)
     wait_until(lambda: other.lost is not None)
-    assert (other.lost, other.ended, other.signum) == (
-        "the command on host 127.0.0.1 ended or cannot be reached",
-        None,
-        None,
-    )
+    final = exit_code == 2 or (exit_code == 1 and node == 0)  # the others may start again
+    assert outcome(other) == (LOST, None, final)
 
 
 def test_waiting_for_the_first_host_has_an_end(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,3 +115,108 @@ def test_to_close_after_the_others_have_is_no_error(port: int) -> None:
     leader.close(0)
     other.close(0)
     leader.close(0)
+
+
+def test_the_first_host_numbers_the_attempts(port: int) -> None:
+    monitors = connected(port, 3)
+    leader, *others = monitors
+    leader.again(1)
+    wait_until(lambda: all(other.lost for other in others))
+    assert not any(other.final for other in others)
+    for other in others:
+        other.again(7)
+    assert begin(monitors, [1, 7, 7]) == [1, 1, 1]
+    assert [outcome(monitor) for monitor in monitors] == [(None, None, False)] * 3
+
+
+def test_the_attempt_of_one_host_fails(port: int) -> None:
+    """It may join the next one before the others have ended this one."""
+    leader, failed, other = connected(port, 3)
+    failed.again(1)
+    with ThreadPoolExecutor() as pool:
+        early = pool.submit(failed.begin, 1, 10)
+        wait_until(lambda: leader.lost is not None)
+        assert outcome(leader) == (LOST, None, False)
+        leader.again(1)
+        wait_until(lambda: other.lost is not None)
+        other.again(1)
+        assert begin([leader, other], [1, 1]) == [1, 1]
+        assert early.result(10) == 1
+    assert [outcome(monitor) for monitor in (leader, failed, other)] == [(None, None, False)] * 3
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_a_command_that_was_killed_is_started_again(port: int, noticed: bool) -> None:
+    """Also before its end was noticed, as where its whole host had crashed."""
+    leader, killed = connected(port, 2)
+    if noticed:
+        killed._held[0].shutdown(socket.SHUT_RDWR)
+        wait_until(lambda: leader.lost is not None)
+    returned = PeerMonitor(Nodes(HOSTS[:2], 1, port), PROCESSES)
+    with ThreadPoolExecutor() as pool:
+        number = pool.submit(returned.begin, 0, 10)
+        wait_until(lambda: leader.lost is not None)
+        leader.again(1)
+        assert leader.begin(1, 10) == 1
+        assert number.result(10) == 1
+
+
+def test_the_first_host_is_started_again(port: int) -> None:
+    """Its command begins to count anew; the others learn that."""
+    leader, other = connected(port, 2)
+    other._held[0].shutdown(socket.SHUT_RDWR)
+    wait_until(lambda: other.lost is not None)
+    assert not other.final
+    other.again(1)
+    with ThreadPoolExecutor() as pool:
+        number = pool.submit(other.begin, 1, 10)
+        wait_until(lambda: 1 in leader._joined)
+        first = leader._joined[1]
+        first.shutdown(socket.SHUT_RDWR)  # it ends once more
+        wait_until(lambda: leader._joined.get(1) not in (None, first))
+        assert leader.begin(0, 10) == 0
+        assert number.result(10) == 0
+
+
+@pytest.mark.parametrize(("node", "absent"), [(0, "127.0.0.1, 127.0.0.1"), (1, "127.0.0.1")])
+def test_who_does_not_arrive_is_named(port: int, node: int, absent: str) -> None:
+    monitor = PeerMonitor(Nodes(HOSTS, node, port), PROCESSES)
+    with pytest.raises(UserError, match=f"^cluster.timeout=0.3: the command on host {absent} did not arrive in time$"):
+        monitor.begin(0, 0.3)
+
+
+@pytest.mark.parametrize("exit_code", [0, 1, 143])
+def test_the_run_ends_while_a_host_waits_for_the_next_attempt(port: int, exit_code: int) -> None:
+    leader, other = connected(port, 2)
+    other.again(1)
+    with ThreadPoolExecutor() as pool:
+        number = pool.submit(other.begin, 1, 10)
+        wait_until(lambda: 1 in leader._joined)
+        leader.close(exit_code)
+        number.result(10)
+    assert outcome(other) == (LOST if exit_code == 1 else None, None if exit_code == 1 else exit_code, True)
+
+
+def test_a_host_is_interrupted_while_all_wait_for_another(port: int) -> None:
+    leader, interrupted, _ = connected(port, 3)
+    leader.again(1)
+    wait_until(lambda: interrupted.lost is not None)
+    interrupted.again(1)
+    with ThreadPoolExecutor() as pool:
+        pool.submit(interrupted.begin, 1, 10)
+        number = pool.submit(leader.begin, 1, 10)
+        wait_until(lambda: 1 in leader._joined)
+        interrupted.close(143)
+        assert number.result(5) == 1
+        wait_until(lambda: 1 in leader._joined)  # its thread is still here, unlike one of a process that ends
+        leader.close(143)
+    assert leader.signum == signal.SIGTERM
+
+
+def test_what_is_no_message_is_ignored(port: int) -> None:
+    leader, other = connected(port, 2)
+    for text in (b"GET / HTTP/1.1\r\n", b"join 9\n", b"join x\n", b"\xff\n", b"a" * 100):
+        with socket.create_connection(leader._leader) as stranger:
+            stranger.sendall(text)
+            assert stranger.recv(1) == b""
+    assert outcome(leader) == outcome(other) == (None, None, False)

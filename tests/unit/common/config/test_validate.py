@@ -93,10 +93,6 @@ def test_strategies_of_this_side_only(said: Said, framework: str, overrides: lis
         (["run_name='a\\b'"], "run_name=a\\b: a name without path separators"),
         (["run_name=' '"], "run_name= : a name without path separators"),
         (["resume=auto"], "resume=auto: resumes the run in run_dir; give run_dir=..."),
-        (
-            ["cluster=env", "train.max_restarts=2"],
-            "train.max_restarts=2: is for one machine; on several start every command again with resume=auto",
-        ),
     ],
 )
 def test_bad_input(said: Said, overrides: list[str], expected: str) -> None:

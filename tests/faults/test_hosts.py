@@ -1,0 +1,170 @@
+"""Runs on two hosts, network namespaces of this machine: what ends on one of them starts again on both."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.two_hosts import ADDRESSES, TwoHosts, two_hosts
+from common.errors import UserError
+from tests.faults.conftest import DDP, MULTIWORKER, Measured, Run, Start, assert_undisturbed
+
+pytestmark = pytest.mark.faults
+
+TIMEOUT = 45  # seconds: a silent host is found after 30
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[TwoHosts]:
+    try:
+        with two_hosts() as found:
+            yield found
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+class Commands:
+    """The commands of a run, one on each host. Where one is killed it can be started again."""
+
+    def __init__(self, start: Start, hosts: TwoHosts, kind: Sequence[str], overrides: Sequence[str]) -> None:
+        self.begin = lambda node: start(
+            *kind,
+            "cluster=hosts",
+            f"cluster.hosts=[{','.join(ADDRESSES)}]",
+            f"cluster.node={node}",
+            f"cluster.timeout={TIMEOUT}",
+            "resume=auto",
+            *overrides,
+            command=lambda command: hosts.on(node, command),
+        )
+        self.nodes: list[Run] = [self.begin(node) for node in range(2)]
+
+    def kill(self, node: int) -> None:
+        """The command of a host, with which its processes end."""
+        chief = self.nodes[0]
+        chief.before, chief.since = chief._processes(), time.monotonic()
+        self.nodes[node].process.kill()
+        self.nodes[node].end()
+
+    def strike(self, name: str) -> None:
+        """Kill a process on the second host."""
+        chief = self.nodes[0]
+        chief.before, chief.since = chief._processes(), time.monotonic()
+        pids = json.loads(Path(f"{chief.run_dir}-node1", "processes.json").read_text())
+        os.kill(pids[name], signal.SIGKILL)
+
+    def assert_undisturbed(self, undisturbed: list[dict[str, Any]]) -> str:
+        """All have completed; the chief's curve is undisturbed. Returns what the chief's command said."""
+        said = [run.end() for run in self.nodes]
+        assert_undisturbed(self.nodes[0], undisturbed, said[0])
+        assert self.nodes[1].process.returncode == 0, said[1]
+        return said[0]
+
+
+@pytest.fixture
+def begin(start: Start, hosts: TwoHosts) -> Callable[..., Commands]:
+    return lambda kind, *overrides: Commands(start, hosts, kind, overrides)
+
+
+def recovered(commands: Commands, measured: Measured) -> None:
+    seconds, lost = commands.nodes[0].recover()
+    measured(seconds, lost)
+
+
+@pytest.mark.parametrize(
+    ("kind", "victim"),
+    [
+        pytest.param(DDP, "rank 1", id="ddp", marks=pytest.mark.survives("SIGKILL of a ddp rank, two hosts")),
+        pytest.param(
+            MULTIWORKER,
+            "worker 1",
+            id="multiworker",
+            marks=pytest.mark.survives("SIGKILL of a multiworker task, two hosts"),
+        ),
+    ],
+)
+def test_a_process_is_killed(
+    begin: Callable[..., Commands],
+    undisturbed: list[dict[str, Any]],
+    moment: int,
+    measured: Measured,
+    kind: tuple[str, ...],
+    victim: str,
+) -> None:
+    commands = begin(kind, "train.max_restarts=1")
+    commands.nodes[0].at(moment)
+    commands.strike(victim)
+    recovered(commands, measured)
+    said = commands.assert_undisturbed(undisturbed)
+    assert "; restarting from the newest checkpoint" in said
+    assert commands.nodes[0].summary["restarts"] == 1
+
+
+@pytest.mark.parametrize("node", [0, 1])
+@pytest.mark.survives("SIGKILL of the command on one of two hosts, started again there")
+def test_a_command_is_killed_and_started_again(
+    begin: Callable[..., Commands], undisturbed: list[dict[str, Any]], moment: int, measured: Measured, node: int
+) -> None:
+    """As a scheduler does it; the other host's command waits for it."""
+    commands = begin(DDP, "train.max_restarts=1")
+    commands.nodes[0].at(moment)
+    commands.kill(node)
+    before, since = commands.nodes[0].before, commands.nodes[0].since
+    commands.nodes[node] = commands.begin(node)
+    commands.nodes[0].before, commands.nodes[0].since = before, since
+    recovered(commands, measured)
+    commands.assert_undisturbed(undisturbed)
+    assert commands.nodes[0].summary["resumed_from"] > 0
+
+
+def test_a_command_that_does_not_return_is_named(begin: Callable[..., Commands], moment: int) -> None:
+    commands = begin(DDP, "train.max_restarts=1", "cluster.timeout=5")
+    commands.nodes[0].at(moment)
+    commands.kill(1)
+    said = commands.nodes[0].end(30)
+    assert commands.nodes[0].process.returncode == 1
+    assert said.endswith(f"cluster.timeout=5: the command on host {ADDRESSES[1]} did not arrive in time\n"), said
+
+
+@pytest.mark.survives("the network between two hosts cut for 5 s")
+def test_the_network_is_cut_for_a_while(
+    begin: Callable[..., Commands],
+    hosts: TwoHosts,
+    undisturbed: list[dict[str, Any]],
+    moment: int,
+    measured: Measured,
+) -> None:
+    commands = begin(DDP, "train.max_restarts=1")
+    chief = commands.nodes[0].at(moment)
+    chief.since, reached = time.monotonic(), chief.step
+    link(hosts, "down")
+    time.sleep(5)
+    link(hosts, "up")
+    chief.wait(lambda: chief.step > reached + 1)
+    measured(time.monotonic() - chief.since, 0)
+    commands.assert_undisturbed(undisturbed)
+
+
+def test_the_network_is_cut_for_good(begin: Callable[..., Commands], hosts: TwoHosts, moment: int) -> None:
+    commands = begin(DDP)
+    commands.nodes[0].at(moment)
+    since = time.monotonic()
+    link(hosts, "down")
+    try:
+        said = [run.end(2 * TIMEOUT) for run in commands.nodes]
+    finally:
+        link(hosts, "up")
+    assert time.monotonic() - since < TIMEOUT
+    assert [run.process.returncode for run in commands.nodes] == [1, 1], said
+    for other, text in zip(reversed(ADDRESSES), said, strict=True):
+        assert f"the command on host {other} ended or cannot be reached" in text
+
+
+def link(hosts: TwoHosts, state: str) -> None:
+    subprocess.run(["ip", "-n", hosts.names[0], "link", "set", "veth", state], check=True)
