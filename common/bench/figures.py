@@ -93,6 +93,7 @@ def _of_contestant(
         "strategy": config.strategy.kind,
         "replicas": config.strategy.world_size,
         "precision": config.train.precision,
+        "matmul_precision": config.train.of_products,
         "overrides": one.planned.definition.overrides,
         "examples_per_second": statistics.median(one.rates["examples"]),
         "tokens_per_second": statistics.median(one.rates["tokens"]),

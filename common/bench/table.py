@@ -16,10 +16,11 @@ PLAIN_WIDTH = 160  # of output that is not a terminal
 def cells(contestant: dict[str, Any]) -> list[str]:
     """One row under COLUMNS, of an entry of bench.json's `contestants`."""
     ratio, scaling, used = (contestant[key] or {} for key in ("ratio", "scaling_efficiency", "utilisation"))
+    precision, products = contestant["precision"], contestant["matmul_precision"]
     return [
         contestant["name"],
         str(contestant["replicas"]),
-        contestant["precision"],
+        precision if products == precision else f"{precision}, products {products}",
         number(contestant["examples_per_second"], ",.1f"),
         number(contestant["tokens_per_second"], ",.0f"),
         number(ratio["median"], ".2f"),

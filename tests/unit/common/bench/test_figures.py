@@ -47,4 +47,6 @@ def test_it_can_be_written_and_shown(result: dict[str, Any]) -> None:
         "peak memory": "1 MiB",
         "start-up": "2.0 s",
     }
+    mixed = cells(ddp | {"matmul_precision": "bfloat16"})
+    assert mixed[COLUMNS.index("precision")] == "float32, products bfloat16"
     assert "model=bert_mini" in " ".join(sections(result)[0].sentences)
