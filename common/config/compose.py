@@ -58,7 +58,8 @@ def _section(group: str, section: Any) -> dict[str, Any]:
 
 
 def _without_alias(section: dict[str, Any]) -> dict[str, Any]:
-    """`strategy.workers` is another name of `strategy.replicas`."""
+    """`strategy.workers` is another name of `strategy.replicas`, and `auto` one of null there."""
+    section |= {name: None for name in ("workers", "replicas") if section.get(name) == "auto"}
     workers, replicas = section.pop("workers", None), section.get("replicas")
     if workers is not None and replicas not in (None, workers):
         raise UserError(f"strategy.workers={workers} and strategy.replicas={replicas} disagree; give one of them")

@@ -86,9 +86,15 @@ def test_a_group_that_is_null(composed: Compose, group: str) -> None:
         parse(values)
 
 
+@pytest.mark.parametrize("name", ["replicas", "workers"])
+def test_auto_replicas_are_what_the_cluster_has(make_config: MakeConfig, name: str) -> None:
+    assert make_config("strategy=multiworker", f"strategy.{name}=auto") == make_config("strategy=multiworker")
+
+
 def test_workers_are_another_name_of_replicas(make_config: MakeConfig) -> None:
     assert make_config("strategy=ddp", "strategy.workers=3") == make_config("strategy=ddp", "strategy.replicas=3")
     assert make_config("strategy=ddp", "strategy.workers=3", "strategy.replicas=3").strategy.replicas == 3
+    assert make_config("strategy=ddp", "strategy.workers=3", "strategy.replicas=auto").strategy.replicas == 3
     with pytest.raises(UserError) as raised:
         make_config("strategy=ddp", "strategy.workers=3", "strategy.replicas=2")
     assert str(raised.value) == "strategy.workers=3 and strategy.replicas=2 disagree; give one of them"
