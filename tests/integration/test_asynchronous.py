@@ -73,7 +73,8 @@ def test_asynchronous_training_learns_as_much(framework: str, tmp_path: Path) ->
     summaries = {}
     for strategy in (["strategy=single"], ["strategy=parameter_server", *CLUSTER]):
         run_dir = tmp_path / strategy[0].partition("=")[2]
-        command = [sys.executable, "-m", f"{framework}_impl.train", "experiment=learn", "optimizer.learning_rate=3e-4"]
+        command = [sys.executable, "-m", f"{framework}_impl.train", "experiment=learn"]
+        command += ["train.steps=1500", "optimizer.learning_rate=3e-4"]
         command += [*strategy, "train.eval_every=null", f"run_dir={run_dir}", f"cache_dir={tmp_path / 'cache'}"]
         subprocess.run(command, check=True, timeout=1200)
         summaries[run_dir.name] = json.loads((run_dir / "summary.json").read_text())
