@@ -2,10 +2,11 @@
 
 Threads answer, also while the main thread is inside a collective, so no answer waits for another rank. A rank that is
 frozen before unit k while another has begun unit k will be told to run unit k too, since the last unit is the maximum
-of all counts. Thus every collective that one rank enters is entered by all of them.
+of all counts. Thus every collective that one rank enters is entered by all of them. The unit after which all save a
+checkpoint is agreed on in the same way, but the chief waits for every count, as the next step would.
 
 Messages are JSON objects, one on a line. To the chief: {"hello": token, "name": ...}, {"request": signum},
-{"begun": count}. From the chief: {"welcome": true}, {"freeze": signum}, {"last": unit}.
+{"begun": count}. From the chief: {"welcome": true}, {"freeze": signum or SAVE}, {"last": unit}, {"save": unit}.
 """
 
 import hmac
@@ -21,7 +22,7 @@ from typing import Any
 
 from common.cluster.lines import LONGEST_LINE, Lines
 from common.cluster.stop_decision import Agreement, OwnStop
-from common.training.stop import SIGNALS, Stop
+from common.training.stop import SAVE, SIGNALS, Stop
 
 log = logging.getLogger("lockstep")
 
@@ -74,11 +75,11 @@ class StopServer:
             self._own.attach(stop)
 
     def request(self, signum: int) -> None:
-        """Ask for a stop of all ranks."""
+        """Ask for a stop of all ranks, or for a checkpoint, which a stop would save too."""
         with self._lock:
             if self._closed:
                 self._own.stop_alone(signum)
-            elif self._requested is None:
+            elif not self._requested:
                 self._requested = signum
                 self._wake_up()
 
@@ -117,7 +118,7 @@ class StopServer:
     def _patience(self) -> float | None:
         """Seconds until the next deadline."""
         deadlines = list(self._strangers.values())
-        if self._agreement is not None and self._agreement.last is None:
+        if self._agreement is not None and self._agreement.signum != SAVE and self._agreement.last is None:
             deadlines.append(self._deadline)
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
 
@@ -177,13 +178,21 @@ class StopServer:
         peer.connection.close()
 
     def _agree(self) -> None:
-        """Start the agreement if a stop was requested, and end it if nothing more is to be waited for."""
-        if self._requested is not None and self._agreement is None:
-            self._agreement = Agreement(self._requested, self._own.freeze(self._requested), self._members)
+        """Start the agreement on what was requested, and end it if nothing more is to be waited for.
+
+        A stop takes the place of a checkpoint that is not agreed on yet: its ranks are frozen already.
+        """
+        agreement, requested = self._agreement, self._requested
+        if requested is not None and (agreement is None or agreement.signum != requested):
+            self._agreement = agreement = Agreement(requested, self._own.freeze(requested), self._members)
             self._deadline = time.monotonic() + ANSWER_SECONDS
-            self._tell_all({"freeze": self._requested})
-        agreement = self._agreement
-        if agreement is not None and agreement.decide(self._closed or time.monotonic() >= self._deadline):
+            self._tell_all({"freeze": requested})
+        if agreement is not None and agreement.signum == SAVE:
+            if agreement.decide():
+                self._agreement = self._requested = None
+                self._own.save_after(agreement.last)
+                self._tell_all({"save": agreement.last})
+        elif agreement is not None and agreement.decide(self._closed or time.monotonic() >= self._deadline):
             assert agreement.last is not None
             self._own.decide(agreement.last)
             self._tell_all({"last": agreement.last})
@@ -269,6 +278,8 @@ class StopMember:
             signum = self._own.signum or self._requested
             if signum is not None:  # no decision will come
                 self._own.stop_alone(signum)
+            else:
+                self._own.save_after(None)
         self._lines.connection.close()
 
     def _obey(self, message: dict[str, Any]) -> None:
@@ -278,3 +289,5 @@ class StopMember:
                     self._lines.send({"begun": self._own.freeze(signum)})
                 case {"last": int(last)}:
                     self._own.decide(last)
+                case {"save": int(unit)}:
+                    self._own.save_after(unit)

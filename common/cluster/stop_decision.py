@@ -1,8 +1,8 @@
-"""Which unit of work is the last before a stop, and how the Stop of this process learns it."""
+"""Which unit of work is the last before a stop or a checkpoint, and how the Stop of this process learns it."""
 
 from collections.abc import Hashable, Iterable
 
-from common.training.stop import Stop
+from common.training.stop import SAVE, Stop
 
 
 class Agreement:
@@ -27,7 +27,10 @@ class Agreement:
 
 
 class OwnStop:
-    """The Stop of this process, or what one that is attached later must be told."""
+    """The Stop of this process, or what one that is attached later must be told.
+
+    That is nothing of checkpoints: no rank asks for one before all have attached theirs and begun a unit.
+    """
 
     def __init__(self) -> None:
         self.stop: Stop | None = None
@@ -42,15 +45,19 @@ class OwnStop:
             stop.decide(self.last)
 
     def freeze(self, signum: int) -> int:
-        if self.signum is None:
+        if self.signum is None and signum != SAVE:
             self.signum = signum
-        return self.stop.freeze(self.signum) if self.stop is not None else 0
+        return self.stop.freeze(self.signum or SAVE) if self.stop is not None else 0
 
     def decide(self, last: int) -> None:
         if self.last is None:
             self.last = last
         if self.stop is not None:
             self.stop.decide(self.last)
+
+    def save_after(self, unit: int | None) -> None:
+        if self.stop is not None:
+            self.stop.save_after(unit)
 
     def stop_alone(self, signum: int) -> None:
         self.decide(self.freeze(signum))

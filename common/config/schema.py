@@ -77,6 +77,7 @@ class Train:
     log_every: int = key(HOST, at_least=1, unit="steps")
     eval_every: int | None = key(RUN, at_least=1, unit="steps")
     checkpoint_every: int | None = key(RUN, at_least=1, unit="steps")
+    checkpoint_seconds: float | None = key(RUN, above=0, unit="seconds", null="for no such checkpoints")
     keep_checkpoints: int = key(RUN, at_least=1)
     virtual_epoch_examples: int | None = key(RUN, at_least=1, unit="examples")
     early_stopping: EarlyStopping = section()

@@ -34,7 +34,7 @@ def describe(config: Config, framework: str) -> str:
         "shards": f"{' or '.join(map(str, shards))} examples of a step for each replica",
         "learning rate": f"{schedule.kind}, at most {peak:g}; {schedule.warmup_steps} steps of warm-up",
         "evaluations": _every(train.eval_every, train.virtual_epoch_examples),
-        "checkpoints": _every(train.checkpoint_every, train.virtual_epoch_examples),
+        "checkpoints": _every(train.checkpoint_every, train.virtual_epoch_examples, train.checkpoint_seconds),
         "starts from": f"{start}, step {prepared.start.step}",
         "would write": config.run_dir or default_run_dir(config, framework, "<time>"),
         "cache": cache.directory,
@@ -51,7 +51,11 @@ def _counts(labels: np.ndarray, classes: list[str]) -> dict[str, str]:
     return found if len(found) <= 20 else dict([*list(found.items())[:10], *list(found.items())[-10:]])
 
 
-def _every(steps: int | None, epoch: int | None) -> str:
-    if epoch is not None:
-        return f"after every {epoch:,} examples, and at the end"
-    return "at the end" if steps is None else f"every {steps:,} steps, and at the end"
+def _every(steps: int | None, epoch: int | None, seconds: float | None = None) -> str:
+    times = {
+        "every {:,} steps": steps if epoch is None else None,
+        "after every {:,} examples": epoch,
+        "every {:g} s": seconds,
+    }
+    words = [words.format(number) for words, number in times.items() if number is not None]
+    return ", ".join([*words, "and at the end"]) if words else "at the end"

@@ -47,6 +47,7 @@ class Loop:
         self.first = start.step + 1
         self.began = time.perf_counter() - start.seconds
         self.shown, self.since = start.examples, start.seconds  # examples and time at the last report of progress
+        self.save_at = self._next_save()
 
     def run(self) -> None:
         """Train on the global batches after the start, up to `train.steps` or an early stop.
@@ -57,7 +58,7 @@ class Loop:
             while True:
                 if self._evaluation_is_due():
                     self.evaluate()
-                if self._is_done() or self._is_due(self.config.train.checkpoint_every):
+                if self._is_done() or self._is_due(self.config.train.checkpoint_every) or self.stop.saving:
                     self.save()
                 if self._is_done():
                     self._log_early_stop()
@@ -96,11 +97,18 @@ class Loop:
 
     def save(self) -> None:
         """Have a checkpoint saved, unless this position has one."""
+        self.stop.saving = False
         if self.position != self.saved:
             state = self.strategy.state()
             for observer in self.observers:
                 observer.save(state, self.position)
             self.saved = replace(self.position)
+        self.save_at = self._next_save()
+
+    def _next_save(self) -> float:
+        """When `train.checkpoint_seconds` will have passed: the chief decides by its clock for all ranks."""
+        seconds = self.config.train.checkpoint_seconds
+        return self._seconds() + seconds if seconds is not None and self.strategy.is_chief else math.inf
 
     def train(self, steps: range) -> None:
         """Train on these global batches and report the updates that they make."""
@@ -113,6 +121,9 @@ class Loop:
             if step % train.log_every == 0 or step == self.first:  # a first sign that training runs
                 self._fetch(block)
                 block = []
+            if self._seconds() >= self.save_at:
+                self.save_at = math.inf  # until it is saved
+                self.stop.save()
         if block:
             self._fetch(block)
         self.stop.check()

@@ -1,4 +1,4 @@
-"""Stops a run on request, after the same unit of work on every rank.
+"""Stops a run, or has it save a checkpoint, on request and after the same unit of work on every rank.
 
 A unit is one batch that is given to the strategy, for training or for evaluation, or one passed `check`. All ranks take
 the same units in the same order, so a count of units names the same moment on each of them.
@@ -6,6 +6,7 @@ the same units in the same order, so a count of units names the same moment on e
 
 import logging
 import signal
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from queue import SimpleQueue
@@ -19,6 +20,7 @@ log = logging.getLogger("lockstep")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 IGNORED = {signum for signum in SIGNALS if signal.getsignal(signum) is signal.SIG_IGN}  # as nohup starts a command
+SAVE = 0  # requested in place of a signal: a checkpoint, after which the run continues
 DECISION_SECONDS = 8.0  # how long a rank waits for the decision before it stops alone
 
 T = TypeVar("T")
@@ -28,22 +30,25 @@ class Channel(Protocol):
     """Connects a Stop with those of the other ranks; its thread calls `freeze` and `decide`."""
 
     def request(self, signum: int) -> None:
-        """Ask for a stop of all ranks. Must not raise if they cannot be reached."""
+        """Ask for a stop of all ranks, or for a checkpoint. Must not raise if they cannot be reached."""
 
 
 class Stop:
     """Turns SIGINT, SIGTERM, SIGHUP and SIGQUIT into a request that is honored between two units.
 
     Without a channel the last unit is the one that began last. With one, the ranks agree: `freeze` holds every rank
-    before its next unit, `decide` lets each continue up to the same last one.
+    before its next unit, `decide` lets each continue up to the same last one, `save_after` beyond it.
 
-    signum: the signal that stops the run, or None. Only the main thread may create one.
+    signum: the signal that stops the run, or None. saving: a checkpoint that was asked for is due; the loop resets it.
+    Only the main thread may create one.
     """
 
     def __init__(self) -> None:
         self.signum: int | None = None
+        self.saving = False
         self._begun = 0
         self._last: int | None = None  # the last unit, once decided
+        self._saves: deque[int] = deque()  # units after which to save, once decided
         self._frozen = False
         self._changed = Condition()
         self._requested = False
@@ -85,11 +90,22 @@ class Stop:
     def _send(self, channel: Channel) -> None:
         channel.request(self._requests.get())
 
+    def save(self) -> None:
+        """Have all ranks save a checkpoint after the same unit. Only the chief asks, and in its main thread."""
+        begun = self.freeze(SAVE)
+        if self._channel is None:
+            self.save_after(begun)
+        else:
+            self._channel.request(SAVE)
+
     def freeze(self, signum: int) -> int:
-        """Begin no further unit until `decide`. Returns the number of units begun."""
+        """Begin no further unit until `decide`, or with SAVE `save_after`. Returns the number of units begun."""
         with self._changed:
             if self._last is None:
-                self.signum, self._frozen = signum, True
+                self._frozen = True
+                if signum != SAVE:
+                    self.signum = signum
+                    self._changed.notify_all()
             return self._begun
 
     def decide(self, last: int) -> None:
@@ -99,10 +115,18 @@ class Stop:
                 self._last = last
                 self._changed.notify_all()
 
+    def save_after(self, unit: int | None) -> None:
+        """Continue, and save after this unit. None: no unit was agreed on."""
+        with self._changed:
+            if unit is not None:
+                self._saves.append(unit)
+            self._frozen = False
+            self._changed.notify_all()
+
     def end(self, items: Iterable[T]) -> Iterator[T]:
-        """The items, each counted as a unit; ends early after the last unit."""
+        """The items, each counted as a unit; ends early after the last unit, and where a checkpoint is due."""
         for item in items:
-            if not self._begin():
+            if not self._begin() or self.saving:
                 return
             yield item
 
@@ -124,12 +148,16 @@ class Stop:
     def _begin(self) -> bool:
         """Count one more unit, unless the last one has begun."""
         with self._changed:
+            self._changed.wait_for(lambda: not self._frozen or self.signum is not None)  # as the next step would wait
             if self._frozen and not self._changed.wait_for(lambda: self._last is not None, DECISION_SECONDS):
                 log.warning("no decision about the stop within %g s; stopping without it", DECISION_SECONDS)
                 self._last = self._begun
             if self._last is not None and self._begun >= self._last:
                 return False
             self._begun += 1
+            while self._saves and self._saves[0] < self._begun:  # no rank has begun this unit before the decision
+                self._saves.popleft()
+                self.saving = True
             return True
 
 

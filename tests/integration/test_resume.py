@@ -17,7 +17,7 @@ from common.compare.verdict import Tolerance, compare_runs
 from common.config.compose import load
 from common.run.rows import read_rows
 from common.training.schedule import learning_rate
-from tests.conftest import SMALL_MODEL
+from tests.conftest import ROOT, SMALL_MODEL
 
 Train = Callable[..., Path]
 
@@ -53,10 +53,10 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
     """Train by the command; returns the run directory."""
     base = tmp_path_factory.mktemp("resumed")
 
-    def run(name: str, framework: str, *overrides: str) -> Path:
+    def run(name: str, framework: str, *overrides: str, **variables: str) -> Path:
         command = [sys.executable, "-m", f"{framework}_impl.train", *CORPUS, *overrides]
         command += [f"run_dir={base / name}", f"cache_dir={base / 'cache'}"]
-        environment = {"TF_DETERMINISTIC_OPS": "1", "PYTHONPATH": str(Path(__file__).parents[2]), **os.environ}
+        environment = {"TF_DETERMINISTIC_OPS": "1", "PYTHONPATH": str(ROOT), **os.environ, **variables}
         done = subprocess.run(command, cwd=base, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         return base / name
@@ -164,3 +164,38 @@ def test_a_resumed_run_is_bit_for_bit_the_uninterrupted_one(resumed: dict[str, t
     assert sorted(path.name for path in (whole / "checkpoints").iterdir()) == [
         f"step-0000000{step}" for step in (3, 6, 8)
     ]
+
+
+# In all Python processes of a run: each rank leaves the steps after which it took part in a checkpoint.
+TOLD = """
+import os
+from common.training.loop import Loop
+
+save = Loop.save
+
+def save_and_tell(self):
+    if self.position != self.saved:
+        with open(f"{os.environ['TOLD']}/{os.getpid()}.steps", "a") as file:
+            print(self.position.step, file=file)
+    save(self)
+
+Loop.save = save_and_tell
+"""
+
+
+@pytest.mark.faults
+def test_checkpoints_by_the_clock(train: Train, resumed: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """All ranks save after the same steps, and the curve stays bit for bit the same; also from one of them on."""
+    whole, _ = resumed["torch-ddp"]
+    (tmp_path / "sitecustomize.py").write_text(TOLD)
+    shared = (*EXACT["torch-ddp"].split(), "train.steps=8", "model.dropout=0.1", "train.log_every=1")
+    often = ("train.checkpoint_every=null", "train.checkpoint_seconds=1e-6", "train.keep_checkpoints=9")
+    variables = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "TOLD": str(tmp_path)}
+    timed = train("timed", "torch", *shared, *often, **variables)
+    found = sorted(path.name for path in (timed / "checkpoints").iterdir())
+    steps = [int(name.removeprefix("step-")) for name in found]
+    assert len(steps) > 2 and steps[-1] == 8
+    told = [[int(line) for line in path.read_text().split()] for path in tmp_path.glob("*.steps")]
+    assert told == [steps, steps]
+    again = train("timed-resumed", "torch", *shared, f"resume={timed / 'checkpoints' / found[0]}")
+    assert curve(timed) == curve(again) == curve(whole)

@@ -17,7 +17,7 @@ import pytest
 from common.cluster import stop_channel
 from common.cluster.stop_channel import Agreement, StopMember, StopServer
 from common.errors import Interrupted
-from common.training.stop import SIGNALS, Stop
+from common.training.stop import SAVE, SIGNALS, Stop
 
 HANG_SECONDS = 5.0
 TERM = signal.SIGTERM
@@ -96,6 +96,9 @@ def train(stop: Stop, barrier: Barrier, seconds: float, trace: list[str]) -> Non
             for batch in stop.interrupt(range(2)):
                 collective(f"evaluation {block}.{batch}")
             collective("sums")
+            if stop.saving:
+                stop.saving = False
+                collective("checkpoint")
     except Interrupted as interruption:
         collective(f"last state {interruption}")
     except BrokenBarrierError:
@@ -139,6 +142,77 @@ def test_all_ranks_leave_after_the_same_unit(make_ranks: MakeRanks, trial: int) 
     assert all(trace == traces[0] for trace in traces)
     assert traces[0][-1].startswith("last state stopped by SIG")
     assert len({stop.signum for stop in stops}) == 1
+
+
+@pytest.mark.parametrize("trial", range(50))
+def test_all_ranks_save_after_the_same_unit(make_ranks: MakeRanks, trial: int) -> None:
+    """At random moments, one request after another or several at once; the last ones meet a stop."""
+    randomness = random.Random(trial)
+    stops = [stop for _, stop in make_ranks(randomness.randint(2, 4))]
+    requests = [randomness.choice([0.0, 0.0, 0.001, 0.01, 0.05]) for _ in range(randomness.randint(1, 6))]
+
+    def request() -> None:
+        for delay in requests:
+            time.sleep(delay)
+            stops[0].save()
+        time.sleep(randomness.choice([0.0, 0.001, 0.1]))
+        randomness.choice(stops).request(TERM)
+
+    traces = run_together(stops, request, randomness)
+    assert "hung" not in traces[0]
+    assert all(trace == traces[0] for trace in traces)
+    assert traces[0].count("checkpoint") <= len(requests)
+    assert traces[0][-1] == "last state stopped by SIGTERM"
+
+
+def test_a_checkpoint_is_saved_at_once_and_the_ranks_continue(make_ranks: MakeRanks) -> None:
+    stops = [stop for _, stop in make_ranks(3)]
+
+    def request() -> None:
+        for _ in range(3):
+            stops[0].save()
+            time.sleep(0.2)
+        stops[1].request(TERM)
+
+    traces = run_together(stops, request, random.Random(0))
+    assert traces[0] == traces[1] == traces[2]
+    assert traces[0].count("checkpoint") == 3
+
+
+def test_a_checkpoint_waits_for_a_silent_member_but_a_stop_does_not(
+    make_ranks: MakeRanks, connect: Connect, server: StopServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have begun a unit that no other rank has, where that one is only slow."""
+    monkeypatch.setattr(stop_channel, "ANSWER_SECONDS", 0.05)
+    silent = connect(server)
+    stops = [stop for _, stop in make_ranks(2)]
+
+    def request() -> None:
+        stops[0].save()
+        time.sleep(0.3)
+        assert json.loads(silent.recv(4096)) == {"freeze": SAVE}
+        assert all(stop._frozen for stop in stops)
+        stops[1].request(TERM)
+
+    traces = run_together(stops, request, random.Random(0))
+    assert traces[0] == traces[1]
+    assert "checkpoint" not in traces[0] and traces[0][-1] == "last state stopped by SIGTERM"
+
+
+def test_a_checkpoint_and_a_member_that_dies(make_ranks: MakeRanks, connect: Connect, server: StopServer) -> None:
+    """Nobody waits for it. The others, once the chief has closed the channel, wait for no decision."""
+    dying = connect(server)
+    (_, chief), (_, other) = make_ranks(2)
+    chief.save()
+    assert json.loads(dying.recv(4096)) == {"freeze": SAVE}
+    dying.close()
+    assert [list(stop.end(range(3))) for stop in (chief, other)] == [[], []] and chief.saving and other.saving
+    chief.saving = other.saving = False
+    connect(server)  # and never answers
+    chief.save()
+    wait_until(lambda: other._frozen)
+    server.close()
+    assert list(other.end(range(3))) == [0, 1, 2] and not other.saving
 
 
 def test_ranks_that_run_ahead_of_each_other(make_ranks: MakeRanks) -> None:

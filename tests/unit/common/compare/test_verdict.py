@@ -83,7 +83,7 @@ def test_different_experiments_are_not_comparable(
 def test_keys_that_cannot_change_a_curve_may_differ(make_run: MakeRun) -> None:
     other = ["strategy=mirrored", "strategy.replicas=4", "run_name=x", "train.log_every=3", "train.eval_every=5"]
     other += ["train.keep_checkpoints=9", "train.max_restarts=2", "train.virtual_epoch_examples=90", "resume=auto"]
-    other += ["run_dir=x", "train.early_stopping.patience=4", "train.checkpoint_every=7"]
+    other += ["run_dir=x", "train.early_stopping.patience=4", "train.checkpoint_every=7", "train.checkpoint_seconds=9"]
     assert pair_of(make_run("a", "strategy=ddp"), make_run("b", *other)).verdict == "lockstep"
 
 

@@ -20,6 +20,7 @@ NOT_OF_THE_CURVE = {  # of the groups whose keys decide it
             "train.epochs",
             "train.eval_every",
             "train.checkpoint_every",
+            "train.checkpoint_seconds",
             "train.keep_checkpoints",
             "train.virtual_epoch_examples",
             "train.early_stopping.patience",

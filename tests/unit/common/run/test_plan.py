@@ -15,7 +15,13 @@ def told(text: str) -> dict[str, str]:
 
 def test_what_a_run_would_do(small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    sizes = ("train.steps=12", "train.global_batch_size=25", "train.eval_every=5", "strategy.replicas=2")
+    sizes = (
+        "train.steps=12",
+        "train.global_batch_size=25",
+        "train.eval_every=5",
+        "train.checkpoint_seconds=90",
+        "strategy.replicas=2",
+    )
     config = resolve(small_config("strategy=ddp", "schedule=linear", *sizes))
     found = {name.rstrip(): value for name, value in told(describe(config, "torch")).items()}
     assert found["strategy"] == "torch ddp x2 (processes: 2 worker)"
@@ -25,6 +31,7 @@ def test_what_a_run_would_do(small_config: MakeConfig, tmp_path: Path, monkeypat
     assert found["shards"] == "13 or 12 examples of a step for each replica"
     assert found["learning rate"] == f"linear, at most {config.optimizer.learning_rate:g}; 2 steps of warm-up"
     assert found["evaluations"] == "every 5 steps, and at the end"
+    assert found["checkpoints"] == "every 500 steps, every 90 s, and at the end"
     assert found["starts from"] == "the initial weights, step 0"
     assert found["would write"] == "runs/<time>-torch-ddp"
     assert Path(found["cache"]).is_dir() and Path(found["initial weights"]).is_dir()

@@ -2,7 +2,7 @@ import logging
 import math
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from common.cluster.stop_channel import StopMember, StopServer
 from common.config.schema import Config
 from common.data.batches import GlobalBatch
 from common.data.plan import example_ids
 from common.data.text.token_cache import TokenCache
 from common.errors import Interrupted
 from common.models.initial_weights import InitialCheckpoint
-from common.run.checkpoint import Checkpoint, newest
+from common.run.checkpoint import Checkpoint, newest, open_checkpoint, saved
 from common.run.checkpoints import Checkpoints
 from common.run.prepare import Prepared
 from common.run.recorder import Recorder
@@ -363,6 +364,76 @@ def test_a_loss_that_is_not_finite_saves_nothing_more(run: Run) -> None:
     assert run.saved_steps == [4]
 
 
+class Clock:
+    """In place of the module `time`: a step takes 10 s, an evaluation 50 s and a checkpoint 30 s."""
+
+    def __init__(self, strategy: Fake) -> None:
+        self.now = 0.0
+        for name, seconds in (("evaluate", 50.0), ("state", 30.0)):
+            setattr(strategy, name, self._lasting(seconds, getattr(strategy, name)))
+        strategy.before = lambda step: self._pass(10.0)
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def _pass(self, seconds: float) -> None:
+        self.now += seconds
+
+    def _lasting(self, seconds: float, call: Callable[..., Any]) -> Callable[..., Any]:
+        def last(*arguments: Any) -> Any:
+            self._pass(seconds)
+            return call(*arguments)
+
+        return last
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_seconds", "others", "expected"),
+    [
+        (None, {}, [7]),
+        (1, {}, [1, 2, 3, 4, 5, 6, 7]),
+        (10, {}, [1, 2, 3, 4, 5, 6, 7]),
+        (10.5, {}, [2, 4, 6, 7]),
+        (25, {}, [3, 6, 7]),  # from the end of a checkpoint, not from its beginning
+        (100, {}, [7]),
+        (25, {"checkpoint_every": 2}, [2, 4, 6, 7]),  # from the last checkpoint, whatever made it due
+        (15, {"checkpoint_every": 3}, [2, 3, 5, 6, 7]),
+        (25, {"eval_every": 2}, [3, 5, 7]),
+        (25, {"eval_every": 1}, [2, 4, 6, 7]),
+        (25, {"log_every": 100}, [3, 6, 7]),
+        (15, {"virtual_epoch_examples": 10}, [2, 3, 5, 6, 7]),
+    ],
+)
+def test_saves_by_the_clock(
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    checkpoint_seconds: float | None,
+    others: dict[str, Any],
+    expected: list[int],
+) -> None:
+    fake = Fake()
+    monkeypatch.setattr("common.training.loop.time", Clock(fake))
+    run(fake, checkpoint_seconds=checkpoint_seconds, **{"checkpoint_every": None, **others})
+    assert run.saved_steps == expected
+    assert [batch.step for batch in fake.trained] == [row["step"] for row in run.steps] == list(range(1, 8))
+    assert all(position.plan_position == position.step for position in run.saved.positions)
+
+
+def test_the_clock_starts_anew_where_a_run_is_resumed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake()
+    monkeypatch.setattr("common.training.loop.time", Clock(fake))
+    run(fake, checkpoint_seconds=25, checkpoint_every=None, start=Position(seconds=1000.0))
+    assert run.saved_steps == [3, 6, 7]
+
+
+def test_the_clock_of_another_rank_decides_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake()
+    fake.is_chief = False
+    monkeypatch.setattr("common.training.loop.time", Clock(fake))
+    run(fake, record=False, checkpoint_seconds=1, checkpoint_every=None)
+    assert fake.states == 1, "at the end"
+
+
 # Virtual epochs and early stopping
 
 
@@ -431,15 +502,27 @@ class ShardedRun:
         self.ranks: list[Sharded] = []
 
     def __call__(
-        self, checkpoint: Checkpoint | None = None, units: int | None = None, loop: type[Loop] = Loop
+        self,
+        checkpoint: Checkpoint | None = None,
+        units: int | None = None,
+        loop: type[Loop] = Loop,
+        connected: bool = False,
     ) -> list[Exception | None]:
-        """Returns what each rank raised. units: after how many, of both ranks, a stop was agreed on."""
+        """Returns what each rank raised.
+
+        units: after how many, of both ranks, a stop was agreed on. connected: by a channel.
+        """
         collectives, start = Collectives(), checkpoint.position if checkpoint else Position()
         self.ranks = [Sharded(self.config, collectives, rank) for rank in (0, 1)]
         stops = [Stop(), Stop()]
         recorder, checkpoints = Recorder(self.directory, start), Checkpoints(self.config, self.directory, self.prepared)
         observers: list[list[Observer]] = [[recorder, checkpoints], []]
+        stack = ExitStack()
         try:
+            if connected:
+                server = stack.enter_context(closing(StopServer("127.0.0.1")))
+                stack.enter_context(closing(StopMember(server.address, "rank 1"))).attach(stops[1])
+                server.attach(stops[0])
             for rank, stop in zip(self.ranks, stops, strict=True):
                 if checkpoint is not None:
                     rank.load(checkpoint)
@@ -451,6 +534,7 @@ class ShardedRun:
             ]
             return run_together(loops)
         finally:
+            stack.close()
             checkpoints.close()
             recorder.close()
             for stop in reversed(stops):
@@ -525,3 +609,42 @@ def test_a_state_that_only_the_chief_gathers_is_noticed(
     raised = sharded_run("run")(units=units, loop=ChiefGathers)
     assert isinstance(raised[0], Mismatch)
     assert call in str(raised[0])
+
+
+@pytest.fixture
+def timed_run(sharded_run: Callable[[str], ShardedRun]) -> Callable[[str, float | None], ShardedRun]:
+    """A longer one, without checkpoints but for those by the clock and at the end."""
+
+    def make(name: str, checkpoint_seconds: float | None) -> ShardedRun:
+        run = sharded_run(name)
+        values = {"steps": 30, "checkpoint_every": None, "keep_checkpoints": 99}
+        run.config = with_train(run.config, **values, checkpoint_seconds=checkpoint_seconds)
+        return run
+
+    return make
+
+
+def test_ranks_save_the_same_steps_by_the_clock_of_the_chief(
+    timed_run: Callable[[str, float | None], ShardedRun],
+) -> None:
+    """After almost every step; the curve is that of a run without, and of one resumed from any of them."""
+    whole, timed = timed_run("whole", None), timed_run("timed", 1e-9)
+    assert whole() == [None, None]
+    assert whole.ranks[0].states == [30]
+    assert timed(connected=True) == [None, None]
+    assert timed.curve == whole.curve
+    steps = timed.ranks[0].states
+    assert steps == timed.ranks[1].states and steps[-1] == 30 and len(steps) > 5
+    assert [open_checkpoint(path).position.step for path in saved(timed.directory)] == steps
+    checkpoint = open_checkpoint(saved(timed.directory)[len(steps) // 2])
+    assert timed(checkpoint, connected=True) == [None, None]
+    assert timed.curve == whole.curve
+
+
+def test_ranks_whose_clocks_decide_alone_are_noticed(
+    timed_run: Callable[[str, float | None], ShardedRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test above would fail where the ranks do not agree."""
+    monkeypatch.setattr(sharded, "SECONDS", 1.0)
+    raised = timed_run("run", 1e-9)()
+    assert isinstance(raised[0], Mismatch) and "state after step 1" in str(raised[0])

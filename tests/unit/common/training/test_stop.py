@@ -11,7 +11,7 @@ import pytest
 
 from common.errors import Interrupted
 from common.training import stop as stop_module
-from common.training.stop import SIGNALS, Stop, interruptible, kept_handlers
+from common.training.stop import SAVE, SIGNALS, Stop, interruptible, kept_handlers
 from tests.conftest import Python
 
 
@@ -169,6 +169,91 @@ def test_the_wait_is_interruptible() -> None:
     threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(Interrupted, match="SIGINT"), interruptible():
         stop.check()
+
+
+def test_a_checkpoint_alone() -> None:
+    stop = Stop()
+    items = stop.end(iter(range(10)))
+    assert [next(items), next(items)] == [0, 1]
+    stop.save()
+    assert not stop.saving
+    assert list(items) == [] and stop.saving
+    stop.saving = False
+    assert list(stop.end(range(3))) == [0, 1, 2] and not stop.saving
+    stop.save()
+    stop.check()
+    assert stop.saving
+
+
+@pytest.mark.parametrize(("begun", "unit", "done"), [(3, 3, 3), (3, 5, 5), (0, 0, 0), (0, 2, 2)])
+def test_a_frozen_rank_saves_after_the_decided_unit(begun: int, unit: int, done: int) -> None:
+    stop = Stop()
+    items = stop.end(iter(range(10)))
+    got = [next(items) for _ in range(begun)]
+    assert stop.freeze(SAVE) == begun
+    start = time.monotonic()
+    threading.Timer(0.05, stop.save_after, (unit,)).start()
+    got += items
+    assert time.monotonic() - start >= 0.05
+    assert got == list(range(done)) and stop.saving
+    stop.saving = False
+    assert list(stop.end(range(3))) == [0, 1, 2] and not stop.saving
+
+
+def test_a_checkpoint_is_asked_of_the_channel() -> None:
+    stop, channel = Stop(), FakeChannel()
+    stop.connect(channel)
+    items = stop.end(iter(range(10)))
+    next(items)
+    stop.save()
+    assert channel.requests.get(timeout=5) == SAVE
+    threading.Timer(0.05, stop.save_after, (2,)).start()  # another rank has begun the second unit
+    assert list(items) == [1] and stop.saving
+
+
+def test_an_evaluation_ends_before_a_checkpoint() -> None:
+    stop = Stop()
+    items = stop.interrupt(range(3))
+    next(items)
+    stop.save()
+    assert list(items) == [1, 2] and stop.saving
+
+
+def test_two_checkpoints_may_be_decided_before_the_first_is_due() -> None:
+    """A rank that runs ahead has passed the first one when the second one is asked for."""
+    stop = Stop()
+    for unit in (2, 4):
+        stop.freeze(SAVE)
+        stop.save_after(unit)
+    for done in (2, 1, 3):  # units, and one more that makes a checkpoint due
+        assert len(list(stop.end(range(3)))) == done
+        assert stop.saving == (done < 3)
+        stop.saving = False
+
+
+def test_no_checkpoint_is_agreed_on() -> None:
+    """The chief has gone."""
+    stop = Stop()
+    stop.freeze(SAVE)
+    threading.Timer(0.05, stop.save_after, (None,)).start()
+    assert list(stop.end(range(3))) == [0, 1, 2] and not stop.saving
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_stop_while_a_checkpoint_is_agreed_on(decided: bool) -> None:
+    stop = Stop()
+    items = stop.end(iter(range(10)))
+    next(items)
+    stop.freeze(SAVE)
+    threading.Timer(0.05, lambda: stop.decide(stop.freeze(signal.SIGTERM) + 1)).start()
+    if decided:
+        stop.save_after(3)
+        time.sleep(0.1)
+    assert list(items) == [1]
+    with pytest.raises(Interrupted, match="SIGTERM"):
+        stop.check()
+    stop.save()  # has no effect: the stop saves one
+    assert list(stop.end(range(3))) == []
 
 
 def test_a_storm_of_signals() -> None:
