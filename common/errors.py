@@ -8,6 +8,14 @@ FAILURE, USER_ERROR = 1, 2  # exit codes; the second is for what a user can fix
 class UserError(ValueError):
     """A mistake in a config, a file or an environment; its message is one line: where, what is wrong, what to do."""
 
+    exit_code = USER_ERROR
+
+
+class Absent(UserError):
+    """Another host did not arrive. A scheduler may try again, unlike after a mistake."""
+
+    exit_code = FAILURE
+
 
 def cannot_be_written(place: object, error: Exception) -> UserError:
     """The error for a file or directory that could not be written."""

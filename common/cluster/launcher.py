@@ -10,7 +10,7 @@ from common.cluster.peer_monitor import PeerMonitor
 from common.cluster.supervisor import Outcome, Peers, Process, supervise
 from common.cluster.topology import Nodes
 from common.config.schema import Config
-from common.errors import FAILURE, USER_ERROR, Interrupted, UserError
+from common.errors import FAILURE, Absent, Interrupted
 from common.run.prepare import prepare_restart
 from common.run.progress import report_end
 from common.run.rows import replace_text
@@ -26,15 +26,14 @@ def start(config: Config, run_dir: Path, framework: str, nodes: Nodes, processes
     """Run this machine's processes of a run to their end. Returns the exit code of the command.
 
     The first is the chief, but on the hosts after the first, where all write to train.log alone. Writes the summary if
-    the chief could not. Raises UserError where the commands of other hosts do not arrive, and Interrupted.
+    the chief could not. Raises Absent where the commands of other hosts do not arrive, and Interrupted.
     """
     monitor = PeerMonitor(nodes, config.strategy.processes)
     try:
         outcome = _run(config, run_dir, nodes, processes, monitor)
-    except (Interrupted, UserError) as error:
-        code = error.exit_code if isinstance(error, Interrupted) else USER_ERROR
-        monitor.close(code)
-        if not nodes.node and code == USER_ERROR:
+    except (Absent, Interrupted) as error:
+        monitor.close(error.exit_code)
+        if not nodes.node and isinstance(error, Absent):
             write_summary(run_dir, config, facts(config, framework, {}), "failed", {}, str(error))
         raise
     stop = Stop()  # another signal must not replace what is recorded now
@@ -50,7 +49,7 @@ def _run(config: Config, run_dir: Path, nodes: Nodes, processes: list[Process], 
     while True:
         try:
             restarts = monitor.begin(restarts, config.cluster.timeout)
-        except UserError as error:
+        except Absent as error:
             if outcome is None:
                 raise
             return Outcome(FAILURE, f"{outcome.problem}; {error}")

@@ -11,7 +11,7 @@ from contextlib import suppress
 from threading import Condition, Thread
 
 from common.cluster.topology import Nodes
-from common.errors import USER_ERROR, UserError
+from common.errors import USER_ERROR, Absent
 
 # Where a host becomes silent: seconds until the first probe and between two, and how many go unanswered.
 PROBES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
@@ -54,7 +54,7 @@ class PeerMonitor:
     def begin(self, attempt: int, timeout: float) -> int:
         """Wait until the commands of all hosts are here. Returns the number of the attempt, which the first one gives.
 
-        Where the first one has ended meanwhile, or another was interrupted, `lost` or `ended` are set. Raises UserError
+        Where the first one has ended meanwhile, or another was interrupted, `lost` or `ended` are set. Raises Absent
         naming the hosts whose commands do not arrive within `timeout` seconds.
         """
         self.lost, self.final, self.ended = None, False, None
@@ -100,9 +100,9 @@ class PeerMonitor:
     def _listen(self, connection: socket.socket, said: "_Reader") -> None:
         self._hear(0, connection, said.message())
 
-    def _absent(self, nodes: set[int], timeout: float) -> UserError:
+    def _absent(self, nodes: set[int], timeout: float) -> Absent:
         hosts = ", ".join(self._nodes.hosts[node] for node in sorted(nodes))
-        return UserError(f"cluster.timeout={timeout:g}: the command on host {hosts} did not arrive in time")
+        return Absent(f"cluster.timeout={timeout:g}: the command on host {hosts} did not arrive in time")
 
     def _serve(self, server: socket.socket) -> None:
         while True:

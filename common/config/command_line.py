@@ -94,7 +94,7 @@ def one_line_errors(strategies: Sequence[str]) -> Iterator[None]:
         if os.environ.get("LOCAL_RANK", "0") != "0":
             time.sleep(FIRST_SPEAKS_SECONDS)  # torchrun ends this process when the first one has failed in the same way
         print(f"error: {explain(error, strategies)}", file=sys.stderr)
-        sys.exit(USER_ERROR)
+        sys.exit(error.exit_code if isinstance(error, UserError) else USER_ERROR)
     except (KeyboardInterrupt, Interrupted) as error:  # before the run's processes have started: they handle it
         print(f"interrupted: {error}".removesuffix(": "), file=sys.stderr)
         sys.exit(error.exit_code if isinstance(error, Interrupted) else 130)

@@ -12,7 +12,7 @@ import pytest
 from common.cluster import peer_monitor
 from common.cluster.peer_monitor import PeerMonitor
 from common.cluster.topology import Nodes
-from common.errors import UserError
+from common.errors import Absent
 from tests.conftest import wait_until
 
 PROCESSES = 2
@@ -181,7 +181,7 @@ def test_the_first_host_is_started_again(port: int) -> None:
 @pytest.mark.parametrize(("node", "absent"), [(0, "127.0.0.1, 127.0.0.1"), (1, "127.0.0.1")])
 def test_who_does_not_arrive_is_named(port: int, node: int, absent: str) -> None:
     monitor = PeerMonitor(Nodes(HOSTS, node, port), PROCESSES)
-    with pytest.raises(UserError, match=f"^cluster.timeout=0.3: the command on host {absent} did not arrive in time$"):
+    with pytest.raises(Absent, match=f"^cluster.timeout=0.3: the command on host {absent} did not arrive in time$"):
         monitor.begin(0, 0.3)
 
 
