@@ -19,10 +19,13 @@ from hypothesis import settings
 from omegaconf import DictConfig, OmegaConf
 from safetensors.numpy import save_file
 
+from benchmarks.two_hosts import TwoHosts, two_hosts
 from common.config.compose import CONF, parse
 from common.config.schema import Config
 from common.data.text.token_cache import TokenizedSplit
+from common.errors import UserError
 from common.training.stop import SIGNALS
+from tests.slurm_cluster import Slurm, slurm_cluster
 
 settings.register_profile("lockstep", deadline=None)  # a busy machine is no failure
 settings.load_profile("lockstep")
@@ -197,3 +200,23 @@ def wait_until(true: Callable[[], Any], seconds: float = 30.0) -> None:
     while not true():
         assert time.monotonic() < end, "this takes too long"
         time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[TwoHosts]:
+    """Two hosts, which are network namespaces; skips where they cannot be made."""
+    try:
+        with two_hosts() as made:
+            yield made
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Slurm]:
+    """A Slurm of two nodes; skips where it cannot be started."""
+    try:
+        with slurm_cluster() as cluster:
+            yield cluster
+    except UserError as error:
+        pytest.skip(str(error))

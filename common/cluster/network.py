@@ -1,11 +1,14 @@
 """This machine's network interfaces and addresses."""
 
 import socket
+import time
 from collections.abc import Collection, Sequence
 
 import psutil
 
 from common.errors import UserError
+
+POLL_SECONDS = 1.0  # between two tries to look up a name
 
 
 def interface_with(addresses: Collection[str]) -> str | None:
@@ -37,6 +40,20 @@ def address_towards(host: str) -> str:
     with socket.socket(family, kind) as probe:
         probe.connect(address)  # which sends nothing
         return str(probe.getsockname()[0])
+
+
+def wait_for_address(host: str, deadline: float) -> str:
+    """The address that this machine has on the way to a host, once the host's name is known.
+
+    deadline: when to give up, as time.monotonic() counts. Raises OSError then.
+    """
+    while True:
+        try:
+            return address_towards(host)
+        except OSError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(POLL_SECONDS)
 
 
 def addresses_of(hosts: Sequence[str], node: int) -> tuple[str, ...]:

@@ -79,6 +79,13 @@ class SkyPilot(Scheduled):
 
 
 @dataclass(frozen=True)
+class Kubernetes(Scheduled):
+    """The pods of a Kubernetes job."""
+
+    engine = "common.cluster.engines.kubernetes"
+
+
+@dataclass(frozen=True)
 class Auto(Scheduled):
     """Whatever the environment shows."""
 
@@ -91,5 +98,6 @@ CLUSTERS: dict[str, type[Cluster]] = {
     "hosts": Hosts,
     "slurm": Slurm,
     "skypilot": SkyPilot,
+    "kubernetes": Kubernetes,
     "auto": Auto,
 }

@@ -5,14 +5,14 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from benchmarks.two_hosts import ADDRESSES, TwoHosts, two_hosts
-from common.errors import UserError
+from benchmarks.two_hosts import ADDRESSES, TwoHosts
 from tests.faults.conftest import DDP, MULTIWORKER, Measured, Run, Start, assert_undisturbed
 
 pytestmark = pytest.mark.faults
@@ -20,19 +20,12 @@ pytestmark = pytest.mark.faults
 TIMEOUT = 45  # seconds: a silent host is found after 30
 
 
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[TwoHosts]:
-    try:
-        with two_hosts() as found:
-            yield found
-    except UserError as error:
-        pytest.skip(str(error))
-
-
 class Commands:
     """The commands of a run, one on each host. Where one is killed it can be started again."""
 
-    def __init__(self, start: Start, hosts: TwoHosts, kind: Sequence[str], overrides: Sequence[str]) -> None:
+    def __init__(
+        self, start: Start, hosts: TwoHosts, kind: Sequence[str], overrides: Sequence[str], name: str = ""
+    ) -> None:
         self.begin = lambda node: start(
             *kind,
             "cluster=hosts",
@@ -42,6 +35,7 @@ class Commands:
             "resume=auto",
             *overrides,
             command=lambda command: hosts.on(node, command),
+            name=name,
         )
         self.nodes: list[Run] = [self.begin(node) for node in range(2)]
 
@@ -69,7 +63,7 @@ class Commands:
 
 @pytest.fixture
 def begin(start: Start, hosts: TwoHosts) -> Callable[..., Commands]:
-    return lambda kind, *overrides: Commands(start, hosts, kind, overrides)
+    return lambda kind, *overrides, name="": Commands(start, hosts, kind, overrides, name)
 
 
 def recovered(commands: Commands, measured: Measured) -> None:
@@ -164,6 +158,25 @@ def test_the_network_is_cut_for_good(begin: Callable[..., Commands], hosts: TwoH
     assert [run.process.returncode for run in commands.nodes] == [1, 1], said
     for other, text in zip(reversed(ADDRESSES), said, strict=True):
         assert f"the command on host {other} ended or cannot be reached" in text
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.bench)])
+@pytest.mark.survives("SIGTERM to two hosts, up to 5 s apart")
+def test_sigterm_to_all_hosts(begin: Callable[..., Commands], moment: int, measured: Measured, times: int) -> None:
+    """As a scheduler sends it: all ranks leave after one agreed step, whose checkpoint is saved."""
+    randomness = np.random.default_rng(moment)
+    for number in range(times):
+        commands = begin(DDP, "train.steps=100000", name=f"sigterm-{times}-{number}")
+        chief = commands.nodes[0].at(moment)
+        for run in randomness.permutation(np.array(commands.nodes, object)):
+            run.process.send_signal(signal.SIGTERM)
+            time.sleep(randomness.uniform(0, 5))
+        said = [run.end(30) for run in commands.nodes]
+        assert [run.process.returncode for run in commands.nodes] == [143, 143], said
+        assert chief.summary["status"] == "interrupted"
+        newest = max(path.name for path in (chief.run_dir / "checkpoints").iterdir())
+        assert newest == f"step-{chief.step:08}"
+    measured(tried=times)
 
 
 def link(hosts: TwoHosts, state: str) -> None:

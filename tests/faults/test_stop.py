@@ -7,15 +7,14 @@ and `make bench-stops` all of them.
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.two_hosts import TwoHosts, two_hosts
-from common.errors import UserError
+from benchmarks.two_hosts import TwoHosts
 from tests.faults.conftest import ROOT, ROUND, Measured, Run, Start, assert_undisturbed
 from tests.faults.stops import ENDLESS, KINDS, on_one_machine, on_two_hosts, under_torchrun
 
@@ -88,15 +87,6 @@ def describe(record_property: Callable[[str, object], None]) -> Describe:
             record_property(name, value)
 
     return record
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[TwoHosts]:
-    try:
-        with two_hosts() as found:
-            yield found
-    except UserError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture

@@ -2,25 +2,18 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from benchmarks.two_hosts import two_hosts
-from common.errors import UserError
+from benchmarks.two_hosts import TwoHosts
 from common.run.rows import read_rows
 from tests.integration.host_commands import SMALL, STEPS, Place
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    directory = tmp_path_factory.mktemp("hosts")
-    try:
-        with two_hosts() as hosts:
-            yield Place(hosts, directory)
-    except UserError as error:
-        pytest.skip(str(error))
+def place(hosts: TwoHosts, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place(hosts, tmp_path_factory.mktemp("hosts"))
 
 
 @pytest.fixture(scope="module")

@@ -3,16 +3,15 @@
 import json
 import shlex
 import sys
-from collections.abc import Iterator
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from common.errors import UserError
 from common.run.rows import read_rows
 from tests.conftest import SMALL_MODEL, wait_until
-from tests.integration.slurm_cluster import Slurm, slurm_cluster
+from tests.slurm_cluster import Slurm
 
 pytestmark = pytest.mark.slow
 
@@ -23,15 +22,6 @@ RUNS = {
     "parameter_server": ("torch", ["strategy=parameter_server", "strategy.workers=1", "strategy.max_staleness=0"]),
     "multiworker": ("tf", ["strategy=multiworker", "strategy.replicas=2"]),
 }
-
-
-@pytest.fixture(scope="module")
-def slurm() -> Iterator[Slurm]:
-    try:
-        with slurm_cluster() as cluster:
-            yield cluster
-    except UserError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +82,27 @@ def test_a_job_that_is_told_to_stop_resumes_where_it_was(slurm: Slurm, directory
     again = slurm.submit(script(directory, "stopped", "torch", *arguments), f"--output={output}")
     assert again.returncode == 0, output.read_text()
     assert [row["step"] for row in read_rows(run_dir / "metrics.jsonl")] == list(range(1, 41))
+    np.testing.assert_allclose(losses(run_dir), expected, rtol=1e-4)
+
+
+def test_the_script_of_deploy_queues_its_job_again(slurm: Slurm, directory: Path, expected: np.ndarray) -> None:
+    """Slurm sends the tasks SIGTERM before the time limit and on preemption, as scancel does here."""
+    run_dir, output = directory / "again", directory / "again.out"
+    places = [f"run_dir={run_dir}", f"cache_dir={directory / 'cache'}", "cluster.timeout=90"]
+    small = [*SMALL, *places, "strategy.replicas=2", "train.steps=40", "train.log_every=1"]
+    text = (ROOT / "deploy" / "slurm.sbatch").read_text()
+    (start,) = (line for line in text.splitlines() if line.startswith("srun python "))
+    train = shlex.join([sys.executable, *start.split()[2:], *small])
+    text = text.replace(start, f"cd {shlex.quote(str(ROOT))}\nsrun {train}")
+    job = slurm.submit(text, f"--output={output}", "--cpus-per-task=1", wait=False).stdout.strip()
+    wait_until(lambda: len(read_rows(run_dir / "metrics.jsonl")) >= 5, 120)
+    assert slurm.command("scancel", "--signal=TERM", job).returncode == 0
+    wait_until(lambda: slurm.command("squeue", "-h", "-o", "%T").stdout.split() == ["PENDING"], 60)
+    assert 5 <= len(losses(run_dir)) < 40, output.read_text()
+    time.sleep(5)  # slurmd revokes a credential that is issued as the old one ends
+    assert slurm.command("scontrol", "update", f"JobId={job}", "StartTime=now").returncode == 0  # not in two minutes
+    wait_until(lambda: job not in slurm.command("squeue", "-h", "-o", "%i").stdout.split(), 120)
+    assert [row["step"] for row in read_rows(run_dir / "metrics.jsonl")] == list(range(1, 41)), output.read_text()
     np.testing.assert_allclose(losses(run_dir), expected, rtol=1e-4)
 
 

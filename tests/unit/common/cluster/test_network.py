@@ -1,8 +1,10 @@
 import socket
+import time
 from typing import Any
 
 import pytest
 
+from common.cluster import network
 from common.cluster.network import address_towards, addresses_of, interface_towards, interface_with, loopback_interface
 from common.errors import UserError
 
@@ -23,6 +25,27 @@ def test_a_host_that_no_interface_leads_to(monkeypatch: pytest.MonkeyPatch) -> N
     assert interface_towards("nowhere") is None
     with pytest.raises(OSError):
         address_towards("nowhere")
+
+
+def test_a_name_that_becomes_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Any] = [
+        socket.gaierror(-2, "Name or service not known"),
+        OSError(101, "Network is unreachable"),
+        "10.0.0.7",
+    ]
+
+    def look_up(host: str) -> str:
+        result = found.pop(0) if len(found) > 1 else found[0]
+        if isinstance(result, OSError):
+            raise result
+        return str(result)
+
+    monkeypatch.setattr(network, "address_towards", look_up)
+    monkeypatch.setattr(network, "POLL_SECONDS", 0.01)
+    assert network.wait_for_address("a", time.monotonic() + 60) == "10.0.0.7"
+    found[:] = [socket.gaierror(-2, "Name or service not known")]
+    with pytest.raises(OSError, match="not known"):
+        network.wait_for_address("a", time.monotonic() + 0.05)
 
 
 def test_the_addresses_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ from common.config.clusters import Auto
 CLUSTER = Auto("auto", 120.0, 4000)
 TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
 SKYPILOT = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NODE_RANK": "1"}
+INDEXED_JOB = {"JOB_COMPLETION_INDEX": "0", "PET_NNODES": "1", "PET_MASTER_ADDR": "train-0.train"}
+VOLCANO = {"VC_TASK_INDEX": "0", "VC_WORKER_HOSTS": "train-worker-0.train"}
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1"}
 
 
@@ -20,6 +22,9 @@ SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1"}
             Nodes(("10.0.0.1", "10.0.0.2"), 1, 4000),
             "cluster=skypilot, node 1 of 2: SKYPILOT_NODE_IPS is set",
         ),
+        (INDEXED_JOB, Nodes(), "cluster=kubernetes: JOB_COMPLETION_INDEX is set"),
+        (VOLCANO, Nodes(), "cluster=kubernetes: VC_TASK_INDEX is set"),
+        ({**TORCHRUN, **INDEXED_JOB}, Member(True, {"process": 2}, "WORLD_SIZE=2"), "cluster=env: RANK is set"),
         ({**TORCHRUN, **SLURM}, Member(True, {"process": 2}, "WORLD_SIZE=2"), "cluster=env: RANK is set"),
     ],
 )

@@ -1,0 +1,78 @@
+"""The pods of a Kubernetes job, each of which starts the command: of a Job, JobSet, TrainJob or Volcano job.
+
+The first three are Indexed Jobs: a pod's name ends with its index. Kubeflow sets torchrun's PET_NNODES and
+PET_MASTER_ADDR in the pods of a TrainJob; the manifest of a Job or JobSet sets them itself.
+"""
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+
+from common.cluster.engines import env
+from common.cluster.network import wait_for_address
+from common.cluster.topology import Member, Nodes, port_of_job
+from common.config.clusters import Cluster, Scheduled
+from common.errors import Absent, UserError
+from common.training.stop import interruptible
+
+VARIABLES = ("JOB_COMPLETION_INDEX", "PET_NNODES", "PET_MASTER_ADDR")
+INDEX, VOLCANO_INDEX = VARIABLES[0], "VC_TASK_INDEX"  # this pod's, from 0
+
+
+def discover(cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
+    """The pods of the job. Raises UserError, and Absent where a pod's name has no address after cluster.timeout."""
+    assert isinstance(cluster, Scheduled)
+    env.check_unset(cluster, framework, environment)
+    volcano = VOLCANO_INDEX in environment
+    hosts = _pods_of_volcano(environment) if volcano else _pods_of_indexed_job(cluster.kind, environment)
+    variable = VOLCANO_INDEX if volcano else INDEX
+    index = environment[variable]
+    if not index.isdecimal() or int(index) >= len(hosts):
+        raise UserError(f"{variable}={index}: the job has pods 0 to {len(hosts) - 1}")
+    if len(hosts) == 1:
+        return Nodes()
+    node, port = int(index), cluster.port or port_of_job(hosts[0])
+    return Nodes(_with_own_address(hosts, node, cluster.timeout), node, port)
+
+
+def _pods_of_indexed_job(kind: str, environment: Mapping[str, str]) -> tuple[str, ...]:
+    if missing := [name for name in VARIABLES if name not in environment]:
+        raise UserError(
+            f"cluster={kind}: {', '.join(missing)} is not set; start in an Indexed Job that sets PET_NNODES and "
+            "PET_MASTER_ADDR, or use cluster=local"
+        )
+    pods, first = environment["PET_NNODES"], environment["PET_MASTER_ADDR"]
+    if not pods.isdecimal() or int(pods) == 0:
+        raise UserError(f"PET_NNODES={pods}: must be the number of the job's pods")
+    named = re.fullmatch(r"([^.]+-)0(\..+)", first)
+    if not named:
+        raise UserError(f"PET_MASTER_ADDR={first}: must be the first pod's name and its service, such as train-0.train")
+    return tuple(f"{named[1]}{index}{named[2]}" for index in range(int(pods)))
+
+
+def _pods_of_volcano(environment: Mapping[str, str]) -> tuple[str, ...]:
+    tasks = sorted(name for name in environment if re.fullmatch("VC_.+_HOSTS", name))
+    if not tasks:
+        raise UserError(f"{VOLCANO_INDEX} is set but no VC_..._HOSTS; add the plugin svc to the Volcano job")
+    if len(tasks) > 1:
+        raise UserError(f"{', '.join(tasks)}: must be one; give the Volcano job one task, with a replica for each node")
+    return tuple(environment[tasks[0]].split(","))
+
+
+def _with_own_address(hosts: Sequence[str], node: int, timeout: float) -> tuple[str, ...]:
+    """The pods' names, once each is known, with this one's own address: its name may be unknown to itself.
+
+    The others' are left as names, because a pod that is started again has another address.
+    """
+    deadline = time.monotonic() + timeout
+    own = ""
+    for host in (*hosts[:node], *hosts[node + 1 :]):
+        try:
+            with interruptible():
+                own = wait_for_address(host, deadline)
+        except OSError as error:
+            raise Absent(
+                f"cluster.timeout={timeout:g}: {host} has no address here ({error.strerror}); see whether its pod runs "
+                "and its service selects it"
+            ) from error
+    return (*hosts[:node], own, *hosts[node + 1 :])

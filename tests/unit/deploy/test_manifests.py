@@ -1,0 +1,140 @@
+"""The files of deploy/: Kubernetes' schemas accept the manifests, and what belongs together in them agrees."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from common.cluster.engines.kubernetes import VARIABLES
+from common.config.compose import CONF
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+OLDEST = "1.33"  # the first version in which all that job.yaml uses is stable
+JOBS = {"job.yaml": "Job", "jobset.yaml": "JobSet", "trainjob.yaml": "TrainingRuntime"}
+EXIT_CODES = {2: "FailJob", 143: "Ignore"}
+
+
+def read(name: str) -> dict[str, dict[str, Any]]:
+    """The objects of a manifest, by kind."""
+    return {each["kind"]: each for each in yaml.safe_load_all((DEPLOY / "kubernetes" / name).read_text())}
+
+
+def job_of(name: str) -> dict[str, Any]:
+    """The spec of the Job in a manifest."""
+    spec = read(name)[JOBS[name]]["spec"]
+    if name == "job.yaml":
+        return dict(spec)
+    (job,) = (spec["template"]["spec"] if name == "trainjob.yaml" else spec)["replicatedJobs"]
+    return dict(job["template"]["spec"])
+
+
+def arguments_of(name: str) -> list[str]:
+    """Of the command that a pod starts."""
+    (container,) = job_of(name)["template"]["spec"]["containers"]
+    return list((read(name)["TrainJob"]["spec"]["trainer"] if name == "trainjob.yaml" else container)["args"])
+
+
+def check(manifest: dict[str, Any]) -> None:
+    kubernetes_validate.validate(manifest, OLDEST, strict=True)
+
+
+@pytest.mark.parametrize("name", ["volume.yaml", "job.yaml"])
+def test_kubernetes_accepts_every_object(name: str) -> None:
+    for manifest in read(name).values():
+        check(manifest)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_kubernetes_accepts_the_job_in_it(name: str) -> None:
+    job = {"parallelism": 2, "completions": 2, **job_of(name)}  # a TrainJob sets them
+    check({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": job})
+
+
+def test_what_kubernetes_would_refuse_is_found() -> None:
+    wrong = read("job.yaml")["Job"]
+    wrong["spec"]["podFailurePolicy"]["rules"][0]["onExitCode"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        check(wrong)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_manifests_agree(name: str) -> None:
+    """What all three must have, and what must be the same in each."""
+    job = job_of(name)
+    assert job["completionMode"] == "Indexed"
+    rules = job["podFailurePolicy"]["rules"]
+    actions = {value: rule["action"] for rule in rules for value in rule.get("onExitCodes", {}).get("values", [])}
+    assert actions == EXIT_CODES
+    assert rules[-1] == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    same = job_of("job.yaml")
+    assert rules == same["podFailurePolicy"]["rules"]
+    assert arguments_of(name) == arguments_of("job.yaml")
+    pod = job["template"]["spec"]
+    assert pod["restartPolicy"] == "Never", "which a podFailurePolicy requires"
+    for key in ("volumes", "securityContext", "terminationGracePeriodSeconds"):
+        assert pod[key] == same["template"]["spec"][key]
+    (volume, *_) = pod["volumes"]
+    assert (
+        volume["persistentVolumeClaim"]["claimName"] == read("volume.yaml")["PersistentVolumeClaim"]["metadata"]["name"]
+    )
+    assert {"name": volume["name"], "mountPath": "/runs"} in pod["containers"][0]["volumeMounts"]
+
+
+@pytest.mark.parametrize(
+    ("name", "first"), [("job.yaml", "{name}-0.{subdomain}"), ("jobset.yaml", "{name}-node-0-0.{name}")]
+)
+def test_the_variables_of_the_engine(name: str, first: str) -> None:
+    job, pod = job_of(name), job_of(name)["template"]["spec"]
+    environment = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
+    assert environment.keys() == {*VARIABLES} - {"JOB_COMPLETION_INDEX"}, "which Kubernetes sets"
+    assert environment["PET_NNODES"] == str(job["completions"]) == str(job["parallelism"])
+    job_name = read(name)[JOBS[name]]["metadata"]["name"]
+    assert environment["PET_MASTER_ADDR"] == first.format(name=job_name, subdomain=pod.get("subdomain"))
+
+
+def test_the_service_has_the_pods_of_the_job() -> None:
+    manifests = read("job.yaml")
+    service, job = manifests["Service"], manifests["Job"]
+    assert service["metadata"]["name"] == job["spec"]["template"]["spec"]["subdomain"]
+    assert service["spec"]["selector"] == {"job-name": job["metadata"]["name"]}
+    assert service["spec"]["clusterIP"] == "None"
+
+
+def test_kubeflow_sets_the_variables_of_a_trainjob() -> None:
+    manifests = read("trainjob.yaml")
+    runtime, train_job = manifests["TrainingRuntime"], manifests["TrainJob"]["spec"]
+    assert train_job["runtimeRef"]["kind"] == "TrainingRuntime"
+    assert train_job["runtimeRef"]["name"] == runtime["metadata"]["name"]
+    assert "torch" in runtime["spec"]["mlPolicy"]
+    (job,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    assert job["name"] == job["template"]["spec"]["template"]["spec"]["containers"][0]["name"] == "node"
+    assert job["template"]["metadata"]["labels"] == {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+
+
+def test_the_commands_use_an_engine_that_exists() -> None:
+    tasks = {
+        "kubernetes": " ".join(arguments_of("job.yaml")),
+        "skypilot": yaml.safe_load((DEPLOY / "skypilot.yaml").read_text())["run"],
+        "slurm": (DEPLOY / "slurm.sbatch").read_text(),
+    }
+    for engine, command in tasks.items():
+        assert f"cluster={engine}" in command.split() and "resume=auto" in command.split()
+        assert (Path(CONF) / "cluster" / f"{engine}.yaml").exists()
+
+
+def test_the_script_of_slurm_is_bash() -> None:
+    done = subprocess.run(["bash", "-n", str(DEPLOY / "slurm.sbatch")], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_image_has_every_package() -> None:
+    """What the Dockerfile copies is what its build may see, and all that is installed."""
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    copied = [name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]]
+    allowed = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    assert [f"!{name}" for name in copied] == [line for line in allowed if line.startswith("!")]
+    assert {"common", "conf", "torch_impl", "tf_impl", "pyproject.toml", "README.md"} <= set(copied)
+    assert all((DEPLOY.parent / name).exists() for name in copied)
