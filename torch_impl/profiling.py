@@ -9,14 +9,15 @@ from typing import Any
 import torch
 from torch.nn import Module
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.profiler import ProfilerActivity, record_function
+from torch.profiler import ProfilerActivity, _ExperimentalConfig, record_function
 
 
 @contextmanager
 def profile(path: Path) -> Iterator[None]:
     """Write what this process does in the body to `path`, a Chrome trace that is compressed by gzip."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
-    with _annotated_modules(), torch.profiler.profile(activities=activities) as profiler:
+    threads = _ExperimentalConfig(profile_all_threads=True)  # not this one alone: allreduce has one of its own
+    with _annotated_modules(), torch.profiler.profile(activities=activities, experimental_config=threads) as profiler:
         yield
         if torch.cuda.is_available():
             torch.cuda.synchronize()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 PHASES = ("forward", "backward", "update", "reduce, exposed", "reduce, hidden", "other")
+BACKWARD = re.compile(r"^gradient_tape/|(^|/)gradients/")  # the second: in the gradient of a tf.function
 REDUCES = re.compile(r"(gloo|nccl|mpi):all_?reduce|reduce$|Collective(Reduce|Gather)|(^|/)(Nccl)?AllReduce")
 
 Interval = tuple[float, float]
@@ -65,7 +66,7 @@ def _tensorflow(events: Iterable[dict[str, Any]]) -> Iterator[tuple[str, list[In
         elif name.startswith("update/"):
             phase = "update"
         else:
-            phase = "backward" if name.startswith("gradient_tape/") else "forward"
+            phase = "backward" if BACKWARD.search(name) else "forward"
         found[phase].append(_interval(event))
     yield from found.items()
 

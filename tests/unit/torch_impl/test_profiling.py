@@ -1,5 +1,6 @@
 import gzip
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -10,9 +11,13 @@ from torch_impl.profiling import profile
 def test_the_trace_has_what_is_done_in_the_body(tmp_path: Path) -> None:
     path = tmp_path / "profile" / "rank-0.json.gz"
     torch.ones(3).sigmoid()
-    with profile(path):
-        torch.ones(3, 3) @ torch.ones(3, 3)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(torch.ones, 3).result()
+        with profile(path):
+            torch.ones(3, 3) @ torch.ones(3, 3)
+            pool.submit(torch.ones(3).neg).result()
     with gzip.open(path) as file:
         events = {event["name"]: event for event in json.load(file)["traceEvents"]}
     assert events["aten::mm"]["dur"] > 0
+    assert events["aten::neg"]["tid"] != events["aten::mm"]["tid"]
     assert "aten::sigmoid" not in events

@@ -37,7 +37,8 @@ TENSORFLOW = [
     event("_train_step", 0, 100, cat=""),
     event("bert/MatMul:_MklMatMul", 10, 30, cat=""),
     event("replica_1/bert/MatMul:_MklMatMul", 30, 50, cat=""),  # of the other replica
-    event("gradient_tape/bert/MatMul/MatMul_1:_MklMatMul", 50, 70, OTHER, ""),
+    event("gradient_tape/bert/MatMul/MatMul_1:_MklMatMul", 50, 55, OTHER, ""),
+    event("PartitionedCall_1/gradients/MatMul_grad/MatMul:_MklMatMul", 55, 70, OTHER, ""),
     event("CollectiveReduceV2_1:CollectiveReduceV2", 60, 80, cat=""),
     event("update/ResourceApplyAdam:ResourceApplyAdam", 90, 110, cat=""),
     event("CollectiveExecutor::RunClosure", 0, 100, cat=""),
