@@ -20,11 +20,11 @@ ABOUT = {
     "common/errors.py": "what a user can fix, in one line",
     "torch_impl": "PyTorch's side",
     "tf_impl": "TensorFlow's side",
-    "common/bench": "contestants that take turns",
+    "common/bench": "contestants in turns",
     "common/compare": "runs to a verdict",
     "common/export.py": "for other programs",
     "common/hardware.py": "this machine",
-    "common/output.py": "nobody reads it any more",
+    "common/output.py": "closed output",
     "common/prepare.py": "once per host",
 }
 SPINE = list(ABOUT)[:7]  # the layers of common, the top one first; any other room of common is drawn beside them
