@@ -118,12 +118,12 @@ def test_a_command_is_killed_and_started_again(
 
 
 def test_a_command_that_does_not_return_is_named(begin: Callable[..., Commands], moment: int) -> None:
-    commands = begin(DDP, "train.max_restarts=1", "cluster.timeout=5")
+    commands = begin(DDP, "train.max_restarts=1", "cluster.timeout=15")
     commands.nodes[0].at(moment)
     commands.kill(1)
-    said = commands.nodes[0].end(30)
+    said = commands.nodes[0].end(60)
     assert commands.nodes[0].process.returncode == 1
-    assert said.endswith(f"cluster.timeout=5: the command on host {ADDRESSES[1]} did not arrive in time\n"), said
+    assert said.endswith(f"cluster.timeout=15: the command on host {ADDRESSES[1]} did not arrive in time\n"), said
 
 
 @pytest.mark.survives("the network between two hosts cut for 5 s")
