@@ -1,24 +1,28 @@
 """Connects the commands of a run's hosts: they begin every attempt together, and where one ends, the others learn it.
 
-For each attempt every other command connects to the first host's and says `join NODE`. Once all have, it answers
-`start ATTEMPT`. At the end of an attempt each says `ended CODE`, the first one `again ATTEMPT` where it will start
-another. A connection that breaks without that, as after SIGKILL, means that the command at its other end was lost.
+For each attempt every other command connects to the first host's and sends {"join": node}. Once all have, it answers
+{"start": attempt}. At the end of an attempt each sends {"ended": exit code}, the first one {"again": attempt} where it
+will start another. A connection that breaks without that, as after SIGKILL, means that the command at its other end was
+lost.
 """
 
 import socket
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from threading import Condition, Thread
+from typing import Any
 
+from common.cluster.lines import Lines
 from common.cluster.topology import Nodes
-from common.errors import USER_ERROR, Absent
+from common.errors import FAILURE, USER_ERROR, Absent
 
 # Where a host becomes silent: seconds until the first probe and between two, and how many go unanswered.
 PROBES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 
 WAIT_SECONDS = 30.0  # for the first host's command, once this one's processes have ended
 
-Message = tuple[str, int]
+Message = Mapping[str, Any]
 
 
 def keep_alive(connection: socket.socket) -> None:
@@ -42,8 +46,8 @@ class PeerMonitor:
         self.ended: int | None = None
         self._nodes = nodes
         self._changed = Condition()
-        self._joined: dict[int, socket.socket] = {}  # on the first host: who waits for the next attempt, by node
-        self._held: dict[int, socket.socket] = {}  # of the attempt that has begun
+        self._joined: dict[int, Lines] = {}  # on the first host: who waits for the next attempt, by node
+        self._held: dict[int, Lines] = {}  # of the attempt that has begun
         self._thread: Thread | None = None
         if nodes.several:
             self._leader = (nodes.hosts[0], nodes.monitor_port(processes))
@@ -70,7 +74,7 @@ class PeerMonitor:
                 raise self._absent(others - self._joined.keys(), timeout)
             if not self.ended:
                 self._held, self._joined = self._joined, {}
-                self._tell(("start", attempt))
+                self._tell({"start": attempt})
         return attempt
 
     def _join(self, attempt: int, timeout: float) -> int:
@@ -83,22 +87,25 @@ class PeerMonitor:
                 time.sleep(0.2)
                 continue
             connection.settimeout(None)
-            self._held = {0: connection}
-            self._tell(("join", self._nodes.node))
-            said = _Reader(connection)
-            answer = said.message()
-            if answer is None:
-                continue
-            if answer[0] == "start":
-                self._thread = Thread(target=self._listen, args=(connection, said), daemon=True)
-                self._thread.start()
-                return answer[1]
-            self._hear(0, connection, answer)
-            return attempt
+            keep_alive(connection)
+            lines = Lines(connection)
+            self._held = {0: lines}
+            self._tell({"join": self._nodes.node})
+            messages = _messages(lines)
+            match next(messages, None):
+                case None:
+                    continue
+                case {"start": int(number)}:
+                    self._thread = Thread(target=self._listen, args=(lines, messages), daemon=True)
+                    self._thread.start()
+                    return number
+                case message:
+                    self._hear(0, lines, message)
+                    return attempt
         raise self._absent({0}, timeout)
 
-    def _listen(self, connection: socket.socket, said: "_Reader") -> None:
-        self._hear(0, connection, said.message())
+    def _listen(self, lines: Lines, messages: Iterator[Message]) -> None:
+        self._hear(0, lines, next(messages, {}))
 
     def _absent(self, nodes: set[int], timeout: float) -> Absent:
         hosts = ", ".join(self._nodes.hosts[node] for node in sorted(nodes))
@@ -111,35 +118,37 @@ class PeerMonitor:
 
     def _attend(self, connection: socket.socket) -> None:
         """On the first host: to one connection of another command, for one attempt."""
-        said = _Reader(connection)
-        joined = said.message()
-        if joined is None or joined[0] != "join" or not 0 < joined[1] < len(self._nodes.hosts):
+        keep_alive(connection)
+        lines = Lines(connection)
+        messages = _messages(lines)
+        node = next(messages, {}).get("join")
+        if not isinstance(node, int) or not 0 < node < len(self._nodes.hosts):
             return connection.close()
-        node = joined[1]
         with self._changed:
             if node in self._held:  # it was restarted before its end was noticed
-                self._hear(node, self._held[node], None)
-            self._joined[node] = connection
+                self._hear(node, self._held[node], {})
+            self._joined[node] = lines
             self._changed.notify_all()
-        message = said.message()
+        message = next(messages, {})
         with self._changed:
-            if self._joined.get(node) is connection:
+            if self._joined.get(node) is lines:
                 del self._joined[node]
-                if message and message[1] > 128:
-                    self.ended = message[1]
-                    self._changed.notify_all()
-            self._hear(node, connection, message)
+                match message:
+                    case {"ended": int(code)} if code > 128:
+                        self.ended = code
+                        self._changed.notify_all()
+            self._hear(node, lines, message)
 
-    def _hear(self, node: int, connection: socket.socket, message: Message | None) -> None:
-        """How another command has ended the attempt."""
-        if self._held.get(node) is not connection:
+    def _hear(self, node: int, lines: Lines, message: Message) -> None:
+        """How another command has ended the attempt; without a message it was lost."""
+        if self._held.get(node) is not lines:
             return  # of an earlier attempt
-        word, code = message or ("", 0)
-        self.final = word == "ended" and (node == 0 or code == USER_ERROR)
-        if word == "ended" and not 0 < code <= 128:
-            self.ended = code
-        else:
-            self.lost = f"the command on host {self._nodes.hosts[node]} ended or cannot be reached"
+        self.final = "ended" in message and (node == 0 or message["ended"] == USER_ERROR)
+        match message:
+            case {"ended": int(code)} if not 0 < code <= 128:
+                self.ended = code
+            case _:
+                self.lost = f"the command on host {self._nodes.hosts[node]} ended or cannot be reached"
 
     @property
     def signum(self) -> int | None:
@@ -153,39 +162,30 @@ class PeerMonitor:
 
     def again(self, attempt: int) -> None:
         """At the end of an attempt that failed and is not the last."""
-        self._part(("ended", 1) if self._nodes.node else ("again", attempt))
+        self._part({"ended": FAILURE} if self._nodes.node else {"again": attempt})
 
     def close(self, exit_code: int) -> None:
         """At the end of this host's command."""
         with self._changed:
             self._held |= self._joined
-        self._part(("ended", exit_code))
+        self._part({"ended": exit_code})
 
     def _part(self, message: Message) -> None:
         self._tell(message)
         with self._changed:
             held, self._held = self._held, {}
-        for connection in held.values():
+        for lines in held.values():
             with suppress(OSError):  # the other end has closed it before
-                connection.shutdown(socket.SHUT_RDWR)
+                lines.connection.shutdown(socket.SHUT_RDWR)
 
     def _tell(self, message: Message) -> None:
-        for connection in self._held.values():
+        for lines in self._held.values():
             with suppress(OSError):  # that it was lost is found where it is read
-                connection.sendall("{} {}\n".format(*message).encode())
+                lines.send(message)
 
 
-class _Reader:
-    """Reads the messages of a connection."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        keep_alive(connection)
-        self._lines = connection.makefile("rb")
-
-    def message(self) -> Message | None:
-        """The next one; None where there is none any more, or what is sent is something else."""
-        try:
-            word, number = self._lines.readline(32).decode("ascii").split()
-            return word, int(number)
-        except (OSError, ValueError):
-            return None
+def _messages(lines: Lines) -> Iterator[Message]:
+    """Those of a connection until it breaks, or something else is sent."""
+    with suppress(OSError):
+        while True:
+            yield from lines.receive()

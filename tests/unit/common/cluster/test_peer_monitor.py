@@ -91,8 +91,8 @@ def test_a_command_that_failed_is_lost(port: int, node: int, exit_code: int | No
     monitors = connected(port, 2)
     ended, other = monitors[node], monitors[1 - node]
     if exit_code is None:
-        for connection in ended._held.values():
-            connection.shutdown(socket.SHUT_RDWR)
+        for lines in ended._held.values():
+            lines.connection.shutdown(socket.SHUT_RDWR)
     else:
         ended.close(exit_code)
     wait_until(lambda: other.lost is not None)
@@ -150,7 +150,7 @@ def test_a_command_that_was_killed_is_started_again(port: int, noticed: bool) ->
     """Also before its end was noticed, as where its whole host had crashed."""
     leader, killed = connected(port, 2)
     if noticed:
-        killed._held[0].shutdown(socket.SHUT_RDWR)
+        killed._held[0].connection.shutdown(socket.SHUT_RDWR)
         wait_until(lambda: leader.lost is not None)
     returned = PeerMonitor(Nodes(HOSTS[:2], 1, port), PROCESSES)
     with ThreadPoolExecutor() as pool:
@@ -164,7 +164,7 @@ def test_a_command_that_was_killed_is_started_again(port: int, noticed: bool) ->
 def test_the_first_host_is_started_again(port: int) -> None:
     """Its command begins to count anew; the others learn that."""
     leader, other = connected(port, 2)
-    other._held[0].shutdown(socket.SHUT_RDWR)
+    other._held[0].connection.shutdown(socket.SHUT_RDWR)
     wait_until(lambda: other.lost is not None)
     assert not other.final
     other.again(1)
@@ -172,7 +172,7 @@ def test_the_first_host_is_started_again(port: int) -> None:
         number = pool.submit(other.begin, 1, 10)
         wait_until(lambda: 1 in leader._joined)
         first = leader._joined[1]
-        first.shutdown(socket.SHUT_RDWR)  # it ends once more
+        first.connection.shutdown(socket.SHUT_RDWR)  # it ends once more
         wait_until(lambda: leader._joined.get(1) not in (None, first))
         assert leader.begin(0, 10) == 0
         assert number.result(10) == 0
@@ -215,7 +215,7 @@ def test_a_host_is_interrupted_while_all_wait_for_another(port: int) -> None:
 
 def test_what_is_no_message_is_ignored(port: int) -> None:
     leader, other = connected(port, 2)
-    for text in (b"GET / HTTP/1.1\r\n", b"join 9\n", b"join x\n", b"\xff\n", b"a" * 100):
+    for text in (b"GET / HTTP/1.1\r\n", b'{"join": 9}\n', b'{"join": "x"}\n', b"\xff\n", b"a" * 5000):
         with socket.create_connection(leader._leader) as stranger:
             stranger.sendall(text)
             assert stranger.recv(1) == b""
