@@ -7,9 +7,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from tests.slurm_cluster import Slurm, slurm_cluster
 settings.register_profile("lockstep", deadline=None)  # a busy machine is no failure
 settings.load_profile("lockstep")
 
+T = TypeVar("T")
 Compose = Callable[..., DictConfig]
 MakeConfig = Callable[..., Config]
 MakeSplit = Callable[..., TokenizedSplit]
@@ -204,19 +206,20 @@ def wait_until(true: Callable[[], Any], seconds: float = 30.0) -> None:
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[TwoHosts]:
-    """Two hosts, which are network namespaces; skips where they cannot be made."""
-    try:
-        with two_hosts() as made:
-            yield made
-    except UserError as error:
-        pytest.skip(str(error))
+    """Two hosts, which are network namespaces."""
+    yield from or_skip(two_hosts())
 
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Slurm]:
-    """A Slurm of two nodes; skips where it cannot be started."""
+    """A Slurm of two nodes."""
+    yield from or_skip(slurm_cluster())
+
+
+def or_skip(context: AbstractContextManager[T]) -> Iterator[T]:
+    """What the context makes; skips with the reason where this machine cannot make it."""
     try:
-        with slurm_cluster() as cluster:
-            yield cluster
+        with context as made:
+            yield made
     except UserError as error:
         pytest.skip(str(error))

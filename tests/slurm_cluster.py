@@ -56,6 +56,10 @@ class Slurm:
         waiting = ["--wait"] if wait else []
         return self.command("sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=1", *waiting, *options, str(path))
 
+    def is_queued(self, job: str) -> bool:
+        """Whether a job waits or runs."""
+        return job in self.command("squeue", "-h", "-o", "%i").stdout.split()
+
 
 @contextmanager
 def slurm_cluster() -> Iterator[Slurm]:

@@ -52,8 +52,7 @@ class Run:
         places = {"run_dir": str(run_dir), "cache_dir": str(run_dir.parent / "cache")}
         places |= {key: value for key, _, value in (each.partition("=") for each in overrides) if key in places}
         self.run_dir = Path(places["run_dir"])
-        self.before = self._processes()
-        self.since = time.monotonic()
+        self.mark()
         corpus = () if "data=files" in overrides else CORPUS
         arguments = [*corpus, *SHARED, *overrides, *(f"{key}={value}" for key, value in places.items())]
         self.process = subprocess.Popen(
@@ -64,6 +63,10 @@ class Run:
             stderr=subprocess.STDOUT,
             text=True,
         )
+
+    def mark(self) -> None:
+        """Now the fault happens, from which `restarted` and `recover` count."""
+        self.before, self.since = self._processes(), time.monotonic()
 
     def _processes(self) -> str | None:
         path = self.run_dir / "processes.json"
@@ -101,7 +104,7 @@ class Run:
 
     def strike(self, victim: str, signum: signal.Signals) -> None:
         """Send a signal to one of its processes."""
-        self.before, self.since = self._processes(), time.monotonic()
+        self.mark()
         os.kill(self.pid(victim), signum)
 
     def restarted(self) -> float:

@@ -41,15 +41,14 @@ class Commands:
 
     def kill(self, node: int) -> None:
         """The command of a host, with which its processes end."""
-        chief = self.nodes[0]
-        chief.before, chief.since = chief._processes(), time.monotonic()
+        self.nodes[0].mark()
         self.nodes[node].process.kill()
         self.nodes[node].end()
 
     def strike(self, name: str) -> None:
         """Kill a process on the second host."""
         chief = self.nodes[0]
-        chief.before, chief.since = chief._processes(), time.monotonic()
+        chief.mark()
         pids = json.loads(Path(f"{chief.run_dir}-node1", "processes.json").read_text())
         os.kill(pids[name], signal.SIGKILL)
 

@@ -33,14 +33,10 @@ def submit(slurm: Slurm, base: Path) -> Submit:
     return begin
 
 
-def is_queued(slurm: Slurm, job: str) -> bool:
-    return job in slurm.command("squeue", "-h", "-o", "%i").stdout.split()
-
-
 @pytest.mark.survives("two Slurm jobs on the same two nodes")
 def test_two_jobs_on_the_same_nodes(slurm: Slurm, submit: Submit, base: Path) -> None:
     jobs = [submit("first"), submit("second"), submit("on-one-node", 1)]
-    wait_until(lambda: not any(is_queued(slurm, job) for job in jobs), 180)
+    wait_until(lambda: not any(slurm.is_queued(job) for job in jobs), 180)
     for name in ("first", "second", "on-one-node"):
         assert len(losses(base / name)) == STEPS, (base / f"{name}.out").read_text()
         np.testing.assert_allclose(losses(base / name), losses(base / "on-one-node"), atol=1e-5)

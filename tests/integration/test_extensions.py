@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.two_hosts import ADDRESSES, two_hosts
-from common.errors import UserError
+from benchmarks.two_hosts import ADDRESSES, TwoHosts
 from common.run.rows import read_rows
 from tests.conftest import ROOT
 
@@ -78,29 +77,25 @@ def test_the_commands_of_the_page_train_in_lockstep(workplace: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_engine_finds_two_hosts(workplace: Path) -> None:
+def test_the_engine_finds_two_hosts(workplace: Path, hosts: TwoHosts) -> None:
     """The new data and model under a strategy that was there, on two network namespaces."""
     arguments = ("strategy=ddp", "strategy.replicas=2", "train.steps=3", "run_dir=runs/hosts", "cluster.timeout=60")
+    processes = [
+        subprocess.Popen(
+            hosts.on(node, [*TRAIN, *arguments]),
+            cwd=workplace,
+            env=environment(MY_CLUSTER_HOSTS=",".join(ADDRESSES), MY_CLUSTER_NODE=str(node)),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for node in range(2)
+    ]
     try:
-        with two_hosts() as hosts:
-            processes = [
-                subprocess.Popen(
-                    hosts.on(node, [*TRAIN, *arguments]),
-                    cwd=workplace,
-                    env=environment(MY_CLUSTER_HOSTS=",".join(ADDRESSES), MY_CLUSTER_NODE=str(node)),
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                )
-                for node in range(2)
-            ]
-            try:
-                said = [process.communicate(timeout=120)[1] for process in processes]
-            finally:
-                for process in processes:
-                    process.kill()
-    except UserError as error:
-        pytest.skip(str(error))
+        said = [process.communicate(timeout=120)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
     assert [process.returncode for process in processes] == [0, 0], said
     assert said == ["", ""]
     assert len(read_rows(workplace / "runs" / "hosts" / "metrics.jsonl")) == 3

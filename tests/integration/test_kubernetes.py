@@ -17,12 +17,11 @@ import yaml
 
 from benchmarks.two_hosts import ADDRESSES, TwoHosts
 from common.run.rows import read_rows
-from tests.conftest import ROOT, SMALL_MODEL, wait_until
-from tests.integration.test_slurm import losses
+from tests.conftest import ROOT, wait_until
+from tests.integration.test_slurm import SMALL, losses
 
 pytestmark = pytest.mark.slow
 
-SMALL = ["data.train_examples=300", "data.validation_examples=60", *SMALL_MODEL, "schedule=constant"]
 PODS = ("train-0", "train-1")
 RUNS = {
     "ddp": ("torch", ["strategy=ddp", "strategy.replicas=2"]),

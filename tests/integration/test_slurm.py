@@ -75,7 +75,7 @@ def test_a_job_that_is_told_to_stop_resumes_where_it_was(slurm: Slurm, directory
     ).stdout.strip()
     wait_until(lambda: len(read_rows(run_dir / "metrics.jsonl")) >= 5, 120)
     assert slurm.command("scancel", "--signal=TERM", job).returncode == 0
-    wait_until(lambda: job not in slurm.command("squeue", "-h", "-o", "%i").stdout.split(), 60)
+    wait_until(lambda: not slurm.is_queued(job), 60)
     stopped = len(losses(run_dir))
     assert 5 <= stopped < 40, output.read_text()
     assert output.read_text().count("Exited with exit code 143") == 2
@@ -101,7 +101,7 @@ def test_the_script_of_deploy_queues_its_job_again(slurm: Slurm, directory: Path
     assert 5 <= len(losses(run_dir)) < 40, output.read_text()
     time.sleep(5)  # slurmd revokes a credential that is issued as the old one ends
     assert slurm.command("scontrol", "update", f"JobId={job}", "StartTime=now").returncode == 0  # not in two minutes
-    wait_until(lambda: job not in slurm.command("squeue", "-h", "-o", "%i").stdout.split(), 120)
+    wait_until(lambda: not slurm.is_queued(job), 120)
     assert [row["step"] for row in read_rows(run_dir / "metrics.jsonl")] == list(range(1, 41)), output.read_text()
     np.testing.assert_allclose(losses(run_dir), expected, rtol=1e-4)
 
