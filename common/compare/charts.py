@@ -2,6 +2,7 @@
 
 import base64
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from common.compare.style import SIZES, SYMBOLS, line_style
 from common.compare.verdict import Comparison
 
 FLOOR = 1e-17  # where zeros are drawn on a logarithmic axis
+LABEL_HEIGHT = 0.07  # of a chart
 
 
 def charts(comparison: Comparison) -> list[dict[str, Any]]:
@@ -37,6 +39,8 @@ def charts(comparison: Comparison) -> list[dict[str, Any]]:
         accuracy = _chart("Validation accuracy", caption, _evals(runs, "accuracy", axis), "accuracy", axis)
         accuracy["layout"]["yaxis"]["tickformat"] = ".1%"
         result.append(accuracy)
+    for chart in result:
+        _mark_changes(chart, comparison)
     return result + bars.charts(runs)
 
 
@@ -114,6 +118,33 @@ def _line(name: str, x: np.ndarray, y: np.ndarray, index: int, axis: str, width:
 def _chart(title: str, caption: str, data: list[dict[str, Any]], y_title: str, axis: str) -> dict[str, Any]:
     layout = {"xaxis": {"title": {"text": axis}}, "yaxis": {"title": {"text": y_title}, "automargin": True}}
     return {"title": title, "caption": caption, "data": data, "layout": layout}
+
+
+def _mark_changes(chart: dict[str, Any], comparison: Comparison) -> None:
+    """Draw a line, in the colour of the run, at each step from which on a run had another number of replicas."""
+    layout = chart["layout"]
+    axis = layout["xaxis"]["title"]["text"]
+    drawn = {trace["name"] for trace in chart["data"]} | {escape(comparison.reference.label)}
+    runs = [(index, run) for index, run in enumerate(comparison.runs) if escape(run.label) in drawn]
+    changed = [(index, run) for index, run in runs if run.replica_changes]
+    layout["shapes"] = [
+        _change(run, step, f"{before} → {after}", axis, line_style(index)["color"], 1 - LABEL_HEIGHT * (place + 1))
+        for place, (index, run) in enumerate(changed)
+        for (_, before), (step, after) in pairwise(run.replica_changes)
+        if step in run.steps
+    ]
+    if layout["shapes"]:
+        chart["caption"] += " Vertical lines: the number of replicas changed."
+
+
+def _change(run: Run, step: int, text: str, axis: str, colour: str, height: float) -> dict[str, Any]:
+    x = step if axis == "step" else float(run.metrics["examples"][np.searchsorted(run.steps, step)])
+    return {
+        "type": "line",
+        **{"x0": x, "x1": x, "y0": 0, "y1": height, "yref": "paper"},
+        "line": {"color": colour, "width": 1, "dash": "dot"},
+        "label": {"text": text, "textposition": "end", "textangle": 0, "font": {"color": colour, "size": 11}},
+    }
 
 
 def _typed(values: np.ndarray) -> dict[str, str]:

@@ -37,6 +37,12 @@ def read_summary(file: Path) -> dict[str, Any]:
         values = summary.get(key) or []
         if not isinstance(values, list) or not all(_is_number(value, null=True) for value in values):
             raise UserError(f"{file}: '{key}' must be a list of numbers, found {values!r}")
+    changes = summary.get("replicas_changed", [])
+    if not isinstance(changes, list) or not all(
+        isinstance(each, dict) and all(isinstance(each.get(key), int) for key in ("step", "replicas"))
+        for each in changes
+    ):
+        raise UserError(f"{file}: 'replicas_changed' must list steps and numbers of replicas, found {changes!r}")
     histogram = summary.get("staleness", {})
     if not isinstance(histogram, dict) or not all(
         staleness.isdecimal() and isinstance(count, int) for staleness, count in histogram.items()
@@ -84,9 +90,12 @@ def read_columns(
     return steps, {name: table[:, i] for i, name in enumerate(names)}, sorted(repeated)
 
 
-def read_traffic(file: Path, replicas: int, notes: list[str]) -> dict[str, np.ndarray]:
-    """Each of KINDS that the first row of traffic.jsonl has, as float64 [rows, replicas]; null becomes NaN."""
-    rows = list(_rows(file, notes))
+def read_traffic(file: Path, replicas: int, first: int, notes: list[str]) -> dict[str, np.ndarray]:
+    """Each of KINDS that the first row of traffic.jsonl has, as float64 [rows, replicas]; null becomes NaN.
+
+    first: the step since which the run has had so many replicas; earlier rows are left out.
+    """
+    rows = [(where, row) for where, row in _rows(file, notes) if row["step"] >= first]
     kinds = [kind for kind in KINDS if rows and kind in rows[0][1]]
     for where, row in rows:
         for kind in kinds:

@@ -15,6 +15,7 @@ from common.errors import UserError
 REQUIRED_FILES = ("config.yaml", "metrics.jsonl", "summary.json")
 METRICS = ("loss", "grad_norm", "learning_rate", "examples", "tokens")
 EVALS = ("loss", "accuracy", "examples")
+MOST_NUMBERS = 3  # of replicas in a label; of more, only the first and the last
 STILL_RUNNING = (
     "summary.json is missing: still running, or killed before it could write one; compare it when it has ended, or "
     "resume it with resume=auto"
@@ -33,12 +34,15 @@ class Run:
     eval_steps: np.ndarray
     evals: dict[str, np.ndarray]
     repeated_steps: list[int]  # those with more than one row; the last row counts
-    traffic: dict[str, np.ndarray] = field(default_factory=dict)  # bytes by kind, [steps, replicas]
+    traffic: dict[str, np.ndarray] = field(default_factory=dict)  # bytes by kind, [steps, replicas]; see read_traffic
     notes: list[str] = field(default_factory=list)
     label: str = ""
 
     def __post_init__(self) -> None:
         replicas = f" x{self.replicas}" if self.replicas > 1 else ""
+        if self.replica_changes:
+            numbers = [str(number) for _, number in self.replica_changes]
+            replicas = f" x{'→'.join(numbers if len(numbers) <= MOST_NUMBERS else (numbers[0], '…', numbers[-1]))}"
         parts = (self.framework, self.strategy, variant(self.strategy, self.config))
         self.label = self.label or " ".join(filter(None, parts)) + replicas
 
@@ -56,6 +60,11 @@ class Run:
     @property
     def replicas(self) -> int:
         return int(self.summary["replicas"])
+
+    @property
+    def replica_changes(self) -> list[tuple[int, int]]:
+        """Each number of replicas after the first step that it trained; empty where the number never changed."""
+        return [(each["step"], each["replicas"]) for each in self.summary.get("replicas_changed", [])]
 
     @property
     def precision(self) -> str:
@@ -126,7 +135,7 @@ def load_run(path: Path) -> Run:
         read_columns(evals_file, EVALS, notes) if evals_file.is_file() else (np.array([], int), {}, [])
     )
     summary = read_summary(path / "summary.json")
-    return Run(
+    run = Run(
         path=path,
         config=read_config(path / "config.yaml"),
         summary=summary,
@@ -135,9 +144,12 @@ def load_run(path: Path) -> Run:
         eval_steps=eval_steps,
         evals=evals or {name: np.array([]) for name in EVALS},
         repeated_steps=repeated_steps,
-        traffic=read_traffic(traffic_file, summary["replicas"], notes) if traffic_file.is_file() else {},
         notes=notes,
     )
+    if traffic_file.is_file():
+        first = run.replica_changes[-1][0] if run.replica_changes else 0
+        run.traffic = read_traffic(traffic_file, run.replicas, first, notes)
+    return run
 
 
 def load_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:

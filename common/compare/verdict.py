@@ -73,11 +73,17 @@ def compare(
         sentence += f"; left out: {len(left_out)} that cannot be read"
     notes = [f"left out: {error}" for error in left_out]
     notes += [note for run in runs for note in run.notes]
+    notes += [_describe_changes(run) for run in runs if run.replica_changes]
     notes += [f"{run}: status {run.summary['status']}" for run in runs if run.summary["status"] != "completed"]
     notes += [f"{pair.a} and {pair.b}: {note}" for pair in pairs for note in pair.notes]
     return Comparison(
         runs, _find_reference(runs, reference), tolerances, pairs, verdict, sentence, notes, list(left_out)
     )
+
+
+def _describe_changes(run: Run) -> str:
+    numbers = ", ".join(f"{number} from step {step}" for step, number in run.replica_changes)
+    return f"{run}: replicas {numbers}; speed, peak memory and traffic are of the last"
 
 
 def _overall(runs: list[Run], pairs: list[Pair]) -> tuple[str, str]:

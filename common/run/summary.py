@@ -52,18 +52,21 @@ def write_summary(
 
     about: the facts. report: of the strategy; see common.training.strategy.
     """
-    untimed = config.train.warmup_steps_untimed + report.get("resumed_from", 0)
     steps, evals = read_rows(run_dir / "metrics.jsonl"), read_rows(run_dir / "evals.jsonl")
+    changed = _replicas_changed(steps)
+    before = max(report.get("resumed_from", 0), changed[-1]["step"] - 1 if changed else 0)
     summary = {
         **about,
         "status": status,
         "steps": len(steps),
-        **_speed(steps, evals, untimed),
+        **_speed(steps, evals, before + config.train.warmup_steps_untimed),
         "peak_memory_bytes": [],
         **report,
         "final_loss": steps[-1]["loss"] if steps else None,
         "accuracy": evals[-1]["accuracy"] if evals else None,
     }
+    if changed:
+        summary["replicas_changed"] = changed
     if stale := Counter(row["staleness"] for row in steps if "staleness" in row):
         summary["staleness"] = {str(staleness): stale[staleness] for staleness in sorted(stale)}
     if error:
@@ -71,6 +74,18 @@ def write_summary(
     with suppress(OSError):  # a full disk is then the error, and has been reported
         replace_text(run_dir / "summary.json", json.dumps(summary, indent=1) + "\n")
     return summary
+
+
+def _replicas_changed(steps: list[dict[str, Any]]) -> list[dict[str, int]]:
+    """Each number of replicas with the first step that it trained; empty where the number never changed.
+
+    steps: rows of metrics.jsonl. Those of earlier versions do not say how many replicas trained them.
+    """
+    found: list[dict[str, int]] = []
+    for row in steps:
+        if "replicas" in row and (not found or found[-1]["replicas"] != row["replicas"]):
+            found.append({"step": row["step"], "replicas": row["replicas"]})
+    return found if len(found) > 1 else []
 
 
 def _speed(steps: list[dict[str, Any]], evals: list[dict[str, Any]], untimed: int) -> dict[str, float | None]:

@@ -175,6 +175,7 @@ class Loop:
             "learning_rate": learning_rate(self.config, batch.step),
             "grad_norm": grad_norm,
             "seconds": seconds,
+            "replicas": self.strategy.world_size,
         }
         if result.staleness is not None:
             row |= {"staleness": result.staleness, "worker": result.worker, "batch": batch.step, "part": batch.part}

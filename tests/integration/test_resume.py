@@ -67,11 +67,11 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
 
 def assert_hops_change_nothing(
     train: Train, name: str, hops: tuple[tuple[str, str], ...], steps: int, *overrides: str
-) -> None:
+) -> tuple[Path, Path]:
     """A run that goes on as something else after each `steps` draws the curve of a whole one by torch single.
 
     The schedule is in the middle of warm-up at the first hop and of decay at the others; the last batch of an epoch,
-    the tenth, is smaller.
+    the tenth, is smaller. Returns the directories of the whole run and of the other one.
     """
     total = steps * len(hops)
     shared = (f"schedule.warmup_steps={steps * 3 // 2}", f"schedule.total_steps={total}", *overrides)
@@ -91,11 +91,32 @@ def assert_hops_change_nothing(
     tolerance = 1e-5 if pair.a.precision == "float32" else 1e-9
     before, after = (load_file(path / "model" / "model.safetensors") for path in (whole, hopped))
     assert max(float(np.abs(before[name] - after[name]).max()) for name in before) <= tolerance
+    return whole, hopped
 
 
 @pytest.mark.faults
 def test_a_run_changes_frameworks_and_strategies(train: Train) -> None:
     assert_hops_change_nothing(train, "hops", HOPS, 6, "optimizer.learning_rate=1e-3")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("precision", TOLERANCES)
+@pytest.mark.parametrize(("framework", "strategy"), [("torch", "ddp"), ("tf", "mirrored")])
+def test_a_run_changes_its_number_of_replicas(
+    train: Train, tmp_path: Path, framework: str, strategy: str, precision: str
+) -> None:
+    """The comparison marks where."""
+    hops = tuple((framework, f"strategy={strategy} strategy.replicas={replicas}") for replicas in (3, 2, 4))
+    runs = assert_hops_change_nothing(train, f"{strategy}-{precision}", hops, 4, f"train.precision={precision}")
+    command = [sys.executable, "-m", "common.compare", *map(str, runs), "--check", f"output={tmp_path}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert f"{framework} {strategy} x3→2→4: replicas 3 from step 1, 2 from step 5, 4 from step 9; " in done.stdout
+    whole, changed = json.loads((tmp_path / "report.json").read_text())["runs"]
+    assert "replicas_changed" not in whole
+    assert [tuple(each.values()) for each in changed["replicas_changed"]] == [(1, 3), (5, 2), (9, 4)]
+    page = (tmp_path / "report.html").read_text()
+    assert "Vertical lines: the number of replicas changed." in page and r"2 \u2192 4" in page
 
 
 @pytest.mark.bench

@@ -11,6 +11,7 @@ from common.config.compose import save
 from tests.conftest import MakeConfig
 
 STEPS = 20
+CHANGED = [{"step": 1, "replicas": 3}, {"step": 8, "replicas": 2}, {"step": 15, "replicas": 4}]
 MakeRun = Callable[..., Path]
 
 

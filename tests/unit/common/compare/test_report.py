@@ -4,7 +4,7 @@ from pathlib import Path
 
 from common.compare.report import write_report
 from common.compare.verdict import Tolerance, compare_runs
-from tests.unit.common.compare.conftest import STEPS, MakeRun
+from tests.unit.common.compare.conftest import CHANGED, STEPS, MakeRun
 
 TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}
 
@@ -30,6 +30,17 @@ def test_the_json_describes_the_comparison(make_run: MakeRun, tmp_path: Path) ->
     (pair,) = report["pairs"]
     assert (pair["verdict"], pair["steps"], pair["max_loss_difference"]) == ("lockstep", STEPS, 0)
     assert report["tolerances"]["float32"] == {"loss": 1e-5, "grad_norm": 1e-4}
+
+
+def test_a_changed_number_of_replicas_is_marked(make_run: MakeRun, tmp_path: Path) -> None:
+    html, path = write_report(
+        compare_runs([make_run("a"), make_run("b", replicas=4, replicas_changed=CHANGED)], TOLERANCES), tmp_path
+    )
+    report, page = json.loads(path.read_text()), html.read_text()
+    assert report["verdict"] == "lockstep"
+    assert [run.get("replicas_changed") for run in report["runs"]] == [None, CHANGED]
+    assert page.count("torch ddp x3→2→4: replicas 3 from step 1, 2 from step 8, 4 from step 15; speed") == 1
+    assert "torch ddp x3→2→4</th>" in page and r"2 \u2192 4" in page
 
 
 def test_of_many_notes_the_page_shows_the_first(make_run: MakeRun, tmp_path: Path) -> None:

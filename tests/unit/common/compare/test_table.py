@@ -8,7 +8,7 @@ from rich.console import Console
 from common.compare import table
 from common.compare.pair import Tolerance
 from common.compare.verdict import compare_runs
-from tests.unit.common.compare.conftest import MakeRun
+from tests.unit.common.compare.conftest import CHANGED, MakeRun
 
 TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}
 Show = Callable[..., str]
@@ -50,6 +50,16 @@ def test_a_wide_terminal_shows_every_column(make_run: MakeRun, show: Show) -> No
     shown = show(160, make_run("a"), make_run("b"))
     assert "no room" not in shown
     assert all(column in shown for column in table.RUN_COLUMNS + table.PAIR_COLUMNS)
+
+
+def test_a_changed_number_of_replicas_is_marked(make_run: MakeRun, show: Show) -> None:
+    often = [{"step": step, "replicas": 2 + step % 2} for step in range(1, 7)]
+    runs = [make_run("a"), make_run("b", replicas=4, replicas_changed=CHANGED), make_run("c", replicas_changed=often)]
+    shown = show(160, *runs)
+    assert "torch ddp x2 " in shown and "torch ddp x3→2→4 " in shown and "torch ddp x3→…→2 " in shown
+    note = "replicas 3 from step 1, 2 from step 8, 4 from step 15; speed, peak memory and traffic are of the last"
+    assert f"note: torch ddp x3→2→4: {note}" in shown
+    assert "lockstep: 3 runs agree at all 20 steps" in shown
 
 
 def test_of_many_pairs_those_with_the_reference_are_shown(make_run: MakeRun, show: Show) -> None:

@@ -80,10 +80,22 @@ def test_an_unfinished_last_line_is_left_out(make_dp: MakeRun) -> None:
     assert load_run(run_dir).notes == [f"{run_dir}/traffic.jsonl:21: incomplete last line left out"]
 
 
-@pytest.mark.parametrize(("key", "value"), [("bytes_sent", 3), ("messages_sent", ["a"]), ("staleness", {"x": 1})])
+MALFORMED = [("bytes_sent", 3), ("messages_sent", ["a"]), ("staleness", {"x": 1})]
+MALFORMED += [("replicas_changed", value) for value in (3, [3], [{"step": 1}], [{"step": 1, "replicas": None}])]
+
+
+@pytest.mark.parametrize(("key", "value"), MALFORMED)
 def test_a_malformed_summary_is_named(make_run: MakeRun, key: str, value: Any) -> None:
     with pytest.raises(UserError, match=f"summary.json: '{key}' must "):
         load_run(make_run("a", **{key: value}))
+
+
+def test_traffic_is_that_of_the_last_number_of_replicas(make_dp: MakeRun) -> None:
+    rows = [{"step": step, "gathered": [step] * (3 if step < 8 else 2)} for step in range(1, 10)]
+    changed = [{"step": 1, "replicas": 3}, {"step": 8, "replicas": 2}]
+    run = load_run(make_dp("a", traffic=rows, replicas_changed=changed))
+    assert run.traffic["gathered"].tolist() == [[8, 8], [9, 9]]
+    assert load_run(make_dp("b", traffic=rows[:7], replicas_changed=changed)).traffic == {}
 
 
 def test_variants_of_a_strategy_are_different_runs(

@@ -108,15 +108,18 @@ def record(run_dir: Path, steps: list[dict[str, Any]], evals: list[dict[str, Any
 
 @pytest.fixture
 def make_run(small_config: MakeConfig, tmp_path: Path) -> MakeRun:
-    """The directory of a run that was interrupted after step 5, with checkpoints at 2 and 4, and evaluations there."""
+    """The directory of a run that was interrupted after step 5, with checkpoints at 2 and 4, and evaluations there.
 
-    def make(name: str, *overrides: str) -> Path:
+    Keywords are further values of its rows of metrics.jsonl.
+    """
+
+    def make(name: str, *overrides: str, **values: float) -> Path:
         config = small_config(f"run_dir={tmp_path / name}", *overrides)
         with open_run_dir(config, "torch") as run_dir:
             config, prepared = prepare_run(config, run_dir)
             checkpoints, recorder = Checkpoints(config, run_dir, prepared), Recorder(run_dir, Position())
             for number in range(1, 6):
-                recorder.steps([step(number, 0.1 * number)], [{"step": number, "gathered": [number]}], 1.0)
+                recorder.steps([step(number, 0.1 * number, **values)], [{"step": number, "gathered": [number]}], 1.0)
                 if number in STEPS:
                     recorder.evaluation(evaluation(number))
                     weights = {name: array + number for name, array in prepared.initial.weights().items()}

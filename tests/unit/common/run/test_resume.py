@@ -9,17 +9,19 @@ import pytest
 
 from common.config import compose as configs
 from common.config.keys import CURVE
-from common.config.schema import all_keys
+from common.config.schema import Config, all_keys
 from common.data import plan
 from common.errors import UserError
 from common.run.checkpoint import Checkpoint, open_checkpoint, settings
 from common.run.directory import open_run_dir
 from common.run.prepare import open_prepared, prepare, prepare_run
+from common.run.recorder import Recorder
 from common.run.resume import check_resume, find_checkpoint
+from common.run.summary import write_summary
 from common.training.state import Position
 from tests.conftest import ROOT, SMALL_CORPUS, MakeConfig
 from tests.unit.common.every_key import CACHE, PAIRS
-from tests.unit.common.run.conftest import STEPS, MakeRun, recorded, resume
+from tests.unit.common.run.conftest import STEPS, MakeRun, recorded, resume, step
 
 FIRST_EDITION = ROOT / "tests" / "fixtures" / "first-edition-torch-ddp"
 AS_IN_FIRST_EDITION = (
@@ -71,6 +73,35 @@ def test_a_path_is_continued_in_a_new_directory(
     assert sorted(path.name for path in first.rglob("*")) == before, "the first stays as it was"
     shutil.rmtree(first)
     assert resume(small_config(f"run_dir={run_dir}", "resume=auto")) == step, "nothing depends on the first"
+
+
+def train_further(config: Config, replicas: int, until: int) -> Any:
+    """Resume, train up to this step, and write the summary. Returns where its number of replicas changed."""
+    with open_run_dir(config, "torch") as run_dir:
+        _, prepared = prepare_run(config, run_dir)
+        recorder = Recorder(run_dir, prepared.start)
+        numbers = range(prepared.start.step + 1, until + 1)
+        recorder.steps([step(number, 0.1 * number, replicas=replicas) for number in numbers], [], 1.0)
+        recorder.close()
+        return write_summary(run_dir, config, {}, "completed", {}).get("replicas_changed")
+
+
+@pytest.mark.parametrize(("place", "last"), [(".", 4), ("checkpoints/step-00000002", 2)])
+def test_where_the_number_of_replicas_changed_is_carried_over(
+    make_run: MakeRun, small_config: MakeConfig, tmp_path: Path, place: str, last: int
+) -> None:
+    """Steps after the checkpoint, which are trained again, do not count."""
+    first, second = make_run("first", replicas=3), tmp_path / "second"
+    config = small_config(f"run_dir={second}", f"resume={first / place}")
+    assert train_further(config, 2, 6) == [{"step": 1, "replicas": 3}, {"step": last + 1, "replicas": 2}]
+    again = small_config(f"run_dir={second}", "resume=auto")
+    assert train_further(again, 4, 7) == [{"step": 1, "replicas": 3}, {"step": last + 1, "replicas": 4}]
+    assert train_further(again, 3, 7) is None
+
+
+def test_a_run_that_did_not_record_its_replicas(make_run: MakeRun, small_config: MakeConfig) -> None:
+    """Earlier versions did not; what is not known to have changed is not called a change."""
+    assert train_further(small_config(f"run_dir={make_run('run')}", "resume=auto"), 4, 6) is None
 
 
 def test_a_checkpoint_without_its_run(make_run: MakeRun, small_config: MakeConfig, tmp_path: Path) -> None:

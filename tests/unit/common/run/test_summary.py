@@ -89,6 +89,34 @@ def test_speed_of_a_resumed_run(run_dir: Path, config: Config) -> None:
     assert summary(run_dir, config, resumed_from=3)["examples_per_second"] == pytest.approx(8)
 
 
+@pytest.mark.parametrize(
+    ("replicas", "expected"),
+    [
+        ([3, 3, 2, 2, 4], [(1, 3), (3, 2), (5, 4)]),
+        ([3, 2, 3], [(1, 3), (2, 2), (3, 3)]),
+        ([2, 2, 2], []),
+        ([None, None, 3, 2], [(3, 3), (4, 2)]),  # rows of an earlier version say nothing
+        ([None, None, 2, 2], []),
+        ([], []),
+    ],
+)
+def test_where_the_number_of_replicas_changed(
+    run_dir: Path, config: Config, replicas: list[int | None], expected: list[tuple[int, int]]
+) -> None:
+    known = [{} if each is None else {"replicas": each} for each in replicas]
+    record(run_dir, [step(number, 1.0, **each) for number, each in enumerate(known, 1)], [])
+    found = summary(run_dir, config).get("replicas_changed", [])
+    assert [(each["step"], each["replicas"]) for each in found] == expected
+
+
+def test_the_speed_is_that_of_the_last_number_of_replicas(run_dir: Path, config: Config) -> None:
+    """Also where a command that was killed did not leave the step that it resumed from."""
+    clocks, replicas = [1, 2, 3, 50, 60, 60.5], [3, 3, 3, 2, 2, 2]
+    rows = zip(clocks, replicas, strict=True)
+    record(run_dir, [step(number, at, replicas=each) for number, (at, each) in enumerate(rows, 1)], [])
+    assert summary(run_dir, config)["examples_per_second"] == pytest.approx(8)
+
+
 @pytest.mark.parametrize("status", ["interrupted", "failed"])
 def test_summary_of_a_run_that_did_not_complete(run_dir: Path, config: Config, status: str) -> None:
     found = summary(run_dir, config, status, "rank 1 ended with exit code 3")

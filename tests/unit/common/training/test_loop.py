@@ -186,7 +186,8 @@ def test_every_step_is_recorded_once(run: Run, log_every: int, eval_every: int |
     assert rows[2]["tokens"] == run.cache.train.offsets[-1], "an epoch"
     seconds = [row["seconds"] for row in rows]
     assert seconds == sorted(seconds) and seconds[0] > 0
-    assert rows[0].keys() == {"step", "loss", "examples", "tokens", "learning_rate", "grad_norm", "seconds"}
+    keys = {"step", "loss", "examples", "tokens", "learning_rate", "grad_norm", "seconds", "replicas"}
+    assert rows[0].keys() == keys and {row["replicas"] for row in rows} == {fake.world_size}
 
 
 def test_the_batches_are_the_plans(run: Run) -> None:
