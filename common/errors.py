@@ -12,7 +12,7 @@ class UserError(ValueError):
 
 
 class Absent(UserError):
-    """Another host did not arrive. A scheduler may try again, unlike after a mistake."""
+    """Another host, or a process on it, did not arrive. A scheduler may try again, unlike after a mistake."""
 
     exit_code = FAILURE
 

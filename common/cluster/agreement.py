@@ -9,6 +9,7 @@ from typing import Any
 from common.config.compose import values_of
 from common.config.keys import CURVE, RUN
 from common.config.schema import Config
+from common.errors import Absent, UserError
 from common.run.prepare import Prepared
 
 
@@ -24,3 +25,13 @@ def disagreement(name: str, values: Mapping[str, Any], leader: str, expected: Ma
         return None
     listed = [f"{key} ({values[key]}, not {expected[key]})" if "." in key else key for key in keys]
     return f"{name} differs from {leader} in {', '.join(listed)}; give every host the same"
+
+
+def message_of(problem: UserError | None) -> dict[str, Any] | None:
+    """What one process sends to the others where they cannot begin, as JSON has it; None where they can."""
+    return None if problem is None else {"problem": str(problem), "absent": isinstance(problem, Absent)}
+
+
+def problem_of(message: Mapping[str, Any] | None) -> UserError | None:
+    """The error for what another process sent."""
+    return None if message is None else (Absent if message["absent"] else UserError)(message["problem"])

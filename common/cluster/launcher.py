@@ -2,15 +2,17 @@
 
 import json
 import logging
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+from common.cluster.checkpoint_transfer import CheckpointTransfer
 from common.cluster.peer_monitor import PeerMonitor
 from common.cluster.supervisor import Outcome, Peers, Process, supervise
 from common.cluster.topology import Nodes
 from common.config.schema import Config
-from common.errors import FAILURE, Absent, Interrupted
+from common.errors import FAILURE, Absent, Interrupted, UserError
 from common.run.prepare import prepare_restart
 from common.run.progress import report_end
 from common.run.rows import replace_text
@@ -26,14 +28,15 @@ def start(config: Config, run_dir: Path, framework: str, nodes: Nodes, processes
     """Run this machine's processes of a run to their end. Returns the exit code of the command.
 
     The first is the chief, but on the hosts after the first, where all write to train.log alone. Writes the summary if
-    the chief could not. Raises Absent where the commands of other hosts do not arrive, and Interrupted.
+    the chief could not. Raises Absent where the commands of other hosts do not arrive, UserError where a checkpoint
+    cannot be written or read, and Interrupted.
     """
-    monitor = PeerMonitor(nodes, config.strategy.processes)
+    monitor = PeerMonitor(nodes, config.strategy.processes, CheckpointTransfer(config, run_dir, nodes.node))
     try:
         outcome = _run(config, run_dir, nodes, processes, monitor)
-    except (Absent, Interrupted) as error:
+    except (UserError, Interrupted) as error:
         monitor.close(error.exit_code)
-        if not nodes.node and isinstance(error, Absent):
+        if not nodes.node and isinstance(error, UserError):
             write_summary(run_dir, config, facts(config, framework, {}), "failed", {}, str(error))
         raise
     stop = Stop()  # another signal must not replace what is recorded now
@@ -45,8 +48,11 @@ def start(config: Config, run_dir: Path, framework: str, nodes: Nodes, processes
 
 def _run(config: Config, run_dir: Path, nodes: Nodes, processes: list[Process], monitor: PeerMonitor) -> Outcome:
     """One attempt after another, on all hosts together, until one ends well or there may be no other."""
-    restarts, limit, outcome = 0, config.train.max_restarts, None
+    restarts = int(os.environ.get(RESTARTS, "0"))  # of the command
+    limit, outcome = restarts + config.train.max_restarts, None
     while True:
+        if outcome and not nodes.node:
+            prepare_restart(config, run_dir)
         try:
             restarts = monitor.begin(restarts, config.cluster.timeout)
         except Absent as error:
@@ -54,10 +60,9 @@ def _run(config: Config, run_dir: Path, nodes: Nodes, processes: list[Process], 
                 raise
             return Outcome(FAILURE, f"{outcome.problem}; {error}")
         (run_dir / "summary.json").unlink(missing_ok=True)
-        if restarts or outcome:
-            prepare_restart(config, run_dir, nodes.node)
         outcome = _of_peers(monitor) or _attempt(config, run_dir, nodes, processes, monitor, restarts)
-        if outcome.exit_code != FAILURE or not limit or monitor.final or (restarts == limit and not nodes.node):
+        last = not config.train.max_restarts or (restarts == limit and not nodes.node)
+        if outcome.exit_code != FAILURE or monitor.final or last:
             return outcome
         log.warning("%s; restarting from the newest checkpoint", outcome.problem)
         restarts += 1

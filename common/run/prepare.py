@@ -18,6 +18,7 @@ from common.data.batches import Split
 from common.data.cache import Cache, open_cache, reopen_cache
 from common.data.padding import choose_padding
 from common.data.plan import VERSION, steps_for, steps_per_epoch
+from common.errors import UserError
 from common.models.initial_weights import InitialCheckpoint, open_initial_checkpoint, reopen_initial_checkpoint
 from common.models.pretrained import find_source, open_source
 from common.run.checkpoint import Checkpoint, reopen_checkpoint
@@ -60,7 +61,10 @@ def prepare(config: Config, run_dir: Path | None) -> tuple[Config, Prepared]:
 
     run_dir: of the run's chief, which may have checkpoints; None where there is none yet.
     """
-    checkpoint = find_checkpoint(config, run_dir)
+    return _prepare(config, find_checkpoint(config, run_dir))
+
+
+def _prepare(config: Config, checkpoint: Checkpoint | None) -> tuple[Config, Prepared]:
     source = find_source(config)
     if checkpoint is not None and config.data.allow_change and isinstance(config.model, TrainedTokenizer):
         source = open_source(checkpoint.directory, config)  # new data must not bring a new tokenizer
@@ -76,13 +80,16 @@ def prepare(config: Config, run_dir: Path | None) -> tuple[Config, Prepared]:
 
 
 def prepare_run(config: Config, run_dir: Path, node: int = 0) -> tuple[Config, Prepared]:
-    """In the command that starts a run: prepare, and write config.yaml and what was found. Raises UserError."""
-    config, prepared = prepare(config, chief_run_dir(run_dir, node))
+    """In the command that starts a run: prepare, and write config.yaml and what was found. Raises UserError.
+
+    A host after the first need not see the checkpoint: see common.cluster.checkpoint_transfer.
+    """
+    config, prepared = _prepare(config, _find_checkpoint(config, run_dir, node))
     if prepared.checkpoint is not None:
         log.info("resuming from %s", prepared.checkpoint.directory)
         if config.resume != AUTO and node == 0:
             prepared = replace(prepared, checkpoint=adopt(prepared.checkpoint, run_dir))
-    elif config.resume is not None:
+    elif config.resume is not None and node == 0:
         log.info("resume=%s: no checkpoint there; starting from the initial weights", config.resume)
     config = replace(config, run_dir=str(run_dir))
     compose.save(config, run_dir / "config.yaml")
@@ -101,11 +108,29 @@ def is_complete(config: Config, prepared: Prepared, run_dir: Path) -> bool:
     return complete
 
 
-def prepare_restart(config: Config, run_dir: Path, node: int = 0) -> None:
-    """Before the processes of a run are started again: find the newest checkpoint."""
-    cache, initial = _open_data(config, _places(run_dir))
-    checkpoint = find_checkpoint(config, chief_run_dir(run_dir, node))
-    save_prepared(Prepared(cache, initial, checkpoint), run_dir)
+def _find_checkpoint(config: Config, run_dir: Path, node: int) -> Checkpoint | None:
+    try:
+        return find_checkpoint(config, chief_run_dir(run_dir, node))
+    except UserError:
+        if node == 0:
+            raise
+        return None
+
+
+def prepare_restart(config: Config, run_dir: Path) -> None:
+    """On the first host, before the processes of a run are started again: find the newest checkpoint."""
+    prepare_from(config, run_dir, find_checkpoint(config, run_dir))
+
+
+def prepare_from(config: Config, run_dir: Path, checkpoint: Checkpoint | None) -> None:
+    """Have the processes that are started next start from this checkpoint; None for the initial weights."""
+    save_prepared(Prepared(*_open_data(config, _places(run_dir)), checkpoint), run_dir)
+
+
+def prepared_checkpoint(run_dir: Path) -> Checkpoint | None:
+    """The checkpoint that was prepared; None where there is none, or it was removed while the run continued."""
+    place = _places(run_dir)["checkpoint"]
+    return reopen_checkpoint(Path(place)) if place and Path(place).exists() else None
 
 
 def save_prepared(prepared: Prepared, run_dir: Path) -> None:
@@ -122,10 +147,7 @@ def save_prepared(prepared: Prepared, run_dir: Path) -> None:
 def open_prepared(config: Config, run_dir: Path) -> Prepared:
     """In a process of a run: open what the command prepared."""
     places = _places(run_dir)
-    checkpoint = None
-    if places["checkpoint"] and Path(places["checkpoint"]).exists():  # else removed since, and this worker restarted
-        checkpoint = reopen_checkpoint(Path(places["checkpoint"]))
-    prepared = Prepared(*_open_data(config, places), checkpoint)
+    prepared = Prepared(*_open_data(config, places), prepared_checkpoint(run_dir))
     # A checkpoint that was evaluated after it was saved has another fingerprint then.
     content = [{**each, "checkpoint": None} for each in (prepared.fingerprints, places["fingerprints"])]
     assert content[0] == content[1], "what was prepared has changed"

@@ -122,4 +122,6 @@ def report_end(run_dir: Path, exit_code: int) -> None:
     console.print(f"run directory: {run_dir}", highlight=False, soft_wrap=True)
     if "error" in summary:
         sys.stdout.flush()
-        print(f"{summary['status']}: {summary['error']}; see {run_dir / 'train.log'}", file=sys.stderr)
+        log_file = run_dir / "train.log"  # there is none where not all ranks arrived
+        place = f"; see {log_file}" if log_file.exists() else ""
+        print(f"{summary['status']}: {summary['error']}{place}", file=sys.stderr)

@@ -78,10 +78,11 @@ def work(
         if prepared.checkpoint is not None:
             strategy.load(prepared.checkpoint)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        if chief_dir is None or error.exit_code == USER_ERROR:  # the command reports the chief's failures
+            print(f"error: {error}", file=sys.stderr)
         if chief_dir is not None:
             write_summary(chief_dir, config, facts(config, framework, {}), "failed", {}, str(error))
-        return USER_ERROR
+        return error.exit_code
     stop.listen()  # TensorFlow's collectives have taken SIGTERM
     try:
         profiled: Profiled = None

@@ -24,7 +24,13 @@ class Commands:
     """The commands of a run, one on each host. Where one is killed it can be started again."""
 
     def __init__(
-        self, start: Start, hosts: TwoHosts, kind: Sequence[str], overrides: Sequence[str], name: str = ""
+        self,
+        start: Start,
+        hosts: TwoHosts,
+        kind: Sequence[str],
+        overrides: Sequence[str],
+        name: str = "",
+        of_node_1: Sequence[str] = (),
     ) -> None:
         self.begin = lambda node: start(
             *kind,
@@ -34,6 +40,7 @@ class Commands:
             f"cluster.timeout={TIMEOUT}",
             "resume=auto",
             *overrides,
+            *(of_node_1 if node == 1 else ()),
             command=lambda command: hosts.on(node, command),
             name=name,
         )
@@ -49,7 +56,7 @@ class Commands:
         """Kill a process on the second host."""
         chief = self.nodes[0]
         chief.mark()
-        pids = json.loads(Path(f"{chief.run_dir}-node1", "processes.json").read_text())
+        pids = json.loads(Path(f"{self.nodes[1].run_dir}-node1", "processes.json").read_text())
         os.kill(pids[name], signal.SIGKILL)
 
     def assert_undisturbed(self, undisturbed: list[dict[str, Any]]) -> str:
@@ -62,7 +69,7 @@ class Commands:
 
 @pytest.fixture
 def begin(start: Start, hosts: TwoHosts) -> Callable[..., Commands]:
-    return lambda kind, *overrides, name="": Commands(start, hosts, kind, overrides, name)
+    return lambda kind, *overrides, **others: Commands(start, hosts, kind, overrides, **others)
 
 
 def recovered(commands: Commands, measured: Measured) -> None:
@@ -97,6 +104,49 @@ def test_a_process_is_killed(
     said = commands.assert_undisturbed(undisturbed)
     assert "; restarting from the newest checkpoint" in said
     assert commands.nodes[0].summary["restarts"] == 1
+
+
+def received(place: Path) -> list[str]:
+    """The checkpoints that the second host has received; it has no run directory of the first one's."""
+    assert [path.name for path in place.iterdir()] == ["run-node1"]
+    return [path.name for path in place.glob("run-node1/checkpoints/*")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "victim"),
+    [
+        pytest.param(DDP, "rank 1", id="ddp", marks=pytest.mark.survives("SIGKILL of a ddp rank, no shared storage")),
+        pytest.param(
+            MULTIWORKER,
+            "worker 1",
+            id="multiworker",
+            marks=pytest.mark.survives("SIGKILL of a multiworker task, no shared storage"),
+        ),
+    ],
+)
+def test_hosts_that_do_not_share_the_run_directory(
+    begin: Callable[..., Commands],
+    undisturbed: list[dict[str, Any]],
+    moment: int,
+    measured: Measured,
+    tmp_path: Path,
+    kind: tuple[str, ...],
+    victim: str,
+) -> None:
+    """Killed in an attempt, then with all commands, as a scheduler does it that starts them again."""
+    commands = begin(kind, "train.max_restarts=1", of_node_1=[f"run_dir={tmp_path / 'run'}"])
+    commands.nodes[0].at(moment)
+    commands.strike(victim)
+    recovered(commands, measured)
+    first = received(tmp_path)
+    commands.nodes[0].at(max(moment + 1, 45))
+    for run in commands.nodes:
+        run.process.kill()
+        run.end()
+    commands.nodes = [commands.begin(node) for node in range(2)]
+    commands.assert_undisturbed(undisturbed)
+    newest = commands.nodes[0].summary["resumed_from"]
+    assert newest >= 30 and received(tmp_path) == [f"step-{newest:08}"] != first
 
 
 @pytest.mark.parametrize("node", [0, 1])

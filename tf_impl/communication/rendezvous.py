@@ -15,12 +15,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from common.cluster.agreement import disagreement, must_agree
+from common.cluster.agreement import disagreement, message_of, must_agree, problem_of
 from common.cluster.network import address_towards
 from common.cluster.processes import RETURNED, STOP_PORT
 from common.cluster.stop_channel import StopMember, StopServer
 from common.config.schema import Config
-from common.errors import UserError
+from common.errors import Absent, UserError
 from common.run.prepare import Prepared
 
 POLL_SECONDS = 0.1
@@ -42,7 +42,7 @@ class Group:
 
 
 def join_group(config: Config, prepared: Prepared) -> Group:
-    """Wait for the other tasks of a run, if it has any. Raises UserError as `rendezvous` does."""
+    """Wait for the other tasks of a run, if it has any. Raises Absent and UserError as `rendezvous` does."""
     if config.strategy.one_process:
         return Group(0, 1, None, None)
     return rendezvous(config.cluster.timeout, must_agree(config, prepared))
@@ -51,8 +51,8 @@ def join_group(config: Config, prepared: Prepared) -> Group:
 def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:
     """Wait for the other tasks of the cluster that TF_CONFIG describes.
 
-    Raises UserError naming the tasks that did not arrive within `timeout` seconds, or the settings in which a task
-    differs from the first one.
+    Raises Absent naming the tasks that did not arrive within `timeout` seconds, and UserError naming the settings in
+    which a task differs from the first one.
     """
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     cluster = resolver.cluster_spec().as_dict()
@@ -68,23 +68,24 @@ def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:
     if rank:
         problem, stop = _report(me, settings, f"{first} 0", (host, int(port)), timeout)
         if problem is not None:
-            raise UserError(problem)
+            raise problem
         return Group(rank, len(tasks), resolver, StopMember(stop, me))
     channel = StopServer(address_towards(host), int(os.environ.get(STOP_PORT, 0)))
     problem = _receive(tasks[1:], me, settings, int(port), timeout, channel.address)
     if problem is not None:
         channel.close()
-        raise UserError(problem)
+        raise problem
     channel.wait_for_members(len(tasks) - 1, timeout)
     return Group(rank, len(tasks), resolver, channel)
 
 
 def _receive(
     others: list[str], me: str, settings: Mapping[str, Any], port: int, timeout: float, stop: Address
-) -> str | None:
+) -> UserError | None:
     """Wait for the other tasks. Returns why they cannot begin, or None; those that arrived get the same, and `stop`."""
     end = time.monotonic() + timeout
-    missing, problem = list(others), None
+    missing = list(others)
+    problem: UserError | None = None
     with ExitStack() as stack:
         server = stack.enter_context(socket.socket())
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -105,18 +106,19 @@ def _receive(
                 name, theirs = _parse(connection.makefile().readline())
             except TimeoutError:
                 if time.monotonic() > end:
-                    problem = f"cluster.timeout={timeout:g}: {', '.join(missing)} of {len(others) + 1} tasks "
-                    problem += "did not arrive in time"
+                    absent = f"{', '.join(missing)} of {len(others) + 1} tasks"
+                    problem = Absent(f"cluster.timeout={timeout:g}: {absent} did not arrive in time")
                 continue
             except (OSError, ValueError):  # not a task of this run
                 continue
-            problem = disagreement(name, theirs, me, settings)
+            if difference := disagreement(name, theirs, me, settings):
+                problem = UserError(difference)
             arrived.append(connection)
             if name in missing:
                 missing.remove(name)
         for connection in arrived:
             with suppress(OSError):  # it may have closed
-                connection.sendall(json.dumps([problem, stop]).encode() + b"\n")
+                connection.sendall(json.dumps([message_of(problem), stop]).encode() + b"\n")
     return problem
 
 
@@ -130,7 +132,7 @@ def _parse(line: str) -> tuple[str, dict[str, Any]]:
 
 def _report(
     me: str, settings: Mapping[str, Any], first: str, leader: tuple[str, int], timeout: float
-) -> tuple[str | None, Address]:
+) -> tuple[UserError | None, Address]:
     """Announce this task to the first one. Returns why they cannot begin, or None, and the StopServer's address."""
     end = time.monotonic() + timeout
     while (left := end - time.monotonic()) > 0:
@@ -139,10 +141,10 @@ def _report(
                 connection.sendall(json.dumps([me, settings]).encode() + b"\n")
                 connection.settimeout(left + 2)  # the first one started to wait at another time
                 if answer := connection.makefile().readline():
-                    problem, (stop_host, port, token) = json.loads(answer)
-                    return problem, (stop_host, port, token)
+                    message, (stop_host, port, token) = json.loads(answer)
+                    return problem_of(message), (stop_host, port, token)
         except OSError:
             pass
         time.sleep(POLL_SECONDS)
     host, port = leader
-    raise UserError(f"cluster.timeout={timeout:g}: {first} ({host}:{port}) did not arrive in time")
+    raise Absent(f"cluster.timeout={timeout:g}: {first} ({host}:{port}) did not arrive in time")

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch.distributed as dist
 
-from common.cluster.agreement import disagreement, must_agree
+from common.cluster.agreement import disagreement, message_of, must_agree, problem_of
 from common.cluster.network import address_towards
 from common.cluster.processes import RETURNED, STOP_PORT
 from common.cluster.stop_channel import StopMember, StopServer
 from common.config.schema import Config
-from common.errors import UserError
+from common.errors import Absent, UserError
 from common.run.prepare import Prepared
 from common.run.summary import RESTARTS
 
@@ -36,7 +36,7 @@ class Group:
 
 
 def join_group(config: Config, prepared: Prepared) -> Group:
-    """Wait for the other ranks of a run, if it has any. Raises UserError as `rendezvous` does."""
+    """Wait for the other ranks of a run, if it has any. Raises Absent and UserError as `rendezvous` does."""
     if config.strategy.one_process:
         return Group(0, 1, None, None)
     return rendezvous(config.cluster.timeout, must_agree(config, prepared))
@@ -45,8 +45,8 @@ def join_group(config: Config, prepared: Prepared) -> Group:
 def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:
     """Wait for the other ranks, as RANK and WORLD_SIZE say.
 
-    Raises UserError naming the ranks that did not arrive within `timeout` seconds, or the settings in which a rank
-    differs from rank 0.
+    Raises Absent naming the ranks that did not arrive within `timeout` seconds, and UserError naming the settings in
+    which a rank differs from rank 0.
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     store = _shared_store(rank, world_size, timeout)
@@ -54,9 +54,9 @@ def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:
         try:
             problem = _wait_for_all(store, rank, world_size, timeout, settings)
         except RuntimeError as error:
-            raise UserError(f"rank 0 left before all {world_size} ranks had arrived; see its error") from error
+            raise Absent(f"rank 0 left before all {world_size} ranks had arrived; see its error") from error
         if problem is not None:
-            raise UserError(problem)
+            raise problem
     return Group(rank, world_size, store, _open_channel(store, rank))
 
 
@@ -121,7 +121,7 @@ def _connect(address: str, port: int, timeout: float, make: Callable[[], dist.St
             break
         except OSError as error:
             if time.monotonic() > end:
-                raise UserError(
+                raise Absent(
                     f"cluster.timeout={timeout:g}: rank 0 did not arrive in time ({address}:{port}: {error})"
                 ) from error
         time.sleep(POLL_SECONDS)
@@ -141,14 +141,14 @@ def _connect(address: str, port: int, timeout: float, make: Callable[[], dist.St
 
 def _wait_for_all(
     store: dist.Store, rank: int, world_size: int, timeout: float, settings: Mapping[str, Any]
-) -> str | None:
+) -> UserError | None:
     """Announce this rank and wait for the others. Returns why they cannot begin, or None.
 
     The first to find a problem reports it to all. They wait until all have read it: the store ends with rank 0.
     """
     end = time.monotonic() + timeout
     here = {rank: settings}
-    problem = None
+    problem: UserError | None = None
     store.set(f"here/{rank}", json.dumps(settings))
     while problem is None:
         absent = [other for other in range(world_size) if other not in here]
@@ -156,14 +156,15 @@ def _wait_for_all(
             if store.check([f"here/{other}"]):
                 here[other] = json.loads(store.get(f"here/{other}"))
         if store.check(["over"]):
-            problem = store.get("over").decode()
-        elif problem := next(filter(None, (_disagrees(other, here) for other in here)), None):
-            store.set("over", problem)
+            problem = problem_of(json.loads(store.get("over")))
+        elif difference := next(filter(None, (_disagrees(other, here) for other in here)), None):
+            problem = UserError(difference)
+            store.set("over", json.dumps(message_of(problem)))
         elif not absent:
             return None
         elif time.monotonic() > end:
-            problem = f"cluster.timeout={timeout:g}: {_ranks(absent)} of {world_size} did not arrive in time"
-            store.set("over", problem)
+            problem = Absent(f"cluster.timeout={timeout:g}: {_ranks(absent)} of {world_size} did not arrive in time")
+            store.set("over", json.dumps(message_of(problem)))
         else:
             time.sleep(POLL_SECONDS)
     time.sleep(10 * POLL_SECONDS)

@@ -1,11 +1,13 @@
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from common.cluster.agreement import disagreement, must_agree
+from common.cluster.agreement import disagreement, message_of, must_agree, problem_of
 from common.config.keys import CURVE, RUN
 from common.config.schema import all_keys
+from common.errors import Absent, UserError
 from common.models.initial_weights import InitialCheckpoint
 from common.run.prepare import Prepared, prepare
 from tests.conftest import MakeConfig
@@ -49,3 +51,10 @@ def test_what_was_prepared_must_agree() -> None:
 
 def test_what_only_one_has_need_not_agree() -> None:
     assert disagreement("ps 0", {}, "chief 0", {"train.seed": 0}) is None
+
+
+def test_a_problem_is_the_same_error_in_every_process() -> None:
+    for problem in (UserError("another seed"), Absent("rank 1 did not arrive")):
+        received = problem_of(json.loads(json.dumps(message_of(problem))))
+        assert (type(received), str(received)) == (type(problem), str(problem))
+    assert problem_of(json.loads(json.dumps(message_of(None)))) is None

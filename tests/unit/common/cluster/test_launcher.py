@@ -11,6 +11,7 @@ import pytest
 from common.cluster.launcher import PROCESSES, start
 from common.cluster.supervisor import Process
 from common.cluster.topology import Nodes
+from common.errors import UserError
 from common.run.prepare import prepare_run
 from tests.conftest import MakeConfig
 
@@ -83,6 +84,16 @@ def test_the_rank_that_crashed_is_named_beside_the_chiefs_summary(
 def test_an_interrupted_run(launch: Launch, run_dir: Path) -> None:
     assert launch("sys.exit(143)", "time.sleep(60)") == 143
     assert (summary(run_dir)["status"], summary(run_dir)["error"]) == ("interrupted", "stopped by SIGTERM")
+
+
+def test_a_checkpoint_that_cannot_be_read(launch: Launch, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(*arguments: object) -> int:
+        raise UserError("damaged")
+
+    monkeypatch.setattr("common.cluster.launcher.PeerMonitor.begin", begin)
+    with pytest.raises(UserError, match="^damaged$"):
+        launch(SUMMARY)
+    assert (summary(run_dir)["status"], summary(run_dir)["error"]) == ("failed", "damaged")
 
 
 CRASH_ONCE = "restarts = os.environ['LOCKSTEP_RESTARTS']; print(restarts, file=sys.stderr); "

@@ -1,18 +1,21 @@
 """Several commands of one machine, as if each were on a host of its own."""
 
+import json
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import BinaryIO
 
 import pytest
 
 from common.cluster import peer_monitor
+from common.cluster.checkpoint_transfer import BrokenTransfer, CheckpointTransfer, Offer
 from common.cluster.peer_monitor import PeerMonitor
 from common.cluster.topology import Nodes
-from common.errors import Absent
+from common.errors import Absent, UserError
 from tests.conftest import wait_until
 
 PROCESSES = 2
@@ -30,6 +33,39 @@ def port() -> int:
                 return port - PROCESSES
 
 
+class Transfer(CheckpointTransfer):
+    """Of a checkpoint that is these bytes; None for the initial weights."""
+
+    def __init__(self, content: bytes | None = None, own: bytes | None = None) -> None:
+        self.content, self.own, self.followed = content, own, 0
+
+    def offer(self) -> Offer:
+        return None if self.content is None else {"step": 7, "fingerprint": str(len(self.content))}
+
+    def pieces(self) -> Iterator[bytes]:
+        assert self.content is not None
+        yield self.content
+
+    def follow(self, offer: object, fetch: Callable[[str], BinaryIO]) -> None:
+        self.followed += 1
+        match offer:
+            case {"step": 7, "fingerprint": str(fingerprint)}:
+                if self.own is None or str(len(self.own)) != fingerprint:
+                    self.own = self.receive(fetch, fingerprint)
+            case None:
+                self.own = None
+
+    def receive(self, fetch: Callable[[str], BinaryIO], fingerprint: str) -> bytes:
+        with fetch(fingerprint) as stream:
+            try:
+                found = stream.read()
+            except OSError as error:
+                raise BrokenTransfer(str(error)) from error
+        if str(len(found)) != fingerprint:
+            raise BrokenTransfer("the connection was closed")
+        return found
+
+
 def begin(monitors: Sequence[PeerMonitor], attempts: Sequence[int]) -> list[int]:
     """Begin an attempt on all hosts, of which each has its own opinion of its number. Returns what they are told."""
     with ThreadPoolExecutor() as pool:
@@ -38,7 +74,7 @@ def begin(monitors: Sequence[PeerMonitor], attempts: Sequence[int]) -> list[int]
 
 def connected(port: int, hosts: int) -> list[PeerMonitor]:
     """The monitors of some hosts, which have begun an attempt."""
-    monitors = [PeerMonitor(Nodes(HOSTS[:hosts], node, port), PROCESSES) for node in range(hosts)]
+    monitors = [PeerMonitor(Nodes(HOSTS[:hosts], node, port), PROCESSES, Transfer()) for node in range(hosts)]
     assert begin(monitors, [0] * hosts) == [0] * hosts
     return monitors
 
@@ -48,7 +84,7 @@ def outcome(monitor: PeerMonitor) -> tuple[str | None, int | None, bool]:
 
 
 def test_a_run_on_one_host_has_none() -> None:
-    monitor = PeerMonitor(Nodes(), PROCESSES)
+    monitor = PeerMonitor(Nodes(), PROCESSES, Transfer())
     assert monitor.begin(3, 0.1) == 3
     monitor.again(4)
     monitor.close(0)
@@ -152,7 +188,7 @@ def test_a_command_that_was_killed_is_started_again(port: int, noticed: bool) ->
     if noticed:
         killed._held[0].connection.shutdown(socket.SHUT_RDWR)
         wait_until(lambda: leader.lost is not None)
-    returned = PeerMonitor(Nodes(HOSTS[:2], 1, port), PROCESSES)
+    returned = PeerMonitor(Nodes(HOSTS[:2], 1, port), PROCESSES, Transfer())
     with ThreadPoolExecutor() as pool:
         number = pool.submit(returned.begin, 0, 10)
         wait_until(lambda: leader.lost is not None)
@@ -180,7 +216,7 @@ def test_the_first_host_is_started_again(port: int) -> None:
 
 @pytest.mark.parametrize(("node", "absent"), [(0, "127.0.0.1, 127.0.0.1"), (1, "127.0.0.1")])
 def test_who_does_not_arrive_is_named(port: int, node: int, absent: str) -> None:
-    monitor = PeerMonitor(Nodes(HOSTS, node, port), PROCESSES)
+    monitor = PeerMonitor(Nodes(HOSTS, node, port), PROCESSES, Transfer())
     with pytest.raises(Absent, match=f"^cluster.timeout=0.3: the command on host {absent} did not arrive in time$"):
         monitor.begin(0, 0.3)
 
@@ -194,6 +230,7 @@ def test_the_run_ends_while_a_host_waits_for_the_next_attempt(port: int, exit_co
         wait_until(lambda: 1 in leader._joined)
         leader.close(exit_code)
         number.result(10)
+    assert other._transfer.followed == 1, "a checkpoint of no attempt was looked for"  # type: ignore[attr-defined]
     assert outcome(other) == (LOST if exit_code == 1 else None, None if exit_code == 1 else exit_code, True)
 
 
@@ -220,3 +257,144 @@ def test_what_is_no_message_is_ignored(port: int) -> None:
             stranger.sendall(text)
             assert stranger.recv(1) == b""
     assert outcome(leader) == outcome(other) == (None, None, False)
+
+
+# The checkpoint that an attempt starts from
+
+BIG = bytes(3 << 20)  # more than the sockets hold
+
+
+def with_transfers(port: int, *transfers: Transfer) -> list[PeerMonitor]:
+    hosts = (HOSTS[0],) * len(transfers)
+    return [PeerMonitor(Nodes(hosts, node, port), PROCESSES, each) for node, each in enumerate(transfers)]
+
+
+def ask(port: int, fingerprint: object) -> bytes:
+    """What the first host's command sends to whoever asks for a checkpoint."""
+    with socket.create_connection((HOSTS[0], port + PROCESSES), 10) as stranger, stranger.makefile("rb") as stream:
+        stranger.sendall(json.dumps({"fetch": fingerprint}).encode() + b"\n")
+        return stream.read()
+
+
+def test_the_checkpoint_is_handed_to_the_hosts_that_lack_it(port: int) -> None:
+    """To several at once; in the next attempt it is another one."""
+    transfers = [Transfer(BIG), Transfer(), Transfer(own=BIG), Transfer(own=b"stale")]
+    monitors = with_transfers(port, *transfers)
+    assert begin(monitors, [0] * 4) == [0] * 4
+    assert all(each.own == BIG for each in transfers[1:])
+    monitors[0].again(1)
+    wait_until(lambda: all(other.lost for other in monitors[1:]))
+    for other in monitors[1:]:
+        other.again(1)
+    transfers[0].content = b"newer"
+    assert begin(monitors, [1] * 4) == [1] * 4
+    assert all(each.own == b"newer" for each in transfers[1:])
+
+
+def test_the_first_host_starts_from_the_initial_weights(port: int) -> None:
+    transfers = [Transfer(), Transfer(own=b"stale")]
+    assert begin(with_transfers(port, *transfers), [0, 0]) == [0, 0]
+    assert transfers[1].own is None
+
+
+def test_nothing_but_the_checkpoint_of_this_attempt_can_be_fetched(port: int) -> None:
+    leader, other = with_transfers(port, Transfer(b"content"), Transfer(own=b"content"))
+    with ThreadPoolExecutor() as pool:
+        began = pool.submit(leader.begin, 0, 10)
+        wait_until(lambda: leader._offer)
+        assert ask(port, "7") == b"content"
+        assert [ask(port, wrong) for wrong in ("8", "", "/etc/passwd", "../step-00000001", None, 7, ["7"])] == [b""] * 7
+        assert other.begin(0, 10) == began.result() == 0
+    assert ask(port, "7") == b""
+    assert outcome(leader) == outcome(other) == (None, None, False)
+
+
+class Once(Transfer):
+    """Its first transfer breaks."""
+
+    def receive(self, fetch: Callable[[str], BinaryIO], fingerprint: str) -> bytes:
+        if self.own is None:
+            self.own = b""
+            with fetch(fingerprint) as stream:
+                stream.read(5)
+            raise BrokenTransfer("the connection was closed")
+        return super().receive(fetch, fingerprint)
+
+
+def test_a_transfer_that_breaks_is_tried_again(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    transfers = [Transfer(BIG), Once()]
+    assert begin(with_transfers(port, *transfers), [0, 0]) == [0, 0]
+    assert transfers[1].own == BIG
+    assert "the checkpoint cannot be received from host 127.0.0.1 (the connection was closed); trying ag" in caplog.text
+
+
+class Never(Transfer):
+    """What arrives is never what was offered."""
+
+    def receive(self, fetch: Callable[[str], BinaryIO], fingerprint: str) -> bytes:
+        raise BrokenTransfer("model.safetensors does not match its checksum")
+
+
+def test_no_transfer_succeeds(port: int) -> None:
+    leader, other = with_transfers(port, Transfer(b"content"), Never())
+    with ThreadPoolExecutor() as pool:
+        began = pool.submit(leader.begin, 0, 1)
+        expected = r"^cluster.timeout=1: the checkpoint cannot be received from host 127.0.0.1 \(model.safetensors "
+        with pytest.raises(Absent, match=expected):
+            other.begin(0, 1)
+        with pytest.raises(Absent, match="^cluster.timeout=1: the command on host 127.0.0.1 did not arrive in time$"):
+            began.result()
+
+
+class Slow(Transfer):
+    """Sends for longer than the timeout."""
+
+    def pieces(self) -> Iterator[bytes]:
+        assert self.content is not None
+        for number in range(4):
+            time.sleep(0.5)
+            yield self.content[number::4]
+
+
+def test_the_timeout_does_not_count_while_a_checkpoint_is_sent(port: int) -> None:
+    transfers = [Slow(b"aaaa"), Transfer()]
+    with ThreadPoolExecutor() as pool:
+        assert list(pool.map(lambda monitor: monitor.begin(0, 1), with_transfers(port, *transfers))) == [0, 0]
+    assert transfers[1].own == b"aaaa"
+
+
+class Full(Transfer):
+    """On a host whose disk is full."""
+
+    def receive(self, fetch: Callable[[str], BinaryIO], fingerprint: str) -> bytes:
+        raise UserError("no space")
+
+
+def test_a_host_without_space_ends_the_run(port: int) -> None:
+    leader, other = with_transfers(port, Transfer(b"content"), Full())
+    with ThreadPoolExecutor() as pool:
+        began = pool.submit(leader.begin, 0, 10)
+        with pytest.raises(UserError, match="^no space$"):
+            other.begin(0, 10)
+        other.close(2)
+        began.result(5)
+    assert outcome(leader) == (LOST, None, True)
+
+
+def test_a_host_is_lost_while_it_receives(port: int) -> None:
+    """Its command is started again, and receives the checkpoint anew; the first host's still waits for it."""
+    leader, _ = monitors = with_transfers(port, Transfer(BIG), Transfer())
+    with ThreadPoolExecutor() as pool:
+        began = pool.submit(leader.begin, 0, 10)
+        lost = monitors[1]._connect(None)
+        lost.send({"join": 1})
+        wait_until(lambda: 1 in leader._joined)
+        half = socket.create_connection(leader._leader)
+        half.sendall(json.dumps({"fetch": str(len(BIG))}).encode() + b"\n")
+        assert half.recv(5)
+        lost.connection.close()
+        half.close()
+        wait_until(lambda: 1 not in leader._joined)
+        assert not began.done()
+        assert monitors[1].begin(0, 10) == began.result() == 0
+    assert monitors[1]._transfer.own == BIG  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ import pytest
 
 from common.config.schema import Config
 from common.data.batches import GlobalBatch
-from common.errors import UserError
+from common.errors import Absent, UserError
 from common.run.checkpoint import newest
 from common.run.prepare import Prepared
 from common.run.rows import read_rows
@@ -190,13 +190,23 @@ def test_every_rank_loads_the_checkpoint(make_run: MakeRun, small_config: MakeCo
 
 
 def test_a_users_error_before_training(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
-    problem = UserError("cluster.timeout=1: rank 1 did not arrive in time")
+    problem = UserError("rank 1 differs from rank 0 in data; give every host the same")
     assert rank(problem=problem) == 2
     assert capsys.readouterr().err == f"error: {problem}\n"
     assert (rank.summary["status"], rank.summary["error"]) == ("failed", str(problem))
     (rank.run_dir / "summary.json").unlink()
     assert rank(problem=problem, is_chief=False) == 2
     assert not (rank.run_dir / "summary.json").exists()
+
+
+@pytest.mark.parametrize("is_chief", [True, False])
+def test_another_rank_does_not_arrive(rank: Rank, capsys: pytest.CaptureFixture[str], is_chief: bool) -> None:
+    """A scheduler may try again. What the chief's summary says is printed by the command."""
+    problem = Absent("cluster.timeout=1: rank 1 did not arrive in time")
+    assert rank(problem=problem, is_chief=is_chief) == 1
+    assert capsys.readouterr().err == ("" if is_chief else f"error: {problem}\n")
+    if is_chief:
+        assert (rank.summary["status"], rank.summary["error"]) == ("failed", str(problem))
 
 
 def test_an_interrupted_chief(rank: Rank) -> None:

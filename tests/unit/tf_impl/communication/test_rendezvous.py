@@ -34,7 +34,7 @@ def start(case, task, cluster, leader, given):
         began = time.monotonic()
         said = join(given["timeout"], {"train.seed": given.get("seed", 0)})
     except UserError as error:
-        said = str(error).replace(str(leader), "PORT")
+        said = f"exit code {error.exit_code}: {error}".replace(str(leader), "PORT")
     except Exception as error:
         said = repr(error)
     line = json.dumps([case, task, said, time.monotonic() - began])
@@ -128,7 +128,7 @@ def test_all_arrive(said: Said) -> None:
     ],
 )
 def test_the_missing_are_named_by_all_that_arrived(said: Said, case: str, missing: str) -> None:
-    message = f"cluster.timeout={TIMEOUT}: {missing} did not arrive in time"
+    message = f"exit code 1: cluster.timeout={TIMEOUT}: {missing} did not arrive in time"
     assert said[case] == {task: message for task in CASES[case]["tasks"]}
 
 
@@ -141,7 +141,7 @@ def test_they_wait_for_the_missing_until_the_timeout(answers: list[tuple[str, st
 
 
 def test_tasks_whose_settings_differ_are_refused_at_once(said: Said) -> None:
-    difference = "worker 1 differs from worker 0 in train.seed (1, not 0); give every host the same"
+    difference = "exit code 2: worker 1 differs from worker 0 in train.seed (1, not 0); give every host the same"
     assert said["another seed"] == {f"worker {index}": difference for index in range(3)}
 
 
@@ -162,4 +162,4 @@ def test_a_restarted_task_does_not_wait(answers: list[tuple[str, str, str, float
 
 def test_a_port_where_something_else_listens(said: Said) -> None:
     text = said["the port is taken"]["worker 0"]
-    assert text == "port PORT is in use on this host (Address already in use); give the cluster another"
+    assert text == "exit code 2: port PORT is in use on this host (Address already in use); give the cluster another"

@@ -39,7 +39,7 @@ for name, rank in ranks:
         try:
             said = join(case["timeout"], rank if case["differ"] else 0)
         except UserError as error:
-            said = str(error)
+            said = f"exit code {error.exit_code}: {error}"
         os.write(1, json.dumps([name, said]).encode() + b"\n")  # in one piece
         os._exit(0)
 for _ in ranks:
@@ -93,27 +93,28 @@ def test_all_arrive(said: Said, store: str) -> None:
 
 @pytest.mark.parametrize("store", STORES)
 def test_ranks_whose_settings_differ_are_refused_at_once(said: Said, store: str) -> None:
-    difference = "rank 1 differs from rank 0 in train.seed (1, not 0); give every host the same"
+    difference = "exit code 2: rank 1 differs from rank 0 in train.seed (1, not 0); give every host the same"
     assert said[f"another seed, {store}"] == [difference] * 2
 
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("missing", ["ranks 1, 2", "rank 2"])
 def test_the_missing_are_named_by_all_that_arrived(said: Said, store: str, missing: str) -> None:
-    message = f"cluster.timeout={TIMEOUT}: {missing} of 3 did not arrive in time"
+    message = f"exit code 1: cluster.timeout={TIMEOUT}: {missing} of 3 did not arrive in time"
     assert said[f"{missing}, {store}"] == [message] * len(CASES[missing]["ranks"])
 
 
 @pytest.mark.parametrize("store", STORES)
 def test_rank_0_is_missing(said: Said, store: str) -> None:
     (text,) = said[f"rank 0, {store}"]
-    assert re.match(rf"cluster.timeout={TIMEOUT}: rank 0 (of 2 )?did not arrive in time( \(127.*refused\))?$", text)
+    message = rf"exit code 1: cluster.timeout={TIMEOUT}: rank 0 (of 2 )?did not arrive in time( \(127.*refused\))?"
+    assert re.fullmatch(message, text)
 
 
 def test_a_port_where_something_else_listens(said: Said) -> None:
     first, second = said["taken"]
-    assert first.startswith("MASTER_PORT=PORT: cannot listen there (")
-    assert second == "MASTER_PORT=PORT: what listens at 127.0.0.1 is not rank 0; give both another port"
+    assert first.startswith("exit code 2: MASTER_PORT=PORT: cannot listen there (")
+    assert second == "exit code 2: MASTER_PORT=PORT: what listens at 127.0.0.1 is not rank 0; give both another port"
 
 
 @pytest.fixture(scope="module")
@@ -142,8 +143,9 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, int, 
 @pytest.mark.parametrize(("rank", "missing"), [(0, "ranks 1, 2 of 3"), (1, "rank 0")])
 def test_the_command(commands: list[tuple[Path, int, str]], rank: int, missing: str) -> None:
     run_dir, exit_code, errors = commands[rank]
-    assert exit_code == 2
-    assert re.fullmatch(rf"error: cluster\.timeout={TIMEOUT}: {missing} did not arrive in time.*\n", errors)
+    assert exit_code == 1
+    start = "error" if rank else "failed"
+    assert re.fullmatch(rf"{start}: cluster\.timeout={TIMEOUT}: {missing} did not arrive in time.*\n", errors)
     if rank == 0:
         summary = json.loads((run_dir / "summary.json").read_text())
         assert (summary["status"], summary["replicas"], summary["steps"]) == ("failed", 3, 0)
