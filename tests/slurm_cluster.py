@@ -1,6 +1,7 @@
 """A real Slurm of two nodes on one Linux machine: a slurmd in each of two network namespaces."""
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -20,7 +21,7 @@ SlurmctldHost=n0({address})
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={directory}/munge.socket
+AuthInfo=socket={directory}/munge.socket,cred_expire=7
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -29,11 +30,13 @@ StateSaveLocation={directory}/state
 SlurmdSpoolDir={directory}/%n.spool
 SlurmctldPidFile={directory}/slurmctld.pid
 SlurmdPidFile={directory}/%n.pid
+SlurmctldDebug=debug
 SlurmctldLogFile={directory}/slurmctld.log
 SlurmdLogFile={directory}/%n.log
 ReturnToService=2
 JobRequeue=1
-PartitionName=all Nodes=n[0-1] Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
+SchedulerParameters=batch_sched_delay=0,sched_interval=1
+PartitionName=all Nodes=n[0-1] Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:3
 """
 
 
@@ -49,12 +52,32 @@ class Slurm:
         """Run one of Slurm's commands on the first node."""
         return subprocess.run(self.hosts.on(0, list(command)), env=self.environment, capture_output=True, text=True)
 
-    def submit(self, script: str, *options: str, wait: bool = True) -> subprocess.CompletedProcess[str]:
-        """Submit a script as a job of two nodes. With `wait` the exit code is the job's."""
+    def check(self, *command: str) -> None:
+        """Run one of Slurm's commands, which must not fail."""
+        done = self.command(*command)
+        assert done.returncode == 0, done.stderr
+
+    def submit(self, script: str, *options: str) -> str:
+        """Submit a script as a job of two nodes. Returns the job's id."""
         path = self.directory / "job.sh"
         path.write_text(f"#!/bin/bash\n{script}\n")
-        waiting = ["--wait"] if wait else []
-        return self.command("sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=1", *waiting, *options, str(path))
+        done = self.command("sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=1", *options, str(path))
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def wait(self, job: str, seconds: float = 180) -> int:
+        """Wait for the end of a job. Returns its exit code, or the signal that ended it, negative."""
+        end = time.monotonic() + seconds
+        while self.is_queued(job):
+            assert time.monotonic() < end, f"job {job} takes too long"
+            time.sleep(0.1)
+        found = re.search(r" ExitCode=(\d+):(\d+) ", self.show(job))
+        assert found is not None
+        return int(found[1]) or -int(found[2])
+
+    def show(self, job: str) -> str:
+        """What Slurm knows of a job, in one line."""
+        return self.command("scontrol", "show", "job", "--oneliner", job).stdout
 
     def is_queued(self, job: str) -> bool:
         """Whether a job waits or runs."""

@@ -3,7 +3,8 @@
 import json
 import shlex
 import sys
-import time
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,15 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["data.train_examples=300", "data.validation_examples=60", *SMALL_MODEL, "schedule=constant"]
+SYNCHRONOUS = ["strategy=parameter_server", "strategy.workers=1", "strategy.max_staleness=0"]
 RUNS = {
     "ddp": ("torch", ["strategy=ddp", "strategy.replicas=2", "cluster=slurm"]),
-    "parameter_server": ("torch", ["strategy=parameter_server", "strategy.workers=1", "strategy.max_staleness=0"]),
+    "allreduce": ("torch", ["strategy=allreduce", "strategy.replicas=2"]),
+    "parameter_server": ("torch", SYNCHRONOUS),
     "multiworker": ("tf", ["strategy=multiworker", "strategy.replicas=2"]),
+    "tf_parameter_server": ("tf", SYNCHRONOUS),
 }
+JOBS = ((2, 3), (1, 2), (2, 4))  # nodes and replicas
 
 
 @pytest.fixture(scope="module")
@@ -41,69 +46,66 @@ def losses(run_dir: Path) -> np.ndarray:
     return np.array([row["loss"] for row in read_rows(run_dir / "metrics.jsonl")])
 
 
+def has_steps(run_dir: Path, steps: int) -> bool:
+    return len(losses(run_dir)) >= steps
+
+
 @pytest.fixture(scope="module")
 def expected(slurm: Slurm, directory: Path) -> np.ndarray:
     """The losses of one replica, as a job without srun trains it."""
     one = script(directory, "single", "torch", "strategy=single", "train.steps=40", start="")
-    done = slurm.submit(one, "--nodes=1", f"--output={directory}/single.out")
-    assert done.returncode == 0, (directory / "single.out").read_text()
+    job = slurm.submit(one, "--nodes=1", f"--output={directory}/single.out")
+    assert slurm.wait(job) == 0, (directory / "single.out").read_text()
     return losses(directory / "single")
+
+
+@pytest.fixture(scope="module")
+def codes(slurm: Slurm, directory: Path, expected: np.ndarray) -> dict[str, int]:
+    """The exit codes of jobs of all runs, a few at a time on the same nodes."""
+    jobs = {
+        name: slurm.submit(
+            script(directory, name, framework, *arguments, "train.steps=6"), f"--output={directory}/{name}.out"
+        )
+        for name, (framework, arguments) in RUNS.items()
+    }
+    return {name: slurm.wait(job) for name, job in jobs.items()}
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_job_of_two_nodes_draws_the_curve_of_one_replica(
-    slurm: Slurm, directory: Path, expected: np.ndarray, name: str
+    directory: Path, expected: np.ndarray, codes: dict[str, int], name: str
 ) -> None:
-    framework, arguments = RUNS[name]
-    done = slurm.submit(
-        script(directory, name, framework, *arguments, "train.steps=6"), f"--output={directory}/{name}.out"
-    )
     said = (directory / f"{name}.out").read_text()
-    assert done.returncode == 0, said
-    np.testing.assert_allclose(losses(directory / name)[:5], expected[:5], rtol=1e-5)
-    assert len(losses(directory / name)) == 6
+    assert codes[name] == 0, said
+    np.testing.assert_allclose(losses(directory / name), expected[:6], atol=1e-5)
     if name != "ddp":
         assert {f"cluster=slurm, node {node} of 2: SLURM_JOB_ID is set" for node in (0, 1)} <= set(said.splitlines())
     assert json.loads((directory / name / "summary.json").read_text())["status"] == "completed"
+    assert not (directory / f"{name}-node1" / "metrics.jsonl").exists(), "one run directory"
 
 
-def test_a_job_that_is_told_to_stop_resumes_where_it_was(slurm: Slurm, directory: Path, expected: np.ndarray) -> None:
+def test_jobs_of_other_nodes_and_replicas_continue_the_curve(
+    slurm: Slurm, directory: Path, expected: np.ndarray
+) -> None:
+    """One run directory; the jobs before the last one are told to stop."""
     run_dir, output = directory / "stopped", directory / "stopped.out"
-    arguments = ["strategy=allreduce", "strategy.replicas=2", "train.steps=40", "train.log_every=1", "resume=auto"]
-    job = slurm.submit(
-        script(directory, "stopped", "torch", *arguments), f"--output={output}", wait=False
-    ).stdout.strip()
-    wait_until(lambda: len(read_rows(run_dir / "metrics.jsonl")) >= 5, 120)
-    assert slurm.command("scancel", "--signal=TERM", job).returncode == 0
-    wait_until(lambda: not slurm.is_queued(job), 60)
-    stopped = len(losses(run_dir))
-    assert 5 <= stopped < 40, output.read_text()
-    assert output.read_text().count("Exited with exit code 143") == 2
-    again = slurm.submit(script(directory, "stopped", "torch", *arguments), f"--output={output}")
-    assert again.returncode == 0, output.read_text()
-    assert [row["step"] for row in read_rows(run_dir / "metrics.jsonl")] == list(range(1, 41))
-    np.testing.assert_allclose(losses(run_dir), expected, rtol=1e-4)
-
-
-def test_the_script_of_deploy_queues_its_job_again(slurm: Slurm, directory: Path, expected: np.ndarray) -> None:
-    """Slurm sends the tasks SIGTERM before the time limit and on preemption, as scancel does here."""
-    run_dir, output = directory / "again", directory / "again.out"
-    places = [f"run_dir={run_dir}", f"cache_dir={directory / 'cache'}", "cluster.timeout=90"]
-    small = [*SMALL, *places, "strategy.replicas=2", "train.steps=40", "train.log_every=1"]
-    text = (ROOT / "deploy" / "slurm.sbatch").read_text()
-    (start,) = (line for line in text.splitlines() if line.startswith("srun python "))
-    train = shlex.join([sys.executable, *start.split()[2:], *small])
-    text = text.replace(start, f"cd {shlex.quote(str(ROOT))}\nsrun {train}")
-    job = slurm.submit(text, f"--output={output}", "--cpus-per-task=1", wait=False).stdout.strip()
-    wait_until(lambda: len(read_rows(run_dir / "metrics.jsonl")) >= 5, 120)
-    assert slurm.command("scancel", "--signal=TERM", job).returncode == 0
-    wait_until(lambda: slurm.command("squeue", "-h", "-o", "%T").stdout.split() == ["PENDING"], 60)
-    assert 5 <= len(losses(run_dir)) < 40, output.read_text()
-    time.sleep(5)  # slurmd revokes a credential that is issued as the old one ends
-    assert slurm.command("scontrol", "update", f"JobId={job}", "StartTime=now").returncode == 0  # not in two minutes
-    wait_until(lambda: not slurm.is_queued(job), 120)
-    assert [row["step"] for row in read_rows(run_dir / "metrics.jsonl")] == list(range(1, 41)), output.read_text()
-    np.testing.assert_allclose(losses(run_dir), expected, rtol=1e-4)
+    for nodes, replicas in JOBS:
+        reached = len(losses(run_dir))
+        arguments = ["strategy=ddp", f"strategy.replicas={replicas}", "train.steps=40", "train.log_every=1"]
+        text = script(directory, "stopped", "torch", *arguments, "resume=auto")
+        job = slurm.submit(text, f"--nodes={nodes}", f"--output={output}")
+        if replicas != JOBS[-1][1]:
+            wait_until(partial(has_steps, run_dir, reached + 5), 120)
+            assert slurm.command("scancel", "--signal=TERM", job).returncode == 0
+            assert slurm.wait(job) == 143, output.read_text()
+            assert output.read_text().count("Exited with exit code 143") == nodes
+            assert len(losses(run_dir)) < 40
+        else:
+            assert slurm.wait(job) == 0, output.read_text()
+    rows = read_rows(run_dir / "metrics.jsonl")
+    assert [row["step"] for row in rows] == list(range(1, 41))
+    assert [replicas for replicas, _ in groupby(row["replicas"] for row in rows)] == [each for _, each in JOBS]
+    np.testing.assert_allclose(losses(run_dir), expected, atol=1e-5)
 
 
 def test_the_command_must_be_started_once_on_every_node(slurm: Slurm, directory: Path) -> None:
@@ -116,6 +118,6 @@ def test_the_command_must_be_started_once_on_every_node(slurm: Slurm, directory:
     ):
         output = directory / "mistake.out"
         mistake = script(directory, "mistake", "torch", "strategy=ddp", start=start)
-        assert slurm.submit(mistake, "--overcommit", f"--output={output}").returncode == 2
+        assert slurm.wait(slurm.submit(mistake, "--overcommit", f"--output={output}")) == 2
         assert expected in output.read_text()
         assert not (directory / "mistake").exists()

@@ -1,12 +1,14 @@
-"""The files of deploy/: Kubernetes' schemas accept the manifests, and what belongs together in them agrees."""
+"""The files of deploy/: the schemas of Kubernetes, JobSet and Kubeflow accept them, and their parts agree."""
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
+from kubeflow_trainer_api import models
 
 from common.cluster.engines.kubernetes import VARIABLES
 from common.config.compose import CONF
@@ -14,6 +16,36 @@ from common.config.compose import CONF
 DEPLOY = Path(__file__).parents[3] / "deploy"
 OLDEST = "1.33"  # the first version in which all that job.yaml uses is stable
 JOBS = {"job.yaml": "Job", "jobset.yaml": "JobSet", "trainjob.yaml": "TrainingRuntime"}
+# Kubeflow publishes its schemas, and those of JobSet, as models of pydantic.
+MODELS = {
+    ("jobset.x-k8s.io/v1alpha2", "JobSet"): models.JobsetV1alpha2JobSet,
+    ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime"): models.TrainerV1alpha1TrainingRuntime,
+    ("trainer.kubeflow.org/v1alpha1", "TrainJob"): models.TrainerV1alpha1TrainJob,
+}
+# A place in an object, and what is written there: a key without its value is removed.
+MISTAKES: dict[str, list[tuple[tuple[str | int, ...], dict[str, Any]]]] = {
+    "JobSet": [
+        (("spec",), {"replicatedJob": []}),
+        (("spec",), {"failurePolicy": {"maxRestart": 3}}),
+        (("spec", "replicatedJobs", 0), {"replica": 1}),
+        (("spec", "replicatedJobs", 0), {"replicas": "1"}),
+        (("spec", "replicatedJobs", 0), {"name": None}),
+        (("spec", "replicatedJobs", 0, "template", "spec"), {"completion": 2}),
+    ],
+    "TrainingRuntime": [
+        (("spec",), {"mlPolicies": {}}),
+        (("spec", "mlPolicy"), {"numNode": 1}),
+        (("spec", "mlPolicy", "torch"), {"numProcPerNodes": 1}),
+        (("spec", "template", "spec", "replicatedJobs", 0), {"template": None}),
+    ],
+    "TrainJob": [
+        (("spec",), {"runtimeReference": {}}),
+        (("spec",), {"runtimeRef": None}),
+        (("spec", "trainer"), {"numNode": 2}),
+        (("spec", "trainer"), {"numNodes": "2"}),
+        (("spec", "trainer", "resourcesPerNode"), {"limit": {}}),
+    ],
+}
 EXIT_CODES = {2: "FailJob", 143: "Ignore"}
 
 
@@ -41,6 +73,13 @@ def check(manifest: dict[str, Any]) -> None:
     kubernetes_validate.validate(manifest, OLDEST, strict=True)
 
 
+def check_custom(manifest: dict[str, Any]) -> None:
+    """Raises ValueError where JobSet or Kubeflow would not accept an object, or would leave out a part of it."""
+    model: Callable[[dict[str, Any]], Any] = MODELS[manifest["apiVersion"], manifest["kind"]].from_dict
+    if model(manifest).to_dict() != manifest:
+        raise ValueError("a field is not in the schema")
+
+
 @pytest.mark.parametrize("name", ["volume.yaml", "job.yaml"])
 def test_kubernetes_accepts_every_object(name: str) -> None:
     for manifest in read(name).values():
@@ -58,6 +97,29 @@ def test_what_kubernetes_would_refuse_is_found() -> None:
     wrong["spec"]["podFailurePolicy"]["rules"][0]["onExitCode"] = {}
     with pytest.raises(kubernetes_validate.ValidationError):
         check(wrong)
+
+
+@pytest.mark.parametrize("name", ["jobset.yaml", "trainjob.yaml"])
+def test_jobset_and_kubeflow_accept_every_object(name: str) -> None:
+    for manifest in read(name).values():
+        check_custom(manifest)
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "mistake"), [(kind, *each) for kind, mistakes in MISTAKES.items() for each in mistakes]
+)
+def test_what_jobset_and_kubeflow_would_refuse_is_found(
+    kind: str, place: tuple[str | int, ...], mistake: dict[str, Any]
+) -> None:
+    wrong = read("jobset.yaml" if kind == "JobSet" else "trainjob.yaml")[kind]
+    found: Any = wrong
+    for key in place:
+        found = found[key]
+    found |= mistake
+    for key in [key for key, value in mistake.items() if value is None]:
+        del found[key]
+    with pytest.raises(ValueError):
+        check_custom(wrong)
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -119,14 +181,16 @@ def test_the_commands_use_an_engine_that_exists() -> None:
         "kubernetes": " ".join(arguments_of("job.yaml")),
         "skypilot": yaml.safe_load((DEPLOY / "skypilot.yaml").read_text())["run"],
         "slurm": (DEPLOY / "slurm.sbatch").read_text(),
+        "ray": (DEPLOY / "ray_job.sh").read_text(),
     }
     for engine, command in tasks.items():
         assert f"cluster={engine}" in command.split() and "resume=auto" in command.split()
         assert (Path(CONF) / "cluster" / f"{engine}.yaml").exists()
 
 
-def test_the_script_of_slurm_is_bash() -> None:
-    done = subprocess.run(["bash", "-n", str(DEPLOY / "slurm.sbatch")], capture_output=True, text=True)
+@pytest.mark.parametrize("name", ["slurm.sbatch", "ray_job.sh"])
+def test_the_scripts_are_bash(name: str) -> None:
+    done = subprocess.run(["bash", "-n", str(DEPLOY / name)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
