@@ -27,7 +27,7 @@ class TwoHosts:
         """Shape what either end sends to this many megabits (10^6) per second. Raises UserError."""
         burst = max(16 << 10, round(mbit * 1e6 / 8 * BURST_MS / 1000))  # bytes
         for name in self.names:
-            _run(f"tc -n {name} qdisc replace dev veth root tbf rate {mbit}mbit burst {burst} latency {QUEUE_MS}ms")
+            run_tool(f"tc -n {name} qdisc replace dev veth root tbf rate {mbit}mbit burst {burst} latency {QUEUE_MS}ms")
 
 
 @contextmanager
@@ -36,20 +36,21 @@ def two_hosts() -> Iterator[TwoHosts]:
     hosts = TwoHosts()
     try:
         for name in hosts.names:
-            _run(f"ip netns add {name}")
-        _run(f"ip link add veth netns {hosts.names[0]} type veth peer name veth netns {hosts.names[1]}")
+            run_tool(f"ip netns add {name}")
+        run_tool(f"ip link add veth netns {hosts.names[0]} type veth peer name veth netns {hosts.names[1]}")
         for name, address in zip(hosts.names, ADDRESSES, strict=True):
-            _run(f"ip -n {name} address add {address}/24 dev veth")
+            run_tool(f"ip -n {name} address add {address}/24 dev veth")
             for device in ("lo", "veth"):
-                _run(f"ip -n {name} link set {device} up")
+                run_tool(f"ip -n {name} link set {device} up")
         yield hosts
     finally:
         for name in hosts.names:
             with suppress(UserError):  # it may not exist
-                _run(f"ip netns delete {name}")
+                run_tool(f"ip netns delete {name}")
 
 
-def _run(command: str) -> None:
+def run_tool(command: str) -> None:
+    """Run a tool that configures the network. Raises UserError where that is not possible."""
     tool = command.split()[0]
     if shutil.which(tool) is None:
         raise UserError(f"{tool}: not found; two hosts on one machine need Linux and iproute2")

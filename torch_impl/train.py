@@ -7,7 +7,7 @@ import hydra
 from omegaconf import DictConfig
 
 from common.cluster.discover import discover
-from common.cluster.topology import Member, Nodes
+from common.cluster.topology import Found, Member, Remote
 from common.config.command_line import PLAN, command, job
 from common.config.compose import CONF, parse
 from common.config.schema import Config
@@ -20,7 +20,7 @@ def main(composed: DictConfig) -> None:
     run(*discover(parse(composed), "torch", os.environ))
 
 
-def run(config: Config, found: Nodes | Member) -> None:
+def run(config: Config, found: Found) -> None:
     """Prepare a run and start its processes, or be one of them. Its imports are not needed for `--help` and errors."""
     from common.cluster.processes import leave
     from common.run.directory import open_run_dir
@@ -36,6 +36,10 @@ def run(config: Config, found: Nodes | Member) -> None:
     if isinstance(found, Member):
         sys.exit(join(config, found))
     log_to(None)
+    if isinstance(found, Remote):
+        from common.cluster.ray_driver import drive
+
+        sys.exit(leave(drive(config, found, "torch")))
     with open_run_dir(config, "torch", found.node) as run_dir:
         config, prepared = prepare_run(config, run_dir, found.node)
         if not found.several and is_complete(config, prepared, run_dir):

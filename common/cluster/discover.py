@@ -1,21 +1,24 @@
 """Who takes part in a run: what the engine of the config's cluster finds, and a config that agrees with it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import cast
 
 from common.cluster.ports import check_ports
-from common.cluster.topology import Engine, Member, Nodes, place
+from common.cluster.topology import Engine, Found, Member, Nodes, Remote, place
 from common.config.resolve import resolve
 from common.config.schema import Config
+from common.config.strategies import Strategy
 from common.config.validate import check
 from common.errors import UserError
 
 
-def discover(config: Config, framework: str, environment: Mapping[str, str]) -> tuple[Config, Nodes | Member]:
+def discover(config: Config, framework: str, environment: Mapping[str, str]) -> tuple[Config, Found]:
     """Check a config, find the hosts, and fill in the config's replicas. Raises UserError.
 
-    framework: "torch" or "tf". Returns a Member where a scheduler has started this process as one of the run's.
+    framework: "torch" or "tf". Returns a Member where a scheduler has started this process as one of the run's, and
+    Remote where the run's commands are to be started on other machines.
     """
     check(config, framework)
     engine = cast(Engine, import_module(config.cluster.engine))
@@ -27,10 +30,34 @@ def discover(config: Config, framework: str, environment: Mapping[str, str]) -> 
                 "by another launcher, which has to restart it; set it to 0, and use resume=auto"
             )
         return resolve(config, found=found.roles, source=found.source), found
+    if isinstance(found, Remote):
+        resolved = resolve(config, nodes_for(config.strategy, found.nodes), gpus=found.gpus)
+        strategy = resolved.strategy if resolved.strategy.one_process else config.strategy
+        return resolved, replace(found, replicas=strategy.replicas)
     config = resolve(config, len(found.hosts))
     if found.several:
+        if idle := _idle(found.hosts, config.strategy):
+            raise UserError(
+                f"strategy.replicas={config.strategy.replicas}: host {idle[0]} would have no process; raise it or name "
+                "fewer hosts"
+            )
         check_ports(_ports_of(config, framework, found))
     return config, found
+
+
+def nodes_for(strategy: Strategy, available: int) -> int:
+    """How many of the available nodes a run uses: as many as would each have a process."""
+    if strategy.one_process:
+        return 1
+    if strategy.replicas is None:
+        return available
+    return max(count for count in range(1, available + 1) if not _idle([""] * count, strategy))
+
+
+def _idle(hosts: Sequence[str], strategy: Strategy) -> list[str]:
+    """The hosts that would have no process."""
+    used = {task.node for task in place(hosts, strategy.roles, [0] * strategy.processes)}
+    return [host for node, host in enumerate(hosts) if node not in used]
 
 
 def _ports_of(config: Config, framework: str, nodes: Nodes) -> list[int]:

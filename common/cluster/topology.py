@@ -47,13 +47,13 @@ class Nodes:
         return self.ports[processes + 1]
 
 
-def port_of_job(job: str) -> int:
+def port_of_job(job: str, lowest: int = 10_000) -> int:
     """The first port for the processes of a scheduler's job: jobs with ids in a row do not share any.
 
-    Below 32768, where Linux begins to hand out ports by itself.
+    From `lowest` on, and below 32768, where Linux begins to hand out ports by itself.
     """
     number = int(job) if job.isdecimal() else zlib.crc32(job.encode())
-    return 10_000 + number % 110 * 200
+    return lowest + number % ((32_000 - lowest) // 200) * 200
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,26 @@ class Member:
     source: str
 
 
+@dataclass(frozen=True)
+class Remote:
+    """The nodes of a Ray cluster: this process has the run's commands started there and waits for them.
+
+    nodes: how many there are now. gpus: the fewest that one of them has. replicas: as the user gave them, since another
+    attempt may find other nodes; None for as many as they have.
+    """
+
+    nodes: int
+    gpus: int
+    replicas: int | None = None
+
+
+Found = Nodes | Member | Remote
+
+
 class Engine(Protocol):
     """A module of common/cluster/engines."""
 
-    def discover(
-        self, cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]
-    ) -> Nodes | Member:
+    def discover(self, cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Found:
         """The hosts of a run, or what this process is where it is started already. Raises UserError.
 
         strategy: its kind. framework: "torch" or "tf". environment: the variables of this process.

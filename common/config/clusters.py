@@ -86,6 +86,15 @@ class Kubernetes(Scheduled):
 
 
 @dataclass(frozen=True)
+class Ray(Scheduled):
+    """The nodes of a Ray cluster. `address`: of its head node, host:port."""
+
+    engine = "common.cluster.engines.ray"
+
+    address: str = key(HOST)
+
+
+@dataclass(frozen=True)
 class Auto(Scheduled):
     """Whatever the environment shows."""
 
@@ -99,5 +108,6 @@ CLUSTERS: dict[str, type[Cluster]] = {
     "slurm": Slurm,
     "skypilot": SkyPilot,
     "kubernetes": Kubernetes,
+    "ray": Ray,
     "auto": Auto,
 }

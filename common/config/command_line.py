@@ -16,7 +16,7 @@ from hydra.types import RunMode
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from common.config.compose import CONF
-from common.config.overrides import job_name, readable
+from common.config.overrides import MULTIRUN, divided, job_name, readable
 from common.config.schema import all_keys
 from common.errors import FAILURE, USER_ERROR, Interrupted, UserError
 from common.output import survive_closed_output
@@ -74,6 +74,15 @@ def sweep_dir() -> Path:
 def swept_values() -> str:
     """What distinguishes this job of a sweep from the others, such as "replicas=2,seed=1"."""
     return job_name(sys.argv[1:], HydraConfig.get().overrides.task)
+
+
+def arguments_without(*keys: str) -> list[str]:
+    """The arguments of this job but for these keys, for another command that is to compose the same config."""
+    given = HydraConfig.get().overrides
+    flags, _ = divided(sys.argv[1:])
+    searched = [each for each in given.hydra if each.startswith("hydra.searchpath=")]
+    overrides = [each for each in given.task if not each.partition("=")[0].lstrip("+~").startswith(keys)]
+    return [*(flag for flag in flags if flag not in MULTIRUN), *searched, *overrides]
 
 
 @contextmanager
@@ -134,5 +143,6 @@ def explain(error: Exception, strategies: Sequence[str]) -> str:
 
 
 def _no_such_key(name: str) -> str:
-    near = get_close_matches(name, all_keys(), 1, 0.8) or [each for each in all_keys() if each.endswith(name)]
+    others = [each for each in all_keys() if each != name]
+    near = get_close_matches(name, others, 1, 0.8) or [each for each in others if each.endswith(name)]
     return f"{name}: no such key here; " + (f"did you mean {near[0]}? " if near else "") + KEYS

@@ -21,7 +21,7 @@ def readable(arguments: Sequence[str]) -> list[str]:
     The value of a key that holds text, such as a path, is taken as it stands: it is quoted where Hydra's grammar would
     refuse it or would read a number or a list. Raises UserError for what Hydra answers with a page of text.
     """
-    flags, overrides = _divided(arguments)
+    flags, overrides = divided(arguments)
     sweep = bool(MULTIRUN & set(flags))
     varied = swept(overrides)
     if sweep and any(_key(each) == "run_dir" and each not in varied and "${" not in each for each in overrides):
@@ -44,13 +44,13 @@ def job_name(arguments: Sequence[str], task: Sequence[str]) -> str:
 
     task: the overrides of this job.
     """
-    keys = {_key(each) for each in swept(_divided(arguments)[1])}
+    keys = {_key(each) for each in swept(divided(arguments)[1])}
     pairs = [each.partition("=") for each in task if _key(each) in keys]
     shown = [(key.rpartition(".")[2], value.strip("'\"/").rpartition("/")[2]) for key, _, value in pairs]
     return re.sub(r"[^\w.=,+-]", "-", ",".join("=".join(pair) for pair in shown))[:100]
 
 
-def _divided(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+def divided(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Flags with their values, and overrides."""
     actions = {name: action for action in get_args_parser()._actions for name in action.option_strings}
     flags, overrides, rest = [], [], list(arguments)

@@ -12,24 +12,31 @@ from common.hardware import visible_gpus
 MOST_WARMUP_STEPS = 50  # of those that nobody asked for
 
 
-def resolve(config: Config, hosts: int = 1, found: Mapping[str, int] | None = None, source: str = "") -> Config:
+def resolve(
+    config: Config,
+    hosts: int = 1,
+    found: Mapping[str, int] | None = None,
+    source: str = "",
+    gpus: int | None = None,
+) -> Config:
     """Fill in the replicas and parameter servers of a config that was checked. Raises UserError.
 
-    hosts: how many take part. found: the processes of each role, where a scheduler has
-    started them already (`source` names the variable): the config must agree or leave them open.
+    hosts: how many take part. gpus: of each, where this machine is not one of them. found: the processes of each role,
+    where a scheduler has started them already (`source` names the variable): the config must agree or leave them open.
     """
     strategy = config.strategy
     if found is not None:
         replicas = _agreed("replicas", strategy.replicas, _workers(strategy, found, source), source)
     else:
-        replicas = strategy.replicas or (1 if strategy.kind == "single" else (visible_gpus() or 2) * hosts)
+        gpus_of_each = visible_gpus() if gpus is None else gpus
+        replicas = strategy.replicas or (1 if strategy.kind == "single" else (gpus_of_each or 2) * hosts)
     if isinstance(strategy, ParameterServer):
         servers = strategy.server_count
         if found is not None and "ps" in found:
             servers = _agreed("parameter_servers", strategy.parameter_servers, found["ps"], source)
         strategy = replace(strategy, parameter_servers=servers)
     resolved = replace(config, strategy=replace(strategy, replicas=replicas))
-    check_replicas(resolved, hosts, started=found is not None)
+    check_replicas(resolved, hosts, started=found is not None or gpus is not None)
     return resolved
 
 

@@ -1,5 +1,6 @@
 """The run directory: created, locked while a run uses it, entered again to resume."""
 
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from common.config import compose
 from common.config.command_line import in_sweep, sweep_dir, swept_values
 from common.config.schema import Config
 from common.errors import Interrupted, UserError
-from common.run.summary import facts, write_summary
+from common.run.summary import RESTARTS, facts, write_summary
 from common.training.stop import interruptible
 
 RUNS = Path("runs")
@@ -83,7 +84,8 @@ def _locked(run_dir: Path) -> Iterator[None]:
 
 def _check_new(run_dir: Path, config: Config) -> None:
     found = {path.name for path in run_dir.iterdir()} - {LOCK}
-    if found and (config.resume != "auto" or "config.yaml" not in found):
+    again = config.resume == "auto" or RESTARTS in os.environ
+    if found and not (again and "config.yaml" in found):
         raise UserError(
             f"run_dir={run_dir}: is not empty; a run has a directory of its own, choose another"
             + (", or resume this run with resume=auto" if "config.yaml" in found else "")

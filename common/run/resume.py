@@ -61,8 +61,10 @@ def check_resume(config: Config, cache: Cache, checkpoint: Checkpoint) -> None:
 
 
 def adopt(checkpoint: Checkpoint, run_dir: Path) -> Checkpoint:
-    """Copy a checkpoint, and the rows that led to it, into a new run's directory. Returns the copy."""
+    """Copy a checkpoint, and the rows that led to it, into a new run's directory. Returns the copy, or its own one."""
     target = run_dir / DIRECTORY / checkpoint.directory.name
+    if checkpoint.directory.absolute() == target.absolute():
+        return checkpoint
     partial = target.with_suffix(".partial")
     shutil.copytree(checkpoint.directory, partial)
     partial.rename(target)

@@ -3,15 +3,16 @@
 import sys
 from collections.abc import Mapping
 
-from common.cluster.engines import env, kubernetes, local, skypilot, slurm
-from common.cluster.topology import Member, Nodes
+from common.cluster.engines import env, kubernetes, local, ray, skypilot, slurm
+from common.cluster.topology import Found, Nodes
 from common.config.clusters import Cluster
 
 
-def discover(cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
+def discover(cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Found:
     """The cluster of the first engine whose variables are set, or this machine. Says which. Raises UserError."""
     engines = {env.VARIABLES[framework]: env, "SLURM_JOB_ID": slurm, "SKYPILOT_NODE_IPS": skypilot}
     engines |= {kubernetes.INDEX: kubernetes, kubernetes.VOLCANO_INDEX: kubernetes}
+    engines |= {ray.VARIABLE: ray}
     engine, because = local, "no scheduler's variables are set"
     if shown := [variable for variable in engines if variable in environment]:
         engine, because = engines[shown[0]], f"{shown[0]} is set"

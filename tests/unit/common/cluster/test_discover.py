@@ -1,10 +1,12 @@
 import json
+from dataclasses import replace
 
 import pytest
 
 from common.cluster import discover as discovery
-from common.cluster.discover import discover
-from common.cluster.topology import Member, Nodes
+from common.cluster.discover import discover, nodes_for
+from common.cluster.topology import Member, Nodes, Remote
+from common.config.clusters import Hosts
 from common.errors import UserError
 from tests.conftest import MakeConfig
 from tests.unit.common.conftest import Gpus
@@ -85,3 +87,40 @@ def test_the_ports_of_a_host_are_checked(
 
 def test_the_port_for_stops_is_the_last() -> None:
     assert Nodes(("a", "b"), 0, 29500).stop_port(4) == 29505
+
+
+def test_a_host_without_a_process(make_config: MakeConfig, checked: list[int]) -> None:
+    """Three processes, of which the coordinator and the server are on the first host."""
+    config = make_config("strategy=parameter_server", "strategy.workers=1")
+    with pytest.raises(UserError, match="^strategy.replicas=1: host b would have no process; raise it or name fewer"):
+        discover(replace(config, cluster=Hosts("hosts", 9.0, ["a", "b", "c"], 0, 29500)), "torch", {})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "available", "expected"),
+    [
+        (["strategy=ddp"], 3, 3),
+        (["strategy=ddp", "strategy.replicas=2"], 3, 2),
+        (["strategy=dp", "strategy.replicas=2"], 3, 1),
+        (["strategy=parameter_server", "strategy.workers=1"], 3, 2),
+        (["strategy=parameter_server", "strategy.workers=2"], 3, 3),
+        (["strategy=parameter_server", "strategy.workers=2", "strategy.parameter_servers=2"], 5, 4),
+    ],
+)
+def test_the_nodes_that_a_run_uses(
+    make_config: MakeConfig, overrides: list[str], available: int, expected: int
+) -> None:
+    assert nodes_for(make_config(*overrides).strategy, available) == expected
+
+
+def test_the_nodes_of_a_ray_cluster(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replicas of another attempt follow from the nodes that there are then, unless the user gave a number."""
+    monkeypatch.setattr("common.cluster.engines.ray.discover", lambda *arguments: Remote(3, 4))
+    config, found = discover(make_config("strategy=ddp", "cluster=ray"), "torch", {})
+    assert (config.strategy.replicas, found) == (12, Remote(3, 4))
+    config, found = discover(make_config("strategy=ddp", "strategy.replicas=8", "cluster=ray"), "torch", {})
+    assert (config.strategy.replicas, found) == (8, Remote(3, 4, 8))
+    config, found = discover(make_config("strategy=mirrored", "cluster=ray"), "tf", {})
+    assert (config.strategy.replicas, found) == (4, Remote(3, 4, 4))
+    with pytest.raises(UserError, match="^train.global_batch_size=32: smaller than the 40 replicas"):
+        discover(make_config("strategy=ddp", "strategy.replicas=40", "cluster=ray"), "torch", {})

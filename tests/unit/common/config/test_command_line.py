@@ -136,10 +136,11 @@ def test_torchruns_other_ranks_let_the_first_one_speak(script: Script) -> None:
     assert time.monotonic() - start - first > FIRST_SPEAKS_SECONDS
 
 
+SWEPT = "in_sweep() and swept_values()"
 SWEEP = """
 import sys
 import hydra
-from common.config.command_line import command, in_sweep, job, swept_values
+from common.config.command_line import arguments_without, command, in_sweep, job, swept_values
 from common.config.compose import CONF
 from common.errors import UserError
 
@@ -174,8 +175,21 @@ def test_a_single_job_is_no_sweep(tmp_path: Path) -> None:
     assert run_sweep(tmp_path, "train.seed=2").stderr == "error: two: is wrong\n"
 
 
-def run_sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    (folder / "sweep.py").write_text(SWEEP)
+def test_the_arguments_for_another_command(tmp_path: Path) -> None:
+    """What this job was given, but for some keys; in a sweep the values of the job."""
+    flags = ["--config-dir", str(tmp_path)]
+    given = ["strategy=ddp", "cluster=hosts", "+cluster.x=1", "run_name='a b'", "run_dir=x", "train.max_restarts=1"]
+    done = run_sweep(tmp_path, *given, *flags, printed=OTHERS)
+    assert done.stdout == f"{[*flags, 'strategy=ddp', given[3]]}\n", done.stderr
+    swept = run_sweep(tmp_path, "-m", "train.seed=1,3", "strategy=ddp", printed=OTHERS)
+    assert swept.stdout.splitlines()[1::2] == [f"['train.seed={seed}', 'strategy=ddp']" for seed in (1, 3)]
+
+
+OTHERS = "arguments_without('cluster', 'run_dir', 'train.max_restarts')"
+
+
+def run_sweep(folder: Path, *arguments: str, printed: str = "") -> subprocess.CompletedProcess[str]:
+    (folder / "sweep.py").write_text(SWEEP.replace(SWEPT, printed or SWEPT))
     command = [sys.executable, "sweep.py", *arguments]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)

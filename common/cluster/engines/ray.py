@@ -1,0 +1,61 @@
+"""The nodes of a Ray cluster. The command is started once; common/cluster/ray_driver.py starts those of the nodes."""
+
+import importlib.util
+import logging
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from common.cluster.engines import env
+from common.cluster.topology import Remote
+from common.config import clusters
+from common.errors import UserError
+
+VARIABLE = "RAY_ADDRESS"  # Ray sets it where `ray job submit` starts a command
+CONNECT_SECONDS = 5.0
+
+
+def discover(cluster: clusters.Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Remote:
+    """What the cluster has now. Raises UserError where it cannot be reached."""
+    env.check_unset(cluster, framework, environment)
+    _connect(cluster.kind, cluster.address if isinstance(cluster, clusters.Ray) else environment[VARIABLE])
+    nodes = usable_nodes()
+    if not nodes:
+        raise UserError(f"cluster={cluster.kind}: no node of the Ray cluster has a CPU or GPU; start Ray on more nodes")
+    return Remote(len(nodes), fewest(nodes, "GPU"))
+
+
+def usable_nodes() -> list[dict[str, Any]]:
+    """The nodes that a run may use, as Ray describes them: those with GPUs, or all where none has any."""
+    import ray
+
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    having = {kind: [node for node in nodes if node["Resources"].get(kind, 0) >= 1] for kind in ("GPU", "CPU")}
+    return having["GPU"] or having["CPU"]
+
+
+def fewest(nodes: list[dict[str, Any]], resource: str) -> int:
+    """How many of a resource each node has at least."""
+    return int(min((node["Resources"].get(resource, 0) for node in nodes), default=0))
+
+
+def _connect(kind: str, address: str) -> None:
+    if importlib.util.find_spec("ray") is None:
+        raise UserError(f"cluster={kind}: the package ray is not installed; pip install 'lockstep[ray]'")
+    if address.startswith("ray://"):
+        raise UserError(
+            f"cluster.address={address}: must be host:port or auto; start the command on a node of the cluster, or "
+            "with ray job submit"
+        )
+    import ray
+
+    host, _, port = address.rpartition(":")
+    try:
+        if host and port.isdecimal():  # Ray itself would wait for ever
+            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, OverflowError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split()).partition(". ")[0]
+        raise UserError(
+            f"cluster.address={address}: no Ray cluster here ({reason}); start Ray, or the command on one of its nodes"
+        ) from error

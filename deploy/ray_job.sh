@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# bash deploy/ray_job.sh, in the repository, where `ray job submit` finds the cluster: RAY_API_SERVER_ADDRESS=http://HEAD:8265
+# Train on all nodes of a Ray cluster, every one of which has the packages of pyproject.toml. Ray copies this directory to
+# the nodes. Where a node is lost the run restarts on those that are left; run_dir is on storage that all nodes see.
+# ray job stop ends it with a checkpoint. The same command resumes it.
+exec ray job submit --working-dir . -- \
+    python -m torch_impl.train strategy=ddp cluster=ray train.max_restarts=5 run_dir=/runs/train resume=auto

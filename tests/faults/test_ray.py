@@ -1,0 +1,152 @@
+"""Runs on a real Ray cluster of three nodes: what ends on one of them, and what is left starts again."""
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from tests.conftest import or_skip, wait_until
+from tests.faults.conftest import DDP, MULTIWORKER, Measured, Run, Start, assert_undisturbed, terminate
+from tests.ray_cluster import RayCluster, ray_cluster
+
+pytestmark = pytest.mark.faults
+
+TF_SERVERS = ("tf", "strategy=parameter_server", "strategy.workers=2", "strategy.max_staleness=0")
+TORCH_SERVERS = ("torch", *TF_SERVERS[1:])
+RESTARTS = "train.max_restarts=2"
+FLOAT64 = "train.precision=float64"
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[RayCluster]:
+    yield from or_skip(ray_cluster(3))
+
+
+@pytest.fixture
+def submit(start: Start, ray: RayCluster) -> Callable[..., Run]:
+    """Start a run's command on the first node."""
+    place = ("cluster=ray", f"cluster.address={ray.address}", "cluster.timeout=60")
+    return partial(_submit, start, partial(ray.on, 0), place)
+
+
+def _submit(start: Start, command: Any, place: tuple[str, ...], *overrides: str, name: str = "") -> Run:
+    framework, *rest = overrides
+    return start(framework, *rest, *place, command=command, name=name)
+
+
+@pytest.fixture
+def nothing_left(ray: RayCluster) -> Iterator[None]:
+    """After the test none of the processes of its runs is left on any node."""
+    yield
+    wait_until(lambda: not _of_runs(ray), 10)
+
+
+def _of_runs(ray: RayCluster) -> list[psutil.Process]:
+    """The processes of runs, but for the driver's."""
+    return [process for node in range(ray.count) for process in ray.processes(node) if "_impl." in _command(process)]
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+@pytest.mark.parametrize("kind", [TORCH_SERVERS, TF_SERVERS], ids=["torch", "tf"])
+def test_parameter_servers(
+    submit: Callable[..., Run], kind: tuple[str, ...], undisturbed: list[dict[str, Any]], nothing_left: None
+) -> None:
+    run = submit(*kind)
+    said = run.end()
+    assert_undisturbed(run, undisturbed, said)
+    assert "on 3 node(s) of the Ray cluster: " in said
+
+
+@pytest.mark.survives("SIGKILL of an actor on a Ray cluster, `train.max_restarts=2`")
+@pytest.mark.parametrize("kind", [DDP, MULTIWORKER], ids=["ddp", "multiworker"])
+def test_an_actor_is_killed(
+    submit: Callable[..., Run],
+    ray: RayCluster,
+    kind: tuple[str, ...],
+    moment: int,
+    undisturbed: list[dict[str, Any]],
+    measured: Measured,
+    nothing_left: None,
+) -> None:
+    run = submit(*kind, RESTARTS).at(moment)
+    hosts = [node for node in range(ray.count) if _actors(ray, node)]
+    assert len(hosts) == 2
+    run.mark()
+    for actor in _actors(ray, hosts[1]):
+        actor.kill()
+    measured(*run.recover())
+    said = run.end()
+    assert_undisturbed(run, undisturbed, said)
+    assert run.summary["restarts"] == 1
+    assert f"node {ray.addresses[hosts[1]]} of the Ray cluster was lost; restarting from the newest checkpoint" in said
+
+
+def _actors(ray: RayCluster, node: int) -> list[psutil.Process]:
+    return [process for process in ray.processes(node) if _command(process).startswith("ray::Node")]
+
+
+@pytest.mark.survives("SIGKILL of the command that started a run on a Ray cluster, then `resume=auto`")
+def test_the_driver_is_killed(
+    submit: Callable[..., Run],
+    ray: RayCluster,
+    moment: int,
+    undisturbed: list[dict[str, Any]],
+    measured: Measured,
+) -> None:
+    run = submit(*DDP, name="driver").at(moment)
+    killed = time.monotonic()
+    run.process.kill()
+    wait_until(lambda: not _of_runs(ray), 30)
+    measured(seconds=time.monotonic() - killed)
+    run = submit(*DDP, "resume=auto", name="driver")
+    assert_undisturbed(run, undisturbed, run.end())
+
+
+@pytest.mark.survives("SIGTERM to the command of a run on a Ray cluster, then `resume=auto` on fewer and more replicas")
+def test_another_number_of_replicas(submit: Callable[..., Run], start: Start, moment: int, nothing_left: None) -> None:
+    """In float64, so that the curves are the same to the last digits."""
+    single = start("torch", "strategy=single", FLOAT64)
+    for step, replicas in ((moment // 2, 3), (moment, 2), (None, 4)):
+        run = submit("torch", "strategy=ddp", f"strategy.replicas={replicas}", FLOAT64, "resume=auto", name="elastic")
+        if step is not None:
+            terminate(run.at(step))
+    said = run.end()
+    assert single.end() and single.process.returncode == 0
+    assert run.process.returncode == 0, said
+    elastic, expected = ([row["loss"] for row in each.rows] for each in (run, single))
+    np.testing.assert_allclose(elastic, expected, rtol=0, atol=1e-9)
+    assert [change["replicas"] for change in run.summary["replicas_changed"]] == [3, 2, 4]
+
+
+@pytest.mark.survives("a node of a Ray cluster is lost: SIGKILL of all its processes; the others continue")
+@pytest.mark.parametrize("kind", ["ddp", pytest.param("multiworker", marks=pytest.mark.bench)])
+def test_a_node_is_lost(
+    submit: Callable[..., Run],
+    ray: RayCluster,
+    kind: str,
+    moment: int,
+    undisturbed: list[dict[str, Any]],
+    measured: Measured,
+    nothing_left: None,
+) -> None:
+    framework = {"ddp": "torch", "multiworker": "tf"}[kind]
+    run = submit(framework, f"strategy={kind}", RESTARTS).at(moment)
+    assert run.rows[0]["replicas"] == 6
+    run.mark()
+    ray.kill(2)
+    measured(*run.recover())
+    said = run.end()
+    ray.start(2)
+    assert_undisturbed(run, undisturbed, said)
+    assert [change["replicas"] for change in run.summary["replicas_changed"]] == [6, 4]
+    assert "on 2 node(s) of the Ray cluster: " in said

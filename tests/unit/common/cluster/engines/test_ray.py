@@ -1,0 +1,73 @@
+import importlib.util
+import socket
+
+import pytest
+
+from common.cluster.engines import ray as engine
+from common.cluster.engines.ray import discover, fewest, usable_nodes
+from common.cluster.topology import Remote
+from common.config.clusters import Auto, Ray
+from common.errors import UserError
+
+
+def node(alive: bool = True, **resources: float) -> dict[str, object]:
+    return {"NodeManagerAddress": "a", "Alive": alive, "Resources": resources}
+
+
+@pytest.fixture
+def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses that were connected to."""
+    addresses: list[str] = []
+    monkeypatch.setattr(engine, "_connect", lambda kind, address: addresses.append(address))
+    monkeypatch.setattr("ray.nodes", lambda: [node(CPU=2), node(CPU=0, GPU=0), node(False, CPU=2), node(CPU=4.0)])
+    return addresses
+
+
+def test_what_the_cluster_has(connected: list[str]) -> None:
+    assert discover(Ray("ray", 9.0, None, "a:1"), "ddp", "torch", {}) == Remote(2, 0)
+    assert discover(Auto("auto", 9.0, None), "ddp", "torch", {"RAY_ADDRESS": "b:1"}) == Remote(2, 0)
+    assert connected == ["a:1", "b:1"]
+
+
+def test_nodes_with_gpus_are_taken_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    having = [node(CPU=8, GPU=4), node(CPU=8, GPU=2)]
+    monkeypatch.setattr("ray.nodes", lambda: [node(CPU=2), *having])
+    assert usable_nodes() == having
+    assert (fewest(having, "GPU"), fewest(having, "CPU"), fewest([], "CPU")) == (2, 8, 0)
+
+
+def test_a_cluster_without_nodes(connected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.nodes", lambda: [node(CPU=0)])
+    with pytest.raises(UserError, match="^cluster=ray: no node of the Ray cluster has a CPU or GPU; "):
+        discover(Ray("ray", 9.0, None, "auto"), "ddp", "torch", {})
+
+
+def test_a_process_that_another_launcher_started() -> None:
+    with pytest.raises(UserError, match="^cluster=ray and RANK disagree"):
+        discover(Ray("ray", 9.0, None, "auto"), "ddp", "torch", {"RANK": "0"})
+
+
+def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        UserError, match=r"^cluster=ray: the package ray is not installed; pip install 'lockstep\[ray\]'$"
+    ):
+        discover(Ray("ray", 9.0, None, "auto"), "ddp", "torch", {})
+
+
+def test_rays_client() -> None:
+    with pytest.raises(UserError, match="^cluster.address=ray://a:10001: must be host:port or auto; "):
+        discover(Ray("ray", 9.0, None, "ray://a:10001"), "ddp", "torch", {})
+
+
+def test_nothing_answers() -> None:
+    """Ray itself would wait for ever."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    with pytest.raises(UserError, match=rf"^cluster.address={address}: no Ray cluster here \(Connection refused\); "):
+        discover(Ray("ray", 9.0, None, address), "ddp", "torch", {})
+
+
+def test_no_address() -> None:
+    with pytest.raises(UserError, match=r"^cluster.address=abc: no Ray cluster here \(.+\); "):
+        discover(Ray("ray", 9.0, None, "abc"), "ddp", "torch", {})

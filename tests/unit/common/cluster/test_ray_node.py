@@ -1,0 +1,63 @@
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from common.cluster.ray_node import Node
+from tests.conftest import ROOT
+
+MODULE = """
+import os, sys, time
+print("said", sys.argv[1:], os.getcwd(), os.environ["ITS"], os.environ.get("OMP_NUM_THREADS"), flush=True)
+print("an error", file=sys.stderr, flush=True)
+if "wait" in sys.argv:
+    time.sleep(60)
+sys.exit(3)
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    (tmp_path / "its_module.py").write_text(MODULE)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return {"PYTHONPATH": f"{ROOT}:{tmp_path}", "ITS": "value"}
+
+
+def test_it_yields_what_the_command_prints_and_its_exit_code(tmp_path: Path, environment: dict[str, str]) -> None:
+    said = list(Node().run("its_module", ["a=1"], str(tmp_path), environment))
+    assert sorted(said[:-1]) == [(False, f"said ['a=1'] {tmp_path} value None\n"), (True, "an error\n")]
+    assert said[-1] == 3
+
+
+def test_a_signal_reaches_the_command(tmp_path: Path, environment: dict[str, str]) -> None:
+    node = Node()
+    said = node.run("its_module", ["wait"], str(tmp_path), environment)
+    lines = [next(said), next(said)]
+    assert {is_error for is_error, _ in lines} == {True, False}  # type: ignore[misc]
+    node.stop(signal.SIGTERM)
+    assert list(said) == [143]
+
+
+def test_a_signal_before_the_start_reaches_it_too(tmp_path: Path, environment: dict[str, str]) -> None:
+    node = Node()
+    node.stop(signal.SIGTERM)
+    assert list(node.run("its_module", ["wait"], None, environment))[-1] == 143
+
+
+def test_a_directory_that_the_node_lacks(tmp_path: Path) -> None:
+    said = list(Node().run("its_module", [], str(tmp_path / "none"), {}))
+    error = f"error: {tmp_path / 'none'}: no such directory on this node; start the command in one that all have\n"
+    assert said == [(True, error), 2]
+
+
+def test_the_command_is_of_a_group_of_its_own(tmp_path: Path, environment: dict[str, str]) -> None:
+    """So that all of it can be ended, and Ctrl-C reaches the driver alone."""
+    node = Node()
+    said = node.run("its_module", ["wait"], str(tmp_path), environment)
+    next(said)
+    assert isinstance(node.child, subprocess.Popen)
+    status = Path(f"/proc/{node.child.pid}/stat").read_text().rpartition(")")[2].split()
+    assert int(status[2]) == node.child.pid  # its process group
+    node.stop(signal.SIGKILL)
+    assert list(said)[-1] == 137
