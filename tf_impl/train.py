@@ -39,13 +39,14 @@ def run(config: Config, found: Found) -> None:
     if isinstance(found, Remote):
         from common.cluster.ray_driver import drive
 
-        sys.exit(leave(drive(config, found, "tf")))
-    with open_run_dir(config, "tf", found.node) as run_dir:
-        config, prepared = prepare_run(config, run_dir, found.node)
-        if not found.several and is_complete(config, prepared, run_dir):
-            report_end(run_dir, 0)
-            return
-        exit_code = launch(config, run_dir, found)
+        exit_code = drive(config, found, "tf")
+    else:
+        with open_run_dir(config, "tf", found.node) as run_dir:
+            config, prepared = prepare_run(config, run_dir, found.node)
+            if not found.several and is_complete(config, prepared, run_dir):
+                report_end(run_dir, 0)
+                return
+            exit_code = launch(config, run_dir, found)
     if exit_code:
         sys.exit(leave(exit_code))
 

@@ -6,8 +6,13 @@ import sys
 
 from common.cluster.processes import die_with_parent
 
+SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
+
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # Ray's actors ignore it, and so would what they start
+    # Ray's actors block SIGINT, and a raylet may ignore others, as nohup has it; what they start inherits that.
+    for signum in SIGNALS:
+        signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     die_with_parent()
     sys.argv = sys.argv[1:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -51,7 +51,7 @@ def nodes_for(strategy: Strategy, available: int) -> int:
         return 1
     if strategy.replicas is None:
         return available
-    return max(count for count in range(1, available + 1) if not _idle([""] * count, strategy))
+    return max((count for count in range(1, available + 1) if not _idle([""] * count, strategy)), default=0)
 
 
 def _idle(hosts: Sequence[str], strategy: Strategy) -> list[str]:

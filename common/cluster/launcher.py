@@ -100,9 +100,11 @@ def _report(config: Config, run_dir: Path, framework: str, nodes: Nodes, chief: 
     status = "interrupted" if outcome.exit_code > 128 else "failed"
     if nodes.node:
         if outcome.problem:
-            lines = (run_dir / "train.log").read_text().splitlines()
+            log_file = run_dir / "train.log"  # there is none where no attempt has begun
+            lines = log_file.read_text().splitlines() if log_file.exists() else []
             errors = [line for line in lines if line.startswith("error: ")]  # what a user can fix
-            print(*errors[-1:] or [f"{status}: {outcome.problem}; see {run_dir / 'train.log'}"], file=sys.stderr)
+            place = f"; see {log_file}" if log_file.exists() else ""
+            print(*errors[-1:] or [f"{status}: {outcome.problem}{place}"], file=sys.stderr)
         return
     written = (run_dir / "summary.json").exists()
     if not written:

@@ -69,10 +69,9 @@ class PeerMonitor:
         """Wait until the commands of all hosts are here. Returns the number of the attempt, which the first one gives.
 
         All then start from the first host's checkpoint. Where the first one has ended meanwhile, or another was
-        interrupted, `lost` or `ended` are set. Raises Absent naming the hosts whose commands do not arrive within
+        interrupted, `lost` or `ended` is set. Raises Absent naming the hosts whose commands do not arrive within
         `timeout` seconds, and UserError where the checkpoint cannot be written.
         """
-        self.lost, self.final, self.ended = None, False, None
         if not self._nodes.several:
             return attempt
         return self._join(attempt, timeout) if self._nodes.node else self._gather(attempt, timeout)
@@ -125,6 +124,7 @@ class PeerMonitor:
                     case _:
                         self._hear(0, lines, message)
                         return attempt
+            time.sleep(RETRY_SECONDS)  # the first one has closed the connection
         raise Absent(f"cluster.timeout={timeout:g}: {problem}") if problem else self._absent({0}, timeout)
 
     def _connect(self, timeout: float | None) -> Lines:
@@ -141,11 +141,14 @@ class PeerMonitor:
             return lines.connection.makefile("rb")
 
     def _listen(self, lines: Lines, messages: Iterator[Message]) -> None:
-        self._hear(0, lines, next(messages, {}))
+        message = next(messages, {})
+        with self._changed:
+            self._hear(0, lines, message)
 
     def _absent(self, nodes: set[int], timeout: float) -> Absent:
         hosts = ", ".join(self._nodes.hosts[node] for node in sorted(nodes))
-        return Absent(f"cluster.timeout={timeout:g}: the command on host {hosts} did not arrive in time")
+        what = "receive and verify the checkpoint" if nodes <= self._joined.keys() else "arrive"
+        return Absent(f"cluster.timeout={timeout:g}: the command on host {hosts} did not {what} in time")
 
     def _serve(self, server: socket.socket) -> None:
         while True:
@@ -233,25 +236,27 @@ class PeerMonitor:
 
     def again(self, attempt: int) -> None:
         """At the end of an attempt that failed and is not the last."""
-        self._part({"ended": FAILURE} if self._nodes.node else {"again": attempt})
+        with self._changed:
+            held, self._held = self._held, {}
+            self.lost, self.final, self.ended = None, False, None
+        _part(held, {"ended": FAILURE} if self._nodes.node else {"again": attempt})
 
     def close(self, exit_code: int) -> None:
         """At the end of this host's command."""
         with self._changed:
-            self._held |= self._joined
-        self._part({"ended": exit_code})
-
-    def _part(self, message: Message) -> None:
-        self._tell(message)
-        with self._changed:
-            held, self._held = self._held, {}
-        for lines in held.values():
-            with suppress(OSError):  # the other end has closed it before
-                lines.connection.shutdown(socket.SHUT_RDWR)
+            held, self._held = self._held | self._joined, {}
+        _part(held, {"ended": exit_code})
 
     def _tell(self, message: Message) -> None:
         for lines in self._held.values():
             _send(lines, message)
+
+
+def _part(held: Mapping[int, Lines], message: Message) -> None:
+    for lines in held.values():
+        _send(lines, message)
+        with suppress(OSError):  # the other end has closed it before
+            lines.connection.shutdown(socket.SHUT_RDWR)
 
 
 def _send(lines: Lines, message: Message) -> None:

@@ -22,48 +22,78 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from common.cluster.discover import nodes_for
 from common.cluster.engines.ray import fewest, usable_nodes
-from common.cluster.ray_node import Node
+from common.cluster.ray_node import NodeActor
 from common.cluster.supervisor import Outcome
 from common.cluster.topology import Remote, port_of_job
 from common.config.clusters import Scheduled
 from common.config.command_line import arguments_without
 from common.config.schema import Config
 from common.config.strategies import Strategy
-from common.errors import FAILURE, USER_ERROR, Absent, Interrupted
+from common.errors import FAILURE, USER_ERROR, Absent, Interrupted, UserError
 from common.run.directory import default_run_dir
 from common.run.summary import RESTARTS
-from common.training.stop import Stop
+from common.training.stop import SIGNALS, Stop
 
 log = logging.getLogger("lockstep")
 
 LOWEST_PORT = 20_000  # Ray's own processes listen below
-ROOM_SECONDS = 10.0  # before the nodes of the cluster are counted again
+ROOM_SECONDS = 10.0  # to wait for room, before the nodes of the cluster are counted again
 END_SECONDS = 60.0  # for the other nodes' commands, once one has ended: they notice a silent host after 30 s
 POLL_SECONDS = 0.2
-LEAST = 0.001  # of a resource
+ANY = 0.001  # of the resource node:ADDRESS, of which each node has 1
 
 
 @dataclass(frozen=True)
 class Command:
-    """What is started on every node. timeout: how long to wait for room in the cluster, in seconds."""
+    """What is started on every node.
+
+    directory: None for the actor's own. gpus: whether it trains on GPUs. timeout: how long to wait for room in the
+    cluster, in seconds.
+    """
 
     module: str
     arguments: list[str]
     directory: str | None
     port: int
+    strategy: Strategy
+    gpus: bool
     timeout: float
 
 
 def drive(config: Config, found: Remote, framework: str) -> int:
     """Run a training on the cluster that this process is connected to. Returns the exit code of the command.
 
-    Raises Absent where the cluster has no room.
+    Raises Absent where the cluster has no room, and UserError.
     """
+    stop, restarts, chief = Stop(), 0, ray.util.get_node_ip_address()
+    try:
+        command = _command(config, found, framework)
+        while True:
+            with _actors(command, chief, stop) as actors:
+                chief, outcome = _attempt(actors, chief, command, {RESTARTS: str(restarts)}, stop)
+            if outcome.exit_code != FAILURE or restarts == config.train.max_restarts:
+                if outcome.problem:
+                    print(f"failed: {outcome.problem}", file=sys.stderr)
+                return outcome.exit_code
+            log.warning("%s; restarting from the newest checkpoint", outcome.problem)
+            restarts += 1
+    finally:
+        ray.shutdown()  # which has a handler for SIGTERM of its own
+        stop.restore()
+
+
+def _command(config: Config, found: Remote, framework: str) -> Command:
     assert isinstance(config.cluster, Scheduled)
-    run_dir = config.run_dir or default_run_dir(config, framework, f"{datetime.now():%Y%m%d-%H%M%S}")
     context = ray.get_runtime_context()
+    copied = bool(context.runtime_env.get("working_dir"))
+    if copied and not Path(config.run_dir or "").expanduser().is_absolute():
+        raise UserError(
+            f"run_dir={config.run_dir}: would be in Ray's copy of the working directory, which Ray deletes; give a "
+            "full path, on storage that lasts"
+        )
+    run_dir = config.run_dir or default_run_dir(config, framework, f"{datetime.now():%Y%m%d-%H%M%S}")
     job = int.from_bytes(bytes.fromhex(context.get_job_id()), "little")
-    command = Command(
+    return Command(
         f"{framework}_impl.train",
         [
             *arguments_without("cluster", "run_dir", "train.max_restarts"),
@@ -71,31 +101,21 @@ def drive(config: Config, found: Remote, framework: str) -> int:
             "train.max_restarts=0",  # they are restarted from here
             f"cluster.timeout={config.cluster.timeout}",
         ],
-        None if context.runtime_env.get("working_dir") else os.getcwd(),
+        None if copied else os.getcwd(),
         config.cluster.port or port_of_job(str(job), LOWEST_PORT),
+        replace(config.strategy, replicas=found.replicas),
+        found.gpus > 0,
         config.cluster.timeout,
     )
-    stop, restarts, chief = Stop(), 0, ray.util.get_node_ip_address()
-    try:
-        while True:
-            with _actors(replace(config.strategy, replicas=found.replicas), chief, command.timeout, stop) as actors:
-                chief, outcome = _attempt(actors, chief, command, {RESTARTS: str(restarts)}, stop)
-            if outcome.exit_code != FAILURE or restarts == config.train.max_restarts:
-                return outcome.exit_code
-            log.warning("%s; restarting from the newest checkpoint", outcome.problem)
-            restarts += 1
-    finally:
-        stop.restore()
-        ray.shutdown()
 
 
 @contextmanager
-def _actors(strategy: Strategy, chief: str, timeout: float, stop: Stop) -> Iterator[list[Any]]:
-    """An actor on each of the nodes that the cluster has now; they and what they started have ended after the body."""
-    group, bundles = _place(strategy, chief, timeout, stop)
+def _actors(command: Command, chief: str, stop: Stop) -> Iterator[list[Any]]:
+    """An actor on each of the nodes that the cluster has now; they are ended after the body."""
+    group, bundles = _place(command, chief, stop)
     try:
         yield [
-            ray.remote(Node)
+            ray.remote(NodeActor)
             .options(
                 max_concurrency=2,
                 num_cpus=bundle["CPU"],
@@ -109,28 +129,37 @@ def _actors(strategy: Strategy, chief: str, timeout: float, stop: Stop) -> Itera
         remove_placement_group(group)
 
 
-def _place(strategy: Strategy, chief: str, timeout: float, stop: Stop) -> tuple[PlacementGroup, list[dict[str, float]]]:
+def _place(command: Command, chief: str, stop: Stop) -> tuple[PlacementGroup, list[dict[str, float]]]:
     """Reserve resources on as many nodes as the run uses, `chief` among them if it is there.
 
     Counts the nodes again where they have no room: Ray takes a while to find that one was lost.
     """
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + command.timeout
     while True:
-        bundles = _room(strategy, chief, usable_nodes())
+        nodes = [node for node in usable_nodes() if not command.gpus or node["Resources"].get("GPU", 0) >= 1]
+        bundles = _room(command.strategy, chief, nodes)
         group = placement_group(bundles, strategy="STRICT_SPREAD")
-        ready, end = group.ready(), time.monotonic() + ROOM_SECONDS
-        while time.monotonic() < end:
-            if ray.wait([ready], timeout=POLL_SECONDS)[0]:
-                return group, bundles
-            if stop.signum is not None:
-                raise Interrupted(stop.signum)
+        if _wait([group.ready()], min(ROOM_SECONDS, command.timeout), stop):
+            return group, bundles
         remove_placement_group(group)
         if time.monotonic() > deadline:
-            wanted = " and ".join(f"{number:g} {kind}" for kind, number in bundles[-1].items())
+            kinds = {kind: number for kind, number in bundles[0].items() if not kind.startswith("node:")}
+            wanted = " and ".join(f"{number:g} {kind}" for kind, number in kinds.items())
             raise Absent(
-                f"cluster.timeout={timeout:g}: the Ray cluster has no {len(bundles)} nodes with {wanted} free; lower "
-                "strategy.replicas, or wait for other jobs to end"
+                f"cluster.timeout={command.timeout:g}: the Ray cluster has no {len(bundles)} node(s) with {wanted} "
+                "free; lower strategy.replicas, or wait for other jobs to end"
             )
+
+
+def _wait(awaited: list[Any], timeout: float, stop: Stop) -> bool:
+    """Whether all are there within so many seconds. Raises Interrupted."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if len(ray.wait(awaited, num_returns=len(awaited), timeout=POLL_SECONDS)[0]) == len(awaited):
+            return True
+        if stop.signum is not None:
+            raise Interrupted(stop.signum)
+    return False
 
 
 def _room(strategy: Strategy, chief: str, nodes: list[dict[str, Any]]) -> list[dict[str, float]]:
@@ -140,7 +169,7 @@ def _room(strategy: Strategy, chief: str, nodes: list[dict[str, Any]]) -> list[d
     resources = {"CPU": max(1, min(replicas, fewest(nodes, "CPU"))), **({"GPU": replicas} if gpus else {})}
     bundles = [dict[str, float](resources) for _ in range(count)]
     if chief in {node["NodeManagerAddress"] for node in nodes}:
-        bundles[0][f"node:{chief}"] = LEAST  # every node has 1 of such a resource
+        bundles[0][f"node:{chief}"] = ANY  # with which it can be placed nowhere else
     return bundles
 
 
@@ -148,10 +177,13 @@ def _attempt(
     actors: list[Any], chief: str, command: Command, environment: Mapping[str, str], stop: Stop
 ) -> tuple[str, Outcome]:
     """Run the command on all nodes to its end, the chief's on host `chief` where there is one. Returns its host."""
+    awaited = [actor.address.remote() for actor in actors]
     try:
-        addresses = ray.get([actor.address.remote() for actor in actors])
+        if not _wait(awaited, command.timeout, stop):
+            return chief, Outcome(FAILURE, f"an actor did not start within {command.timeout:g} s")
+        addresses = ray.get(awaited)
     except RayError as error:
-        return chief, Outcome(FAILURE, f"a node of the Ray cluster was lost ({type(error).__name__})")
+        return chief, Outcome(FAILURE, f"an actor did not start ({' '.join(str(error).split())})")
     nodes = sorted(zip(addresses, actors, strict=True), key=lambda node: node[0] != chief)
     hosts = [host for host, _ in nodes]
     log.info("on %d node(s) of the Ray cluster: %s", len(hosts), ", ".join(hosts))
@@ -163,21 +195,21 @@ def _attempt(
             place += [f"cluster.port={command.port}"]
         arguments = [*command.arguments, *place]
         running[actor.run.remote(command.module, arguments, command.directory, environment)] = host
-    codes = _follow(running, hosts[0], lambda signum: [actor.stop.remote(signum) for actor in actors], stop)
+    codes = _print_until_end(running, hosts[0], lambda signum: [each.stop.remote(signum) for each in actors], stop)
     return hosts[0], _outcome(hosts, codes, stop)
 
 
-def _follow(running: dict[Any, str], chief: str, tell: Callable[[int], object], stop: Stop) -> dict[str, int]:
+def _print_until_end(running: dict[Any, str], chief: str, tell: Callable[[int], object], stop: Stop) -> dict[str, int]:
     """Print what the commands print until all have ended. Returns their exit codes; none for a node that was lost.
 
-    running: what yields the lines of a command, and its host.
+    running: the host of each command, by the generator of what it prints. tell: sends all of them a signal.
     """
     codes: dict[str, int] = {}
     deadline, told = inf, False
     while running and time.monotonic() < deadline:
         if stop.signum is not None and not told:
             tell(stop.signum)
-            told = True
+            told, deadline = True, min(deadline, time.monotonic() + END_SECONDS)
         ready: list[Any] = ray.wait(list(running), timeout=POLL_SECONDS)[0]
         for lines in ready:
             host = running[lines]
@@ -206,6 +238,9 @@ def _outcome(hosts: list[str], codes: Mapping[str, int], stop: Stop) -> Outcome:
         return Outcome(USER_ERROR, None)
     if stop.signum is not None:
         return Outcome(128 + stop.signum, None)
+    if stopped := [code for code in codes.values() if code - 128 in SIGNALS]:
+        return Outcome(stopped[0], None)
     if lost := [host for host in hosts if host not in codes]:
         return Outcome(FAILURE, f"node {lost[0]} of the Ray cluster was lost")
-    return Outcome(max(codes.values()), f"the command on {hosts[0]} ended with exit code {codes[hosts[0]]}")
+    host = max(hosts, key=lambda host: codes[host])  # one that was killed is more likely the cause
+    return Outcome(FAILURE, f"the command on {host} ended with exit code {codes[host]}")

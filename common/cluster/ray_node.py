@@ -16,7 +16,7 @@ from common.errors import USER_ERROR
 Said = tuple[bool, str]  # whether it is of standard error, and a line
 
 
-class Node:
+class NodeActor:
     """Runs the command of one node. `stop` is called while `run` runs, each in a thread."""
 
     def __init__(self) -> None:
@@ -48,6 +48,7 @@ class Node:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            errors="replace",
             start_new_session=True,
         )
         if self.signum is not None:
@@ -68,9 +69,11 @@ def _lines_of(child: "subprocess.Popen[str]") -> Iterator[Said]:
     lines: SimpleQueue[Said | None] = SimpleQueue()
 
     def read(stream: IO[str], is_error: bool) -> None:
-        for line in stream:
-            lines.put((is_error, line))
-        lines.put(None)
+        try:
+            for line in stream:
+                lines.put((is_error, line))
+        finally:
+            lines.put(None)
 
     assert child.stdout is not None and child.stderr is not None
     for stream in (child.stdout, child.stderr):

@@ -84,7 +84,7 @@ def _locked(run_dir: Path) -> Iterator[None]:
 
 def _check_new(run_dir: Path, config: Config) -> None:
     found = {path.name for path in run_dir.iterdir()} - {LOCK}
-    again = config.resume == "auto" or RESTARTS in os.environ
+    again = config.resume == "auto" or int(os.environ.get(RESTARTS, "0")) > 0
     if found and not (again and "config.yaml" in found):
         raise UserError(
             f"run_dir={run_dir}: is not empty; a run has a directory of its own, choose another"

@@ -66,11 +66,12 @@ def adopt(checkpoint: Checkpoint, run_dir: Path) -> Checkpoint:
     if checkpoint.directory.absolute() == target.absolute():
         return checkpoint
     partial = target.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a command that was killed
     shutil.copytree(checkpoint.directory, partial)
-    partial.rename(target)
     for name in ROWS:
         source = checkpoint.directory.parents[1] / name
         if checkpoint.directory.parent.name == DIRECTORY and source.exists():
             shutil.copyfile(source, run_dir / name)
+    partial.rename(target)
     keep_rows(run_dir, checkpoint.position)
     return Checkpoint(target, checkpoint.state)

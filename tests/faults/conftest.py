@@ -193,13 +193,13 @@ def assert_undisturbed(run: Run, undisturbed: list[dict[str, Any]], said: str) -
     assert [row["step"] for row in read_rows(run.run_dir / "evals.jsonl")] == [20, 40, 60]
 
 
-def terminate(run: Run) -> None:
+def terminate(run: Run, signum: signal.Signals = signal.SIGTERM) -> None:
     """As a preempted machine does."""
     asked = time.monotonic()
-    run.process.send_signal(signal.SIGTERM)
+    run.process.send_signal(signum)
     said = run.end(30)
     assert time.monotonic() - asked < 10
-    assert run.process.returncode == 143, said
+    assert run.process.returncode == 128 + signum, said
     assert run.summary["status"] == "interrupted"
 
 

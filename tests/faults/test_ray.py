@@ -1,5 +1,6 @@
 """Runs on a real Ray cluster of three nodes: what ends on one of them, and what is left starts again."""
 
+import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -45,7 +46,7 @@ def nothing_left(ray: RayCluster) -> Iterator[None]:
 
 
 def _of_runs(ray: RayCluster) -> list[psutil.Process]:
-    """The processes of runs, but for the driver's."""
+    """The processes of runs."""
     return [process for node in range(ray.count) for process in ray.processes(node) if "_impl." in _command(process)]
 
 
@@ -105,14 +106,14 @@ def test_the_driver_is_killed(
     assert_undisturbed(run, undisturbed, run.end())
 
 
-@pytest.mark.survives("SIGTERM to the command of a run on a Ray cluster, then `resume=auto` on fewer and more replicas")
+@pytest.mark.survives("SIGTERM or Ctrl-C to the command of a run on a Ray cluster, then another number of replicas")
 def test_another_number_of_replicas(submit: Callable[..., Run], start: Start, moment: int, nothing_left: None) -> None:
     """In float64, so that the curves are the same to the last digits."""
     single = start("torch", "strategy=single", FLOAT64)
-    for step, replicas in ((moment // 2, 3), (moment, 2), (None, 4)):
+    for step, replicas, signum in ((moment // 2, 3, signal.SIGINT), (moment, 2, signal.SIGTERM), (None, 4, None)):
         run = submit("torch", "strategy=ddp", f"strategy.replicas={replicas}", FLOAT64, "resume=auto", name="elastic")
-        if step is not None:
-            terminate(run.at(step))
+        if step is not None and signum is not None:
+            terminate(run.at(step), signum)
     said = run.end()
     assert single.end() and single.process.returncode == 0
     assert run.process.returncode == 0, said
@@ -137,9 +138,11 @@ def test_a_node_is_lost(
     assert run.rows[0]["replicas"] == 6
     run.mark()
     ray.kill(2)
-    measured(*run.recover())
-    said = run.end()
-    ray.start(2)
+    try:
+        measured(*run.recover())
+        said = run.end()
+    finally:
+        ray.start(2)
     assert_undisturbed(run, undisturbed, said)
     assert [change["replicas"] for change in run.summary["replicas_changed"]] == [6, 4]
     assert "on 2 node(s) of the Ray cluster: " in said

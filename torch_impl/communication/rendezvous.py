@@ -61,7 +61,7 @@ def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:
 
 
 def init_process_group(group: Group, timeout: float, backend: str) -> None:
-    """Make the ranks of a group a process group, whose collectives time out after so many seconds. Raises UserError."""
+    """Make the ranks of a group a process group, whose collectives time out after so many seconds. Raises Absent."""
     assert group.store is not None
     try:
         dist.init_process_group(
@@ -74,7 +74,7 @@ def init_process_group(group: Group, timeout: float, backend: str) -> None:
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         message = f"rank {group.rank} cannot connect to the other ranks within {timeout:g} s ({reason})"
-        raise UserError(message) from error
+        raise Absent(message) from error  # one of them has ended since
 
 
 def _open_channel(store: dist.Store, rank: int) -> StopServer | StopMember:
@@ -134,6 +134,8 @@ def _connect(address: str, port: int, timeout: float, make: Callable[[], dist.St
     thread = Thread(target=connect, daemon=True)
     thread.start()
     thread.join(max(1.0, end - time.monotonic()))
+    if not found and not thread.is_alive():
+        raise Absent(f"rank 0 left before this one had connected to it ({address}:{port}); see its error")
     if not found:
         raise UserError(f"MASTER_PORT={port}: what listens at {address} is not rank 0; give both another port")
     return found[0]

@@ -10,6 +10,7 @@ from common.cluster.engines import env
 from common.cluster.topology import Remote
 from common.config import clusters
 from common.errors import UserError
+from common.training.stop import kept_handlers
 
 VARIABLE = "RAY_ADDRESS"  # Ray sets it where `ray job submit` starts a command
 CONNECT_SECONDS = 5.0
@@ -18,7 +19,10 @@ CONNECT_SECONDS = 5.0
 def discover(cluster: clusters.Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Remote:
     """What the cluster has now. Raises UserError where it cannot be reached."""
     env.check_unset(cluster, framework, environment)
-    _connect(cluster.kind, cluster.address if isinstance(cluster, clusters.Ray) else environment[VARIABLE])
+    name, address = "cluster.address", cluster.address if isinstance(cluster, clusters.Ray) else "auto"
+    if address == "auto" and environment.get(VARIABLE):
+        name, address = VARIABLE, environment[VARIABLE]
+    _connect(cluster.kind, name, address)
     nodes = usable_nodes()
     if not nodes:
         raise UserError(f"cluster={cluster.kind}: no node of the Ray cluster has a CPU or GPU; start Ray on more nodes")
@@ -35,16 +39,17 @@ def usable_nodes() -> list[dict[str, Any]]:
 
 
 def fewest(nodes: list[dict[str, Any]], resource: str) -> int:
-    """How many of a resource each node has at least."""
+    """How many of a resource every node has: the number of the node that has the fewest."""
     return int(min((node["Resources"].get(resource, 0) for node in nodes), default=0))
 
 
-def _connect(kind: str, address: str) -> None:
+def _connect(kind: str, name: str, address: str) -> None:
+    """Connect this process. name: of the key or variable that has the address."""
     if importlib.util.find_spec("ray") is None:
-        raise UserError(f"cluster={kind}: the package ray is not installed; pip install 'lockstep[ray]'")
-    if address.startswith("ray://"):
+        raise UserError(f"cluster={kind}: the package ray is not installed; pip install ray")
+    if "://" in address:
         raise UserError(
-            f"cluster.address={address}: must be host:port or auto; start the command on a node of the cluster, or "
+            f"{name}={address}: must be host:port or auto; start the command on a node of the cluster, or "
             "with ray job submit"
         )
     import ray
@@ -53,9 +58,10 @@ def _connect(kind: str, address: str) -> None:
     try:
         if host and port.isdecimal():  # Ray itself would wait for ever
             socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+        with kept_handlers():
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()).partition(". ")[0]
         raise UserError(
-            f"cluster.address={address}: no Ray cluster here ({reason}); start Ray, or the command on one of its nodes"
+            f"{name}={address}: no Ray cluster here ({reason}); start Ray, or the command on one of its nodes"
         ) from error

@@ -204,6 +204,7 @@ def test_the_first_host_is_started_again(port: int) -> None:
     wait_until(lambda: other.lost is not None)
     assert not other.final
     other.again(1)
+    leader.again(0)
     with ThreadPoolExecutor() as pool:
         number = pool.submit(other.begin, 1, 10)
         wait_until(lambda: 1 in leader._joined)
@@ -342,7 +343,8 @@ def test_no_transfer_succeeds(port: int) -> None:
         expected = r"^cluster.timeout=1: the checkpoint cannot be received from host 127.0.0.1 \(model.safetensors "
         with pytest.raises(Absent, match=expected):
             other.begin(0, 1)
-        with pytest.raises(Absent, match="^cluster.timeout=1: the command on host 127.0.0.1 did not arrive in time$"):
+        absent = "^cluster.timeout=1: the command on host 127.0.0.1 did not (arrive|receive and verify the checkpoint)"
+        with pytest.raises(Absent, match=absent):
             began.result()
 
 

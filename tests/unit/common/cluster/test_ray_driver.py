@@ -19,6 +19,8 @@ HOSTS = ["10.0.0.1", "10.0.0.2"]
         ((2, 1), Outcome(2, None)),
         ((143, 143), Outcome(143, None)),  # somebody has stopped the commands on the nodes
         ((1, 143), Outcome(143, None)),
+        ((1, 137), Outcome(1, "the command on 10.0.0.2 ended with exit code 137")),  # for want of memory
+        ((139, 1), Outcome(1, "the command on 10.0.0.1 ended with exit code 139")),
         ((1, 1), Outcome(1, "the command on 10.0.0.1 ended with exit code 1")),
         ((1, None), Outcome(1, "node 10.0.0.2 of the Ray cluster was lost")),
         ((None, 1), Outcome(1, "node 10.0.0.1 of the Ray cluster was lost")),
@@ -52,6 +54,7 @@ def node(address: str, **resources: float) -> dict[str, object]:
         (["strategy=ddp"], [node("a", CPU=8, GPU=4), node("b", CPU=8, GPU=2)], [{"CPU": 2, "GPU": 2}] * 2),
         (["strategy=ddp", "strategy.replicas=3"], [node("a", CPU=8, GPU=4)] * 2, [{"CPU": 2, "GPU": 2}] * 2),
         (["strategy=dp", "strategy.replicas=3"], [node("a", CPU=8)] * 2, [{"CPU": 3}]),
+        (["strategy=ddp", "strategy.replicas=3"], [], [{"CPU": 1}]),  # which there is no room for yet
     ],
 )
 def test_the_room_that_a_run_needs(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from common.cluster.ray_node import Node
+from common.cluster.ray_node import NodeActor
 from tests.conftest import ROOT
 
 MODULE = """
@@ -25,13 +25,19 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
 
 
 def test_it_yields_what_the_command_prints_and_its_exit_code(tmp_path: Path, environment: dict[str, str]) -> None:
-    said = list(Node().run("its_module", ["a=1"], str(tmp_path), environment))
+    said = list(NodeActor().run("its_module", ["a=1"], str(tmp_path), environment))
     assert sorted(said[:-1]) == [(False, f"said ['a=1'] {tmp_path} value None\n"), (True, "an error\n")]
     assert said[-1] == 3
 
 
+def test_a_line_that_is_no_text_does_not_end_the_others(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "its_module.py").write_text("import os\nos.write(1, b'\\xff\\n')\nprint('more')")
+    said = list(NodeActor().run("its_module", [], str(tmp_path), environment))
+    assert said == [(False, "\N{REPLACEMENT CHARACTER}\n"), (False, "more\n"), 0]
+
+
 def test_a_signal_reaches_the_command(tmp_path: Path, environment: dict[str, str]) -> None:
-    node = Node()
+    node = NodeActor()
     said = node.run("its_module", ["wait"], str(tmp_path), environment)
     lines = [next(said), next(said)]
     assert {is_error for is_error, _ in lines} == {True, False}  # type: ignore[misc]
@@ -40,20 +46,20 @@ def test_a_signal_reaches_the_command(tmp_path: Path, environment: dict[str, str
 
 
 def test_a_signal_before_the_start_reaches_it_too(tmp_path: Path, environment: dict[str, str]) -> None:
-    node = Node()
+    node = NodeActor()
     node.stop(signal.SIGTERM)
     assert list(node.run("its_module", ["wait"], None, environment))[-1] == 143
 
 
 def test_a_directory_that_the_node_lacks(tmp_path: Path) -> None:
-    said = list(Node().run("its_module", [], str(tmp_path / "none"), {}))
+    said = list(NodeActor().run("its_module", [], str(tmp_path / "none"), {}))
     error = f"error: {tmp_path / 'none'}: no such directory on this node; start the command in one that all have\n"
     assert said == [(True, error), 2]
 
 
 def test_the_command_is_of_a_group_of_its_own(tmp_path: Path, environment: dict[str, str]) -> None:
     """So that all of it can be ended, and Ctrl-C reaches the driver alone."""
-    node = Node()
+    node = NodeActor()
     said = node.run("its_module", ["wait"], str(tmp_path), environment)
     next(said)
     assert isinstance(node.child, subprocess.Popen)

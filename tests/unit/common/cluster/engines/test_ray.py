@@ -18,7 +18,7 @@ def node(alive: bool = True, **resources: float) -> dict[str, object]:
 def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The addresses that were connected to."""
     addresses: list[str] = []
-    monkeypatch.setattr(engine, "_connect", lambda kind, address: addresses.append(address))
+    monkeypatch.setattr(engine, "_connect", lambda kind, name, address: addresses.append(f"{name}={address}"))
     monkeypatch.setattr("ray.nodes", lambda: [node(CPU=2), node(CPU=0, GPU=0), node(False, CPU=2), node(CPU=4.0)])
     return addresses
 
@@ -26,7 +26,9 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_what_the_cluster_has(connected: list[str]) -> None:
     assert discover(Ray("ray", 9.0, None, "a:1"), "ddp", "torch", {}) == Remote(2, 0)
     assert discover(Auto("auto", 9.0, None), "ddp", "torch", {"RAY_ADDRESS": "b:1"}) == Remote(2, 0)
-    assert connected == ["a:1", "b:1"]
+    assert discover(Ray("ray", 9.0, None, "auto"), "ddp", "torch", {"RAY_ADDRESS": "c:1"}) == Remote(2, 0)
+    assert discover(Ray("ray", 9.0, None, "auto"), "ddp", "torch", {}) == Remote(2, 0)
+    assert connected == ["cluster.address=a:1", "RAY_ADDRESS=b:1", "RAY_ADDRESS=c:1", "cluster.address=auto"]
 
 
 def test_nodes_with_gpus_are_taken_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,9 +51,7 @@ def test_a_process_that_another_launcher_started() -> None:
 
 def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(
-        UserError, match=r"^cluster=ray: the package ray is not installed; pip install 'lockstep\[ray\]'$"
-    ):
+    with pytest.raises(UserError, match=r"^cluster=ray: the package ray is not installed; pip install ray$"):
         discover(Ray("ray", 9.0, None, "auto"), "ddp", "torch", {})
 
 
