@@ -6,6 +6,7 @@ import sys
 
 from common.cluster.processes import die_with_parent
 
+# Those of common.training.stop, which must be imported later: it records which are ignored.
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 
 if __name__ == "__main__":

@@ -136,8 +136,7 @@ def _place(command: Command, chief: str, stop: Stop) -> tuple[PlacementGroup, li
     """
     deadline = time.monotonic() + command.timeout
     while True:
-        nodes = [node for node in usable_nodes() if not command.gpus or node["Resources"].get("GPU", 0) >= 1]
-        bundles = _room(command.strategy, chief, nodes)
+        bundles = _room(command.strategy, command.gpus, chief, usable_nodes())
         group = placement_group(bundles, strategy="STRICT_SPREAD")
         if _wait([group.ready()], min(ROOM_SECONDS, command.timeout), stop):
             return group, bundles
@@ -162,10 +161,10 @@ def _wait(awaited: list[Any], timeout: float, stop: Stop) -> bool:
     return False
 
 
-def _room(strategy: Strategy, chief: str, nodes: list[dict[str, Any]]) -> list[dict[str, float]]:
-    """What a run asks for on each of its nodes, of those that there are."""
-    count, gpus = max(1, nodes_for(strategy, len(nodes))), fewest(nodes, "GPU")
-    replicas = ceil(strategy.replicas / count) if strategy.replicas else gpus or 2
+def _room(strategy: Strategy, gpus: bool, chief: str, nodes: list[dict[str, Any]]) -> list[dict[str, float]]:
+    """What a run asks for on each of its nodes, of those that there are; one on GPUs never continues on CPUs."""
+    count = max(1, nodes_for(strategy, len(nodes)))
+    replicas = ceil(strategy.replicas / count) if strategy.replicas else fewest(nodes, "GPU") or 2
     resources = {"CPU": max(1, min(replicas, fewest(nodes, "CPU"))), **({"GPU": replicas} if gpus else {})}
     bundles = [dict[str, float](resources) for _ in range(count)]
     if chief in {node["NodeManagerAddress"] for node in nodes}:

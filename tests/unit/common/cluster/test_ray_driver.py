@@ -54,13 +54,17 @@ def node(address: str, **resources: float) -> dict[str, object]:
         (["strategy=ddp"], [node("a", CPU=8, GPU=4), node("b", CPU=8, GPU=2)], [{"CPU": 2, "GPU": 2}] * 2),
         (["strategy=ddp", "strategy.replicas=3"], [node("a", CPU=8, GPU=4)] * 2, [{"CPU": 2, "GPU": 2}] * 2),
         (["strategy=dp", "strategy.replicas=3"], [node("a", CPU=8)] * 2, [{"CPU": 3}]),
+        # The nodes with GPUs are lost: no other has room for what the run asks.
+        (["strategy=ddp"], [node("a", CPU=8)], [{"CPU": 2, "GPU": 2}]),
+        (["strategy=ddp"], [], [{"CPU": 1, "GPU": 2}]),
         (["strategy=ddp", "strategy.replicas=3"], [], [{"CPU": 1}]),  # which there is no room for yet
     ],
 )
 def test_the_room_that_a_run_needs(
     make_config: MakeConfig, overrides: list[str], nodes: list[dict[str, object]], expected: list[dict[str, float]]
 ) -> None:
-    found = _room(make_config(*overrides).strategy, "b", nodes)
+    gpus = any("GPU" in bundle for bundle in expected)
+    found = _room(make_config(*overrides).strategy, gpus, "b", nodes)
     assert len(found) == len(expected)
     assert [{**bundle, "node:b": 0} for bundle in found] == [{**bundle, "node:b": 0} for bundle in expected]
     pinned = [bundle for bundle in found if "node:b" in bundle]
