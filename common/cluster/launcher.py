@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +13,9 @@ from common.cluster.topology import Nodes
 from common.config.schema import Config
 from common.errors import FAILURE, Absent, Interrupted, UserError
 from common.run.prepare import prepare_restart
-from common.run.progress import report_end
+from common.run.progress import report_end, see_log
 from common.run.rows import replace_text
-from common.run.summary import RESTARTS, facts, write_summary
+from common.run.summary import RESTARTS, facts, restarts, write_summary
 from common.training.stop import Stop
 
 log = logging.getLogger("lockstep")
@@ -48,32 +47,32 @@ def start(config: Config, run_dir: Path, framework: str, nodes: Nodes, processes
 
 def _run(config: Config, run_dir: Path, nodes: Nodes, processes: list[Process], monitor: PeerMonitor) -> Outcome:
     """One attempt after another, on all hosts together, until one ends well or there may be no other."""
-    restarts = int(os.environ.get(RESTARTS, "0"))  # of the command
-    limit, outcome = restarts + config.train.max_restarts, None
+    attempt = restarts()
+    limit, outcome = attempt + config.train.max_restarts, None
     while True:
         if outcome and not nodes.node:
             prepare_restart(config, run_dir)
         try:
-            restarts = monitor.begin(restarts, config.cluster.timeout)
+            attempt = monitor.begin(attempt, config.cluster.timeout)
         except Absent as error:
             if outcome is None:
                 raise
             return Outcome(FAILURE, f"{outcome.problem}; {error}")
         (run_dir / "summary.json").unlink(missing_ok=True)
-        outcome = _of_peers(monitor) or _attempt(config, run_dir, nodes, processes, monitor, restarts)
-        last = not config.train.max_restarts or (restarts == limit and not nodes.node)
+        outcome = _of_peers(monitor) or _attempt(config, run_dir, nodes, processes, monitor, attempt)
+        last = not config.train.max_restarts or (attempt == limit and not nodes.node)
         if outcome.exit_code != FAILURE or monitor.final or last:
             return outcome
         log.warning("%s; restarting from the newest checkpoint", outcome.problem)
-        restarts += 1
-        monitor.again(restarts)
+        attempt += 1
+        monitor.again(attempt)
 
 
 def _attempt(
-    config: Config, run_dir: Path, nodes: Nodes, processes: list[Process], monitor: PeerMonitor, restarts: int
+    config: Config, run_dir: Path, nodes: Nodes, processes: list[Process], monitor: PeerMonitor, attempt: int
 ) -> Outcome:
     outcome = supervise(
-        [replace(each, environment={**each.environment, RESTARTS: str(restarts)}) for each in processes],
+        [replace(each, environment={**each.environment, RESTARTS: str(attempt)}) for each in processes],
         run_dir / "train.log",
         not nodes.node,
         Peers(lambda: monitor.lost, lambda: monitor.signum),
@@ -103,8 +102,7 @@ def _report(config: Config, run_dir: Path, framework: str, nodes: Nodes, chief: 
             log_file = run_dir / "train.log"  # there is none where no attempt has begun
             lines = log_file.read_text().splitlines() if log_file.exists() else []
             errors = [line for line in lines if line.startswith("error: ")]  # what a user can fix
-            place = f"; see {log_file}" if log_file.exists() else ""
-            print(*errors[-1:] or [f"{status}: {outcome.problem}{place}"], file=sys.stderr)
+            print(*errors[-1:] or [f"{status}: {outcome.problem}{see_log(run_dir)}"], file=sys.stderr)
         return
     written = (run_dir / "summary.json").exists()
     if not written:

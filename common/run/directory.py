@@ -1,6 +1,5 @@
 """The run directory: created, locked while a run uses it, entered again to resume."""
 
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from common.config import compose
 from common.config.command_line import in_sweep, sweep_dir, swept_values
 from common.config.schema import Config
 from common.errors import Interrupted, UserError
-from common.run.summary import RESTARTS, facts, write_summary
+from common.run.summary import facts, restarts, write_summary
 from common.training.stop import interruptible
 
 RUNS = Path("runs")
@@ -84,7 +83,7 @@ def _locked(run_dir: Path) -> Iterator[None]:
 
 def _check_new(run_dir: Path, config: Config) -> None:
     found = {path.name for path in run_dir.iterdir()} - {LOCK}
-    again = config.resume == "auto" or int(os.environ.get(RESTARTS, "0")) > 0
+    again = config.resume == "auto" or restarts() > 0
     if found and not (again and "config.yaml" in found):
         raise UserError(
             f"run_dir={run_dir}: is not empty; a run has a directory of its own, choose another"

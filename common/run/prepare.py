@@ -6,7 +6,6 @@ start-up does not grow with the corpus.
 
 import json
 import logging
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from common.run.checkpoint import Checkpoint, reopen_checkpoint
 from common.run.directory import chief_run_dir
 from common.run.resume import AUTO, adopt, check_resume, find_checkpoint
 from common.run.rows import replace_text
-from common.run.summary import RESTARTS
+from common.run.summary import restarts
 from common.training.state import Position
 
 log = logging.getLogger("lockstep")
@@ -91,7 +90,7 @@ def prepare_run(config: Config, run_dir: Path, node: int = 0) -> tuple[Config, P
         log.info("resuming from %s", prepared.checkpoint.directory)
         if config.resume != AUTO and node == 0:
             prepared = replace(prepared, checkpoint=adopt(prepared.checkpoint, run_dir))
-    elif int(os.environ.get(RESTARTS, "0")) > 0 and node == 0:
+    elif restarts() > 0 and node == 0:
         log.warning("%s: has no checkpoint; starting from the initial weights", run_dir)
     elif config.resume is not None and node == 0:
         log.info("resume=%s: no checkpoint there; starting from the initial weights", config.resume)

@@ -122,6 +122,10 @@ def report_end(run_dir: Path, exit_code: int) -> None:
     console.print(f"run directory: {run_dir}", highlight=False, soft_wrap=True)
     if "error" in summary:
         sys.stdout.flush()
-        log_file = run_dir / "train.log"  # there is none where not all ranks arrived
-        place = f"; see {log_file}" if log_file.exists() else ""
-        print(f"{summary['status']}: {summary['error']}{place}", file=sys.stderr)
+        print(f"{summary['status']}: {summary['error']}{see_log(run_dir)}", file=sys.stderr)
+
+
+def see_log(run_dir: Path) -> str:
+    """The end of an error that names the run's log; empty where there is none, as where not all ranks arrived."""
+    log_file = run_dir / "train.log"
+    return f"; see {log_file}" if log_file.exists() else ""

@@ -20,6 +20,11 @@ RESTARTS = "LOCKSTEP_RESTARTS"  # the variable that says how often the run has b
 PACKAGES = {"torch": ("torch", "transformers"), "tf": ("tensorflow", "keras", "keras-hub")}
 
 
+def restarts() -> int:
+    """How often the run of this process has been restarted."""
+    return int(os.environ.get(RESTARTS, "0"))
+
+
 def facts(config: Config, framework: str, fingerprints: dict[str, str]) -> dict[str, Any]:
     """What summary.json says of a run however it ends."""
     names = ("lockstep", "numpy", *PACKAGES[framework])
@@ -27,7 +32,7 @@ def facts(config: Config, framework: str, fingerprints: dict[str, str]) -> dict[
         "framework": framework,
         "strategy": config.strategy.kind,
         "replicas": config.strategy.replicas,
-        "restarts": int(os.environ.get(RESTARTS, "0")),
+        "restarts": restarts(),
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "fingerprints": fingerprints,
         "plan_version": plan.VERSION,
