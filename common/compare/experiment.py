@@ -106,10 +106,17 @@ def explanations(a: Run, b: Run) -> list[str]:
         differ = steps[~np.isclose(a.metrics[name][i], b.metrics[name][j], rtol=1e-9, atol=0, equal_nan=True)]
         if len(differ):
             notes.append(f"{name} differs from step {differ[0]}: {explanation}")
-    dropout = [run.config.get("model.dropout") for run in (a, b)]
-    if all(isinstance(rate, float) and rate > 0 for rate in dropout) and a.label != b.label:
-        notes.append("model.dropout > 0: every replica draws its own masks, so the curves cannot agree at every step")
+    if all(_draws_its_masks(run) for run in (a, b)) and a.label != b.label:
+        notes.append(
+            "model.dropout_semantics=native: every replica draws its own dropout masks, so the curves cannot agree at "
+            "every step"
+        )
     return notes
+
+
+def _draws_its_masks(run: Run) -> bool:
+    rate = run.config.get("model.dropout")
+    return isinstance(rate, float) and rate > 0 and run.config.get("model.dropout_semantics") != "aligned"
 
 
 def _span(steps: list[int]) -> str:

@@ -20,8 +20,8 @@ def upgraded(flat: Mapping[str, Any]) -> dict[str, Any]:
     The first edition distinguished the kinds of a group by `name`, and had `workers` beside `replicas`.
     """
     if "optimizer.name" not in flat:
-        return ADDED | dict(flat)
-    found = ADDED | {RENAMED.get(name, name): value for name, value in flat.items()}
+        return ADDED | _dropout(flat) | dict(flat)
+    found = ADDED | _dropout(flat) | {RENAMED.get(name, name): value for name, value in flat.items()}
     if found.get("data.kind") in ("mnli", "mnist"):
         found["data.kind"] = {"mnli": "hub", "mnist": "hub_images"}[found["data.kind"]]
     if "model.channels" in found:
@@ -29,3 +29,8 @@ def upgraded(flat: Mapping[str, Any]) -> dict[str, Any]:
     else:
         found["model.kind"] = "bert" if "model.layers" in found else "pretrained"
     return found
+
+
+def _dropout(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Dropout was native; of a model without dropout it makes no difference."""
+    return {"model.dropout_semantics": "native" if flat.get("model.dropout") else "aligned"}

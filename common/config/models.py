@@ -11,18 +11,25 @@ ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
 
 @dataclass(frozen=True)
 class Model:
-    """`name` is a label. Where `dropout` is above 0 each framework draws its own masks."""
+    """`name` is a label. dropout_semantics: aligned masks are the same on both sides, native ones each framework's."""
 
     reads: ClassVar[str]  # the data that it takes: "text" or "images"
     spec: ClassVar[str]  # the module of its names, shapes and initial weights
     torch: ClassVar[str]  # the modules whose `build` makes it
     tf: ClassVar[str]
     unpadded: ClassVar[bool] = False  # whether it computes on real tokens alone, where the inputs say how
+    aligns_dropout: ClassVar[bool] = False  # whether it uses the `dropout_keys` of batches
     matmul_precisions: ClassVar[tuple[str, ...]] = ()  # the values of train.matmul_precision that it can have
 
     kind: str = key(CURVE)
     name: str = key(SOURCE)
     dropout: float = key(CURVE, at_least=0, below=1)
+    dropout_semantics: str = key(CURVE, choices=("aligned", "native"))
+
+    @property
+    def aligned_dropout(self) -> bool:
+        """Whether batches come with the keys of aligned masks."""
+        return self.dropout > 0 and self.dropout_semantics == "aligned"
 
     def check(self, max_length: int) -> None:
         """Raise UserError for values that do not fit together. max_length: tokens of an example."""
@@ -33,6 +40,7 @@ class AnyBert(Model):
     """A BERT for classification."""
 
     reads = "text"
+    aligns_dropout = True
     spec = "common.models.bert"
     torch = "torch_impl.models.bert"
     tf = "tf_impl.models.bert"
@@ -78,6 +86,7 @@ class ConvNet(Model):
     """Two convolutions and two linear layers, with random initial weights."""
 
     reads = "images"
+    aligns_dropout = True
     spec = "common.models.convnet"
     torch = "torch_impl.models.convnet"
     tf = "tf_impl.models.convnet"

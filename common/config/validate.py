@@ -30,6 +30,10 @@ def check(config: Config, framework: str | None = None) -> None:
             f"train.padding=unpadded: model={config.model.name} computes on padded batches only; choose micro_batches "
             "or auto"
         )
+    if config.model.aligned_dropout and not config.model.aligns_dropout:
+        raise UserError(
+            f"model.dropout_semantics=aligned: model={config.model.name} has native dropout only; set it to native"
+        )
     if config.train.matmul_precision not in (None, *config.model.matmul_precisions):
         raise UserError(
             f"train.matmul_precision={config.train.matmul_precision}: model={config.model.name} has no such "

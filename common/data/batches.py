@@ -1,12 +1,13 @@
 """Global batches: what the batch plan says, gathered from the cache when a replica asks for its shard."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
 from common.data import plan
+from common.data.dropout import example_keys
 
 MICRO_BATCHES = 4  # of a shard, with padding=micro_batches
 
@@ -37,6 +38,7 @@ class GlobalBatch:
     """The examples of one synchronous update. `size` is their number; `tokens` counts theirs, padding left out.
 
     padding: as `train.padding`. part: which of the parts of global batch `step` this is, for asynchronous updates.
+    dropout_seed: where the model's dropout is aligned.
     """
 
     step: int
@@ -44,6 +46,7 @@ class GlobalBatch:
     split: Split
     padding: str
     part: int = 0
+    dropout_seed: int | None = None
 
     @property
     def size(self) -> int:
@@ -62,7 +65,8 @@ class GlobalBatch:
 
         Text: `input_ids`, `token_type_ids`, `attention_mask` int32 [rows, width], padded to the longest example of the
         global batch (padding=global) or of the micro-batch; for padding=unpadded see `gather_unpadded` of the token
-        cache. Images: `images` float32 [rows, height, width, channels]. All: `labels` int32 [rows].
+        cache. Images: `images` float32 [rows, height, width, channels]. All: `labels` int32 [rows], and `dropout_keys`
+        int64 [rows] where dropout is aligned: see common.data.dropout.
         """
         count = micro_batches * (MICRO_BATCHES if self.padding == "micro_batches" else 1)
         missing = max(0, world_size * count - self.size)
@@ -70,32 +74,46 @@ class GlobalBatch:
         weights = np.concatenate((np.ones(self.size), np.zeros(missing)))
         mine = plan.deal(self.split.lengths(ids), world_size)[rank]
         parts = np.split(mine, plan.shard_bounds(len(mine), count)[1:-1])
-        return [{**self._gather(ids[part]), "weights": weights[part]} for part in parts]
+        return [{**self._gather(ids[part]), "weights": weights[part], **self._keys(ids[part])} for part in parts]
 
     def _gather(self, ids: np.ndarray) -> Arrays:
         if self.padding == "unpadded":
             return self.split.gather_unpadded(ids)
         return self.split.gather(ids, self.ids if self.padding == "global" else ids)
 
+    def _keys(self, ids: np.ndarray) -> Arrays:
+        if self.dropout_seed is None:
+            return {}
+        return {"dropout_keys": example_keys(self.dropout_seed, self.step, ids)}
+
     def parts(self, count: int) -> list["GlobalBatch"]:
         """It in parts that are batches of their own, without the empty ones."""
         bounds = plan.shard_bounds(self.size, count)
         return [
-            GlobalBatch(self.step, self.ids[bounds[part] : bounds[part + 1]], self.split, self.padding, part)
+            replace(self, ids=self.ids[bounds[part] : bounds[part + 1]], part=part)
             for part in range(min(count, self.size))
         ]
 
 
 def training_batches(
-    split: Split, global_batch_size: int, seed: int, steps: range, padding: str
+    split: Split, global_batch_size: int, seed: int, steps: range, padding: str, aligned_dropout: bool = False
 ) -> Iterator[GlobalBatch]:
     """The global batches of `steps`."""
+    dropout_seed = seed if aligned_dropout else None
     for step in steps:
-        yield GlobalBatch(step, plan.example_ids(len(split), global_batch_size, seed, step), split, padding)
+        ids = plan.example_ids(len(split), global_batch_size, seed, step)
+        yield GlobalBatch(step, ids, split, padding, dropout_seed=dropout_seed)
 
 
-def evaluation_batches(split: Split, global_batch_size: int, padding: str) -> Iterator[GlobalBatch]:
-    """Every example once, from the shortest to the longest: little padding is left."""
+def evaluation_batches(
+    split: Split, global_batch_size: int, padding: str, aligned_dropout: bool = False
+) -> Iterator[GlobalBatch]:
+    """Every example once, from the shortest to the longest: little padding is left.
+
+    With aligned dropout they have keys as the training batches do, since a compiled step wants the same arrays.
+    """
+    dropout_seed = 0 if aligned_dropout else None
     by_length = np.argsort(split.lengths(np.arange(len(split))), kind="stable")
     for index, start in enumerate(range(0, len(split), global_batch_size)):
-        yield GlobalBatch(index + 1, by_length[start : start + global_batch_size], split, padding)
+        ids = by_length[start : start + global_batch_size]
+        yield GlobalBatch(index + 1, ids, split, padding, dropout_seed=dropout_seed)

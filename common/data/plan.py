@@ -24,20 +24,20 @@ def permuted(count: int, seed: int, epoch: int, positions: np.ndarray) -> np.nda
     """
     rows = np.uint64(math.isqrt(count - 1) + 1)
     columns = np.uint64(-(-count // int(rows)))
-    keys = _mixed(_mixed(_mixed(np.array([seed], np.uint64)) + np.uint64(epoch)) + np.arange(ROUNDS, dtype=np.uint64))
+    keys = mixed(mixed(mixed(np.array([seed], np.uint64)) + np.uint64(epoch)) + np.arange(ROUNDS, dtype=np.uint64))
     ids = positions.astype(np.uint64)
     outside = np.arange(len(ids))
     while len(outside):
         column, row = np.divmod(ids[outside], rows)
         for of_column, of_row in keys.reshape(-1, 2):
-            row = (row + _mixed(column ^ of_column) % rows) % rows
-            column = (column + _mixed(row ^ of_row) % columns) % columns
+            row = (row + mixed(column ^ of_column) % rows) % rows
+            column = (column + mixed(row ^ of_row) % columns) % columns
         ids[outside] = column * rows + row
         outside = outside[ids[outside] >= np.uint64(count)]
     return ids.astype(np.int64)
 
 
-def _mixed(x: np.ndarray) -> np.ndarray:
+def mixed(x: np.ndarray) -> np.ndarray:
     """A hash of each uint64 to 64 bits: one step of SplitMix64 (Steele, Lea and Flood, 2014)."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -20,8 +20,10 @@ def round_up(part: Arrays) -> Arrays:
     mask[:rows, :width] = part["attention_mask"]
     mask.reshape(-1)[rows * wide :][:missing] = 1
     places = part["places"] // width * wide + part["places"] % width
+    keys = {"dropout_keys": np.pad(part["dropout_keys"], (0, len(mask) - rows))} if "dropout_keys" in part else {}
     return {
         **part,
+        **keys,
         **{name: np.pad(part[name], (0, missing)) for name in ("input_ids", "token_type_ids", "position_ids")},
         "places": np.concatenate((places, rows * wide + np.arange(missing))).astype(np.int32),
         "attention_mask": mask,

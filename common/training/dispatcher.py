@@ -50,5 +50,6 @@ class Dispatcher:
 def find_batch(config: Config, split: Split, number: int) -> GlobalBatch:
     """Global batch `number` of the plan, for a worker that was sent its number only."""
     train, steps = config.train, range(number, number + 1)
-    batches = training_batches(split, train.global_batch_size, train.seed, steps, train.padding)
+    aligned = config.model.aligned_dropout
+    batches = training_batches(split, train.global_batch_size, train.seed, steps, train.padding, aligned)
     return next(batches)

@@ -112,8 +112,8 @@ class Loop:
 
     def train(self, steps: range) -> None:
         """Train on these global batches and report the updates that they make."""
-        train = self.config.train
-        batches = training_batches(self.cache.train, train.global_batch_size, train.seed, steps, train.padding)
+        train, aligned = self.config.train, self.config.model.aligned_dropout
+        batches = training_batches(self.cache.train, train.global_batch_size, train.seed, steps, train.padding, aligned)
         block: list[tuple[StepResult, float]] = []
         for result in self._profiled(self.strategy.train(self.stop.end(batches))):
             block.append((result, self._seconds()))
@@ -192,8 +192,8 @@ class Loop:
     def evaluate(self) -> None:
         """Evaluate, report it and see whether it is the best so far."""
         start = self._seconds()
-        train = self.config.train
-        batches = evaluation_batches(self.cache.validation, train.global_batch_size, train.padding)
+        train, aligned = self.config.train, self.config.model.aligned_dropout
+        batches = evaluation_batches(self.cache.validation, train.global_batch_size, train.padding, aligned)
         evaluation = self.strategy.evaluate(self.stop.interrupt(batches))
         self.since = self._seconds()
         self._compare_with_best(evaluation)

@@ -68,9 +68,12 @@ BERT = {
     ),
 }
 BERT["sgd64"] = (*BERT["sgd"], "train.precision=float64")
+BERT["dropout"] = (*BERT["adamw-30"], "model.dropout=0.1")
+BERT["dropout64"] = (*BERT["float64-30"], "model.dropout=0.1")
 EXPERIMENTS = {name: (*CORPUS, *overrides) for name, overrides in BERT.items()} | {
     "convnet": CONVNET,
     "convnet64": (*CONVNET, "train.precision=float64"),
+    "convnet_dropout64": (*CONVNET, "train.precision=float64", "model.dropout=0.25"),
 }
 CLUSTERS = ("tf-multiworker-2", "tf-multiworker-3", "tf-parameter_server-3")  # start anew for every run
 QUICK = tuple(name for name in OTHERS if name not in CLUSTERS)
@@ -86,8 +89,11 @@ PAIRED = {
     "float64": (*SINGLES, "torch-ddp-4", "tf-mirrored-2"),
     "sgd": (*SINGLES, "tf-mirrored-2"),
     "sgd64": SINGLES,
+    "dropout": (*CORE, "torch-allreduce-3-ring", "tf-multiworker-2", "tf-parameter_server-3"),
+    "dropout64": (*SINGLES, "torch-dp-3-in_forward", *SOME, "tf-central_storage-3", *COMPILED),
     "convnet": (*SINGLES, "torch-ddp-2", "tf-mirrored-4", *QUICK, "tf-multiworker-2"),
     "convnet64": (*SINGLES, "tf-mirrored-4", *SOME, "tf-central_storage-3"),
+    "convnet_dropout64": (*SINGLES, "torch-dp-2", "tf-mirrored-4", *COMPILED),
 }
 # What mistakes are planted in: one replica is quickest, and uneven shards show the mean of replica means.
 FAULTS = dict.fromkeys(
@@ -95,6 +101,7 @@ FAULTS = dict.fromkeys(
 )
 FAULTS["mean_of_replica_means"] = "tf-mirrored-4"
 FAULTY = [(experiment, *fault) for experiment in ("adamw-30", "float64") for fault in FAULTS.items()]
+FAULTY += [("dropout64", "native_dropout", "tf-single"), ("dropout64", "masks_by_place", "tf-single")]
 FAULTY += [(experiment, "flatten_order", "tf-single") for experiment in ("convnet", "convnet64")]
 
 
@@ -127,6 +134,7 @@ class Planned:
         """An entry of the trainer's RUNS.json."""
         overrides = [*self.overrides, *STRATEGIES[self.strategy].split()]
         overrides += ["optimizer.semantics=native"] if self.fault == "native_adam" else []
+        overrides += ["model.dropout_semantics=native"] if self.fault == "native_dropout" else []
         return {"run_dir": str(run_dir), "overrides": overrides, "fault": self.fault}
 
 

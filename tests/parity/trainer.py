@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 from hydra import compose, initialize_config_dir
 
 from common.cluster.discover import discover
@@ -27,6 +28,7 @@ from common.cluster.topology import Nodes
 from common.config.compose import CONF, load, parse
 from common.config.schema import Config
 from common.data import plan
+from common.data.dropout import example_keys
 from common.models.initial_weights import InitialCheckpoint
 from common.run.directory import open_run_dir
 from common.run.prepare import open_prepared, prepare_run
@@ -101,7 +103,7 @@ def be_rank(runs: list[dict[str, Any]], world_size: int, rank: int) -> None:
 
 @contextmanager
 def planted(fault: str | None, framework: str) -> Iterator[None]:
-    """Put in one of the mistakes that the parity tests must see (native Keras Adam is a config key)."""
+    """Put in one of the mistakes that the parity tests must see (native Adam and dropout are config keys)."""
     if fault == "tanh_gelu":
         with _changed_checkpoint_config(hidden_act="gelu_new"):
             yield
@@ -123,8 +125,13 @@ def planted(fault: str | None, framework: str) -> Iterator[None]:
     elif fault == "flatten_order":
         with _flattened_in_keras_order():
             yield
+    elif fault == "masks_by_place":
+        with patch(
+            "common.data.batches.example_keys", lambda seed, step, ids: example_keys(seed, step, np.arange(len(ids)))
+        ):
+            yield
     else:
-        assert fault in (None, "native_adam")
+        assert fault in (None, "native_adam", "native_dropout")
         yield
 
 

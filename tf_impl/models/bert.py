@@ -11,8 +11,10 @@ import tensorflow as tf
 from keras_hub.layers import TransformerEncoder
 from keras_hub.models import BertBackbone
 
+from common.data.dropout import site_key
 from common.models.bert import parameter_shapes
 from common.models.initial_weights import InitialCheckpoint
+from tf_impl.dropout import Tokens, drop, rows_of, rows_of_tokens
 from tf_impl.models.layout import Parameter
 
 
@@ -46,7 +48,11 @@ class Bert(keras.Model):
         if "places" not in inputs:
             inputs = _as_unpadded(**inputs)
         pooled = self._unpadded(**inputs, training=training)
-        return self.classifier(self.dropout(pooled, training=training))
+        keys = inputs.get("dropout_keys")
+        if keys is not None:
+            keys = keys[: tf.shape(pooled)[0]]  # a compiled model's are rounded up with the rows of attention
+        seed = _seed(self.dropout, "dropout", keys, training)
+        return self.classifier(_dropout(self.dropout, pooled, seed, keys))
 
     def _unpadded(
         self,
@@ -57,6 +63,7 @@ class Bert(keras.Model):
         first_tokens: tf.Tensor,
         places: tf.Tensor,
         training: bool,
+        dropout_keys: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """All examples as one sequence, [t, hidden], which attention alone takes apart."""
         bert = self.backbone
@@ -64,14 +71,19 @@ class Bert(keras.Model):
         x += tf.gather(bert.segment_embedding.embeddings, token_type_ids)
         x += tf.gather(bert.position_embedding.position_embeddings, position_ids)
         x = _layer_norm(bert.embeddings_layer_norm, x, _values(bert.embeddings_layer_norm))
-        x = _dropout(bert.embeddings_dropout, x, _seed(bert.embeddings_dropout, training))
-        for layer in bert.transformer_layers:
+        tokens = (places // tf.shape(attention_mask)[-1], position_ids)
+        seed = _seed(bert.embeddings_dropout, "bert.embeddings.dropout", dropout_keys, training)
+        x = _dropout(bert.embeddings_dropout, x, seed, dropout_keys, tokens)
+        for index, layer in enumerate(bert.transformer_layers):
             weights = {name: _values(sublayer) for name, sublayer in _sublayers(layer).items()}
-            x = self.encode(x, attention_mask, places, weights, _seeds(layer, training))
+            seeds = _seeds(layer, f"bert.encoder.layer.{index}", dropout_keys, training)
+            x = self.encode(x, attention_mask, places, weights, seeds, dropout_keys, tokens)
         return bert.pooled_dense(tf.gather(x, first_tokens))
 
 
-def _as_unpadded(input_ids: tf.Tensor, token_type_ids: tf.Tensor, attention_mask: tf.Tensor) -> dict[str, tf.Tensor]:
+def _as_unpadded(
+    input_ids: tf.Tensor, token_type_ids: tf.Tensor, attention_mask: tf.Tensor, **keys: tf.Tensor
+) -> dict[str, tf.Tensor]:
     """Padded inputs [n, width] as unpadded ones, whose tokens include the padding."""
     rows, width = tf.unstack(tf.shape(input_ids))
     return {
@@ -81,6 +93,7 @@ def _as_unpadded(input_ids: tf.Tensor, token_type_ids: tf.Tensor, attention_mask
         "attention_mask": attention_mask,
         "first_tokens": tf.range(rows) * width,
         "places": tf.range(rows * width),
+        **keys,
     }
 
 
@@ -91,18 +104,20 @@ def _encode(
     places: tf.Tensor,
     weights: dict[str, list[tf.Tensor]],
     seeds: list[tf.Tensor | None],
+    keys: tf.Tensor | None,
+    tokens: Tokens,
 ) -> tf.Tensor:
     """One layer of the encoder. It is traced once for all of them, and gets their weights.
 
-    layer: any of them, for all that they have in common. seeds: of its dropouts.
+    layer: any of them, for all that they have in common. seeds: of its dropouts. keys: see `_seed`.
     """
     of_attention, of_attended, of_output = seeds
-    attended = _attention(layer._self_attention_layer, x, mask, places, weights, of_attention)
-    x = x + _dropout(layer._self_attention_dropout, attended, of_attended)
+    attended = _attention(layer._self_attention_layer, x, mask, places, weights, of_attention, keys)
+    x = x + _dropout(layer._self_attention_dropout, attended, of_attended, keys, tokens)
     x = _layer_norm(layer._self_attention_layer_norm, x, weights["attention.output.LayerNorm"])
     dense = partial(_dense, layer.compute_dtype)
     inner = layer._feedforward_intermediate_dense.activation(dense(x, weights["intermediate.dense"]))
-    x = x + _dropout(layer._feedforward_dropout, dense(inner, weights["output.dense"]), of_output)
+    x = x + _dropout(layer._feedforward_dropout, dense(inner, weights["output.dense"]), of_output, keys, tokens)
     return _layer_norm(layer._feedforward_layer_norm, x, weights["output.LayerNorm"])
 
 
@@ -132,15 +147,21 @@ def _values(layer: keras.Layer) -> list[tf.Tensor]:
     return [tf.convert_to_tensor(variable) for variable in _variables(layer)]
 
 
-def _seeds(layer: TransformerEncoder, training: bool) -> list[tf.Tensor | None]:
-    """The next seeds of its dropouts."""
-    dropouts = (layer._self_attention_layer._dropout_layer, layer._self_attention_dropout, layer._feedforward_dropout)
-    return [_seed(dropout, training) for dropout in dropouts]
+def _seeds(layer: TransformerEncoder, name: str, keys: tf.Tensor | None, training: bool) -> list[tf.Tensor | None]:
+    """Those of its dropouts. name: the layer's in Hugging Face's model."""
+    dropouts = {
+        "attention.self.dropout": layer._self_attention_layer._dropout_layer,
+        "attention.output.dropout": layer._self_attention_dropout,
+        "output.dropout": layer._feedforward_dropout,
+    }
+    return [_seed(dropout, f"{name}.{part}", keys, training) for part, dropout in dropouts.items()]
 
 
-def _seed(layer: keras.layers.Dropout, training: bool) -> tf.Tensor | None:
-    """Its next seed; None where it drops nothing."""
-    return tf.cast(layer.seed_generator.next(), tf.int32) if training and layer.rate > 0 else None
+def _seed(layer: keras.layers.Dropout, name: str, keys: tf.Tensor | None, training: bool) -> tf.Tensor | None:
+    """What its masks are drawn from besides the examples' keys, or alone without them; None where it drops nothing."""
+    if not training or layer.rate == 0:
+        return None
+    return tf.cast(layer.seed_generator.next(), tf.int32) if keys is None else tf.constant(site_key(name), tf.int64)
 
 
 def _attention(
@@ -150,6 +171,7 @@ def _attention(
     places: tf.Tensor,
     weights: dict[str, list[tf.Tensor]],
     seed: tf.Tensor | None,
+    keys: tf.Tensor | None,
 ) -> tf.Tensor:
     """Self-attention of tokens [t, hidden], padded to the shape of `mask` [n, width] and taken out of it again."""
     rows, width = tf.unstack(tf.shape(mask))
@@ -163,7 +185,7 @@ def _attention(
     query = padded("query") * tf.constant(layer._inverse_sqrt_key_dim, x.dtype)
     scores = tf.matmul(query, padded("key"), transpose_b=True)
     scores += tf.where(mask == 1, tf.zeros([], x.dtype), x.dtype.min)[:, None, None]
-    probabilities = _dropout(layer._dropout_layer, tf.nn.softmax(scores), seed)
+    probabilities = _dropout(layer._dropout_layer, tf.nn.softmax(scores), seed, keys)
     out = tf.transpose(tf.matmul(probabilities, padded("value")), [0, 2, 1, 3])
     out = tf.gather(tf.reshape(out, [rows * width, heads * size]), places)
     return _dense(layer.compute_dtype, out, weights["attention.output.dense"])
@@ -181,9 +203,21 @@ def _dense(dtype: str, x: tf.Tensor, weights: list[tf.Tensor]) -> tf.Tensor:
     return tf.nn.bias_add(tf.cast(product, x.dtype), tf.reshape(bias, [-1]))
 
 
-def _dropout(layer: keras.layers.Dropout, x: tf.Tensor, seed: tf.Tensor | None) -> tf.Tensor:
-    """A Dropout layer applied to x with a seed of its own."""
-    return x if seed is None else tf.nn.experimental.stateless_dropout(x, layer.rate, seed)
+def _dropout(
+    layer: keras.layers.Dropout,
+    x: tf.Tensor,
+    seed: tf.Tensor | None,
+    keys: tf.Tensor | None,
+    tokens: Tokens | None = None,
+) -> tf.Tensor:
+    """A Dropout layer applied to x [n, ..., features], or to tokens [t, features]."""
+    if seed is None:
+        return x
+    if keys is None:
+        return tf.nn.experimental.stateless_dropout(x, layer.rate, seed)
+    if tokens is not None:
+        return drop(x, layer.rate, rows_of_tokens(keys, seed, tokens))
+    return drop(x, layer.rate, rows_of(keys, seed, tf.unstack(tf.shape(x))[1:-1]))
 
 
 def _layer_norm(layer: keras.layers.LayerNormalization, x: tf.Tensor, weights: list[tf.Tensor]) -> tf.Tensor:

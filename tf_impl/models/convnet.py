@@ -6,8 +6,10 @@ import keras
 import tensorflow as tf
 from keras.layers import Conv2D, Dense, Dropout, Flatten, MaxPooling2D, SpatialDropout2D
 
+from common.data.dropout import site_key
 from common.models.convnet import parameter_shapes
 from common.models.initial_weights import InitialCheckpoint
+from tf_impl.dropout import mask, rows_of
 from tf_impl.models.layout import Parameter
 
 
@@ -29,9 +31,19 @@ class ConvNet(keras.Model):
     def call(self, inputs: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
         x = tf.ensure_shape(inputs["images"], [None, *self.image_shape])
         x = tf.nn.relu(self.pool(self.conv1(x)))
-        x = tf.nn.relu(self.pool(self.channel_dropout(self.conv2(x), training=training)))
+        x = self._dropout("channel_dropout", self.conv2(x), inputs.get("dropout_keys"), training)
+        x = tf.nn.relu(self.pool(x))
         x = tf.nn.relu(self.fc1(self.flatten(x)))
-        return self.fc2(self.dropout(x, training=training))
+        return self.fc2(self._dropout("dropout", x, inputs.get("dropout_keys"), training))
+
+    def _dropout(self, name: str, x: tf.Tensor, keys: tf.Tensor | None, training: bool) -> tf.Tensor:
+        """A dropout layer applied to x [n, ..., features]; SpatialDropout2D drops whole channels."""
+        layer = getattr(self, name)
+        if keys is None or not training:
+            return layer(x, training=training)
+        rows = rows_of(keys, tf.constant(site_key(name), tf.int64), [])
+        mask_of = mask(rows, tf.shape(x)[-1], layer.rate, x.dtype)
+        return x * (mask_of if x.shape.rank == 2 else mask_of[:, None, None])
 
 
 def build(initial: InitialCheckpoint) -> keras.Model:

@@ -10,14 +10,17 @@ from common.config.schema import Config
 from common.models.initial_weights import InitialCheckpoint
 from common.models.spec import LARGE_EMBEDDING
 from torch_impl.compilation import compile_model
+from torch_impl.dropout import align_dropout
 from torch_impl.models.linear import use_bfloat16, use_onednn
 
 
 def build_model(config: Config, initial: InitialCheckpoint) -> Module:
     """The model with the initial weights, float64 for precision=float64, else float32 (bfloat16 is for computing)."""
-    torch.manual_seed(config.train.seed)  # of dropout
+    torch.manual_seed(config.train.seed)  # of native dropout
     kind = import_module(config.model.torch)  # alone: transformers takes seconds to import
     model: Module = kind.build(initial)
+    if config.model.aligned_dropout:
+        align_dropout(model)
     if config.train.matmul_precision == "bfloat16":
         use_bfloat16(model)
     else:

@@ -11,14 +11,18 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.utils.logging import disable_progress_bar
 
 from common.models.initial_weights import InitialCheckpoint
+from torch_impl.dropout import AlignedDropout, use_keys
 
 
 class Bert(BertForSequenceClassification):
     """Called with the inputs of a batch, padded or not; returns logits [n, classes]."""
 
-    def forward(self, **inputs: torch.Tensor) -> torch.Tensor:
+    def forward(self, dropout_keys: torch.Tensor | None = None, **inputs: torch.Tensor) -> torch.Tensor:
         if "places" in inputs:
+            examples = inputs["places"] // inputs["attention_mask"].shape[-1]
+            use_keys(self, dropout_keys, (examples, inputs["position_ids"]))
             return self._unpadded(**inputs)
+        use_keys(self, dropout_keys)
         logits: torch.Tensor = super().forward(**inputs).logits
         return logits
 
@@ -55,6 +59,9 @@ def _attention(
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention [n, heads, tokens, size] -> [n, tokens, heads, size]; with `places`, n is 1: all examples as one."""
+    aligned = dropout > 0 and isinstance(module.dropout, AlignedDropout)
+    if places is None and aligned:
+        return _by_products(module, query, key, value, _bias(attention_mask, query), scaling).transpose(1, 2), None
     if places is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **kwargs)
     assert attention_mask is not None
@@ -66,16 +73,29 @@ def _attention(
         return room.index_copy(0, places, tokens).unflatten(0, (rows, width)).transpose(1, 2)
 
     query, key, value = padded(query), padded(key), padded(value)
-    bias, heads = attention_mask.to(query.dtype), query.shape[1]
-    if query.device.type == "cpu":  # PyTorch's fused one is slower there, its backward in bfloat16 seven times
-        bias = bias.expand(rows, heads, 1, width).reshape(-1, 1, width)
-        query, key, value = query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1)
-        scores = torch.baddbmm(bias, query, key.transpose(1, 2), alpha=scaling)
-        out = torch.dropout(scores.softmax(-1), dropout, module.training) @ value
-        out = out.unflatten(0, (rows, heads))
+    bias = attention_mask.to(query.dtype)
+    if aligned or query.device.type == "cpu":  # PyTorch's fused one is slower there, its backward in bfloat16 7 times
+        out = _by_products(module, query, key, value, bias, scaling)
     else:
         out = scaled_dot_product_attention(query, key, value, bias, dropout, scale=scaling)
     return out.transpose(1, 2).flatten(0, 1).index_select(0, places)[None], None
+
+
+def _by_products(
+    module: Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor, scaling: float
+) -> torch.Tensor:
+    """Attention [n, heads, tokens, size] -> the same, as three operations. bias: [n, 1, 1 or tokens, tokens]."""
+    rows, heads = query.shape[:2]
+    bias = bias.expand(rows, heads, -1, -1).flatten(0, 1)
+    scores = torch.baddbmm(bias, query.flatten(0, 1), key.flatten(0, 1).transpose(1, 2), alpha=scaling)
+    probabilities: torch.Tensor = module.get_submodule("dropout")(scores.softmax(-1).unflatten(0, (rows, heads)))
+    return (probabilities.flatten(0, 1) @ value.flatten(0, 1)).unflatten(0, (rows, heads))
+
+
+def _bias(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor:
+    """What is added to the scores for a mask that is true where a query may attend, or None."""
+    bias = query.new_zeros(1, 1, 1, 1) if mask is None else torch.zeros_like(mask, dtype=query.dtype)
+    return bias if mask is None else bias.masked_fill(~mask, torch.finfo(query.dtype).min)
 
 
 def build(initial: InitialCheckpoint) -> Module:

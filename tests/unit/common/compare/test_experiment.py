@@ -2,7 +2,7 @@ from dataclasses import make_dataclass
 
 import pytest
 
-from common.compare.experiment import config_differences, curve_differences
+from common.compare.experiment import config_differences, curve_differences, explanations
 from common.compare.pair import Pair, Tolerance, compare_pair
 from common.compare.runs import Run, load_run
 from common.config.keys import CURVE, HOST, RUN, SOURCE, Scope, key
@@ -93,3 +93,13 @@ def test_a_constant_schedule_has_no_total(runs: tuple[Run, Run], schedule: str, 
     for run, total_steps in zip(runs, (100, 200), strict=True):
         run.config |= {"schedule.kind": schedule, "schedule.total_steps": total_steps}
     assert bool(pair_of(runs).config_differences) is counts
+
+
+@pytest.mark.parametrize(
+    ("dropout", "semantics", "noted"), [(0.1, "native", True), (0.1, "aligned", False), (0.0, "native", False)]
+)
+def test_native_dropout_explains_a_difference(make_run: MakeRun, dropout: float, semantics: str, noted: bool) -> None:
+    keys = (f"model.dropout={dropout}", f"model.dropout_semantics={semantics}")
+    a, b = (load_run(make_run(name, *keys, replicas=int(name))) for name in ("1", "2"))
+    notes = [note for note in explanations(a, b) if "dropout" in note]
+    assert bool(notes) == noted

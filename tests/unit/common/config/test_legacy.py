@@ -69,6 +69,12 @@ def test_kinds_that_had_no_key(old: dict[str, Any], new: dict[str, Any]) -> None
     assert found["optimizer.kind"] == "sgd"
 
 
+@pytest.mark.parametrize(("rate", "semantics"), [(0.0, "aligned"), (0.1, "native")])
+def test_dropout_was_native(rate: float, semantics: str) -> None:
+    for edition in ({"optimizer.name": "sgd"}, {"optimizer.kind": "sgd"}):
+        assert upgraded({**edition, "model.dropout": rate})["model.dropout_semantics"] == semantics
+
+
 def test_todays_keys_stay_as_they_are(make_config: MakeConfig) -> None:
     today = values_of(make_config("model=convnet", "data=mnist"))
     assert upgraded(today) == today

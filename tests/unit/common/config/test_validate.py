@@ -54,6 +54,10 @@ def test_strategies_of_this_side_only(said: Said, framework: str, overrides: lis
     [
         (["optimizer.semantics=keras"], "optimizer.semantics=keras: no such choice; there are aligned, native"),
         (["train.precision=float16"], "train.precision=float16: no such choice; there are float32, bfloat16, float64"),
+        (
+            ["model.dropout_semantics=keras"],
+            "model.dropout_semantics=keras: no such choice; there are aligned, native",
+        ),
         (["train.matmul_precision=tf32"], "train.matmul_precision=tf32: no such choice; there are bfloat16"),
         (
             ["train.matmul_precision=bfloat16", "train.precision=float64"],
@@ -118,3 +122,13 @@ def test_a_key_is_checked_wherever_its_value_is_from(composed: Compose) -> None:
     train = replace(config.train, early_stopping=replace(config.train.early_stopping, min_delta=-1.0))
     with pytest.raises(UserError, match="^train.early_stopping.min_delta=-1.0: must be at least 0"):
         check(replace(config, train=train))
+
+
+def test_a_model_without_aligned_dropout(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = make_config("model.dropout=0.1")
+    check(config)
+    monkeypatch.setattr(type(config.model), "aligns_dropout", False)
+    with pytest.raises(UserError, match="^model.dropout_semantics=aligned: model=bert_tiny has native dropout only"):
+        check(config)
+    check(make_config("model.dropout=0.1", "model.dropout_semantics=native"))
+    check(make_config())

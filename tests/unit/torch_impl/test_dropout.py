@@ -1,0 +1,75 @@
+"""Aligned dropout: the reference's masks, for padded and unpadded tokens, features and channels."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import Dropout, Dropout2d, Linear, Sequential
+
+from common.data.batches import GlobalBatch
+from common.data.dropout import example_keys, site_key
+from tests.conftest import MakeConfig
+from tests.unit import reference_dropout
+from tests.unit.torch_impl.ready import make_ready
+from torch_impl.batches import to_tensors
+from torch_impl.dropout import align_dropout, mask, rows_of, rows_of_tokens, use_keys
+from torch_impl.models import build_model
+from torch_impl.step import backward
+
+KEYS = example_keys(3, 7, np.array([5, 0, 2**33]))
+
+
+def tensor(keys: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(keys)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("shape", [(6,), (4, 6), (2, 5, 70)])
+def test_masks_are_the_references(shape: tuple[int, ...], rate: float) -> None:
+    rows = rows_of(tensor(KEYS), torch.tensor(site_key("a.dropout")), torch.Size(shape[:-1]))
+    for dtype in (torch.float64, torch.float32):
+        found = mask(rows, shape[-1], rate, dtype)
+        expected = torch.from_numpy(reference_dropout.mask(KEYS, "a.dropout", shape, rate)).to(dtype)
+        assert found.dtype == dtype and torch.equal(found, expected)
+
+
+def test_tokens_without_padding_have_the_rows_of_padded_ones() -> None:
+    site, lengths = torch.tensor(site_key("a")), (4, 1, 3)
+    padded = rows_of(tensor(KEYS), site, torch.Size([5]))
+    examples = torch.tensor([index for index, length in enumerate(lengths) for _ in range(length)])
+    positions = torch.cat([torch.arange(length) for length in lengths])
+    assert torch.equal(rows_of_tokens(tensor(KEYS), site, (examples, positions)), padded[examples, positions])
+
+
+def test_layers_drop_by_keys_in_training_only() -> None:
+    model = Sequential(Linear(4, 3), Dropout(0.5), Dropout2d(0.5), Dropout(0.0))
+    align_dropout(model)
+    assert [type(module).__name__ for module in model] == ["Linear", "AlignedDropout", "AlignedDropout2d", "Dropout"]
+    assert "site" not in model.state_dict()
+    use_keys(model, tensor(KEYS))
+    x = torch.randn(3, 8, 2, 2, dtype=torch.float64)
+    expected = reference_dropout.mask(KEYS, "1", (8, 2, 2), 0.5)
+    assert torch.equal(model[1](x), x * torch.from_numpy(expected))
+    channels = torch.from_numpy(reference_dropout.mask(KEYS, "2", (8,), 0.5))
+    assert torch.equal(model[2](x), x * channels[..., None, None])
+    model.eval()
+    assert model[1](x) is x and model[2](x) is x
+    model.train()
+    use_keys(model, None)
+    assert not torch.equal(model[1](x), model[1](x))  # PyTorch's own
+
+
+@pytest.mark.parametrize("padding", ["unpadded", "micro_batches"])
+def test_losses_and_gradients_do_not_depend_on_the_padding(small_config: MakeConfig, padding: str) -> None:
+    config, prepared = make_ready(small_config("train.precision=float64", "model.dropout=0.3"))
+    split, ids = prepared.cache.train, np.arange(11)
+    found = {}
+    for each, seed in (("global", 1), (padding, 1), ("other", 2)):
+        model = build_model(config, prepared.initial).train()
+        batch = GlobalBatch(1, ids, split, "global" if each == "other" else each, dropout_seed=seed)
+        loss = backward(model, to_tensors(batch.shard(0, 1), torch.device("cpu")), len(ids), "float64")
+        found[each] = [loss, *[parameter.grad for parameter in model.parameters()]]
+    for expected, result in zip(found["global"], found[padding], strict=True):
+        assert expected is not None and result is not None
+        torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-14)
+    first, other = found["global"][0], found["other"][0]
+    assert first is not None and other is not None and abs(first - other) > 1e-6

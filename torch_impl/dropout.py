@@ -1,0 +1,111 @@
+"""Dropout with the masks that common/data/dropout.py defines."""
+
+import torch
+from torch.nn import Dropout, Dropout2d, Module
+
+from common.data.dropout import FIRST, INCREMENT, ROW_SHIFTS, SECOND, STRIDE, site_key, threshold
+
+Tokens = tuple[torch.Tensor, torch.Tensor]  # of each token: the index of its example and its position, [t]
+
+
+def drop(x: torch.Tensor, rate: float, rows: torch.Tensor) -> torch.Tensor:
+    """x [..., features] without the elements that are dropped, the others over 1 - rate. rows: int64 [...]."""
+    return x * mask(rows, x.shape[-1], rate, x.dtype)
+
+
+def mask(rows: torch.Tensor, features: int, rate: float, dtype: torch.dtype) -> torch.Tensor:
+    """Of the elements of these rows, [..., features]: 0 to drop one, 1 / (1 - rate) to keep it."""
+    keeps = _opaque_keeps if torch.compiler.is_compiling() else _keeps
+    return keeps(rows, features, threshold(rate)).to(dtype) * (1 / (1 - rate))
+
+
+def _keeps(rows: torch.Tensor, features: int, bound: int) -> torch.Tensor:
+    words = torch.stack([rows], -1).view(torch.int32)
+    x = torch.arange(features, dtype=torch.int32, device=rows.device) * STRIDE + words[..., 1:]
+    x = x * FIRST
+    x = ((x ^ ((x >> 15) & 0x1FFFF)) + words[..., :1]) * SECOND
+    x = (x ^ ((x >> 14) & 0x3FFFF)) * FIRST
+    return x >= bound
+
+
+def rows_of(keys: torch.Tensor, site: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """The rows of a layer's input [n, *shape, features], int64 [n, *shape]. keys: of its examples, int64 [n]."""
+    rows = _mixed(keys ^ site)
+    for size in shape:
+        rows = _mixed(rows[..., None] + torch.arange(1, size + 1, device=rows.device))
+    return rows
+
+
+def rows_of_tokens(keys: torch.Tensor, site: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+    """The rows of a layer's input [t, features], int64 [t]: those that the tokens have in [n, positions, features]."""
+    examples, positions = tokens
+    return _mixed(_mixed(keys ^ site)[examples] + (positions + 1))
+
+
+def _mixed(x: torch.Tensor) -> torch.Tensor:
+    return _opaque_hash(x) if torch.compiler.is_compiling() else _hash(x)
+
+
+def _hash(x: torch.Tensor) -> torch.Tensor:
+    x = x + INCREMENT
+    for shift, factor in ROW_SHIFTS:
+        x = (x ^ ((x >> shift) & ((1 << (64 - shift)) - 1))) * factor
+    return x
+
+
+# Inductor gets these operations whole: signed integers that overflow are undefined in the C++ that it writes.
+_opaque_keeps = torch.library.custom_op("lockstep::keeps", _keeps, mutates_args=())
+_opaque_keeps.register_fake(lambda rows, features, bound: rows.new_empty(*rows.shape, features, dtype=torch.bool))
+_opaque_hash = torch.library.custom_op("lockstep::hash", _hash, mutates_args=())
+_opaque_hash.register_fake(torch.empty_like)
+
+
+class AlignedDropout(Dropout):
+    """Dropout by keys, once it has them: see `use_keys`."""
+
+    site: torch.Tensor
+    keys: torch.Tensor | None
+    tokens: Tokens | None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.keys is None or not self.training:
+            return super().forward(x)
+        if self.tokens is not None and x.dim() == 3:  # [1, t, features]
+            return drop(x, self.p, rows_of_tokens(self.keys, self.site, self.tokens))
+        return drop(x, self.p, rows_of(self.keys, self.site, x.shape[1:-1]))
+
+
+class AlignedDropout2d(Dropout2d):
+    """Dropout of whole channels [n, channels, height, width]."""
+
+    site: torch.Tensor
+    keys: torch.Tensor | None
+    tokens: Tokens | None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.keys is None or not self.training:
+            return super().forward(x)
+        rows = rows_of(self.keys, self.site, torch.Size())
+        return x * mask(rows, x.shape[1], self.p, x.dtype)[..., None, None]
+
+
+ALIGNED = {Dropout: AlignedDropout, Dropout2d: AlignedDropout2d}
+
+
+def align_dropout(model: Module) -> None:
+    """Have the dropout layers of a model drop by keys. Those that drop nothing stay as they are."""
+    for name, module in model.named_modules():
+        if type(module) in ALIGNED and module.p > 0:
+            module.register_buffer("site", torch.tensor(site_key(name)), persistent=False)
+            module.keys = module.tokens = None
+            module.__class__ = ALIGNED[type(module)]
+
+
+def use_keys(model: Module, keys: torch.Tensor | None, tokens: Tokens | None = None) -> None:
+    """Give the aligned dropout layers of a model the keys of the examples that it is about to compute, int64 [n].
+
+    tokens: where its inputs are tokens without padding [1, t, features]. Without keys PyTorch draws the masks.
+    """
+    for module in model.modules():
+        if isinstance(module, AlignedDropout | AlignedDropout2d):
+            module.keys, module.tokens = keys, tokens
