@@ -1,0 +1,116 @@
+"""Pair a PyTorch module with a Keras model and prove that they compute the same.
+
+Exits with 0 where they do, with 1 where they do not or where something is not matched, with 2 for a mistake to fix.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+from common.config.command_line import KEYS, explain, one_line_errors
+from common.config.compose import CONF
+from common.errors import FAILURE, UserError
+from common.mapping.inputs import parse_input
+from common.mapping.map_file import unmatched_lines, write_map
+from common.mapping.match import Job, match
+from common.mapping.side import Side
+from common.mapping.table import table
+
+DEFAULTS = Path(CONF, "map.yaml")
+FREE = ("inputs", "model.arguments")  # the keys below these are the user's
+
+
+@dataclass
+class ModelSettings:
+    """The factories of the two models."""
+
+    torch: str
+    tf: str
+    map: str | None
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Settings:
+    """The keys of conf/map.yaml."""
+
+    model: ModelSettings
+    inputs: dict[str, str]
+    seed: int
+    write: str | None
+
+
+def load_settings(overrides: Sequence[str]) -> Settings:
+    """conf/map.yaml with Hydra overrides. Raises UserError for unknown keys and for values of the wrong type."""
+    try:
+        with initialize_config_dir(CONF, version_base="1.3"):
+            config = compose("map", overrides=[_quoted(each) for each in overrides])
+        settings = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Settings), config))
+    except MissingMandatoryValue as error:
+        raise UserError(f"{error.full_key}: has no value; give {error.full_key}=...") from error
+    except (HydraException, OmegaConfBaseException) as error:
+        keys = "the keys are model.torch, model.tf, model.arguments, model.map, inputs, seed, write"
+        raise UserError(explain(error, ()).replace(KEYS, keys)) from error
+    assert isinstance(settings, Settings)
+    if not settings.inputs:
+        raise UserError("inputs: is empty; give the inputs of the models, such as 'inputs={x: float32[8,16]}'")
+    if not 0 <= settings.seed < 2**32:
+        raise UserError(f"seed={settings.seed}: must be at least 0 and less than {2**32}")
+    return settings
+
+
+@one_line_errors(())
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m common.map",
+        description=__doc__,
+        epilog=f"keys, with their defaults:\n\n{DEFAULTS.read_text()}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
+    settings = load_settings(parser.parse_intermixed_args(arguments).overrides)
+    model = settings.model
+    inputs = {name: parse_input(name, text) for name, text in settings.inputs.items()}
+    job = Job(model.torch, model.tf, inputs, model.arguments, Path(model.map) if model.map else None, settings.seed)
+    with Side("torch_impl") as torch, Side("tf_impl") as keras:
+        found = match(torch, keras, job)
+    print(table(found.pairing, found.torch, found.keras))
+    for line in unmatched_lines(found.pairing, found.torch, found.keras):
+        print(line)
+    if settings.write is not None:
+        write_map(Path(settings.write), found.pairing, found.torch, found.keras)
+        print(settings.write)
+    if found.proof is None:
+        print("not proven: match every variable in a map file (write=map.yaml writes a start; give it as model.map)")
+        return FAILURE
+    for note in found.proof.notes:
+        print(f"note: {note}")
+    for name, difference in found.proof.measured.items():
+        print(f"{name}: largest relative difference {difference:.1e}")
+    for error in found.proof.errors:
+        print(f"not the same: {error}")
+    if found.proven:
+        print("proven: both models compute the same")
+    return 0 if found.proven else FAILURE
+
+
+def _quoted(override: str) -> str:
+    """An override as Hydra takes it: descriptions of inputs in quotes, and names that the defaults do not have."""
+    if override.startswith("inputs"):
+        override = re.sub(r"(?<![\w'\"])(\w+\[[^\]{}'\"]*\](?:\s*<\s*\d+)?)", r"'\1'", override)
+    return f"++{override}" if override.startswith(FREE) else override
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""By how much arrays of the two sides differ, and where in two models they differ first."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from common.mapping.description import Computed
+from common.mapping.parts import Part
+
+Parts = Sequence[tuple[Part, Part]]
+
+
+def relative(a: np.ndarray, b: np.ndarray, least: float = 0) -> float:
+    """|a - b| relative to the larger of their norms, or to `least` where that is more; infinite for what is no number.
+
+    a, b: of one shape.
+    """
+    difference = float(np.linalg.norm(np.subtract(a, b, dtype=np.float64)))
+    norm = max(float(np.linalg.norm(a)), float(np.linalg.norm(b)), least)
+    if not np.isfinite(difference) or not np.isfinite(norm):
+        return np.inf
+    return difference / norm if norm else 0
+
+
+def channels_last(array: np.ndarray) -> np.ndarray:
+    """The second axis moved to the last place."""
+    return np.moveaxis(array, 1, -1)
+
+
+def layouts(torch: np.ndarray, keras: np.ndarray) -> list[np.ndarray]:
+    """PyTorch's array in the layouts that Keras's may have: as it is, or with its channels last."""
+    found = [torch, channels_last(torch)] if torch.ndim >= 3 else [torch]
+    return [each for each in found if each.shape == keras.shape]
+
+
+def least(torch: np.ndarray | None, keras: np.ndarray | None, flattened: tuple[int, ...] | None) -> float | None:
+    """The relative difference in the layout in which it is the least; None where the arrays cannot be compared.
+
+    flattened: the shape of PyTorch's examples before they were flattened, where Keras's had their channels last.
+    """
+    if torch is None or keras is None or torch.size != keras.size or len(torch) != len(keras):
+        return None
+    found = layouts(torch, keras)
+    if flattened is not None and torch.shape[1:] == (int(np.prod(flattened)),):
+        found = [channels_last(torch.reshape(-1, *flattened)).reshape(torch.shape)]
+    if not found and keras.ndim != torch.ndim:  # such as heads in an axis of their own
+        found = [torch.reshape(keras.shape)]
+    return min((relative(each, keras) for each in found), default=None)
+
+
+def first_difference(parts: Parts, torch: Computed, keras: Computed, tolerance: float) -> str:
+    """In words: the first pair of layers, in the order of execution, whose outputs differ, and what explains it."""
+    before = None
+    for ours, theirs in parts:
+        mine, other = torch.calls.get(ours.output or ""), keras.calls.get(theirs.output or "")
+        if mine is None or other is None:
+            continue
+        moved = ours.flattened if ours.flattened and ours.flattened != theirs.flattened else None
+        returned = least(mine.returned, other.returned, moved if ours.kind != "linear" else None)
+        if returned is None or returned <= tolerance:
+            before = (ours, theirs) if returned is not None else before
+            continue
+        words = f"the first layer whose output differs is {_named(ours, theirs)}, by {returned:.1e} of its norm"
+        received = least(mine.received, other.received, moved)
+        if received is not None and received > tolerance:
+            between = f"between {_named(*before)} and it" if before else "before it"
+            return f"{words}; what it receives differs already, by {received:.1e}: look {between}"
+        return "; ".join([words, *_settings(ours, theirs)])
+    after = f"after {_named(*before)}" if before else "at what has no parameters"
+    return f"no output of a layer with parameters differs: look {after}"
+
+
+def _named(ours: Part, theirs: Part) -> str:
+    return f"{ours.path} (PyTorch) and {theirs.path} (Keras)"
+
+
+def _settings(ours: Part, theirs: Part) -> list[str]:
+    """What the layers should have in common and have not."""
+    both = [(name, value, theirs.settings[name]) for name, value in ours.settings.items() if name in theirs.settings]
+    return [
+        f"{name} is {value} in PyTorch and {other} in Keras"
+        for name, value, other in both
+        if name != "momentum" and _numbers(value) != _numbers(other)
+    ]
+
+
+def _numbers(value: object) -> list[float]:
+    return [float(each) for each in np.ravel(np.asarray(0 if value is None else value, np.float64))]
+
+
+def paired_outputs(torch: Mapping[str, np.ndarray], keras: Mapping[str, np.ndarray]) -> list[tuple[str, str]] | None:
+    """The names of outputs that belong together: equal ones, else in their order; None where numbers differ."""
+    if torch.keys() == keras.keys():
+        return [(name, name) for name in torch]
+    return list(zip(torch, keras, strict=True)) if len(torch) == len(keras) else None

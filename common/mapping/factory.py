@@ -1,0 +1,62 @@
+"""A user's factory, named as `module:function`, and how its model takes its inputs."""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from common.errors import UserError
+
+
+def first_line(error: Exception) -> str:
+    """An error of a user's code in one line."""
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}: {words[:300]}" if words else type(error).__name__
+
+
+def build_with(key: str, factory: str, arguments: Mapping[str, Any]) -> Any:
+    """What a factory returns. key: the config key that names it. Raises UserError."""
+    try:
+        return find_factory(key, factory)(**arguments)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{key}={factory}: raised {first_line(error)}") from error
+
+
+def find_factory(key: str, factory: str) -> Callable[..., Any]:
+    """Import it. Raises UserError where there is none."""
+    module, colon, name = factory.partition(":")
+    if not (module and colon and name):
+        raise UserError(f"{key}={factory}: must be module:function, such as my_models.resnet:build")
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise UserError(f"{key}={factory}: importing it raised {first_line(error)}") from error
+        raise UserError(
+            f"{key}={factory}: no module {module} in the working directory or on the Python path "
+            f"({sys.path[0] or 'here'}, ...)"
+        ) from error
+    except Exception as error:
+        raise UserError(f"{key}={factory}: importing it raised {first_line(error)}") from error
+    if not callable(found):
+        raise UserError(f"{key}={factory}: {module} has no function {name}")
+    return found
+
+
+def takes_by_name(key: str, call: Callable[..., Any], names: Sequence[str]) -> bool:
+    """Whether a model's call takes inputs of these names; False where it takes one input alone, under another name.
+
+    Raises UserError for a name that it does not take.
+    """
+    found = inspect.signature(call).parameters.values()
+    own = [each for each in found if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    taken = [each.name for each in own if each.name not in ("self", "training", "mask")]
+    unknown = [name for name in names if name not in taken]
+    if not unknown or (any(each.kind is each.VAR_KEYWORD for each in found) and len(names) > 1):
+        return True
+    if len(names) == 1:
+        return False
+    raise UserError(f"inputs.{unknown[0]}: {key} takes no such input; it takes {', '.join(taken)}")

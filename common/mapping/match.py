@@ -1,0 +1,55 @@
+"""Two factories to their pairing and its proof."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from common.mapping.description import Description
+from common.mapping.inputs import Input, draw_inputs
+from common.mapping.map_file import read_map
+from common.mapping.pairing import Pairing, pair
+from common.mapping.proof import Proof, prove, received
+from common.mapping.side import Side
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to pair. torch, tf: factories as module:function. map: a map file."""
+
+    torch: str
+    tf: str
+    inputs: Mapping[str, Input]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    map: Path | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Match:
+    """proof: None where something is not matched."""
+
+    torch: Description
+    keras: Description
+    pairing: Pairing
+    proof: Proof | None
+
+    @property
+    def proven(self) -> bool:
+        """Whether the models are the same."""
+        return self.proof is not None and not self.proof.errors
+
+
+def match(torch: Side, keras: Side, job: Job) -> Match:
+    """Build both models, pair their variables and prove that they compute the same. Raises UserError."""
+    arrays = draw_inputs(job.inputs, job.seed)
+    for side, factory in ((torch, job.torch), (keras, job.tf)):
+        side.send("build", factory=factory, arguments=job.arguments, inputs=job.inputs, arrays=arrays, seed=job.seed)
+    received(torch, keras)
+    for side in (torch, keras):
+        side.send("describe")
+    ours, theirs = received(torch, keras)
+    given = read_map(job.map, ours, theirs) if job.map else {}
+    pairing = pair(ours, theirs, given)
+    complete = not pairing.unmatched_torch and not pairing.unmatched_keras
+    return Match(ours, theirs, pairing, prove(torch, keras, ours, theirs, pairing, job.seed) if complete else None)

@@ -1,0 +1,163 @@
+"""Whether two models compute the same with weights that are mapped from one to the other: outputs and gradients."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from common.errors import UserError
+from common.mapping.description import Computed, Description
+from common.mapping.differences import first_difference, layouts, paired_outputs, relative
+from common.mapping.pairing import Pairing
+from common.mapping.side import Side
+from common.mapping.statistics import compare_statistics
+
+OUTPUT, GRADIENT = 1e-10, 1e-9  # largest differences, relative to norms
+SMALL = 1e-4  # of the largest gradient's norm: smaller gradients are compared relative to that
+MODES = {False: "evaluation mode", True: "training mode"}
+
+
+@dataclass
+class Proof:
+    """errors: none where the models are the same. measured: the largest relative difference of each kind."""
+
+    errors: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    measured: dict[str, float] = field(default_factory=dict)
+
+
+def prove(torch: Side, keras: Side, ours: Description, theirs: Description, pairing: Pairing, seed: int) -> Proof:
+    """Compute both models in float64 with the same inputs and weights, in both modes; compare all there is."""
+    proof = Proof(notes=_notes(pairing))
+    weights = draw_constants(torch.call("weights"), ours, seed)
+    mapped = map_weights(pairing, weights, theirs)
+    proof.errors += _trained_alike(pairing, ours, theirs)
+    a, b = _both(torch, keras, weights, mapped, False, {}, {})
+    names = paired_outputs(a.outputs, b.outputs)
+    if names is None:
+        proof.errors.append(f"PyTorch's model returns {', '.join(a.outputs)}, Keras's {', '.join(b.outputs)}")
+        return proof
+    projections: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = ({}, {})
+    stream = np.random.default_rng(seed)
+    for name, other in names:
+        found = layouts(a.outputs[name], b.outputs[other])
+        if not found:
+            shapes = f"{a.outputs[name].shape} in PyTorch, {b.outputs[other].shape} in Keras"
+            proof.errors.append(f"{name} is {shapes}")
+            return proof
+        best = min(range(len(found)), key=lambda index: relative(found[index], b.outputs[other]))
+        projections[0][name] = stream.standard_normal(a.outputs[name].shape)
+        projections[1][other] = layouts(projections[0][name], b.outputs[other])[best]
+    for training in (False, True):
+        a, b = _both(torch, keras, weights, mapped, training, *projections)
+        difference = max(
+            min(relative(each, b.outputs[other]) for each in layouts(a.outputs[name], b.outputs[other]))
+            for name, other in names
+        )
+        proof.measured[f"outputs in {MODES[training]}"] = difference
+        if difference > OUTPUT:
+            where = first_difference(pairing.parts, a, b, OUTPUT)
+            proof.errors.append(f"in {MODES[training]} the outputs differ by {difference:.1e} of their norm; {where}")
+            return proof
+        proof.measured[f"gradients in {MODES[training]}"] = _compare_gradients(proof, pairing, a, b, MODES[training])
+        if proof.errors:
+            return proof
+    errors, notes = compare_statistics(pairing, weights, a, b, OUTPUT)
+    proof.errors += errors
+    proof.notes += notes
+    return proof
+
+
+def draw_constants(weights: Mapping[str, np.ndarray], torch: Description, seed: int) -> dict[str, np.ndarray]:
+    """The weights, with random values where all are the same: zeros and ones would hide an error."""
+    variances = {name for layer in torch.layers for role, name in layer.variables.items() if role == "running_var"}
+    stream = np.random.default_rng(seed)
+    drawn = dict(weights)
+    for name, array in weights.items():
+        if name in variances:
+            drawn[name] = stream.uniform(0.5, 2, array.shape)
+        elif np.ptp(array) == 0 and not torch.variables[name].constant:
+            drawn[name] = array + 0.2 * stream.standard_normal(array.shape)
+    return drawn
+
+
+def map_weights(pairing: Pairing, weights: Mapping[str, np.ndarray], keras: Description) -> dict[str, np.ndarray]:
+    """Keras's weights. Raises UserError for a transformation that does not fit."""
+    mapped = {}
+    for each in pairing.pairs:
+        shape = keras.variables[each.keras].shape
+        try:
+            mapped[each.keras] = each.transformation.to_keras(weights)
+        except ValueError as error:
+            raise UserError(f"{each.keras}: {each.transformation}: {error}; correct it in model.map") from error
+        if mapped[each.keras].shape != shape:
+            raise UserError(
+                f"{each.keras}: {each.transformation} has the shape {mapped[each.keras].shape}, Keras's variable "
+                f"{shape}; correct it in model.map"
+            )
+    return mapped
+
+
+def _both(
+    torch: Side,
+    keras: Side,
+    weights: Mapping[str, np.ndarray],
+    mapped: Mapping[str, np.ndarray],
+    training: bool,
+    ours: Mapping[str, np.ndarray],
+    theirs: Mapping[str, np.ndarray],
+) -> tuple[Computed, Computed]:
+    torch.send("compute", weights=weights, training=training, projections=ours)
+    keras.send("compute", weights=mapped, training=training, projections=theirs)
+    return received(torch, keras)
+
+
+def received(torch: Side, keras: Side) -> tuple:
+    """What calls to both sides returned; both are waited for though the first one failed."""
+    try:
+        ours = torch.receive()
+    except UserError:
+        with suppress(UserError):
+            keras.receive()
+        raise
+    return ours, keras.receive()
+
+
+def _compare_gradients(proof: Proof, pairing: Pairing, a: Computed, b: Computed, mode: str) -> float:
+    """The largest difference; an error names the one nearest to the output, from where it spreads."""
+    floor = SMALL * max((float(np.linalg.norm(each)) for each in b.gradients.values()), default=0)
+    found = []
+    for each in pairing.pairs:
+        if each.keras in b.gradients and each.transformation.sources[0].name in a.gradients:
+            mapped = each.transformation.gradient_to_keras({**a.updated, **a.gradients})
+            found.append((relative(mapped, b.gradients[each.keras], floor), each))
+    worse = [(difference, each) for difference, each in found if difference > GRADIENT]
+    if worse:
+        difference, each = worse[-1]
+        ours = " + ".join(map(str, each.transformation.sources))
+        proof.errors.append(
+            f"in {mode} the outputs agree and gradients differ; nearest to the output: {ours} (PyTorch) and "
+            f"{each.keras} (Keras), by {difference:.1e} of the norm"
+        )
+    return max((difference for difference, _ in found), default=0)
+
+
+def _trained_alike(pairing: Pairing, ours: Description, theirs: Description) -> list[str]:
+    errors = []
+    for each in pairing.pairs:
+        names = [source.name for source in each.transformation.sources]
+        trained = {ours.variables[name].trainable for name in names}
+        if theirs.variables[each.keras].trainable not in trained:
+            where = "Keras and not in PyTorch" if trained == {False} else "PyTorch and not in Keras"
+            errors.append(f"{' + '.join(names)} (PyTorch) and {each.keras} (Keras): trained in {where}")
+    return errors
+
+
+def _notes(pairing: Pairing) -> list[str]:
+    return [
+        f"{each.keras}: PyTorch has two biases, whose sum it is. Both get its gradient, so that SGD moves the sum "
+        f"twice as far: to train alike, set {each.transformation.sources[1]} to zero and freeze it"
+        for each in pairing.pairs
+        if each.transformation.joined == "+"
+    ]

@@ -1,0 +1,84 @@
+"""A process of one framework that holds a user's model: one framework per process."""
+
+import importlib
+import multiprocessing
+import os
+import traceback
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any
+
+from common.errors import UserError
+from common.mapping.factory import first_line
+
+TITLES = {"torch_impl": "PyTorch", "tf_impl": "TensorFlow"}
+
+
+class Side:
+    """A process of `torch_impl` or `tf_impl`. Calls go to its `Subject`, the model that was built last."""
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(package, theirs), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def send(self, function: str, **arguments: Any) -> None:
+        """Begin a call; `receive` waits for it. "build" makes a new Subject."""
+        self.connection.send((function, arguments))
+
+    def receive(self) -> Any:
+        """What the call returned. Raises UserError for what it raised, in one line."""
+        try:
+            returned, error = self.connection.recv()
+        except EOFError:
+            self.process.join()
+            raise UserError(
+                f"the process of {TITLES[self.package]} ended with exit code {self.process.exitcode}; "
+                "its output says why"
+            ) from None
+        if error is not None:
+            raise UserError(error)
+        return returned
+
+    def call(self, function: str, **arguments: Any) -> Any:
+        """`send` and `receive`."""
+        self.send(function, **arguments)
+        return self.receive()
+
+    def __enter__(self) -> "Side":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.connection.close()
+        self.process.join(5)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+def serve(package: str, connection: Connection) -> None:
+    """Answer calls until the connection is closed."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    subject = None
+    while True:
+        try:
+            function, arguments = connection.recv()
+        except EOFError:
+            return
+        try:
+            if function == "build":
+                subject = None  # two models need not fit
+                subject = importlib.import_module(f"{package}.describe").Subject(**arguments)
+                connection.send((None, None))
+            else:
+                connection.send((getattr(subject, function)(**arguments), None))
+        except UserError as error:
+            connection.send((None, str(error)))
+        except Exception as error:
+            traceback.print_exc()
+            connection.send((None, f"{TITLES[package]}: {first_line(error)}"))

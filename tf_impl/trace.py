@@ -1,0 +1,171 @@
+"""Follow one forward pass of any model: which layers it enters, what they receive and return, what is flattened."""
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from common.mapping.description import Call
+from common.mapping.keras_parts import KINDS, RECURRENT
+
+RESHAPES = (tf, "reshape")
+DROPOUTS = ((keras.random, "dropout"), (tf.nn, "dropout"), (tf.nn.experimental, "stateless_dropout"))
+ATTRIBUTES = {
+    "epsilon": "epsilon",
+    "momentum": "momentum",
+    "groups": "groups",
+    "strides": "stride",
+    "dilation_rate": "dilation",
+    "equation": "equation",
+    "reset_after": "reset_after",
+}
+
+
+class Trace:
+    """Use it as a context around the forward pass.
+
+    entered: the layers in the order in which they were entered, by path. flattened: of a layer, the shape of an example
+    before it was flattened to what the layer receives. calls: the first of each layer; of a layer with an activation,
+    what it returns is what the activation receives, as PyTorch's layers have none.
+    """
+
+    def __init__(self, model: keras.Layer) -> None:
+        self.entered: dict[str, keras.Layer] = {}
+        self.flattened: dict[str, tuple[int, ...]] = {}
+        self.calls: dict[str, Call] = {}
+        self._paths: dict[int, str] = {id(model): "model"}
+        self._stack: list[keras.Layer] = []
+        self._shapes: dict[int, tuple[int, ...]] = {}  # of examples before they were flattened, by their size
+        self._undo: list[Callable[[], None]] = []
+
+    def __enter__(self) -> "Trace":
+        self._replace(keras.Layer, "__call__", self._call(keras.Layer.__call__))
+        self._replace(*RESHAPES, self._reshape(tf.reshape))
+        for module, name in DROPOUTS:
+            self._replace(module, name, lambda inputs, *args, **kwargs: inputs)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for undo in reversed(self._undo):
+            undo()
+
+    def _replace(self, owner: Any, name: str, new: Any) -> None:
+        old = getattr(owner, name)
+        setattr(owner, name, new)
+        self._undo.append(lambda: setattr(owner, name, old))
+
+    def _call(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(layer: keras.Layer, *args: Any, **kwargs: Any) -> Any:
+            if any(kind_of(each) in RECURRENT for each in self._stack):
+                return original(layer, *args, **kwargs)  # a step of it
+            path = self._path(layer)
+            received = first_tensor((args, kwargs))
+            if path not in self.entered:
+                self._enter(layer, path, received)
+            self._stack.append(layer)
+            try:
+                with _BeforeActivation(layer) as before:
+                    returned = original(layer, *args, **kwargs)
+            finally:
+                self._stack.pop()
+            if path not in self.calls:
+                found = before.received if before.received is not None else first_tensor(returned)
+                self.calls[path] = Call(_array(received), _array(found))
+            return returned
+
+        return call
+
+    def _enter(self, layer: keras.Layer, path: str, received: Any) -> None:
+        self.entered[path] = layer
+        if received is not None and len(received.shape) == 2 and received.shape[1] in self._shapes:
+            self.flattened[path] = self._shapes[received.shape[1]]
+            if kind_of(layer) == "Dense":
+                del self._shapes[received.shape[1]]
+
+    def _reshape(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def reshape(tensor: Any, shape: Any, name: str | None = None) -> Any:
+            returned = original(tensor, shape, name)
+            before, after = tf.convert_to_tensor(tensor).shape, returned.shape
+            if len(before) >= 3 and len(after) == 2 and after[0] == before[0]:
+                self._shapes[after[1]] = tuple(before[1:])
+            return returned
+
+        return reshape
+
+    def _path(self, layer: keras.Layer) -> str:
+        """Its own, or with a number where several layers have the same."""
+        if id(layer) not in self._paths:
+            path = getattr(layer, "path", None) or layer.name
+            same = [each for each in self._paths.values() if each.partition("#")[0] == path]
+            self._paths[id(layer)] = f"{path}#{len(same) + 1}" if same else path
+        return self._paths[id(layer)]
+
+
+class _BeforeActivation:
+    """Notes what the activation of a layer receives, while the layer is called."""
+
+    def __init__(self, layer: keras.Layer) -> None:
+        self.received: Any = None
+        self._own = vars(layer)
+        self._activation = None
+        if kind_of(layer) in KINDS - RECURRENT.keys():
+            self._activation = self._own.get("activation")
+
+    def __enter__(self) -> "_BeforeActivation":
+        if self._activation is not None:
+            self._own["activation"] = self._note
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._activation is not None:
+            self._own["activation"] = self._activation
+
+    def _note(self, inputs: Any) -> Any:
+        self.received = inputs
+        assert self._activation is not None
+        return self._activation(inputs)
+
+
+def kind_of(layer: keras.Layer) -> str:
+    """Keras's class that it is, or derives from, where that is a known one; else its own."""
+    own = [each for each in type(layer).__mro__ if each.__module__.startswith("keras.") and each.__name__ in KINDS]
+    return own[0].__name__ if own else type(layer).__name__
+
+
+def attributes_of(layer: keras.Layer) -> dict[str, Any]:
+    """What the pairing needs to know, and what errors may name; momentum as PyTorch has it."""
+    found = {name: getattr(layer, own) for own, name in ATTRIBUTES.items() if hasattr(layer, own)}
+    if "momentum" in found:
+        found["momentum"] = 1 - found["momentum"]
+    return found
+
+
+def first_tensor(found: Any) -> Any:
+    """The first tensor of floats in nested containers, or else of other numbers."""
+    tensors = [each for each in tensors_of(found).values()]
+    floats = [each for each in tensors if each.dtype.is_floating]
+    return next(iter(floats or tensors), None)
+
+
+def tensors_of(found: Any, name: str = "output") -> dict[str, tf.Tensor]:
+    """The tensors in nested containers by name, such as output[0] or output.logits."""
+    if isinstance(found, tf.Tensor):
+        return {name: found}
+    if isinstance(found, Mapping):
+        pairs = [(f"{name}.{key}", value) for key, value in found.items()]
+    elif isinstance(found, list | tuple):
+        pairs = [(f"{name}[{index}]", value) for index, value in enumerate(found)]
+    else:
+        return {}
+    return {key: tensor for path, value in pairs for key, tensor in tensors_of(value, path).items()}
+
+
+def _array(tensor: Any) -> np.ndarray | None:
+    return None if tensor is None or not hasattr(tensor, "numpy") else tensor.numpy()

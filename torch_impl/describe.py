@@ -1,0 +1,122 @@
+"""A user's module in float64: what it consists of, what it computes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from common.errors import UserError
+from common.mapping.description import Computed, Description, Layer, Variable
+from common.mapping.factory import build_with, first_line, takes_by_name
+from common.mapping.inputs import Input, channels_first
+from torch_impl.trace import Trace, attributes_of, kind_of, tensors_of
+
+KEY = "model.torch"
+
+
+class Subject:
+    """The model of a factory, with the inputs on which it is computed. inputs and arrays: by name."""
+
+    def __init__(
+        self,
+        factory: str,
+        arguments: Mapping[str, Any],
+        inputs: Mapping[str, Input],
+        arrays: Mapping[str, np.ndarray],
+        seed: int,
+    ) -> None:
+        self.factory = factory
+        torch.backends.mha.set_fastpath_enabled(False)  # it would enter no layers
+        torch.set_default_dtype(torch.float64)
+        torch.manual_seed(seed)
+        model = build_with(KEY, factory, arguments)
+        if not isinstance(model, torch.nn.Module):
+            raise UserError(f"{KEY}={factory}: returned {type(model).__name__}, not a torch.nn.Module")
+        self.model = model.double()
+        placed = {
+            name: channels_first(arrays[name]) if each.channels else arrays[name] for name, each in inputs.items()
+        }
+        self.inputs = {name: torch.from_numpy(array) for name, array in placed.items()}
+        self.by_name = takes_by_name(KEY, model.forward, list(inputs))
+        disable_dropout(model)
+        with torch.no_grad():
+            self._call(training=False)  # creates what lazy layers create at their first call
+        self.variables = {name: each for name, each in _named(model).items() if each.is_floating_point()}
+
+    def describe(self) -> Description:
+        """The layers that a forward pass enters, and the variables."""
+        names = {id(each): name for name, each in self.variables.items()}
+        with Trace(self.model) as trace, torch.no_grad():
+            self._call(training=False)
+        layers, used, updated = [], set(), set()
+        for path, module in trace.entered.items():
+            mine = {role: names[id(each)] for role, each in _own(module).items() if id(each) in names}
+            used |= set(mine.values())
+            updated |= {name for role, name in mine.items() if role.startswith("running_")}
+            if mine:
+                kind, attributes = kind_of(module), attributes_of(module)
+                layers.append(Layer(kind, path, attributes, mine, trace.flattened.get(path)))
+        variables = {
+            name: Variable(
+                name,
+                tuple(each.shape),
+                each.requires_grad,
+                constant=not isinstance(each, torch.nn.Parameter) and name not in updated,
+            )
+            for name, each in self.variables.items()
+        }
+        return Description(layers, variables, [name for name in variables if name not in used])
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """All variables by name."""
+        return {name: each.detach().numpy().copy() for name, each in self.variables.items()}
+
+    def compute(
+        self, weights: Mapping[str, np.ndarray], training: bool, projections: Mapping[str, np.ndarray]
+    ) -> Computed:
+        """A forward pass with these weights; with its gradients where there are projections of the outputs."""
+        with torch.no_grad():
+            for name, array in weights.items():
+                self.variables[name].copy_(torch.from_numpy(array))
+        with Trace(self.model) as trace:
+            outputs = self._call(training)
+        gradients = {}
+        if projections:
+            trained = {name: each for name, each in self.variables.items() if each.requires_grad}
+            loss = sum((outputs[name] * torch.from_numpy(each)).sum() for name, each in projections.items())
+            assert isinstance(loss, torch.Tensor)
+            found = torch.autograd.grad(loss, list(trained.values()), allow_unused=True, materialize_grads=True)
+            gradients = {name: each.numpy() for name, each in zip(trained, found, strict=True)}
+        returned = {name: each.detach().numpy() for name, each in outputs.items()}
+        return Computed(returned, trace.calls, gradients, self.weights())
+
+    def _call(self, training: bool) -> dict[str, torch.Tensor]:
+        self.model.train(training)
+        try:
+            returned = self.model(**self.inputs) if self.by_name else self.model(*self.inputs.values())
+        except Exception as error:
+            raise UserError(f"{KEY}={self.factory}: its forward pass raised {first_line(error)}") from error
+        found = {name: each for name, each in tensors_of(returned).items() if each.is_floating_point()}
+        if not found:
+            raise UserError(f"{KEY}={self.factory}: its forward pass returned no tensor of floats")
+        return found
+
+
+def disable_dropout(model: torch.nn.Module) -> None:
+    """The two frameworks draw different masks. Functions are handled in the trace."""
+    for module in model.modules():
+        for name in ("dropout", *(["p"] if "Dropout" in type(module).__name__ else [])):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)
+
+
+def _named(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers, tied ones once."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def _own(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Those of a layer by role: of an attention also those of its output projection."""
+    inner = kind_of(module) == "MultiheadAttention"
+    return {**dict(module.named_parameters(recurse=inner)), **dict(module.named_buffers(recurse=inner))}

@@ -1,0 +1,128 @@
+"""Follow one forward pass of any module: which layers it enters, what they receive and return, what is flattened."""
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+from common.mapping.description import Call
+from common.mapping.torch_parts import KINDS
+
+RESHAPES = {"flatten", "view", "reshape"}
+ATTRIBUTES = {"eps": "epsilon", "momentum": "momentum", "groups": "groups", "stride": "stride", "dilation": "dilation"}
+
+
+class Trace:
+    """Use it as a context around the forward pass.
+
+    entered: the layers in the order in which they were entered, by path. flattened: of a layer, the shape of an example
+    before it was flattened to what the layer receives. calls: the first of each layer.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.entered: dict[str, torch.nn.Module] = {}
+        self.flattened: dict[str, tuple[int, ...]] = {}
+        self.calls: dict[str, Call] = {}
+        self._model = model
+        self._shapes: dict[int, tuple[int, ...]] = {}  # of examples before they were flattened, by their size
+        self._undo: list[Callable[[], None]] = []
+
+    def __enter__(self) -> "Trace":
+        for name, module in self._model.named_modules():
+            path = name or "model"
+            self._undo.append(module.register_forward_pre_hook(self._before(path), with_kwargs=True).remove)
+            self._undo.append(module.register_forward_hook(self._after(path), with_kwargs=True).remove)
+        mode = _Functions(self._shapes)
+        mode.__enter__()
+        self._undo.append(lambda: mode.__exit__(None, None, None))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for undo in reversed(self._undo):
+            undo()
+
+    def _before(self, path: str) -> Callable[..., None]:
+        def enter(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+            if path in self.entered:
+                return
+            self.entered[path] = module
+            received = first_tensor((args, kwargs))
+            if received is not None and received.dim() == 2 and received.shape[1] in self._shapes:
+                self.flattened[path] = self._shapes[received.shape[1]]
+                if kind_of(module) == "Linear":
+                    del self._shapes[received.shape[1]]
+
+        return enter
+
+    def _after(self, path: str) -> Callable[..., None]:
+        def leave(module: torch.nn.Module, args: Any, kwargs: Any, returned: Any) -> None:
+            if path not in self.calls:
+                turned = getattr(module, "batch_first", True) is False
+                self.calls[path] = Call(_array((args, kwargs), turned), _array(returned, turned))
+
+        return leave
+
+
+class _Functions(TorchFunctionMode):
+    """Notes what is flattened, and drops nothing."""
+
+    def __init__(self, shapes: dict[int, tuple[int, ...]]) -> None:
+        super().__init__()
+        self.shapes = shapes
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(function, "__name__", "")
+        if "dropout" in name:
+            return args[0] if args else kwargs["input"]
+        if name == "scaled_dot_product_attention":
+            kwargs = {**(kwargs or {}), "dropout_p": 0.0}
+            args = args[:4]
+        returned = function(*args, **(kwargs or {}))
+        if name in RESHAPES and returned.dim() == 2 and args[0].dim() >= 3 and len(returned) == len(args[0]):
+            self.shapes[returned.shape[1]] = tuple(args[0].shape[1:])
+        return returned
+
+
+def kind_of(module: torch.nn.Module) -> str:
+    """PyTorch's class that it is, or derives from, where that is a known one; else its own."""
+    own = [each for each in type(module).__mro__ if each.__module__.startswith("torch.") and each.__name__ in KINDS]
+    return own[0].__name__ if own else type(module).__name__
+
+
+def attributes_of(module: torch.nn.Module) -> dict[str, Any]:
+    """What the pairing needs to know, and what errors may name."""
+    return {name: getattr(module, own) for own, name in ATTRIBUTES.items() if hasattr(module, own)}
+
+
+def first_tensor(found: Any) -> torch.Tensor | None:
+    """The first tensor of floats in nested containers, or else of other numbers."""
+    tensors = [each for each in tensors_of(found).values()]
+    floats = [each for each in tensors if each.is_floating_point()]
+    return next(iter(floats or tensors), None)
+
+
+def tensors_of(found: Any, name: str = "output") -> dict[str, torch.Tensor]:
+    """The tensors in nested containers by name, such as output[0] or output.logits."""
+    if isinstance(found, torch.Tensor):
+        return {name: found}
+    if isinstance(found, Mapping):
+        pairs = [(f"{name}.{key}", value) for key, value in found.items()]
+    elif isinstance(found, list | tuple):
+        pairs = [(f"{name}[{index}]", value) for index, value in enumerate(found)]
+    else:
+        return {}
+    return {key: tensor for path, value in pairs for key, tensor in tensors_of(value, path).items()}
+
+
+def _array(found: Any, turned: bool) -> np.ndarray | None:
+    """turned: whether its first two axes are time and batch."""
+    tensor = first_tensor(found)
+    if tensor is None:
+        return None
+    array = tensor.detach().numpy().copy()
+    return array.swapaxes(0, 1) if turned and array.ndim == 3 else array
