@@ -24,6 +24,8 @@ ABOUT = {
     "common/compare": "runs to a verdict",
     "common/export.py": "for other programs",
     "common/hardware.py": "this machine",
+    "common/map.py": "two models to a map",
+    "common/mapping": "pairs, and their proof",
     "common/output.py": "closed output",
     "common/prepare.py": "once per host",
 }

@@ -39,7 +39,6 @@ class Subject:
         self.model = model
         self.inputs = {name: tf.convert_to_tensor(array) for name, array in arrays.items()}
         self.by_name = _takes_by_name(model, list(inputs))
-        tf.config.run_functions_eagerly(True)
         self._call(training=False)  # creates what layers create at their first call
         disable_dropout(model)
         self.variables = {name: each for name, each in _named(model).items() if "float" in each.dtype}
@@ -47,8 +46,11 @@ class Subject:
     def describe(self) -> Description:
         """The layers that a forward pass enters, and the variables."""
         names = {id(each): name for name, each in self.variables.items()}
+        tf.config.run_functions_eagerly(True)  # the layers in a tf.function are entered again
         with Trace(self.model) as trace:
             self._call(training=False)
+        if any(getattr(layer, "groups", 1) > 1 for layer in trace.entered.values()):
+            tf.config.run_functions_eagerly(False)  # on the CPU, gradients of grouped convolutions need XLA
         layers, used, updated = [], set(), set()
         for path, layer in trace.entered.items():
             mine = {role: names[id(each)] for role, each in _own(layer).items() if id(each) in names}
@@ -121,14 +123,14 @@ def disable_dropout(model: keras.Layer) -> None:
 
 def _takes_by_name(model: keras.Layer, names: list[str]) -> bool | None:
     """As `takes_by_name`; None of a model that takes several inputs as a dict."""
-    if isinstance(model, keras.Model) and model.inputs is not None and not _is_subclassed(model):
-        taken = [each.name for each in model.inputs]
-        for name in names if len(taken) > 1 or len(names) > 1 else []:
-            if name not in taken:
-                raise UserError(f"inputs.{name}: {KEY} takes no such input; it takes {', '.join(taken)}")
-        return None if len(names) > 1 else False
     if isinstance(model, keras.Sequential):
         return False
+    if isinstance(model, keras.Model) and not _is_subclassed(model):
+        taken = [each.name for each in model.inputs]
+        for name in names if len(names) > 1 or len(taken) > 1 else []:
+            if name not in taken:
+                raise UserError(f"inputs.{name}: {KEY} takes no such input; it takes {', '.join(taken)}")
+        return None if len(taken) > 1 else False
     parameters = [name for name in model._call_signature.parameters if name not in ("training", "mask")]
     if len(names) > 1 and len(parameters) == 1:
         return None

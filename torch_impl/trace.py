@@ -88,15 +88,15 @@ class _Functions(TorchFunctionMode):
         return returned
 
 
-def kind_of(module: torch.nn.Module) -> str:
+def kind_of(layer: torch.nn.Module) -> str:
     """PyTorch's class that it is, or derives from, where that is a known one; else its own."""
-    own = [each for each in type(module).__mro__ if each.__module__.startswith("torch.") and each.__name__ in KINDS]
-    return own[0].__name__ if own else type(module).__name__
+    own = [each for each in type(layer).__mro__ if each.__module__.startswith("torch.") and each.__name__ in KINDS]
+    return own[0].__name__ if own else type(layer).__name__
 
 
-def attributes_of(module: torch.nn.Module) -> dict[str, Any]:
+def attributes_of(layer: torch.nn.Module) -> dict[str, Any]:
     """What the pairing needs to know, and what errors may name."""
-    return {name: getattr(module, own) for own, name in ATTRIBUTES.items() if hasattr(module, own)}
+    return {name: getattr(layer, own) for own, name in ATTRIBUTES.items() if hasattr(layer, own)}
 
 
 def first_tensor(found: Any) -> torch.Tensor | None:

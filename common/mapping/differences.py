@@ -61,7 +61,8 @@ def first_difference(parts: Parts, torch: Computed, keras: Computed, tolerance: 
             before = (ours, theirs) if returned is not None else before
             continue
         words = f"the first layer whose output differs is {_named(ours, theirs)}, by {returned:.1e} of its norm"
-        received = least(mine.received, other.received, moved)
+        whole = ours.path == ours.output  # not a part, which receives something else
+        received = least(mine.received, other.received, moved) if whole else None
         if received is not None and received > tolerance:
             between = f"between {_named(*before)} and it" if before else "before it"
             return f"{words}; what it receives differs already, by {received:.1e}: look {between}"

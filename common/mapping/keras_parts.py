@@ -78,7 +78,7 @@ def _known(
         return [("PReLU", (math.prod(shapes["alpha"]),), {"weight": _reshaped(names["alpha"], shapes["alpha"])})]
     if kind in CONVOLUTIONS and kind.endswith("Transpose") and "kernel" in names:
         *window, outputs, inputs = shapes["kernel"]
-        sizes = (layer.attributes["groups"], inputs, outputs, *window)
+        sizes = (layer.attributes.get("groups", 1), inputs, outputs, *window)
         return [("transposed convolution", sizes, _with_bias(names, names["kernel"], _turned(len(window))))]
     if kind in CONVOLUTIONS and {"kernel", "depthwise_kernel"} & names.keys():
         return _convolution(layer, names, shapes)

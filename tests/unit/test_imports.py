@@ -18,8 +18,11 @@ ORDER = [
     "common/run",
     "common/cluster",
 ]
-BESIDE = {"common/compare": {"common/errors.py", "common/config"}}  # reads run directories, nothing else
-TOP = ["common/prepare.py", "common/export.py"]  # commands, of what is in common
+BESIDE = {
+    "common/compare": {"common/errors.py", "common/config"},  # reads run directories, nothing else
+    "common/mapping": {"common/errors.py"},  # works on descriptions of models
+}
+TOP = ["common/prepare.py", "common/export.py", "common/map.py"]  # commands, of what is in common
 SIDES = ["torch_impl", "tf_impl"]
 MAY_IMPORT = {name: set(ORDER[:index]) for index, name in enumerate(ORDER)} | BESIDE
 MAY_IMPORT["common/bench"] = {*ORDER, *BESIDE}  # a command in several files

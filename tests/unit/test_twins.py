@@ -62,7 +62,8 @@ ONE_SIDED_FILES = {  # what only one side has besides strategies, and why
         "communication/tour.py",
         "models/linear.py",  # TensorFlow multiplies by oneDNN by itself
     ],
-    "tf_impl": ["models/layout.py"],  # parameters are kept in PyTorch's layout, which is not Keras's
+    # Parameters are kept in PyTorch's layout, which is not Keras's; PyTorch rounds no constants to float32.
+    "tf_impl": ["models/layout.py", "float64.py"],
 }
 
 

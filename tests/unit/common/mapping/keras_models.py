@@ -1,0 +1,253 @@
+"""Factories of Keras models; torch_models.py has one of the same name for each."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers as L
+from keras import ops
+
+
+def linear(bias: bool = True) -> keras.Layer:
+    return L.Dense(4, use_bias=bias)
+
+
+def square() -> keras.Layer:
+    return keras.Sequential([L.Dense(6, activation="tanh"), L.Dense(6)])
+
+
+def gelu(approximate: str = "none") -> keras.Layer:
+    def activation(x: tf.Tensor) -> tf.Tensor:
+        return keras.activations.gelu(x, approximate=approximate == "tanh")
+
+    return keras.Sequential([L.Dense(8, activation=activation), L.Dense(3)])
+
+
+def activations() -> keras.Layer:
+    return keras.Sequential(
+        [L.Dense(8), L.LeakyReLU(0.3), L.Dense(8), L.ELU(0.7), L.Dense(8, activation="silu"), L.Dense(2)]
+    )
+
+
+def conv1d() -> keras.Layer:
+    return L.Conv1D(5, 3, strides=2)
+
+
+def conv2d(padding: int = 1) -> keras.Layer:
+    return keras.Sequential([L.Conv2D(6, 3, padding="same", activation="relu"), L.MaxPooling2D(2), L.Conv2D(6, 3)])
+
+
+def conv3d() -> keras.Layer:
+    return L.Conv3D(4, (1, 2, 2))
+
+
+def grouped() -> keras.Layer:
+    return L.Conv2D(8, 3, groups=2)
+
+
+def depthwise() -> keras.Layer:
+    return L.DepthwiseConv2D(3, depth_multiplier=2)
+
+
+def depthwise1d() -> keras.Layer:
+    return L.DepthwiseConv1D(3, depth_multiplier=2)
+
+
+def separable() -> keras.Layer:
+    return L.SeparableConv2D(5, 3, depth_multiplier=2)
+
+
+def transposed1d() -> keras.Layer:
+    return L.Conv1DTranspose(5, 2, strides=2)
+
+
+def transposed2d() -> keras.Layer:
+    return L.Conv2DTranspose(5, 3)
+
+
+def transposed3d() -> keras.Layer:
+    return L.Conv3DTranspose(4, 2, strides=2)
+
+
+def embedding() -> keras.Layer:
+    return keras.Sequential([L.Embedding(11, 6), L.Dense(3)])
+
+
+def layer_norm(epsilon: float = 1e-5) -> keras.Layer:
+    return keras.Sequential([L.Dense(8), L.LayerNormalization(epsilon=epsilon)])
+
+
+def rms_norm() -> keras.Layer:
+    return L.RMSNormalization(epsilon=1e-6)
+
+
+def batch_norm(momentum: float = 0.1) -> keras.Layer:
+    return keras.Sequential([L.Conv2D(4, 3), L.BatchNormalization(epsilon=1e-5, momentum=1 - momentum), L.ReLU()])
+
+
+def batch_norm_1d() -> keras.Layer:
+    return keras.Sequential([L.Dense(8), L.BatchNormalization(epsilon=1e-5, momentum=0.9), L.Dense(2)])
+
+
+def group_norm() -> keras.Layer:
+    return L.GroupNormalization(2, epsilon=1e-3)
+
+
+def instance_norm() -> keras.Layer:
+    return L.GroupNormalization(-1, epsilon=1e-3)
+
+
+def prelu() -> keras.Layer:
+    return L.PReLU(shared_axes=[1, 2])
+
+
+def lstm() -> keras.Layer:
+    return L.LSTM(5, return_sequences=True)
+
+
+def stacked_lstm() -> keras.Layer:
+    return keras.Sequential([L.LSTM(6, return_sequences=True, dropout=0.1) for _ in range(2)])
+
+
+def bidirectional_lstm() -> keras.Layer:
+    return keras.Sequential([L.Bidirectional(L.LSTM(5, return_sequences=True)) for _ in range(2)])
+
+
+def gru() -> keras.Layer:
+    return L.GRU(5, return_sequences=True)
+
+
+def bidirectional_gru() -> keras.Layer:
+    return L.Bidirectional(L.GRU(6, return_sequences=True))
+
+
+def rnn() -> keras.Layer:
+    return L.SimpleRNN(5, return_sequences=True)
+
+
+class SelfAttention(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = L.MultiHeadAttention(2, 4, dropout=0.1)
+
+    def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+        return self.attention(x, x, training=training)
+
+
+def self_attention() -> keras.Layer:
+    return SelfAttention()
+
+
+class CrossAttention(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = L.MultiHeadAttention(2, 4)
+
+    def call(self, query: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
+        return self.attention(query, memory)
+
+
+def cross_attention() -> keras.Layer:
+    return CrossAttention()
+
+
+class OwnAttention(keras.Model):
+    """`ops.dot_product_attention` between four layers, called in an order of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (
+            L.EinsumDense("btc,chd->bthd", (None, 2, 4), bias_axes="hd", name=name)
+            for name in ("query", "key", "value")
+        )
+        self.attention_output = L.Dense(8, name="attention_output")
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        mixed = ops.dot_product_attention(self.query(x), self.key(x), self.value(x))
+        return self.attention_output(ops.reshape(mixed, (*x.shape[:2], 8)))
+
+
+def own_attention() -> keras.Layer:
+    return OwnAttention()
+
+
+def transformer() -> keras.Layer:
+    x = inputs = keras.Input((None, 8))
+    for _ in range(2):
+        x = L.LayerNormalization(epsilon=1e-5)(x + L.MultiHeadAttention(2, 4)(x, x))
+        inner = L.Dense(8)(L.Dropout(0.1)(L.Dense(16, activation="gelu")(x)))
+        x = L.LayerNormalization(epsilon=1e-5)(x + inner)
+    return keras.Model(inputs, x)
+
+
+class Tied(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = L.Embedding(11, 6)
+        self.bias = self.add_weight(shape=(11,), name="bias")
+
+    def call(self, tokens: tf.Tensor) -> tf.Tensor:
+        return ops.tanh(self.tokens(tokens)) @ ops.transpose(self.tokens.embeddings) + self.bias
+
+
+def tied() -> keras.Layer:
+    return Tied()
+
+
+class Plain(keras.Layer):
+    def build(self, shape: tuple[int, ...]) -> None:
+        self.scale = self.add_weight(shape=(6,), name="scale")
+        self.shift = self.add_weight(shape=(1, 6), name="shift")
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return x * self.scale + self.shift + np.sin(np.linspace(0, 0.7, 6))
+
+
+def plain() -> keras.Layer:
+    return Plain()
+
+
+def flattened(classes: int = 3) -> keras.Layer:
+    norm = L.BatchNormalization(epsilon=1e-5, momentum=0.9)
+    return keras.Sequential([L.Conv2D(4, 3, activation="relu"), L.Flatten(), norm, L.Dropout(0.5), L.Dense(classes)])
+
+
+class Residual(keras.Model):
+    """As PyTorch's, and the shortcut is computed first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2, self.shortcut = (
+            L.Conv2D(3, 3, padding="same", name=name) for name in ("conv1", "conv2", "shortcut")
+        )
+        self.norm1, self.norm2 = (L.BatchNormalization(epsilon=1e-5, momentum=0.9) for _ in range(2))
+        self.head = L.Dense(2)
+
+    def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+        shortcut = self.shortcut(images)
+        x = tf.nn.relu(self.norm1(self.conv1(images), training=training))
+        x = tf.nn.relu(self.norm2(self.conv2(x), training=training) + shortcut)
+        return self.head(ops.mean(x, (1, 2)))
+
+
+def residual() -> keras.Layer:
+    return Residual()
+
+
+def two_inputs() -> keras.Layer:
+    tokens, numbers = keras.Input((4,), dtype="int32", name="tokens"), keras.Input((3,), name="numbers")
+    x = L.Add()([L.GlobalAveragePooling1D()(L.Embedding(9, 4)(tokens)), L.Dense(4)(numbers)])
+    x = L.Dropout(0.5)(x)
+    return keras.Model({"tokens": tokens, "numbers": numbers}, {"logits": L.Dense(2)(x), "hidden": x})
+
+
+class Repeated(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = L.Dense(6)
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return self.layer(ops.tanh(self.layer(x)))
+
+
+def repeated() -> keras.Layer:
+    return Repeated()

@@ -1,0 +1,90 @@
+"""Transformations, map files and the table."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.errors import UserError
+from common.mapping.map_file import unmatched_lines, write_map
+from common.mapping.table import table
+from common.mapping.transformations import parse
+from tests.unit.common.mapping.conftest import Matching
+from tests.unit.common.mapping.test_pairs import FEATURES, IMAGES, MODELS
+
+TEXTS = [
+    "a",
+    "a | transpose 1 0",
+    "a[2:4]",
+    "a[0:2] | transpose 1 0 | reshape 3 2 1",
+    "a, b | blocks 1 0 axis 1 | transpose 2 0 1",
+    "a | blocks 1 3 0 2 axis 0 | reshape 12",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_transformation_is_undone(text: str) -> None:
+    transformation = parse(text)
+    assert str(transformation) == text
+    arrays = {name: np.random.default_rng(0).random((4, 3)) for name in "ab"}
+    made = transformation.to_keras(arrays)
+    back = {name: np.zeros((4, 3)) for name in "ab"}
+    transformation.to_torch(made, back)
+    for source in transformation.sources:
+        np.testing.assert_array_equal(back[source.name][source.index], arrays[source.name][source.index])
+    assert np.count_nonzero(np.stack(list(back.values()))) == made.size
+
+
+def test_a_sum_goes_back_into_its_first_term() -> None:
+    transformation = parse("a + b")
+    back = {"a": np.ones(2), "b": np.ones(2)}
+    transformation.to_torch(np.array([3.0, 4.0]), back)
+    np.testing.assert_array_equal(back["a"], [3, 4])
+    np.testing.assert_array_equal(back["b"], [0, 0])
+    np.testing.assert_array_equal(transformation.gradient_to_keras({"a": np.full(2, 7.0), "b": np.ones(2)}), [7, 7])
+
+
+@pytest.mark.parametrize("text", ["", "a b", "a[1]", "a | transpose", "a | blocks x"])
+def test_what_is_no_transformation_is_an_error(text: str) -> None:
+    with pytest.raises(UserError, match="not "):
+        parse(text)
+
+
+@pytest.mark.parametrize("name", ["flattened", "bidirectional_gru", "self_attention", "stacked_lstm"])
+def test_what_was_written_is_read(matching: Matching, name: str, tmp_path: Path) -> None:
+    found = matching(name, name, MODELS[name])
+    path = tmp_path / "map.yaml"
+    write_map(path, found.pairing, found.torch, found.keras)
+    again = matching(name, name, MODELS[name], path)
+    assert again.proven
+    assert {each.keras: each for each in again.pairing.pairs} == {each.keras: each for each in found.pairing.pairs}
+    with pytest.raises(UserError, match="is there already"):
+        write_map(path, found.pairing, found.torch, found.keras)
+
+
+def test_the_table_has_a_line_for_each_variable(matching: Matching) -> None:
+    found = matching("flattened", "flattened", IMAGES)
+    lines = table(found.pairing, found.torch, found.keras).splitlines()
+    assert lines[0].split() == ["PyTorch", "shape", "Keras", "shape", "transformation"]
+    assert len(lines) == 2 + 8
+    assert " ".join(lines[2].split()) == "0.weight 4x3x3x3 sequential/conv2d/kernel 3x3x3x4 transpose 2 3 1 0"
+    assert lines[3].endswith("same")
+
+
+def test_what_is_left_has_its_nearest_candidates(matching: Matching, tmp_path: Path) -> None:
+    found = matching("square", "wrong_models:two_of_three", FEATURES)
+    lines = unmatched_lines(found.pairing, found.torch, found.keras)
+    expected = "not matched: PyTorch's 0.weight [6, 6]; nearest: sequential/dense/kernel [6, 6]"
+    assert any(line.startswith(expected) for line in lines)
+    path = tmp_path / "map.yaml"
+    write_map(path, found.pairing, found.torch, found.keras)
+    assert f"# {lines[0]}" in path.read_text()
+
+
+def test_a_name_alone_settles_a_pair_and_its_bias(matching: Matching, tmp_path: Path) -> None:
+    path = tmp_path / "map.yaml"
+    path.write_text("sequential/dense_2/kernel: 0.weight")
+    found = matching("square", "wrong_models:two_of_three", FEATURES, path)
+    texts = {each.keras: str(each.transformation) for each in found.pairing.pairs}
+    assert texts["sequential/dense_2/kernel"] == "0.weight | transpose 1 0"
+    assert texts["sequential/dense_2/bias"] == "0.bias"

@@ -1,0 +1,61 @@
+"""Layers and models that are paired without help and proven equal in float64."""
+
+import pytest
+
+from tests.unit.common.mapping.conftest import Matching
+
+FEATURES, STEPS = {"x": "float32[4,6]"}, {"x": "float32[3,5,6]"}
+SERIES, IMAGES = {"x": "float32[2,9,channels=3]"}, {"x": "float32[2,8,8,channels=3]"}
+VOLUMES = {"x": "float32[2,3,4,5,channels=2]"}
+TOKENS = {"tokens": "int32[3,5]<11"}
+WIDE = {"x": "float32[3,5,8]"}
+MODELS = {
+    "linear": FEATURES,
+    "square": FEATURES,
+    "gelu": FEATURES,
+    "activations": FEATURES,
+    "conv1d": SERIES,
+    "conv2d": IMAGES,
+    "conv3d": VOLUMES,
+    "grouped": {"x": "float32[2,6,6,channels=4]"},
+    "depthwise": IMAGES,
+    "depthwise1d": SERIES,
+    "separable": IMAGES,
+    "transposed1d": SERIES,
+    "transposed2d": IMAGES,
+    "transposed3d": VOLUMES,
+    "embedding": TOKENS,
+    "layer_norm": FEATURES,
+    "rms_norm": FEATURES,
+    "batch_norm": IMAGES,
+    "batch_norm_1d": FEATURES,
+    "group_norm": {"x": "float32[2,6,6,channels=4]"},
+    "instance_norm": IMAGES,
+    "prelu": IMAGES,
+    "lstm": STEPS,
+    "stacked_lstm": STEPS,
+    "bidirectional_lstm": STEPS,
+    "gru": STEPS,
+    "bidirectional_gru": STEPS,
+    "rnn": STEPS,
+    "self_attention": WIDE,
+    "cross_attention": {"query": "float32[2,5,8]", "memory": "float32[2,7,6]"},
+    "own_attention": WIDE,
+    "transformer": WIDE,
+    "tied": TOKENS,
+    "plain": FEATURES,
+    "flattened": IMAGES,
+    "residual": {"images": "float32[2,6,6,channels=3]"},
+    "two_inputs": {"tokens": "int32[3,4]<9", "numbers": "float32[3,3]"},
+    "repeated": FEATURES,
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_is_paired_and_proven(matching: Matching, name: str) -> None:
+    found = matching(name, name, MODELS[name])
+    assert found.pairing.unmatched_torch == found.pairing.unmatched_keras == []
+    assert found.proof is not None
+    assert found.proof.errors == []
+    assert max(found.proof.measured.values()) < 1e-11
+    assert len(found.proof.measured) == 4

@@ -1,0 +1,104 @@
+"""Wrong models and wrong maps are refused, and the error names the layer."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.common.mapping.conftest import Matching
+from tests.unit.common.mapping.test_pairs import FEATURES, IMAGES, SERIES, STEPS, WIDE
+
+WRONG_MODELS = {  # PyTorch's factory, Keras's in wrong_models, inputs, what the error says
+    "epsilon": ("layer_norm", "layer_norm", FEATURES, "is 1 (PyTorch) and sequential/layer_normalization (Keras)"),
+    "gelu": ("gelu", "gelu", FEATURES, "look between 0 (PyTorch) and sequential/dense (Keras) and it"),
+    "another activation": ("conv1d", "conv1d", SERIES, "look after model (PyTorch) and sequential/conv1d (Keras)"),
+    "pooling": ("conv2d", "conv2d", IMAGES, "look between 0 (PyTorch) and sequential/conv2d (Keras) and it"),
+    "padding": ("strided", "strided", IMAGES, "is model (PyTorch) and model (Keras)"),
+    "momentum": ("batch_norm", "batch_norm", IMAGES, "momentum 0.1 in PyTorch is 0.9 in Keras, which has 0.99"),
+    "frozen": ("square", "frozen", FEATURES, "0.weight (PyTorch) and sequential/dense/kernel (Keras): trained in"),
+    "gradient": ("square", "stopped", FEATURES, "nearest to the output: 0.bias (PyTorch)"),
+    "gate": ("lstm", "lstm", STEPS, "is layer.l0 (PyTorch) and model (Keras)"),
+    "precision": ("square", "float32", FEATURES, "is 2 (PyTorch) and sequential/dense_1 (Keras)"),
+}
+WRONG_MAPS = {  # the factory, inputs, a map file, what the error says
+    "transposed kernel": ("square", FEATURES, ["sequential/dense/kernel: 0.weight | reshape 6 6"], "is 0 (PyTorch)"),
+    "swapped layers": (
+        "square",
+        FEATURES,
+        ["sequential/dense/kernel: 2.weight", "sequential/dense_1/kernel: 0.weight"],
+        "is 0 (PyTorch) and sequential/dense_1 (Keras)",
+    ),
+    "gates": ("gru", STEPS, ["gru/gru_cell/kernel: layer.weight_ih_l0 | transpose 1 0"], "is layer.l0 (PyTorch)"),
+    "flattened": (
+        "flattened",
+        IMAGES,
+        ["sequential/dense/kernel: 5.weight | transpose 1 0"],
+        "is 5 (PyTorch) and sequential/dense (Keras)",
+    ),
+    "key and value": (
+        "self_attention",
+        WIDE,
+        [
+            f"self_attention/multi_head_attention/{name}/kernel: attention.in_proj_weight[{rows}] | reshape 2 4 8 | "
+            "transpose 2 0 1"
+            for name, rows in (("key", "16:24"), ("value", "8:16"))
+        ],
+        "is attention.output (PyTorch)",
+    ),
+    "moving statistics": (
+        "batch_norm",
+        IMAGES,
+        [
+            "sequential/batch_normalization/moving_mean: 1.bias",
+            "sequential/batch_normalization/beta: 1.running_mean",
+        ],
+        "1 (PyTorch) and sequential/batch_normalization (Keras)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_MODELS)
+def test_a_wrong_model_is_refused(matching: Matching, name: str) -> None:
+    ours, theirs, inputs, expected = WRONG_MODELS[name]
+    found = matching(ours, f"wrong_models:{theirs}", inputs)
+    assert found.proof is not None
+    assert expected in "\n".join(found.proof.errors)
+
+
+def test_the_settings_that_explain_a_difference_are_named(matching: Matching) -> None:
+    found = matching("layer_norm", "wrong_models:layer_norm", FEATURES)
+    assert found.proof is not None
+    assert "epsilon is 1e-05 in PyTorch and 0.001 in Keras" in found.proof.errors[0]
+
+
+@pytest.mark.parametrize("name", WRONG_MAPS)
+def test_a_wrong_map_is_refused(matching: Matching, name: str, tmp_path: Path) -> None:
+    model, inputs, lines, expected = WRONG_MAPS[name]
+    path = tmp_path / "map.yaml"
+    path.write_text("\n".join(lines))
+    found = matching(model, model, inputs, path)
+    assert found.proof is not None
+    assert expected in "\n".join(found.proof.errors)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "inputs", "torch", "keras"),
+    [
+        (
+            "no_statistics",
+            "wrong_models:batch_norm",
+            IMAGES,
+            [],
+            ["sequential/batch_normalization/moving_mean", "sequential/batch_normalization/moving_variance"],
+        ),
+        ("gru", "wrong_models:gru", STEPS, ["layer.weight_ih_l0", "layer.weight_hh_l0"], ["gru/gru_cell/kernel"]),
+        ("square", "wrong_models:two_of_three", FEATURES, ["0.weight", "0.bias"], ["sequential/dense_2/kernel"]),
+    ],
+)
+def test_what_has_no_counterpart_is_listed(
+    matching: Matching, ours: str, theirs: str, inputs: dict[str, str], torch: list[str], keras: list[str]
+) -> None:
+    found = matching(ours, theirs, inputs)
+    assert found.proof is None
+    assert set(torch) <= set(found.pairing.unmatched_torch)
+    assert set(keras) <= set(found.pairing.unmatched_keras)
+    assert bool(torch) == bool(found.pairing.unmatched_torch)

@@ -1,0 +1,279 @@
+"""Factories of PyTorch modules; keras_models.py has one of the same name for each."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Output(nn.Module):
+    """A recurrent layer without its states."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0]
+
+
+def linear(bias: bool = True) -> nn.Module:
+    return nn.Linear(6, 4, bias=bias)
+
+
+def square() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6))
+
+
+def gelu(approximate: str = "none") -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.GELU(approximate), nn.Linear(8, 3))
+
+
+def activations() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(6, 8), nn.LeakyReLU(0.3), nn.Linear(8, 8), nn.ELU(0.7), nn.Linear(8, 8), nn.SiLU(), nn.Linear(8, 2)
+    )
+
+
+def conv1d() -> nn.Module:
+    return nn.Conv1d(3, 5, 3, stride=2)
+
+
+def conv2d(padding: int = 1) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 6, 3, padding=padding), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 6, 3))
+
+
+def conv3d() -> nn.Module:
+    return nn.Conv3d(2, 4, (1, 2, 2))
+
+
+def grouped() -> nn.Module:
+    return nn.Conv2d(4, 8, 3, groups=2)
+
+
+def depthwise() -> nn.Module:
+    return nn.Conv2d(3, 6, 3, groups=3)
+
+
+def depthwise1d() -> nn.Module:
+    return nn.Conv1d(3, 6, 3, groups=3)
+
+
+def separable() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 6, 3, groups=3, bias=False), nn.Conv2d(6, 5, 1))
+
+
+def transposed1d() -> nn.Module:
+    return nn.ConvTranspose1d(3, 5, 2, stride=2)
+
+
+def transposed2d() -> nn.Module:
+    return nn.ConvTranspose2d(3, 5, 3, stride=1)
+
+
+def transposed3d() -> nn.Module:
+    return nn.ConvTranspose3d(2, 4, 2, stride=2)
+
+
+def embedding() -> nn.Module:
+    return nn.Sequential(nn.Embedding(11, 6), nn.Linear(6, 3))
+
+
+def layer_norm(epsilon: float = 1e-5) -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8, eps=epsilon))
+
+
+def rms_norm() -> nn.Module:
+    return nn.RMSNorm(6, eps=1e-6)
+
+
+def batch_norm(momentum: float = 0.1) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, momentum=momentum), nn.ReLU())
+
+
+def batch_norm_1d() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+
+
+def group_norm() -> nn.Module:
+    return nn.GroupNorm(2, 4, eps=1e-3)
+
+
+def instance_norm() -> nn.Module:
+    return nn.InstanceNorm2d(3, eps=1e-3, affine=True)
+
+
+def prelu() -> nn.Module:
+    return nn.PReLU(3)
+
+
+def lstm() -> nn.Module:
+    return Output(nn.LSTM(6, 5, batch_first=True))
+
+
+def stacked_lstm() -> nn.Module:
+    return Output(nn.LSTM(6, 6, num_layers=2, batch_first=True, dropout=0.3))
+
+
+def bidirectional_lstm() -> nn.Module:
+    return Output(nn.LSTM(6, 5, num_layers=2, bidirectional=True, batch_first=True))
+
+
+def gru() -> nn.Module:
+    return Output(nn.GRU(6, 5, batch_first=True))
+
+
+def bidirectional_gru() -> nn.Module:
+    return Output(nn.GRU(6, 6, bidirectional=True, batch_first=True))
+
+
+def rnn() -> nn.Module:
+    return Output(nn.RNN(6, 5, batch_first=True))
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, size: int = 8) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(size, 2, batch_first=True, dropout=0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x, x)[0]
+
+
+def self_attention() -> nn.Module:
+    return SelfAttention()
+
+
+class CrossAttention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, kdim=6, vdim=6, batch_first=True)
+
+    def forward(self, query: Tensor, memory: Tensor) -> Tensor:
+        return self.attention(query, memory, memory)[0]
+
+
+def cross_attention() -> nn.Module:
+    return CrossAttention()
+
+
+class OwnAttention(nn.Module):
+    """Four linear layers and scaled_dot_product_attention, called in an order of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value, self.key, self.query = (nn.Linear(8, 8) for _ in range(3))
+        self.attention_output = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        value, key, query = (
+            layer(x).unflatten(-1, (2, 4)).transpose(1, 2) for layer in (self.value, self.key, self.query)
+        )
+        mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=0.2 if self.training else 0.0)
+        return self.attention_output(mixed.transpose(1, 2).flatten(2))
+
+
+def own_attention() -> nn.Module:
+    return OwnAttention()
+
+
+def transformer() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(11, 6)
+        self.decoder = nn.Linear(6, 11)
+        self.decoder.weight = self.tokens.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.decoder(torch.tanh(self.tokens(tokens)))
+
+
+def tied() -> nn.Module:
+    return Tied()
+
+
+class Plain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.shift = nn.Parameter(torch.ones(6)), nn.Parameter(torch.zeros(1, 6))
+        self.register_buffer("table", torch.linspace(0, 0.7, 6).sin())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale + self.shift + self.table
+
+
+def plain() -> nn.Module:
+    return Plain()
+
+
+def flattened(classes: int = 3) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.BatchNorm1d(4 * 36), nn.Dropout(0.5), nn.Linear(4 * 36, classes)
+    )
+
+
+class Residual(nn.Module):
+    """Two convolutions of one size beside a shortcut, then a function that pools."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2, self.shortcut = (nn.Conv2d(3, 3, 3, padding=1) for _ in range(3))
+        self.norm1, self.norm2 = nn.BatchNorm2d(3), nn.BatchNorm2d(3)
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = F.relu(self.norm1(self.conv1(images)))
+        x = F.relu(self.norm2(self.conv2(x)) + self.shortcut(images))
+        return self.head(F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+def residual() -> nn.Module:
+    return Residual()
+
+
+class TwoInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.numbers = nn.Embedding(9, 4), nn.Linear(3, 4)
+        self.head = nn.LazyLinear(2)
+
+    def forward(self, tokens: Tensor, numbers: Tensor) -> dict[str, Tensor]:
+        x = F.dropout(self.words(tokens).mean(1) + self.numbers(numbers), 0.5, self.training)
+        return {"logits": self.head(x), "hidden": x}
+
+
+def two_inputs() -> nn.Module:
+    return TwoInputs()
+
+
+class Repeated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(torch.tanh(self.layer(x)))
+
+
+def repeated() -> nn.Module:
+    return Repeated()
+
+
+def fails() -> nn.Module:
+    raise KeyError("weights of 2019")
+
+
+def no_module() -> list[int]:
+    return [1]
+
+
+def strided() -> nn.Module:
+    return nn.Conv2d(3, 4, 3, stride=2, padding=1)
+
+
+def no_statistics() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False), nn.ReLU())

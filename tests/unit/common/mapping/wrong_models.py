@@ -1,0 +1,65 @@
+"""Factories of Keras models that differ from the models of torch_models.py in one thing each."""
+
+import keras
+import tensorflow as tf
+from keras import layers as L
+from keras import ops
+
+
+def layer_norm() -> keras.Layer:
+    return keras.Sequential([L.Dense(8), L.LayerNormalization()])
+
+
+def gelu() -> keras.Layer:
+    return keras.Sequential([L.Dense(8, activation=ops.gelu), L.Dense(3)])
+
+
+def conv1d() -> keras.Layer:
+    return keras.Sequential([L.Conv1D(5, 3, strides=2), L.ReLU()])
+
+
+def conv2d() -> keras.Layer:
+    return keras.Sequential([L.Conv2D(6, 3, padding="same"), L.ReLU(), L.AveragePooling2D(2), L.Conv2D(6, 3)])
+
+
+def strided() -> keras.Layer:
+    return L.Conv2D(4, 3, strides=2, padding="same")
+
+
+def batch_norm() -> keras.Layer:
+    return keras.Sequential([L.Conv2D(4, 3), L.BatchNormalization(epsilon=1e-5), L.ReLU()])
+
+
+def frozen() -> keras.Layer:
+    model = keras.Sequential([L.Dense(6, activation="tanh"), L.Dense(6)])
+    model.layers[0].trainable = False
+    return model
+
+
+class Stopped(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = L.Dense(6, activation="tanh"), L.Dense(6)
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return self.second(ops.stop_gradient(self.first(x)))
+
+
+def stopped() -> keras.Layer:
+    return Stopped()
+
+
+def lstm() -> keras.Layer:
+    return L.LSTM(5, return_sequences=True, recurrent_activation="hard_sigmoid")
+
+
+def gru() -> keras.Layer:
+    return L.GRU(5, return_sequences=True, reset_after=False)
+
+
+def two_of_three() -> keras.Layer:
+    return keras.Sequential([L.Dense(6), L.Dense(6), L.Dense(6)])
+
+
+def float32() -> keras.Layer:
+    return keras.Sequential([L.Dense(6, activation="tanh"), L.Dense(6, dtype="float32")])
