@@ -19,6 +19,7 @@ ATTRIBUTES = {
     "groups": "groups",
     "strides": "stride",
     "dilation_rate": "dilation",
+    "padding": "padding",
     "equation": "equation",
     "reset_after": "reset_after",
 }

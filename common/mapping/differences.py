@@ -78,11 +78,14 @@ def _named(ours: Part, theirs: Part) -> str:
 def _settings(ours: Part, theirs: Part) -> list[str]:
     """What the layers should have in common and have not."""
     both = [(name, value, theirs.settings[name]) for name, value in ours.settings.items() if name in theirs.settings]
-    return [
+    found = [
         f"{name} is {value} in PyTorch and {other} in Keras"
         for name, value, other in both
         if name != "momentum" and _numbers(value) != _numbers(other)
     ]
+    if theirs.settings.get("padding") == "same" and max(_numbers(theirs.settings.get("stride"))) > 1:
+        found.append("Keras pads more at the end than at the start for padding='same' with strides")
+    return found
 
 
 def _numbers(value: object) -> list[float]:

@@ -3,7 +3,10 @@
 import importlib
 import multiprocessing
 import os
+import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
@@ -64,6 +67,8 @@ class Side:
 def serve(package: str, connection: Connection) -> None:
     """Answer calls until the connection is closed."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with _quiet():
+        module = importlib.import_module(f"{package}.describe")
     subject = None
     while True:
         try:
@@ -73,7 +78,7 @@ def serve(package: str, connection: Connection) -> None:
         try:
             if function == "build":
                 subject = None  # two models need not fit
-                subject = importlib.import_module(f"{package}.describe").Subject(**arguments)
+                subject = module.Subject(**arguments)
                 connection.send((None, None))
             else:
                 connection.send((getattr(subject, function)(**arguments), None))
@@ -82,3 +87,17 @@ def serve(package: str, connection: Connection) -> None:
         except Exception as error:
             traceback.print_exc()
             connection.send((None, f"{TITLES[package]}: {first_line(error)}"))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without standard error, on which TensorFlow reports that there is no GPU while it is imported."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

@@ -12,7 +12,7 @@ WRONG_MODELS = {  # PyTorch's factory, Keras's in wrong_models, inputs, what the
     "gelu": ("gelu", "gelu", FEATURES, "look between 0 (PyTorch) and sequential/dense (Keras) and it"),
     "another activation": ("conv1d", "conv1d", SERIES, "look after model (PyTorch) and sequential/conv1d (Keras)"),
     "pooling": ("conv2d", "conv2d", IMAGES, "look between 0 (PyTorch) and sequential/conv2d (Keras) and it"),
-    "padding": ("strided", "strided", IMAGES, "is model (PyTorch) and model (Keras)"),
+    "padding": ("strided", "strided", IMAGES, "is model (PyTorch) and model (Keras), by"),
     "momentum": ("batch_norm", "batch_norm", IMAGES, "momentum 0.1 in PyTorch is 0.9 in Keras, which has 0.99"),
     "frozen": ("square", "frozen", FEATURES, "0.weight (PyTorch) and sequential/dense/kernel (Keras): trained in"),
     "gradient": ("square", "stopped", FEATURES, "nearest to the output: 0.bias (PyTorch)"),
@@ -65,9 +65,13 @@ def test_a_wrong_model_is_refused(matching: Matching, name: str) -> None:
 
 
 def test_the_settings_that_explain_a_difference_are_named(matching: Matching) -> None:
-    found = matching("layer_norm", "wrong_models:layer_norm", FEATURES)
-    assert found.proof is not None
-    assert "epsilon is 1e-05 in PyTorch and 0.001 in Keras" in found.proof.errors[0]
+    for name, inputs, expected in (
+        ("layer_norm", FEATURES, "epsilon is 1e-05 in PyTorch and 0.001 in Keras"),
+        ("strided", IMAGES, "Keras pads more at the end"),
+    ):
+        found = matching(name, f"wrong_models:{name}", inputs)
+        assert found.proof is not None
+        assert expected in found.proof.errors[0]
 
 
 @pytest.mark.parametrize("name", WRONG_MAPS)

@@ -200,6 +200,7 @@ class Plain(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.scale, self.shift = nn.Parameter(torch.ones(6)), nn.Parameter(torch.zeros(1, 6))
+        self.table: Tensor
         self.register_buffer("table", torch.linspace(0, 0.7, 6).sin())
 
     def forward(self, x: Tensor) -> Tensor:
