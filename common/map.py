@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _quoted(override: str) -> str:
     """An override as Hydra takes it: descriptions of inputs in quotes, and names that the defaults do not have."""
     if override.startswith("inputs"):
-        override = re.sub(r"(?<![\w'\"])(\w+\[[^\]{}'\"]*\](?:\s*<\s*\d+)?)", r"'\1'", override)
+        override = re.sub(r"(?<![\w'\"])(\w+\[[^\]{}'\"]*\](?:\s*[<>]\s*\d+)*)", r"'\1'", override)
     return f"++{override}" if override.startswith(FREE) else override
 
 

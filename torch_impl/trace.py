@@ -12,7 +12,14 @@ from common.mapping.description import Call
 from common.mapping.torch_parts import KINDS
 
 RESHAPES = {"flatten", "view", "reshape"}
-ATTRIBUTES = {"eps": "epsilon", "momentum": "momentum", "groups": "groups", "stride": "stride", "dilation": "dilation"}
+ATTRIBUTES = {
+    "eps": "epsilon",
+    "momentum": "momentum",
+    "groups": "groups",
+    "stride": "stride",
+    "dilation": "dilation",
+    "padding_idx": "padding_idx",
+}
 
 
 class Trace:

@@ -1,4 +1,4 @@
-"""Random inputs of a model by name: `float32[8,32,32,3]`, `int32[4,12]<1000`, `float32[8,32,32,channels=3]`."""
+"""Random inputs of a model by name: `float32[8,16]`, `float32[8,32,32,channels=3]`, `int32[4,12]<1000`."""
 
 import re
 from collections.abc import Mapping
@@ -14,30 +14,39 @@ HOW = "write such as 'float32[8,32,32,3]', 'float32[8,32,32,channels=3]' or 'int
 
 @dataclass(frozen=True)
 class Input:
-    """channels: whether the last axis is one of channels, which PyTorch has as its second. below: limit of integers."""
+    """channels: whether the last axis is one of channels, which PyTorch has as its second.
+
+    above, below: limits of integers, which are not among them.
+    """
 
     dtype: str
     shape: tuple[int, ...]
     channels: bool
+    above: int
     below: int
 
 
 def parse_input(name: str, text: str) -> Input:
     """Read what describes an input. Raises UserError."""
-    match = re.fullmatch(r"(\w+)\[((?:\d+,)*)(channels=)?(\d+)\](?:<(\d+))?", text.replace(" ", ""))
+    match = re.fullmatch(r"(\w+)\[((?:\d+,)*)(channels=)?(\d+)\](?:(?:>(\d+))?<(\d+))?", text.replace(" ", ""))
     if not match:
         raise UserError(f"inputs.{name}={text}: not a dtype with a shape; {HOW}")
-    dtype, axes, channels, last, below = match.groups()
+    dtype, axes, channels, last, above, below = match.groups()
     if dtype not in DTYPES:
         raise UserError(f"inputs.{name}={text}: no such dtype; there are {', '.join(DTYPES)}")
     shape = (*(int(axis) for axis in axes.split(",")[:-1]), int(last))
     if 0 in shape:
         raise UserError(f"inputs.{name}={text}: a size must be at least 1")
     integer = dtype.startswith("int")
-    if integer != (below is not None) or below == "0":
-        limit = "needs a limit above its values, such as <1000" if integer else "has no limit; only integers have"
+    least = int(above) + 1 if above else 0
+    if integer != (below is not None) or int(below or 1) <= least and integer:
+        limit = (
+            "needs a limit above its values, such as <1000 or >0<1000"
+            if integer
+            else "has no limit; only integers have"
+        )
         raise UserError(f"inputs.{name}={text}: {limit}")
-    return Input(dtype, shape, channels is not None, int(below or 0))
+    return Input(dtype, shape, channels is not None, least - 1, int(below or 0))
 
 
 def draw_inputs(inputs: Mapping[str, Input], seed: int) -> dict[str, np.ndarray]:
@@ -50,7 +59,7 @@ def draw_inputs(inputs: Mapping[str, Input], seed: int) -> dict[str, np.ndarray]
         elif each.dtype == "bool":
             drawn[name] = stream.random(each.shape) < 0.5
         else:
-            drawn[name] = stream.integers(0, each.below, each.shape).astype(each.dtype)
+            drawn[name] = stream.integers(each.above + 1, each.below, each.shape).astype(each.dtype)
     return drawn
 
 

@@ -36,7 +36,8 @@ def pair(torch: Description, keras: Description, given: Mapping[str, Transformat
     parts = _settled(ours, theirs, given)
     parts += _by_signature(_without(ours, [a for a, _ in parts]), _without(theirs, [b for _, b in parts]))
     parts += _by_shape(_without(ours, [a for a, _ in parts]), _without(theirs, [b for _, b in parts]), torch, keras)
-    parts.sort(key=lambda both: ours.index(both[0]))
+    order = _all_names(ours)
+    parts.sort(key=lambda both: order.index(_all_names([both[0]])[0]))
     convolved = {len(part.sizes) - 3 for part in ours if part.kind == "convolution"}
     found = {each.keras: each for both in parts for each in _pairs(*both, convolved)}
     pairs = dict(found)

@@ -10,6 +10,7 @@ from common.errors import UserError
 from common.mapping.description import Computed, Description
 from common.mapping.differences import first_difference, layouts, paired_outputs, relative
 from common.mapping.pairing import Pairing
+from common.mapping.parts import names_of
 from common.mapping.side import Side
 from common.mapping.statistics import compare_statistics
 
@@ -138,9 +139,21 @@ def _compare_gradients(proof: Proof, pairing: Pairing, a: Computed, b: Computed,
         ours = " + ".join(map(str, each.transformation.sources))
         proof.errors.append(
             f"in {mode} the outputs agree and gradients differ; nearest to the output: {ours} (PyTorch) and "
-            f"{each.keras} (Keras), by {difference:.1e} of the norm"
+            f"{each.keras} (Keras), by {difference:.1e} of the norm{_padding(pairing, each.keras)}"
         )
     return max((difference for difference, _ in found), default=0)
+
+
+def _padding(pairing: Pairing, name: str) -> str:
+    """What explains another gradient of an embedding."""
+    rows = {
+        a.settings.get("padding_idx")
+        for a, b in pairing.parts
+        for array in b.arrays.values()
+        if name in names_of(array)
+    }
+    row = next(iter(rows - {None}), None)
+    return "" if row is None else f"; PyTorch's has padding_idx={row}, a row that gets no gradient there"
 
 
 def _trained_alike(pairing: Pairing, ours: Description, theirs: Description) -> list[str]:

@@ -74,6 +74,8 @@ def test_a_mistake_in_a_map_file_is_named(matching: Matching, line: str, expecte
         ("float32[2]<3", "has no limit"),
         ("float32[2,0]", "must be at least 1"),
         ("int32[2]<0", "needs a limit"),
+        ("int32[2]>3<4", "needs a limit"),
+        ("int32[2]>3", "not a dtype with a shape"),
     ],
 )
 def test_a_mistake_in_an_input_is_named(text: str, expected: str) -> None:

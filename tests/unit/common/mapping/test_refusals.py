@@ -74,6 +74,13 @@ def test_the_settings_that_explain_a_difference_are_named(matching: Matching) ->
         assert expected in found.proof.errors[0]
 
 
+def test_a_row_of_padding_is_named(matching: Matching) -> None:
+    found = matching("padded_embedding", "embedding", {"tokens": "int32[8,5]<3"})
+    assert found.proof is not None
+    assert "PyTorch's has padding_idx=0, a row that gets no gradient there" in found.proof.errors[0]
+    assert matching("padded_embedding", "embedding", {"tokens": "int32[8,5]>0<3"}).proven
+
+
 @pytest.mark.parametrize("name", WRONG_MAPS)
 def test_a_wrong_map_is_refused(matching: Matching, name: str, tmp_path: Path) -> None:
     model, inputs, lines, expected = WRONG_MAPS[name]

@@ -78,6 +78,10 @@ def embedding() -> nn.Module:
     return nn.Sequential(nn.Embedding(11, 6), nn.Linear(6, 3))
 
 
+def padded_embedding() -> nn.Module:
+    return nn.Sequential(nn.Embedding(11, 6, padding_idx=0), nn.Linear(6, 3))
+
+
 def layer_norm(epsilon: float = 1e-5) -> nn.Module:
     return nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8, eps=epsilon))
 
