@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from common.mapping.description import Description
+from common.mapping.fused import align_fused
 from common.mapping.keras_parts import keras_parts
 from common.mapping.parts import KerasArray, Part, TorchArray, names_of
 from common.mapping.torch_parts import torch_parts
@@ -32,7 +33,8 @@ class Pairing:
 
 def pair(torch: Description, keras: Description, given: Mapping[str, Transformation]) -> Pairing:
     """Pair two descriptions. given: transformations by Keras path, which are kept."""
-    ours, theirs = torch_parts(torch), keras_parts(keras)
+    theirs = keras_parts(keras)
+    ours = align_fused(torch_parts(torch), theirs)
     parts = _settled(ours, theirs, given)
     parts += _by_signature(_without(ours, [a for a, _ in parts]), _without(theirs, [b for _, b in parts]))
     parts += _by_shape(_without(ours, [a for a, _ in parts]), _without(theirs, [b for _, b in parts]), torch, keras)

@@ -170,6 +170,26 @@ def own_attention() -> keras.Layer:
     return OwnAttention()
 
 
+def fused_attention() -> keras.Layer:
+    return SelfAttention()
+
+
+class FusedDense(keras.Model):
+    """One Dense for query, key and value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.proj = L.Dense(24), L.Dense(8)
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        query, key, value = ops.split(ops.reshape(self.qkv(x), (*x.shape[:2], 6, 4)), 3, 2)
+        return self.proj(ops.reshape(ops.dot_product_attention(query, key, value), x.shape))
+
+
+def fused_dense() -> keras.Layer:
+    return FusedDense()
+
+
 def transformer() -> keras.Layer:
     x = inputs = keras.Input((None, 8))
     for _ in range(2):

@@ -41,6 +41,8 @@ MODELS = {
     "self_attention": WIDE,
     "cross_attention": {"query": "float32[2,5,8]", "memory": "float32[2,7,6]"},
     "own_attention": WIDE,
+    "fused_attention": WIDE,
+    "fused_dense": WIDE,
     "transformer": WIDE,
     "tied": TOKENS,
     "plain": FEATURES,

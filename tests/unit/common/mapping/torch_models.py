@@ -180,6 +180,26 @@ def own_attention() -> nn.Module:
     return OwnAttention()
 
 
+class FusedAttention(nn.Module):
+    """One linear layer for query, key and value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.proj = nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        return self.proj(F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2))
+
+
+def fused_attention() -> nn.Module:
+    return FusedAttention()
+
+
+def fused_dense() -> nn.Module:
+    return SelfAttention()
+
+
 def transformer() -> nn.Module:
     layer = nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", batch_first=True)
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
