@@ -30,7 +30,7 @@ class Proof:
 
 def prove(torch: Side, keras: Side, ours: Description, theirs: Description, pairing: Pairing, seed: int) -> Proof:
     """Compute both models in float64 with the same inputs and weights, in both modes; compare all there is."""
-    proof = Proof(notes=_notes(pairing))
+    proof = Proof(notes=[*_notes(pairing), *_unused(pairing, ours, theirs)])
     weights = draw_constants(torch.call("weights"), ours, seed)
     mapped = map_weights(pairing, weights, theirs)
     proof.errors += _trained_alike(pairing, ours, theirs)
@@ -173,4 +173,20 @@ def _notes(pairing: Pairing) -> list[str]:
         f"twice as far: to train alike, set {each.transformation.sources[1]} to zero and freeze it"
         for each in pairing.pairs
         if each.transformation.joined == "+"
+    ]
+
+
+def _unused(pairing: Pairing, ours: Description, theirs: Description) -> list[str]:
+    """What is trained in layers that the forward pass does not call, unless a map file pairs it."""
+    taken = {source.name for each in pairing.pairs for source in each.transformation.sources}
+    taken |= {each.keras for each in pairing.pairs}
+    sides = {"PyTorch": ours, "Keras": theirs}
+    left = {
+        side: [name for name in each.unused if name not in taken and each.variables[name].trainable]
+        for side, each in sides.items()
+    }
+    return [
+        f"{side}'s {', '.join(names)}: left out, since the forward pass calls no layer that has them"
+        for side, names in left.items()
+        if names
     ]

@@ -3,6 +3,7 @@
 import importlib
 import multiprocessing
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -66,6 +67,7 @@ class Side:
 
 def serve(package: str, connection: Connection) -> None:
     """Answer calls until the connection is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command ends this process
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with _quiet():
         module = importlib.import_module(f"{package}.describe")

@@ -124,6 +124,14 @@ def rnn() -> keras.Layer:
     return L.SimpleRNN(5, return_sequences=True)
 
 
+def last_step() -> keras.Layer:
+    return keras.Sequential([L.LSTM(5), L.Dense(2)])
+
+
+def cells() -> keras.Layer:
+    return L.RNN(L.GRUCell(5))
+
+
 class SelfAttention(keras.Model):
     def __init__(self) -> None:
         super().__init__()
@@ -229,6 +237,24 @@ def plain() -> keras.Layer:
 def flattened(classes: int = 3) -> keras.Layer:
     norm = L.BatchNormalization(epsilon=1e-5, momentum=0.9)
     return keras.Sequential([L.Conv2D(4, 3, activation="relu"), L.Flatten(), norm, L.Dropout(0.5), L.Dense(classes)])
+
+
+class Cube(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = L.Conv2D(6, 3), L.Dense(2)
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        x = tf.nn.relu(self.conv(x))
+        return self.head(ops.hard_silu(ops.reshape(x, (len(x), -1))))
+
+
+def cube() -> keras.Layer:
+    return Cube()
+
+
+def flattened_tokens() -> keras.Layer:
+    return keras.Sequential([L.Embedding(11, 5), L.Flatten(), L.Dense(2)])
 
 
 class Residual(keras.Model):

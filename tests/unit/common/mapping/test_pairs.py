@@ -38,6 +38,8 @@ MODELS = {
     "gru": STEPS,
     "bidirectional_gru": STEPS,
     "rnn": STEPS,
+    "last_step": STEPS,
+    "cells": STEPS,
     "self_attention": WIDE,
     "cross_attention": {"query": "float32[2,5,8]", "memory": "float32[2,7,6]"},
     "own_attention": WIDE,
@@ -47,6 +49,8 @@ MODELS = {
     "tied": TOKENS,
     "plain": FEATURES,
     "flattened": IMAGES,
+    "flattened_tokens": TOKENS,
+    "cube": IMAGES,
     "residual": {"images": "float32[2,6,6,channels=3]"},
     "two_inputs": {"tokens": "int32[3,4]<9", "numbers": "float32[3,3]"},
     "repeated": FEATURES,
@@ -61,3 +65,22 @@ def test_is_paired_and_proven(matching: Matching, name: str) -> None:
     assert found.proof.errors == []
     assert max(found.proof.measured.values()) < 1e-11
     assert len(found.proof.measured) == 4
+
+
+def test_what_the_forward_pass_does_not_call_is_noted(matching: Matching) -> None:
+    found = matching("cube", "cube", IMAGES)
+    assert found.proof is not None
+    assert any(note.startswith("PyTorch's unused.weight, unused.bias: left out") for note in found.proof.notes)
+
+
+def test_two_biases_are_noted(matching: Matching) -> None:
+    found = matching("lstm", "lstm", STEPS)
+    assert found.proof is not None
+    assert "set layer.bias_hh_l0 to zero and freeze it" in found.proof.notes[0]
+    assert matching("gru", "gru", STEPS).proof.notes == []  # type: ignore[union-attr]
+
+
+def test_the_biased_variance_is_noted(matching: Matching) -> None:
+    found = matching("batch_norm", "batch_norm", IMAGES)
+    assert found.proof is not None
+    assert "72 / 71 times as large" in found.proof.notes[0]

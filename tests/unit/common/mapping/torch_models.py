@@ -134,6 +134,33 @@ def rnn() -> nn.Module:
     return Output(nn.RNN(6, 5, batch_first=True))
 
 
+def last_step() -> nn.Module:
+    class LastStep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.head = nn.LSTM(6, 5), nn.Linear(5, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.rnn(x.transpose(0, 1))[0][-1])
+
+    return LastStep()
+
+
+def cells() -> nn.Module:
+    class Cells(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = nn.GRUCell(6, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            state = x.new_zeros(len(x), 5)
+            for step in x.unbind(1):
+                state = self.cell(step, state)
+            return state
+
+    return Cells()
+
+
 class SelfAttention(nn.Module):
     def __init__(self, size: int = 8) -> None:
         super().__init__()
@@ -239,6 +266,26 @@ def flattened(classes: int = 3) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.BatchNorm1d(4 * 36), nn.Dropout(0.5), nn.Linear(4 * 36, classes)
     )
+
+
+class Cube(nn.Module):
+    """Its flattened images are as wide and as high as they have channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head, self.unused = nn.Conv2d(3, 6, 3), nn.Linear(216, 2), nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.conv(x))
+        return self.head(F.hardswish(x.view(len(x), -1)))
+
+
+def cube() -> nn.Module:
+    return Cube()
+
+
+def flattened_tokens() -> nn.Module:
+    return nn.Sequential(nn.Embedding(11, 5), nn.Flatten(), nn.Linear(25, 2))
 
 
 class Residual(nn.Module):
