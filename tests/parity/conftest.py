@@ -89,11 +89,11 @@ PAIRED = {
     "float64": (*SINGLES, "torch-ddp-4", "tf-mirrored-2"),
     "sgd": (*SINGLES, "tf-mirrored-2"),
     "sgd64": SINGLES,
-    "dropout": (*CORE, "torch-allreduce-3-ring", "tf-multiworker-2", "tf-parameter_server-3"),
+    "dropout": (*SINGLES, "torch-dp-4", "torch-ddp-4", "tf-mirrored-4", "tf-multiworker-2", "tf-parameter_server-3"),
     "dropout64": (*SINGLES, "torch-dp-3-in_forward", *SOME, "tf-central_storage-3", *COMPILED),
     "convnet": (*SINGLES, "torch-ddp-2", "tf-mirrored-4", *QUICK, "tf-multiworker-2"),
     "convnet64": (*SINGLES, "tf-mirrored-4", *SOME, "tf-central_storage-3"),
-    "convnet_dropout64": (*SINGLES, "torch-dp-2", "tf-mirrored-4", *COMPILED),
+    "convnet_dropout64": (*SINGLES, "torch-dp-2", "torch-ddp-3-compiled", "tf-mirrored-4"),
 }
 # What mistakes are planted in: one replica is quickest, and uneven shards show the mean of replica means.
 FAULTS = dict.fromkeys(
