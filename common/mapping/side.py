@@ -7,7 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
@@ -37,7 +37,7 @@ class Side:
         """What the call returned. Raises UserError for what it raised, in one line."""
         try:
             returned, error = self.connection.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):
             self.process.join()
             raise UserError(
                 f"the process of {TITLES[self.package]} ended with exit code {self.process.exitcode}; "
@@ -72,23 +72,22 @@ def serve(package: str, connection: Connection) -> None:
     with _quiet():
         module = importlib.import_module(f"{package}.describe")
     subject = None
-    while True:
-        try:
+    with suppress(EOFError, ConnectionError):  # the other end is closed, or its process is gone
+        while True:
             function, arguments = connection.recv()
-        except EOFError:
-            return
-        try:
-            if function == "build":
-                subject = None  # two models need not fit
-                subject = module.Subject(**arguments)
-                connection.send((None, None))
-            else:
-                connection.send((getattr(subject, function)(**arguments), None))
-        except UserError as error:
-            connection.send((None, str(error)))
-        except Exception as error:
-            traceback.print_exc()
-            connection.send((None, f"{TITLES[package]}: {first_line(error)}"))
+            answer: tuple[Any, str | None]
+            try:
+                if function == "build":
+                    subject = None  # two models need not fit into memory
+                    subject, answer = module.Subject(**arguments), (None, None)
+                else:
+                    answer = getattr(subject, function)(**arguments), None
+            except UserError as error:
+                answer = None, str(error)
+            except Exception as error:
+                traceback.print_exc()
+                answer = None, f"{TITLES[package]}: {first_line(error)}"
+            connection.send(answer)
 
 
 @contextmanager
