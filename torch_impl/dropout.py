@@ -10,7 +10,7 @@ Tokens = tuple[torch.Tensor, torch.Tensor]  # of each token: the index of its ex
 
 def drop(x: torch.Tensor, rate: float, rows: torch.Tensor) -> torch.Tensor:
     """x [..., features] without the elements that are dropped, the others over 1 - rate. rows: int64 [...]."""
-    return x * mask(rows, x.shape[-1], rate, x.dtype)
+    return times(x, mask(rows, x.shape[-1], rate, wide(x.dtype)))
 
 
 def mask(rows: torch.Tensor, features: int, rate: float, dtype: torch.dtype) -> torch.Tensor:
@@ -26,6 +26,16 @@ def _keeps(rows: torch.Tensor, features: int, bound: int) -> torch.Tensor:
     x = ((x ^ ((x >> 15) & 0x1FFFF)) + words[..., :1]) * SECOND
     x = (x ^ ((x >> 14) & 0x3FFFF)) * FIRST
     return x >= bound
+
+
+def times(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """x times a mask, in the type of x."""
+    return (x * mask).to(x.dtype)
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """A mask's for x of this type: in bfloat16 1 / (1 - rate) would be up to 0.4 % off."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def rows_of(keys: torch.Tensor, site: torch.Tensor, shape: torch.Size) -> torch.Tensor:
@@ -86,7 +96,7 @@ class AlignedDropout2d(Dropout2d):
         if self.keys is None or not self.training:
             return super().forward(x)
         rows = rows_of(self.keys, self.site, torch.Size())
-        return x * mask(rows, x.shape[1], self.p, x.dtype)[..., None, None]
+        return times(x, mask(rows, x.shape[1], self.p, wide(x.dtype))[..., None, None])
 
 
 ALIGNED = {Dropout: AlignedDropout, Dropout2d: AlignedDropout2d}

@@ -32,6 +32,15 @@ ONE_SIDED = {  # public names that only one side can have, and why
     ],
     "tf_impl/compilation.py": ["in_few_shapes"],  # torch.compile compiles for all shapes
     "tf_impl/batches.py": ["signature", "shard_of_replica"],  # only TensorFlow's steps are compiled, of all replicas
+    # TensorFlow's models call `drop` themselves; PyTorch's have layers for it, also where Hugging Face wrote them.
+    "torch_impl/dropout.py": [
+        "AlignedDropout",
+        "AlignedDropout.forward",
+        "AlignedDropout2d",
+        "AlignedDropout2d.forward",
+        "align_dropout",
+        "use_keys",
+    ],
     # TensorFlow's strategies make their process groups themselves.
     "torch_impl/communication/rendezvous.py": ["init_process_group"],
     # TensorFlow has its server in C++.

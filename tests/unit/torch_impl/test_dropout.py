@@ -11,7 +11,7 @@ from tests.conftest import MakeConfig
 from tests.unit import reference_dropout
 from tests.unit.torch_impl.ready import make_ready
 from torch_impl.batches import to_tensors
-from torch_impl.dropout import align_dropout, mask, rows_of, rows_of_tokens, use_keys
+from torch_impl.dropout import align_dropout, drop, mask, rows_of, rows_of_tokens, use_keys
 from torch_impl.models import build_model
 from torch_impl.step import backward
 
@@ -56,6 +56,13 @@ def test_layers_drop_by_keys_in_training_only() -> None:
     model.train()
     use_keys(model, None)
     assert not torch.equal(model[1](x), model[1](x))  # PyTorch's own
+
+
+def test_in_bfloat16_what_is_kept_is_scaled_in_float32() -> None:
+    x, rows = torch.full((3, 400), 3.0, dtype=torch.bfloat16), rows_of(tensor(KEYS), torch.tensor(1), torch.Size())
+    dropped = drop(x, 0.1, rows)
+    assert dropped.dtype == torch.bfloat16
+    assert set(dropped.unique().tolist()) == {0.0, float(torch.tensor(3 / 0.9).bfloat16())}
 
 
 @pytest.mark.parametrize("padding", ["unpadded", "micro_batches"])
