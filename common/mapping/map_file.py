@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from common.errors import UserError, cannot_be_written
 from common.mapping.description import Description
@@ -18,7 +18,7 @@ def read_map(path: Path, torch: Description, keras: Description) -> dict[str, Tr
     """Transformations by Keras path. Raises UserError for what cannot be read and for unknown names."""
     try:
         loaded = OmegaConf.load(path)
-    except (OSError, YAMLError, OmegaConfBaseException) as error:
+    except (OSError, yaml.YAMLError, OmegaConfBaseException) as error:
         reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
         raise UserError(f"model.map={path!s}: cannot be read ({reason})") from error
     lines = OmegaConf.to_container(loaded) if isinstance(loaded, DictConfig) else None
@@ -44,7 +44,8 @@ def _known(path: Path, name: str, side: str, names: Iterable[str]) -> None:
 
 def write_map(path: Path, pairing: Pairing, torch: Description, keras: Description) -> None:
     """Write all pairs, and what is not matched as comments. Raises UserError where the file is there already."""
-    lines = OmegaConf.to_yaml(OmegaConf.create({each.keras: str(each.transformation) for each in pairing.pairs}))
+    texts = {each.keras: str(each.transformation) for each in pairing.pairs}
+    lines = yaml.safe_dump(texts, sort_keys=False, width=float("inf"), allow_unicode=True)
     comments = [f"# {line}" for line in unmatched_lines(pairing, torch, keras)]
     try:
         with path.open("x", encoding="utf-8") as file:

@@ -168,11 +168,14 @@ def _trained_alike(pairing: Pairing, ours: Description, theirs: Description) -> 
 
 
 def _notes(pairing: Pairing) -> list[str]:
+    sums = [each.transformation.sources for each in pairing.pairs if each.transformation.joined == "+"]
+    if not sums:
+        return []
+    listed = ", ".join(" + ".join(map(str, sources)) for sources in sums)
+    frozen = ", ".join(str(sources[1]) for sources in sums)
     return [
-        f"{each.keras}: PyTorch has two biases, whose sum it is. Both get its gradient, so that SGD moves the sum "
-        f"twice as far: to train alike, set {each.transformation.sources[1]} to zero and freeze it"
-        for each in pairing.pairs
-        if each.transformation.joined == "+"
+        f"{listed}: two biases in PyTorch, whose sum Keras has. Both get its gradient, so that SGD moves the sum twice "
+        f"as far; to train alike, set to zero and freeze {frozen}"
     ]
 
 

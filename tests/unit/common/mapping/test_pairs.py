@@ -76,7 +76,7 @@ def test_what_the_forward_pass_does_not_call_is_noted(matching: Matching) -> Non
 def test_two_biases_are_noted(matching: Matching) -> None:
     found = matching("lstm", "lstm", STEPS)
     assert found.proof is not None
-    assert "set layer.bias_hh_l0 to zero and freeze it" in found.proof.notes[0]
+    assert "set to zero and freeze layer.bias_hh_l0" in found.proof.notes[0]
     assert matching("gru", "gru", STEPS).proof.notes == []  # type: ignore[union-attr]
 
 
