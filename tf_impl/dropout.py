@@ -9,27 +9,24 @@ Tokens = tuple[tf.Tensor, tf.Tensor]  # of each token: the index of its example 
 
 def drop(x: tf.Tensor, rate: float, rows: tf.Tensor) -> tf.Tensor:
     """x [..., features] without the elements that are dropped, the others over 1 - rate. rows: int64 [...]."""
-    return times(x, mask(rows, tf.shape(x)[-1], rate, wide(x.dtype)))
+    return keep(x, rate, kept(rows, tf.shape(x)[-1], rate))
 
 
-def mask(rows: tf.Tensor, features: tf.Tensor, rate: float, dtype: tf.DType) -> tf.Tensor:
-    """Of the elements of these rows, [..., features]: 0 to drop one, 1 / (1 - rate) to keep it."""
+def keep(x: tf.Tensor, rate: float, mask: tf.Tensor) -> tf.Tensor:
+    """x over 1 - rate where the mask is true, else 0."""
+    wide = tf.float64 if x.dtype == tf.float64 else tf.float32  # in bfloat16 the factor would be up to 0.4 % off
+    factors = tf.cast(mask, wide) * tf.constant(1 / (1 - rate), wide)
+    return tf.cast(tf.cast(x, wide) * factors, x.dtype)
+
+
+def kept(rows: tf.Tensor, features: tf.Tensor, rate: float) -> tf.Tensor:
+    """Which elements of these rows are not dropped, bool [..., features]."""
     words = tf.bitcast(rows, tf.int32)
     x = tf.range(features) * STRIDE + words[..., 1:]
     x = x * FIRST
     x = ((x ^ (tf.bitwise.right_shift(x, 15) & 0x1FFFF)) + words[..., :1]) * SECOND
     x = (x ^ (tf.bitwise.right_shift(x, 14) & 0x3FFFF)) * FIRST
-    return tf.cast(x >= threshold(rate), dtype) * tf.constant(1 / (1 - rate), dtype)
-
-
-def times(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """x times a mask, in the type of x."""
-    return tf.cast(tf.cast(x, mask.dtype) * mask, x.dtype)
-
-
-def wide(dtype: tf.DType) -> tf.DType:
-    """A mask's for x of this type: in bfloat16 1 / (1 - rate) would be up to 0.4 % off."""
-    return tf.float64 if dtype == tf.float64 else tf.float32
+    return x >= threshold(rate)
 
 
 def rows_of(keys: tf.Tensor, site: tf.Tensor, shape: list[tf.Tensor]) -> tf.Tensor:

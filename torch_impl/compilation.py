@@ -1,6 +1,7 @@
 """`train.compile`: torch.compile compiles the layers that a model repeats, once for all of them and for all shapes."""
 
 import time
+from functools import cache
 from typing import Any
 
 from torch.nn import Module, ModuleList
@@ -14,14 +15,19 @@ def compile_model(model: Module) -> None:
     They share their code, so that one is compiled for all. DDP gets the gradients of each when its backward pass ends,
     and reduces them during the next; from a whole model in one graph it would get all of them at the end.
     """
+    _record_compilations()
+    repeated = [layer for each in model.modules() if isinstance(each, ModuleList) for layer in each]
+    for layer in repeated or [model]:
+        layer.compile(dynamic=True)
+
+
+@cache
+def _record_compilations() -> None:
     from torch._dynamo.callback import on_compile_end, on_compile_start  # alone: it takes seconds to import
 
     started: list[float] = []
     on_compile_start(lambda args: started.append(time.perf_counter()))
     on_compile_end(lambda args: _seconds.append(time.perf_counter() - started.pop()))
-    repeated = [layer for each in model.modules() if isinstance(each, ModuleList) for layer in each]
-    for layer in repeated or [model]:
-        layer.compile(dynamic=True)
 
 
 def compilations() -> dict[str, Any]:

@@ -10,13 +10,18 @@ Tokens = tuple[torch.Tensor, torch.Tensor]  # of each token: the index of its ex
 
 def drop(x: torch.Tensor, rate: float, rows: torch.Tensor) -> torch.Tensor:
     """x [..., features] without the elements that are dropped, the others over 1 - rate. rows: int64 [...]."""
-    return times(x, mask(rows, x.shape[-1], rate, wide(x.dtype)))
+    return keep(x, rate, kept(rows, x.shape[-1], rate))
 
 
-def mask(rows: torch.Tensor, features: int, rate: float, dtype: torch.dtype) -> torch.Tensor:
-    """Of the elements of these rows, [..., features]: 0 to drop one, 1 / (1 - rate) to keep it."""
+def keep(x: torch.Tensor, rate: float, mask: torch.Tensor) -> torch.Tensor:
+    """x over 1 - rate where the mask is true, else 0."""
+    return torch.where(mask, x * (1 / (1 - rate)), 0.0)
+
+
+def kept(rows: torch.Tensor, features: int, rate: float) -> torch.Tensor:
+    """Which elements of these rows are not dropped, bool [..., features]."""
     keeps = _opaque_keeps if torch.compiler.is_compiling() else _keeps
-    return keeps(rows, features, threshold(rate)).to(dtype) * (1 / (1 - rate))
+    return keeps(rows, features, threshold(rate))
 
 
 def _keeps(rows: torch.Tensor, features: int, bound: int) -> torch.Tensor:
@@ -26,16 +31,6 @@ def _keeps(rows: torch.Tensor, features: int, bound: int) -> torch.Tensor:
     x = ((x ^ ((x >> 15) & 0x1FFFF)) + words[..., :1]) * SECOND
     x = (x ^ ((x >> 14) & 0x3FFFF)) * FIRST
     return x >= bound
-
-
-def times(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """x times a mask, in the type of x."""
-    return (x * mask).to(x.dtype)
-
-
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """A mask's for x of this type: in bfloat16 1 / (1 - rate) would be up to 0.4 % off."""
-    return torch.promote_types(dtype, torch.float32)
 
 
 def rows_of(keys: torch.Tensor, site: torch.Tensor, shape: torch.Size) -> torch.Tensor:
@@ -71,15 +66,16 @@ _opaque_hash.register_fake(torch.empty_like)
 
 
 class AlignedDropout(Dropout):
-    """Dropout by keys, once it has them: see `use_keys`."""
+    """Dropout by keys: see `use_keys`."""
 
     site: torch.Tensor
     keys: torch.Tensor | None
     tokens: Tokens | None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.keys is None or not self.training:
-            return super().forward(x)
+        if not self.training:
+            return x
+        assert self.keys is not None, "the model must call use_keys in its forward pass"
         if self.tokens is not None and x.dim() == 3:  # [1, t, features]
             return drop(x, self.p, rows_of_tokens(self.keys, self.site, self.tokens))
         return drop(x, self.p, rows_of(self.keys, self.site, x.shape[1:-1]))
@@ -93,10 +89,11 @@ class AlignedDropout2d(Dropout2d):
     tokens: Tokens | None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.keys is None or not self.training:
-            return super().forward(x)
+        if not self.training:
+            return x
+        assert self.keys is not None, "the model must call use_keys in its forward pass"
         rows = rows_of(self.keys, self.site, torch.Size())
-        return times(x, mask(rows, x.shape[1], self.p, wide(x.dtype))[..., None, None])
+        return keep(x, self.p, kept(rows, x.shape[1], self.p)[..., None, None])
 
 
 ALIGNED = {Dropout: AlignedDropout, Dropout2d: AlignedDropout2d}
@@ -114,7 +111,7 @@ def align_dropout(model: Module) -> None:
 def use_keys(model: Module, keys: torch.Tensor | None, tokens: Tokens | None = None) -> None:
     """Give the aligned dropout layers of a model the keys of the examples that it is about to compute, int64 [n].
 
-    tokens: where its inputs are tokens without padding [1, t, features]. Without keys PyTorch draws the masks.
+    tokens: where its inputs are tokens without padding [1, t, features]. In evaluation keys may be None.
     """
     for module in model.modules():
         if isinstance(module, AlignedDropout | AlignedDropout2d):

@@ -20,7 +20,7 @@ def upgraded(flat: Mapping[str, Any]) -> dict[str, Any]:
     The first edition distinguished the kinds of a group by `name`, and had `workers` beside `replicas`.
     """
     if "optimizer.name" not in flat:
-        return ADDED | _dropout(flat) | dict(flat)
+        return ADDED | dict(flat) | _dropout(flat)
     found = ADDED | _dropout(flat) | {RENAMED.get(name, name): value for name, value in flat.items()}
     if found.get("data.kind") in ("mnli", "mnist"):
         found["data.kind"] = {"mnli": "hub", "mnist": "hub_images"}[found["data.kind"]]
@@ -32,5 +32,7 @@ def upgraded(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _dropout(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Dropout was native; of a model without dropout it makes no difference."""
-    return {"model.dropout_semantics": "native" if flat.get("model.dropout") else "aligned"}
+    """Dropout was native at first. Without dropout both semantics are the same, which is then called aligned."""
+    semantics = flat.get("model.dropout_semantics", "native")
+    without = semantics == "native" and not flat.get("model.dropout")
+    return {"model.dropout_semantics": "aligned" if without else semantics}

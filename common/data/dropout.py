@@ -28,12 +28,13 @@ def signed(word: int, bits: int) -> int:
 INCREMENT = signed(0x9E3779B97F4A7C15, 64)  # of SplitMix64
 ROW_SHIFTS = ((30, signed(0xBF58476D1CE4E5B9, 64)), (27, signed(0x94D049BB133111EB, 64)), (31, 1))
 STRIDE = signed(0x9E3779B1, 32)  # between the places of a row
+DOMAIN = np.uint64(xxhash.xxh3_64_intdigest(b"dropout"))  # apart from what else the seed decides
 FIRST, SECOND = signed(0x7FEB352D, 32), signed(0x846CA68B, 32)
 
 
 def example_keys(seed: int, step: int, ids: np.ndarray) -> np.ndarray:
     """A key for each example of global batch `step`, int64 [n]."""
-    of_step = mixed(mixed(np.array([seed], np.uint64)) + np.uint64(step))
+    of_step = mixed(mixed(np.array([seed], np.uint64) ^ DOMAIN) + np.uint64(step))
     return mixed(of_step + ids.astype(np.uint64)).view(np.int64)
 
 
@@ -44,4 +45,4 @@ def site_key(name: str) -> int:
 
 def threshold(rate: float) -> int:
     """The signed 32-bit words below it are those of the elements to drop."""
-    return round(rate * 2**32) - 2**31
+    return min(round(rate * 2**32), 2**32 - 1) - 2**31

@@ -62,7 +62,7 @@ def settings(config: Config, data_fingerprint: str) -> dict[str, Any]:
 
     Besides the keys: the fingerprint of the data, and the version of the batch plan.
     """
-    return {**values_of(config, CURVE), DATA: data_fingerprint, PLAN: plan.VERSION}
+    return {**upgraded(values_of(config, CURVE)), DATA: data_fingerprint, PLAN: plan.VERSION}
 
 
 def open_checkpoint(directory: Path) -> Checkpoint:

@@ -87,6 +87,7 @@ def train_with_ranks(runs: list[dict[str, Any]], spec: str, world_size: int) -> 
 
 def be_rank(runs: list[dict[str, Any]], world_size: int, rank: int) -> None:
     """One rank of a group that makes all the runs."""
+    import torch._dynamo as dynamo
     import torch.distributed as dist
 
     die_with_parent()
@@ -97,6 +98,7 @@ def be_rank(runs: list[dict[str, Any]], world_size: int, rank: int) -> None:
         run_dir = Path(item["run_dir"])
         config = load(run_dir / "config.yaml")
         assert train_here("torch", config, run_dir, run_dir if rank == 0 else None) == 0, item
+        dynamo.reset()  # it compiles only so many graphs of one function, and models share theirs
         dist.destroy_process_group()
         atexit.unregister(dist.destroy_process_group)
 

@@ -14,7 +14,8 @@ def splitmix(x: np.ndarray) -> np.ndarray:
 
 
 def example_key(seed: int, step: int, example: int) -> np.uint64:
-    key = splitmix(splitmix(np.array([seed], np.uint64)) + np.uint64(step))
+    domain = np.uint64(xxhash.xxh3_64_intdigest(b"dropout"))
+    key = splitmix(splitmix(np.array([seed], np.uint64) ^ domain) + np.uint64(step))
     return np.uint64(splitmix(key + np.uint64(example))[0])
 
 

@@ -9,7 +9,7 @@ from keras.layers import Conv2D, Dense, Dropout, Flatten, MaxPooling2D, SpatialD
 from common.data.dropout import site_key
 from common.models.convnet import parameter_shapes
 from common.models.initial_weights import InitialCheckpoint
-from tf_impl.dropout import mask, rows_of, times, wide
+from tf_impl.dropout import keep, kept, rows_of
 from tf_impl.models.layout import Parameter
 
 
@@ -42,8 +42,8 @@ class ConvNet(keras.Model):
         if keys is None or not training:
             return layer(x, training=training)
         rows = rows_of(keys, tf.constant(site_key(name), tf.int64), [])
-        kept = mask(rows, tf.shape(x)[-1], layer.rate, wide(x.dtype))
-        return times(x, kept if x.shape.rank == 2 else kept[:, None, None])
+        mask = kept(rows, tf.shape(x)[-1], layer.rate)
+        return keep(x, layer.rate, mask if x.shape.rank == 2 else mask[:, None, None])
 
 
 def build(initial: InitialCheckpoint) -> keras.Model:

@@ -93,9 +93,11 @@ def _by_products(
 
 
 def _bias(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor:
-    """What is added to the scores for a mask that is true where a query may attend, or None."""
-    bias = query.new_zeros(1, 1, 1, 1) if mask is None else torch.zeros_like(mask, dtype=query.dtype)
-    return bias if mask is None else bias.masked_fill(~mask, torch.finfo(query.dtype).min)
+    """What is added to the scores for a mask that is true where queries may attend, alike for all of them, or None."""
+    if mask is None:
+        return query.new_zeros(1, 1, 1, 1)
+    mask = mask[:, :, :1]
+    return torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, torch.finfo(query.dtype).min)
 
 
 def build(initial: InitialCheckpoint) -> Module:

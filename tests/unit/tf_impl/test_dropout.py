@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 from common.data.dropout import site_key
 from tests.unit.tf_impl.test_dropout import KEYS, RATES, SHAPES
-from tf_impl.dropout import drop, mask, rows_of, rows_of_tokens
+from tf_impl.dropout import drop, keep, kept, rows_of, rows_of_tokens
 
 site, found = tf.constant(site_key("a.dropout"), tf.int64), {}
 for compiled in (False, True):
@@ -29,7 +29,8 @@ for compiled in (False, True):
             rows = rows_of(keys, site, list(shape[:-1]))
             for rate in RATES:
                 for dtype in (tf.float64, tf.float32):
-                    masks[f"{index} {rate} {dtype.name}"] = mask(rows, shape[-1], rate, dtype)
+                    mask = kept(rows, shape[-1], rate)
+                    masks[f"{index} {rate} {dtype.name}"] = keep(tf.ones(tf.shape(mask), dtype), rate, mask)
         return masks
 
     found |= {f"{name} {compiled}": value.numpy() for name, value in compute(tf.constant(KEYS)).items()}

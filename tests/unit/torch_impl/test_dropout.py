@@ -11,7 +11,7 @@ from tests.conftest import MakeConfig
 from tests.unit import reference_dropout
 from tests.unit.torch_impl.ready import make_ready
 from torch_impl.batches import to_tensors
-from torch_impl.dropout import align_dropout, drop, mask, rows_of, rows_of_tokens, use_keys
+from torch_impl.dropout import align_dropout, drop, keep, kept, rows_of, rows_of_tokens, use_keys
 from torch_impl.models import build_model
 from torch_impl.step import backward
 
@@ -26,9 +26,10 @@ def tensor(keys: np.ndarray) -> torch.Tensor:
 @pytest.mark.parametrize("shape", [(6,), (4, 6), (2, 5, 70)])
 def test_masks_are_the_references(shape: tuple[int, ...], rate: float) -> None:
     rows = rows_of(tensor(KEYS), torch.tensor(site_key("a.dropout")), torch.Size(shape[:-1]))
+    mask = kept(rows, shape[-1], rate)
     for dtype in (torch.float64, torch.float32):
-        found = mask(rows, shape[-1], rate, dtype)
         expected = torch.from_numpy(reference_dropout.mask(KEYS, "a.dropout", shape, rate)).to(dtype)
+        found = keep(torch.ones(mask.shape, dtype=dtype), rate, mask)
         assert found.dtype == dtype and torch.equal(found, expected)
 
 
@@ -53,9 +54,9 @@ def test_layers_drop_by_keys_in_training_only() -> None:
     assert torch.equal(model[2](x), x * channels[..., None, None])
     model.eval()
     assert model[1](x) is x and model[2](x) is x
-    model.train()
-    use_keys(model, None)
-    assert not torch.equal(model[1](x), model[1](x))  # PyTorch's own
+    use_keys(model.train(), None)
+    with pytest.raises(AssertionError, match="use_keys"):
+        model[1](x)
 
 
 def test_in_bfloat16_what_is_kept_is_scaled_in_float32() -> None:

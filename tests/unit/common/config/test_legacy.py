@@ -73,6 +73,9 @@ def test_kinds_that_had_no_key(old: dict[str, Any], new: dict[str, Any]) -> None
 def test_dropout_was_native(rate: float, semantics: str) -> None:
     for edition in ({"optimizer.name": "sgd"}, {"optimizer.kind": "sgd"}):
         assert upgraded({**edition, "model.dropout": rate})["model.dropout_semantics"] == semantics
+    today = {"optimizer.kind": "sgd", "model.dropout": rate, "model.dropout_semantics": "native"}
+    assert upgraded(today)["model.dropout_semantics"] == semantics
+    assert upgraded({**today, "model.dropout_semantics": "aligned"})["model.dropout_semantics"] == "aligned"
 
 
 def test_todays_keys_stay_as_they_are(make_config: MakeConfig) -> None:

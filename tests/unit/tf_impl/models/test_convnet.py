@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from common.config.compose import load
+from common.data.batches import GlobalBatch
 from common.run.prepare import prepare
 from tf_impl.batches import to_tensors
 from tf_impl.models import build_model, parameters_by_name
@@ -26,7 +27,7 @@ from tf_impl.step import compute_logits
 for path in map(Path, sys.argv[1:]):
     config, prepared = prepare(load(path), None)
     model = build_model(config, prepared.initial)
-    batch = to_tensors([prepared.cache.train.gather(np.arange(7), np.arange(7))])[0]
+    batch = to_tensors(GlobalBatch(1, np.arange(7), prepared.cache.train, "global", dropout_seed=0).shard(0, 1))[0]
     logits = {name: compute_logits(model, batch, training=name == "training").numpy() for name in ("first", "training")}
     again = compute_logits(model, batch, training=False).numpy()
     np.savez(path.with_suffix(".npz"), again=again, **logits, **parameters_by_name(model))

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from common.data.batches import GlobalBatch
 from common.run.prepare import prepare
 from tests.conftest import MakeConfig
 from torch_impl.batches import to_tensors
@@ -46,7 +47,7 @@ def test_precisions_and_dropout(make_config: MakeConfig, precision: str) -> None
         np.array_equal(weight, initial.weights()[name].astype(weight.dtype))
         for name, weight in parameters_by_name(model).items()
     )
-    batch = to_tensors([cache.train.gather(np.arange(5), np.arange(5))], CPU)[0]
+    batch = to_tensors(GlobalBatch(1, np.arange(5), cache.train, "global", dropout_seed=0).shard(0, 1), CPU)[0]
     first, second = (compute_logits(model.eval(), batch, precision) for _ in range(2))
     assert torch.equal(first, second)
     assert not torch.equal(first, compute_logits(model.train(), batch, precision))
