@@ -24,6 +24,7 @@ from common.mapping.map_file import unmatched_lines, write_map
 from common.mapping.match import Job, match
 from common.mapping.side import Side
 from common.mapping.table import table
+from common.training.stop import interruptible
 
 DEFAULTS = Path(CONF, "map.yaml")
 FREE = ("inputs", "model.arguments")  # the keys below these are the user's
@@ -83,7 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     model = settings.model
     inputs = {name: parse_input(name, text) for name, text in settings.inputs.items()}
     job = Job(model.torch, model.tf, inputs, model.arguments, Path(model.map) if model.map else None, settings.seed)
-    with Side("torch_impl") as torch, Side("tf_impl") as keras:
+    if settings.write is not None:
+        _check_place(Path(settings.write))
+    with interruptible(), Side("torch_impl") as torch, Side("tf_impl") as keras:
         found = match(torch, keras, job)
     print(table(found.pairing, found.torch, found.keras))
     for line in unmatched_lines(found.pairing, found.torch, found.keras):
@@ -103,6 +106,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if found.proven:
         print("proven: both models compute the same")
     return 0 if found.proven else FAILURE
+
+
+def _check_place(path: Path) -> None:
+    """Before the work: whether a map file can be written there. Raises UserError."""
+    if path.exists():
+        raise UserError(f"write={path}: is there already; choose another name")
+    if not path.parent.is_dir():
+        raise UserError(f"write={path}: there is no directory {path.parent}; make it or choose another place")
 
 
 def _quoted(override: str) -> str:

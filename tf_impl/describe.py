@@ -41,16 +41,18 @@ class Subject:
         self.by_name = _takes_by_name(model, list(inputs))
         self._call(training=False)  # creates what layers create at their first call
         disable_dropout(model)
-        self.variables = {name: each for name, each in _named(model).items() if "float" in each.dtype}
+        self.channels = any(each.channels for each in inputs.values())
 
     def describe(self) -> Description:
         """The layers that a forward pass enters, and the variables."""
-        names = {id(each): name for name, each in self.variables.items()}
         tf.config.run_functions_eagerly(True)  # the layers in a tf.function are entered again
         with Trace(self.model) as trace:
             self._call(training=False)
-        if any(getattr(layer, "groups", 1) > 1 for layer in trace.entered.values()):
+        groups = [getattr(layer, "groups", 1) for layer in trace.entered.values()]
+        if any(isinstance(each, int) and each > 1 for each in groups):
             tf.config.run_functions_eagerly(False)  # on the CPU, gradients of grouped convolutions need XLA
+        found = self._variables()
+        names = {id(each): name for name, each in found.items()}
         layers, used, updated = [], set(), set()
         for path, layer in trace.entered.items():
             mine = {role: names[id(each)] for role, each in _own(layer).items() if id(each) in names}
@@ -66,21 +68,22 @@ class Subject:
                 each.trainable,
                 constant=not each.trainable and name not in updated,
             )
-            for name, each in self.variables.items()
+            for name, each in found.items()
         }
-        return Description(layers, variables, [name for name in variables if name not in used])
+        return Description(layers, variables, [name for name in variables if name not in used], self.channels)
 
     def weights(self) -> dict[str, np.ndarray]:
         """All variables by name."""
-        return {name: each.numpy() for name, each in self.variables.items()}
+        return {name: each.numpy() for name, each in self._variables().items()}
 
     def compute(
         self, weights: Mapping[str, np.ndarray], training: bool, projections: Mapping[str, np.ndarray]
     ) -> Computed:
         """A forward pass with these weights; with its gradients where there are projections of the outputs."""
+        variables = self._variables()
         for name, array in weights.items():
-            self.variables[name].assign(array)
-        trained = {name: each for name, each in self.variables.items() if each.trainable}
+            variables[name].assign(array)
+        trained = {name: each for name, each in variables.items() if each.trainable}
         with Trace(self.model) as trace, tf.GradientTape() as tape:
             outputs = self._call(training)
             terms = [tf.reduce_sum(outputs[name] * each) for name, each in projections.items()]
@@ -94,6 +97,10 @@ class Subject:
         returned = {name: each.numpy() for name, each in outputs.items()}
         return Computed(returned, trace.calls, gradients, self.weights())
 
+    def _variables(self) -> dict[str, keras.Variable]:
+        """Those of floats by name."""
+        return {name: each for name, each in _named(self.model).items() if "float" in each.dtype}
+
     def _call(self, training: bool) -> dict[str, tf.Tensor]:
         how: Any = {} if not self.model._call_has_training_arg else {"training": training}
         try:
@@ -105,8 +112,8 @@ class Subject:
                 returned = self.model(*self.inputs.values(), **how)
         except Exception as error:
             raise UserError(f"{KEY}={self.factory}: its forward pass raised {first_line(error)}") from error
-        found = {name: each for name, each in tensors_of(returned).items() if each.dtype.is_floating}
-        if not found:
+        found = tensors_of(returned)
+        if not any(each.dtype.is_floating for each in found.values()):
             raise UserError(f"{KEY}={self.factory}: its forward pass returned no tensor of floats")
         return found
 

@@ -25,7 +25,10 @@ def compute_in_float64() -> None:
 
 
 def _cast(x: Any, dtype: Any, name: str | None = None, _original: Any = tf.cast) -> Any:
-    return tf.convert_to_tensor(x, dtype) if type(x) is float and dtype != tf.bool else _original(x, dtype, name)
+    to = tf.as_dtype(dtype)
+    if type(x) is float and (to.is_floating or to.is_complex):
+        return tf.convert_to_tensor(x, to)
+    return _original(x, dtype, name)
 
 
 def _leaky_relu(features: Any, alpha: Any = 0.2, name: str | None = None) -> Any:

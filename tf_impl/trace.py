@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.mapping.description import Call
+from common.mapping.factory import plain_attributes
 from common.mapping.keras_parts import KINDS, RECURRENT
 
 RESHAPES = (tf, "reshape")
@@ -142,8 +143,8 @@ def kind_of(layer: keras.Layer) -> str:
 
 def attributes_of(layer: keras.Layer) -> dict[str, Any]:
     """What the pairing needs to know, and what errors may name; momentum as PyTorch has it."""
-    found = {name: getattr(layer, own) for own, name in ATTRIBUTES.items() if hasattr(layer, own)}
-    if "momentum" in found:
+    found = plain_attributes(layer, ATTRIBUTES)
+    if isinstance(found.get("momentum"), int | float):
         found["momentum"] = 1 - found["momentum"]
     return found
 

@@ -42,13 +42,14 @@ class Subject:
         disable_dropout(model)
         with torch.no_grad():
             self._call(training=False)  # creates what lazy layers create at their first call
-        self.variables = {name: each for name, each in _named(model).items() if each.is_floating_point()}
+        self.channels = any(each.channels for each in inputs.values())
 
     def describe(self) -> Description:
         """The layers that a forward pass enters, and the variables."""
-        names = {id(each): name for name, each in self.variables.items()}
         with Trace(self.model) as trace, torch.no_grad():
             self._call(training=False)
+        found = self._variables()
+        names = {id(each): name for name, each in found.items()}
         layers, used, updated = [], set(), set()
         for path, module in trace.entered.items():
             mine = {role: names[id(each)] for role, each in _own(module).items() if id(each) in names}
@@ -61,35 +62,42 @@ class Subject:
             name: Variable(
                 name,
                 tuple(each.shape),
-                each.requires_grad,
+                isinstance(each, torch.nn.Parameter) and each.requires_grad,
                 constant=not isinstance(each, torch.nn.Parameter) and name not in updated,
             )
-            for name, each in self.variables.items()
+            for name, each in found.items()
         }
-        return Description(layers, variables, [name for name in variables if name not in used])
+        return Description(layers, variables, [name for name in variables if name not in used], self.channels)
 
     def weights(self) -> dict[str, np.ndarray]:
         """All variables by name."""
-        return {name: each.detach().numpy().copy() for name, each in self.variables.items()}
+        return {name: each.detach().numpy().copy() for name, each in self._variables().items()}
 
     def compute(
         self, weights: Mapping[str, np.ndarray], training: bool, projections: Mapping[str, np.ndarray]
     ) -> Computed:
         """A forward pass with these weights; with its gradients where there are projections of the outputs."""
+        variables = self._variables()
         with torch.no_grad():
             for name, array in weights.items():
-                self.variables[name].copy_(torch.from_numpy(array))
+                variables[name].copy_(torch.from_numpy(array))
         with Trace(self.model) as trace:
             outputs = self._call(training)
         gradients = {}
         if projections:
-            trained = {name: each for name, each in self.variables.items() if each.requires_grad}
+            trained = {name: each for name, each in self.model.named_parameters() if each.requires_grad}
             loss = sum((outputs[name] * torch.from_numpy(each)).sum() for name, each in projections.items())
             assert isinstance(loss, torch.Tensor)
-            found = torch.autograd.grad(loss, list(trained.values()), allow_unused=True, materialize_grads=True)
-            gradients = {name: each.numpy() for name, each in zip(trained, found, strict=True)}
+            gradients = {name: np.zeros(each.shape) for name, each in trained.items()}
+            if trained and loss.requires_grad:
+                found = torch.autograd.grad(loss, list(trained.values()), allow_unused=True, materialize_grads=True)
+                gradients = {name: each.numpy() for name, each in zip(trained, found, strict=True)}
         returned = {name: each.detach().numpy() for name, each in outputs.items()}
         return Computed(returned, trace.calls, gradients, self.weights())
+
+    def _variables(self) -> dict[str, torch.Tensor]:
+        """Those of floats by name, read at each use: a forward pass may put another tensor in a buffer's place."""
+        return {name: each for name, each in _named(self.model).items() if each.is_floating_point()}
 
     def _call(self, training: bool) -> dict[str, torch.Tensor]:
         self.model.train(training)
@@ -97,8 +105,8 @@ class Subject:
             returned = self.model(**self.inputs) if self.by_name else self.model(*self.inputs.values())
         except Exception as error:
             raise UserError(f"{KEY}={self.factory}: its forward pass raised {first_line(error)}") from error
-        found = {name: each for name, each in tensors_of(returned).items() if each.is_floating_point()}
-        if not found:
+        found = tensors_of(returned)
+        if not any(each.is_floating_point() for each in found.values()):
             raise UserError(f"{KEY}={self.factory}: its forward pass returned no tensor of floats")
         return found
 

@@ -9,6 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from common.mapping.description import Call
+from common.mapping.factory import plain_attributes
 from common.mapping.torch_parts import KINDS
 
 RESHAPES = {"flatten", "view", "reshape"}
@@ -83,15 +84,19 @@ class _Functions(TorchFunctionMode):
         self.shapes = shapes
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = getattr(function, "__name__", "")
+        name, kwargs = getattr(function, "__name__", ""), dict(kwargs or {})
         if "dropout" in name:
             return args[0] if args else kwargs["input"]
         if name == "scaled_dot_product_attention":
-            kwargs = {**(kwargs or {}), "dropout_p": 0.0}
-            args = args[:4]
-        returned = function(*args, **(kwargs or {}))
-        if name in RESHAPES and returned.dim() == 2 and args[0].dim() >= 3 and len(returned) == len(args[0]):
-            self.shapes[returned.shape[1]] = tuple(args[0].shape[1:])
+            if len(args) > 4:
+                args = (*args[:4], 0.0, *args[5:])
+            else:
+                kwargs["dropout_p"] = 0.0
+        returned = function(*args, **kwargs)
+        if name in RESHAPES and returned.dim() == 2:
+            given = args[0] if args else kwargs["input"]
+            if given.dim() >= 3 and len(returned) == len(given):
+                self.shapes[returned.shape[1]] = tuple(given.shape[1:])
         return returned
 
 
@@ -103,7 +108,7 @@ def kind_of(layer: torch.nn.Module) -> str:
 
 def attributes_of(layer: torch.nn.Module) -> dict[str, Any]:
     """What the pairing needs to know, and what errors may name."""
-    return {name: getattr(layer, own) for own, name in ATTRIBUTES.items() if hasattr(layer, own)}
+    return plain_attributes(layer, ATTRIBUTES)
 
 
 def first_tensor(found: Any) -> torch.Tensor | None:

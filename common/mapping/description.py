@@ -36,12 +36,14 @@ class Layer:
 class Description:
     """A model: its layers in the order in which one forward pass enters them, and all variables by name.
 
-    unused: variables of layers that the forward pass does not enter.
+    unused: variables of layers that the forward pass does not enter. channels: whether inputs have channels, which
+    PyTorch has as the second axis and Keras as the last.
     """
 
     layers: list[Layer]
     variables: dict[str, Variable]
     unused: list[str]
+    channels: bool
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,9 @@ class Call:
 class Computed:
     """A forward pass and its gradients, float64.
 
-    outputs: by name. calls: by the path of the layer, in the order in which they returned. gradients: of the sum of all
-    outputs, each multiplied by its projection, by the variable's name. updated: all variables after the pass.
+    outputs: by name, also those that are no floats. calls: by the path of the layer, in the order in which they
+    returned. gradients: of the sum of all outputs of floats, each multiplied by its projection, by the variable's name.
+    updated: all variables after the pass.
     """
 
     outputs: dict[str, np.ndarray]

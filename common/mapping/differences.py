@@ -1,6 +1,6 @@
 """By how much arrays of the two sides differ, and where in two models they differ first."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -8,18 +8,31 @@ from common.mapping.description import Computed
 from common.mapping.parts import Part
 
 Parts = Sequence[tuple[Part, Part]]
+LARGE = 1e3  # times the smaller elements: these are judged by themselves
+AROUND_ZERO = 1e-6  # the least norm where elements are judged apart: what is nothing but rounding is no difference
 
 
 def relative(a: np.ndarray, b: np.ndarray, least: float = 0) -> float:
     """|a - b| relative to the larger of their norms, or to `least` where that is more; infinite for what is no number.
 
-    a, b: of one shape.
+    a, b: of one shape. Infinite elements must be equal. Elements that are far larger than others, such as masked ones
+    of -1e9, are judged each by itself, since their norm would hide what the others differ by.
     """
-    difference = float(np.linalg.norm(np.subtract(a, b, dtype=np.float64)))
-    norm = max(float(np.linalg.norm(a)), float(np.linalg.norm(b)), least)
-    if not np.isfinite(difference) or not np.isfinite(norm):
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite]):
         return np.inf
-    return difference / norm if norm else 0
+    a, b = a[finite], b[finite]
+    size = np.maximum(np.abs(a), np.abs(b))
+    if not size.any():
+        return 0
+    large = size > LARGE * np.quantile(size[size > 0], 0.1)  # not the median: most may be masked
+    least = max(least, AROUND_ZERO) if large.any() else least
+    with np.errstate(over="ignore"):
+        apart = np.abs(a - b)
+    norm = max(float(np.linalg.norm(a[~large])), float(np.linalg.norm(b[~large])), least)
+    each = apart[large] / np.maximum(size[large], least)
+    return max(float(np.linalg.norm(apart[~large])) / norm if norm else 0, float(each.max(initial=0)))
 
 
 def channels_last(array: np.ndarray) -> np.ndarray:
@@ -38,7 +51,7 @@ def least(torch: np.ndarray | None, keras: np.ndarray | None, flattened: tuple[i
 
     flattened: the shape of PyTorch's examples before they were flattened, where Keras's had their channels last.
     """
-    if torch is None or keras is None or torch.size != keras.size or len(torch) != len(keras):
+    if torch is None or keras is None or torch.size != keras.size or torch.shape[:1] != keras.shape[:1]:
         return None
     found = layouts(torch, keras)
     if flattened is not None and torch.shape[1:] == (int(np.prod(flattened)),):
@@ -90,10 +103,3 @@ def _settings(ours: Part, theirs: Part) -> list[str]:
 
 def _numbers(value: object) -> list[float]:
     return [float(each) for each in np.ravel(np.asarray(0 if value is None else value, np.float64))]
-
-
-def paired_outputs(torch: Mapping[str, np.ndarray], keras: Mapping[str, np.ndarray]) -> list[tuple[str, str]] | None:
-    """The names of outputs that belong together: equal ones, else in their order; None where numbers differ."""
-    if torch.keys() == keras.keys():
-        return [(name, name) for name in torch]
-    return list(zip(torch, keras, strict=True)) if len(torch) == len(keras) else None

@@ -1,10 +1,12 @@
-"""A user's factory, named as `module:function`, and how its model takes its inputs."""
+"""A user's factory, named as `module:function`, how its model takes its inputs, and what its layers say."""
 
 import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from common.errors import UserError
 
@@ -60,3 +62,22 @@ def takes_by_name(key: str, call: Callable[..., Any], names: Sequence[str]) -> b
     if len(names) == 1:
         return False
     raise UserError(f"inputs.{unknown[0]}: {key} takes no such input; it takes {', '.join(taken)}")
+
+
+def plain_attributes(layer: object, names: Mapping[str, str]) -> dict[str, Any]:
+    """Attributes of a layer, by the new names of theirs, that a process without its framework can read.
+
+    Others, such as a parameter or an enum, are left out.
+    """
+    found = {new: _plain(getattr(layer, own)) for own, new in names.items() if hasattr(layer, own)}
+    return {name: value for name, value in found.items() if value is not NotImplemented}
+
+
+def _plain(value: Any) -> Any:
+    """A number, a text, None or a tuple of such; else NotImplemented."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, list | tuple):
+        items = tuple(_plain(each) for each in value)
+        return NotImplemented if any(each is NotImplemented for each in items) else items
+    return value if value is None or type(value) in (int, float, bool, str) else NotImplemented

@@ -37,6 +37,8 @@ def parse_input(name: str, text: str) -> Input:
     shape = (*(int(axis) for axis in axes.split(",")[:-1]), int(last))
     if 0 in shape:
         raise UserError(f"inputs.{name}={text}: a size must be at least 1")
+    if channels and len(shape) == 1:
+        raise UserError(f"inputs.{name}={text}: channels= needs an axis before it, such as float32[8,channels=3]")
     integer = dtype.startswith("int")
     least = int(above) + 1 if above else 0
     if integer != (below is not None) or int(below or 1) <= least and integer:

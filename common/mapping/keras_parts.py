@@ -123,7 +123,7 @@ def _convolution(
     """PyTorch has (outputs, inputs of a group, *window); a separable convolution is two."""
     if "Depthwise" not in layer.kind and "kernel" in names:
         *window, inputs, outputs = shapes["kernel"]
-        sizes = (layer.attributes["groups"], outputs, inputs, *window)
+        sizes = (layer.attributes.get("groups", 1), outputs, inputs, *window)
         return [("convolution", sizes, _with_bias(names, names["kernel"], _turned(len(window))))]
     role = "kernel" if "kernel" in names else "depthwise_kernel"
     *window, channels, multiplier = shapes[role]

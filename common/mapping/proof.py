@@ -8,11 +8,12 @@ import numpy as np
 
 from common.errors import UserError
 from common.mapping.description import Computed, Description
-from common.mapping.differences import first_difference, layouts, paired_outputs, relative
+from common.mapping.differences import first_difference, relative
+from common.mapping.outputs import draw_projections, largest_difference, pair_outputs
 from common.mapping.pairing import Pairing
 from common.mapping.parts import names_of
 from common.mapping.side import Side
-from common.mapping.statistics import compare_statistics
+from common.mapping.statistics import changed, compare_state, compare_statistics
 
 OUTPUT, GRADIENT = 1e-10, 1e-9  # largest differences, relative to norms
 SMALL = 1e-4  # of the largest gradient's norm: smaller gradients are compared relative to that
@@ -34,34 +35,27 @@ def prove(torch: Side, keras: Side, ours: Description, theirs: Description, pair
     weights = draw_constants(torch.call("weights"), ours, seed)
     mapped = map_weights(pairing, weights, theirs)
     proof.errors += _trained_alike(pairing, ours, theirs)
-    a, b = _both(torch, keras, weights, mapped, False, {}, {})
-    names = paired_outputs(a.outputs, b.outputs)
-    if names is None:
-        proof.errors.append(f"PyTorch's model returns {', '.join(a.outputs)}, Keras's {', '.join(b.outputs)}")
-        return proof
-    projections: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = ({}, {})
+    taken = {source.name for each in pairing.pairs for source in each.transformation.sources}
+    initial = keras.call("weights")
     stream = np.random.default_rng(seed)
-    for name, other in names:
-        found = layouts(a.outputs[name], b.outputs[other])
-        if not found:
-            shapes = f"{a.outputs[name].shape} in PyTorch, {b.outputs[other].shape} in Keras"
-            proof.errors.append(f"{name} is {shapes}")
+    for training, mode in MODES.items():
+        a, b = _both(torch, keras, weights, mapped, training, {}, {})
+        outputs, error = pair_outputs(a.outputs, b.outputs, ours.channels)
+        if error:
+            proof.errors.append(f"in {mode} {error}")
             return proof
-        best = min(range(len(found)), key=lambda index: relative(found[index], b.outputs[other]))
-        projections[0][name] = stream.standard_normal(a.outputs[name].shape)
-        projections[1][other] = layouts(projections[0][name], b.outputs[other])[best]
-    for training in (False, True):
-        a, b = _both(torch, keras, weights, mapped, training, *projections)
-        difference = max(
-            min(relative(each, b.outputs[other]) for each in layouts(a.outputs[name], b.outputs[other]))
-            for name, other in names
-        )
-        proof.measured[f"outputs in {MODES[training]}"] = difference
+        a, b = _both(torch, keras, weights, mapped, training, *draw_projections(outputs, a.outputs, stream))
+        difference = largest_difference(outputs, a, b)
+        proof.measured[f"outputs in {mode}"] = difference
         if difference > OUTPUT:
             where = first_difference(pairing.parts, a, b, OUTPUT)
-            proof.errors.append(f"in {MODES[training]} the outputs differ by {difference:.1e} of their norm; {where}")
+            proof.errors.append(f"in {mode} the outputs differ by {difference:.1e} of their norm; {where}")
             return proof
-        proof.measured[f"gradients in {MODES[training]}"] = _compare_gradients(proof, pairing, a, b, MODES[training])
+        proof.measured[f"gradients in {mode}"] = _compare_gradients(proof, pairing, a, b, mode)
+        state = compare_state(pairing, a, b, training, OUTPUT)
+        state += changed(weights, a, taken, "PyTorch")
+        state += changed(initial, b, set(mapped), "Keras")
+        proof.errors += [f"in {mode} {each}" for each in state]
         if proof.errors:
             return proof
     errors, notes = compare_statistics(pairing, weights, a, b, OUTPUT)
@@ -78,7 +72,7 @@ def draw_constants(weights: Mapping[str, np.ndarray], torch: Description, seed: 
     for name, array in weights.items():
         if name in variances:
             drawn[name] = stream.uniform(0.5, 2, array.shape)
-        elif np.ptp(array) == 0 and not torch.variables[name].constant:
+        elif not torch.variables[name].constant and array.size and np.ptp(array) == 0:
             drawn[name] = array + 0.2 * stream.standard_normal(array.shape)
     return drawn
 
@@ -90,7 +84,7 @@ def map_weights(pairing: Pairing, weights: Mapping[str, np.ndarray], keras: Desc
         shape = keras.variables[each.keras].shape
         try:
             mapped[each.keras] = each.transformation.to_keras(weights)
-        except ValueError as error:
+        except (ValueError, IndexError) as error:
             raise UserError(f"{each.keras}: {each.transformation}: {error}; correct it in model.map") from error
         if mapped[each.keras].shape != shape:
             raise UserError(

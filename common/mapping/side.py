@@ -3,12 +3,14 @@
 import importlib
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
+from threading import Thread
 from types import TracebackType
 from typing import Any
 
@@ -16,6 +18,7 @@ from common.errors import UserError
 from common.mapping.factory import first_line
 
 TITLES = {"torch_impl": "PyTorch", "tf_impl": "TensorFlow"}
+POLL_SECONDS = 1.0  # how often a process that says nothing is looked at
 
 
 class Side:
@@ -30,19 +33,21 @@ class Side:
         theirs.close()
 
     def send(self, function: str, **arguments: Any) -> None:
-        """Begin a call; `receive` waits for it. "build" makes a new Subject."""
-        self.connection.send((function, arguments))
+        """Begin a call; `receive` waits for it. "build" makes a Subject. Raises UserError where the process ended."""
+        try:
+            self.connection.send((function, arguments))
+        except ConnectionError:
+            raise self._ended() from None
 
     def receive(self) -> Any:
         """What the call returned. Raises UserError for what it raised, in one line."""
         try:
+            while not self.connection.poll(POLL_SECONDS):  # a process that the model forked keeps the connection open
+                if not self.process.is_alive() and not self.connection.poll():
+                    raise EOFError
             returned, error = self.connection.recv()
         except (EOFError, ConnectionError):
-            self.process.join()
-            raise UserError(
-                f"the process of {TITLES[self.package]} ended with exit code {self.process.exitcode}; "
-                "its output says why"
-            ) from None
+            raise self._ended() from None
         if error is not None:
             raise UserError(error)
         return returned
@@ -52,6 +57,12 @@ class Side:
         self.send(function, **arguments)
         return self.receive()
 
+    def _ended(self) -> UserError:
+        self.process.join()
+        code = self.process.exitcode
+        why = "it was killed, perhaps for want of memory" if code == -signal.SIGKILL else "its output says why"
+        return UserError(f"the process of {TITLES[self.package]} ended with exit code {code}; {why}")
+
     def __enter__(self) -> "Side":
         return self
 
@@ -59,7 +70,7 @@ class Side:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.connection.close()
-        self.process.join(5)
+        self.process.join(5 if kind is None else 0)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
@@ -68,6 +79,7 @@ class Side:
 def serve(package: str, connection: Connection) -> None:
     """Answer calls until the connection is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command ends this process
+    Thread(target=_end_with_parent, daemon=True).start()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with _quiet():
         module = importlib.import_module(f"{package}.describe")
@@ -75,19 +87,28 @@ def serve(package: str, connection: Connection) -> None:
     with suppress(EOFError, ConnectionError):  # the other end is closed, or its process is gone
         while True:
             function, arguments = connection.recv()
-            answer: tuple[Any, str | None]
             try:
+                returned = None
                 if function == "build":
                     subject = None  # two models need not fit into memory
-                    subject, answer = module.Subject(**arguments), (None, None)
+                    subject = module.Subject(**arguments)
                 else:
-                    answer = getattr(subject, function)(**arguments), None
+                    returned = getattr(subject, function)(**arguments)
+                answer = pickle.dumps((returned, None))
             except UserError as error:
-                answer = None, str(error)
+                answer = pickle.dumps((None, str(error)))
             except Exception as error:
                 traceback.print_exc()
-                answer = None, f"{TITLES[package]}: {first_line(error)}"
-            connection.send(answer)
+                answer = pickle.dumps((None, f"{TITLES[package]}: {first_line(error)}"))
+            connection.send_bytes(answer)
+
+
+def _end_with_parent() -> None:
+    """The parent may be killed while a model computes, or hangs."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
 
 
 @contextmanager

@@ -1,11 +1,11 @@
-"""BatchNorm's moving statistics after one training step on either side."""
+"""What a forward pass changes on either side: BatchNorm's moving statistics, and any other state."""
 
 import numpy as np
 
 from common.mapping.description import Computed
 from common.mapping.differences import Parts, relative
 from common.mapping.pairing import Pairing
-from common.mapping.parts import KerasArray, Part
+from common.mapping.parts import KerasArray, Part, names_of
 
 Weights = dict[str, np.ndarray]
 
@@ -26,8 +26,8 @@ def compare_statistics(
         for role in ("running_mean", "running_var"):
             before, after, other = _values(pairing, theirs, role, weights, torch, keras)
             expected = after
-            if role == "running_var":
-                count = _count(ours, torch)
+            count = _count(ours, torch)
+            if role == "running_var" and count is not None:
                 expected = (1 - a) * before + (after - (1 - a) * before) * (count - 1) / count
                 notes.append(
                     f"{name}: the batch's variance enters the moving variance unbiased in PyTorch and biased in Keras, "
@@ -36,6 +36,38 @@ def compare_statistics(
             if (difference := relative(expected, other)) > tolerance:
                 errors.append(f"{name}: {role} differs by {difference:.1e} of its norm after a training step")
     return errors, notes
+
+
+def compare_state(pairing: Pairing, torch: Computed, keras: Computed, training: bool, tolerance: float) -> list[str]:
+    """Errors for pairs of variables that differ after a pass, but for what `compare_statistics` compares."""
+    judged = {
+        name
+        for _, theirs in _with_statistics(pairing.parts)
+        for role in ("running_mean", "running_var")
+        for name in names_of(theirs.arrays[role])
+    }
+    errors = []
+    for each in pairing.pairs:
+        if training and each.keras in judged:
+            continue
+        difference = relative(each.transformation.to_keras(torch.updated), keras.updated[each.keras])
+        if difference > tolerance:
+            ours = " + ".join(map(str, each.transformation.sources))
+            errors.append(f"{ours} (PyTorch) and {each.keras} (Keras): differ by {difference:.1e} of the norm after it")
+    return errors
+
+
+def changed(before: Weights, computed: Computed, paired: set[str], side: str) -> list[str]:
+    """Errors for variables that have no counterpart and that a pass changed, or that have a gradient."""
+    errors = []
+    for name, after in computed.updated.items():
+        if name in paired:
+            continue
+        if name not in before or not np.array_equal(before[name], after, equal_nan=True):
+            errors.append(f"{side}'s {name} changes and has no counterpart; pair it in model.map")
+        elif np.any(computed.gradients.get(name, 0)):
+            errors.append(f"{side}'s {name} has a gradient and no counterpart; pair it in model.map")
+    return errors
 
 
 def _with_statistics(parts: Parts) -> Parts:
@@ -53,8 +85,9 @@ def _values(
     return before, after, keras.updated[array.name]
 
 
-def _count(ours: Part, torch: Computed) -> int:
-    """How many values of a channel the batch has."""
-    received = torch.calls[ours.path].received
-    assert received is not None
-    return received.size // received.shape[1]
+def _count(ours: Part, torch: Computed) -> int | None:
+    """How many values of a channel the batch has; None of a layer that is not called in training mode."""
+    call = torch.calls.get(ours.path)
+    if call is None or call.received is None:
+        return None
+    return call.received.size // call.received.shape[1]

@@ -51,7 +51,7 @@ def _convert(layer: Layer, mine: dict[str, str], variables: Variables) -> Iterat
     if main in mine:
         sizes = variables[mine[main]].shape
         if kind.endswith("convolution"):
-            sizes = (layer.attributes["groups"], *sizes)
+            sizes = (layer.attributes.get("groups", 1), *sizes)
         arrays = {role: TorchArray((Source(name),)) for role, name in mine.items()}
         yield Part(kind, layer.path, sizes, arrays, layer.path, layer.flattened, layer.attributes)
         return

@@ -27,10 +27,15 @@ class Source:
     def __str__(self) -> str:
         return self.name + (f"[{self.rows[0]}:{self.rows[1]}]" if self.rows else "")
 
-    @property
-    def index(self) -> slice:
-        """Of the rows, along the first axis."""
-        return slice(*self.rows) if self.rows else slice(None)
+    def of(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Its array, or a view of the rows, along the first axis. Raises ValueError where they are not there."""
+        array = arrays[self.name]
+        if self.rows is None:
+            return array
+        start, end = self.rows
+        if array.ndim == 0 or not start < end <= len(array):
+            raise ValueError(f"{self}: there are no such rows; its shape is {list(array.shape)}")
+        return array[start:end]
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,8 @@ class Step:
             return array.transpose(self.numbers)
         if sorted(self.numbers) != list(range(len(self.numbers))):
             raise ValueError("not an order of blocks")
+        if self.axis >= array.ndim:
+            raise ValueError(f"there is no axis {self.axis}")
         parts = np.split(array, len(self.numbers), self.axis)
         return np.concatenate([parts[each] for each in self.numbers], self.axis)
 
@@ -78,7 +85,7 @@ class Transformation:
 
     def to_keras(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """The Keras array of torch arrays by name. Raises ValueError where a step does not fit."""
-        taken = [arrays[source.name][source.index] for source in self.sources]
+        taken = [source.of(arrays) for source in self.sources]
         if self.joined == ",":
             return self._steps(np.stack(taken))
         return self._steps(np.sum(taken, axis=0) if self.joined else taken[0])
@@ -87,11 +94,11 @@ class Transformation:
         """The gradient of the Keras array from those of the torch arrays. All terms of a sum have the same one."""
         if self.joined != "+":
             return self.to_keras(arrays)
-        return self._steps(arrays[self.sources[0].name][self.sources[0].index])
+        return self._steps(self.sources[0].of(arrays))
 
     def to_torch(self, array: np.ndarray, torch: Mapping[str, np.ndarray]) -> None:
         """Write what `to_keras` made back into the torch arrays, in place; of a sum, all into its first term."""
-        parts = [torch[source.name][source.index] for source in self.sources]
+        parts = [source.of(torch) for source in self.sources]
         count = len(parts) if self.joined == "," else 1
         shape = (count, *parts[0].shape) if self.joined == "," else parts[0].shape
         places = self._steps(np.arange(array.size).reshape(shape))

@@ -63,6 +63,8 @@ def test_models_that_are_not(command: Command) -> None:
         (["modle.map=x", INPUTS], "modle.map: no such key here; the keys are model.torch, "),
         ([], "inputs: has no value; give inputs=..."),
         (["inputs={x: float32}"], "inputs.x=float32: not a dtype with a shape"),
+        (["model.arguments={classes: 5}", INPUTS, "write=net_torch.py"], "write=net_torch.py: is there already"),
+        (["model.arguments={classes: 5}", INPUTS, "write=none/map.yaml"], "write=none/map.yaml: there is no directory"),
         (
             ["model.map=none.yaml", "model.arguments={classes: 5}", INPUTS],
             "model.map=none.yaml: cannot be read (No such",

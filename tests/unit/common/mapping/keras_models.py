@@ -297,3 +297,98 @@ class Repeated(keras.Model):
 
 def repeated() -> keras.Layer:
     return Repeated()
+
+
+class Masked(keras.Model):
+    def __init__(self, value: float, factor: float) -> None:
+        super().__init__()
+        self.layer, self.value, self.factor = L.Dense(6), value, factor
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        x = self.layer(x)
+        return tf.where(tf.range(6) >= 2, tf.constant(self.value, x.dtype), x * self.factor)
+
+
+def masked(value: float, factor: float = 1) -> keras.Layer:
+    return Masked(value, factor)
+
+
+class Scores(keras.Model):
+    def __init__(self, turned: bool) -> None:
+        super().__init__()
+        self.query, self.key = L.Dense(4, name="query"), L.Dense(4, name="key")
+        self.turned = turned
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        scores = tf.matmul(self.query(x), self.key(x), transpose_b=True)
+        return tf.linalg.matrix_transpose(scores) if self.turned else scores
+
+
+def scores(turned: bool = False) -> keras.Layer:
+    return Scores(turned)
+
+
+class Classes(keras.Model):
+    def __init__(self, sign: int) -> None:
+        super().__init__()
+        self.layer, self.sign = L.Dense(4), sign
+
+    def call(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        logits = self.layer(x)
+        return logits, tf.argmax(self.sign * logits, -1)
+
+
+def classes(sign: int = 1) -> keras.Layer:
+    return Classes(sign)
+
+
+def no_parameters() -> keras.Layer:
+    return L.Activation("tanh")
+
+
+def all_frozen() -> keras.Layer:
+    return L.Dense(4, trainable=False)
+
+
+class Centered(keras.Model):
+    def __init__(self, momentum: float) -> None:
+        super().__init__()
+        self.layer, self.momentum = L.Dense(4), momentum
+        self.center = self.add_weight(shape=(4,), name="center", trainable=False, initializer="zeros")
+
+    def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+        x = self.layer(x)
+        if training:
+            self.center.assign(self.momentum * self.center + (1 - self.momentum) * tf.reduce_mean(x, 0))
+        return x
+
+
+def centered(momentum: float = 0.9) -> keras.Layer:
+    return Centered(momentum)
+
+
+class TwoModes(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = L.Dense(4)
+
+    def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
+        x = self.layer(x)
+        return (x, tf.tanh(x)) if training else x
+
+
+def two_modes() -> keras.Layer:
+    return TwoModes()
+
+
+class NormInEvaluation(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.norm = L.Dense(4), L.BatchNormalization(epsilon=1e-5, momentum=0.9)
+
+    def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+        return self.layer(x) if training else self.norm(self.layer(x), training=False)
+
+
+def norm_in_evaluation() -> keras.Layer:
+    return NormInEvaluation()

@@ -1,16 +1,27 @@
 """Mistakes in factories, inputs and map files are errors of one line."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
+from enum import IntEnum
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from common.errors import UserError
+from common.mapping.factory import plain_attributes
 from common.mapping.inputs import draw_inputs, parse_input
 from common.mapping.side import Side
 from tests.unit.common.mapping.conftest import Matching
 from tests.unit.common.mapping.test_pairs import FEATURES, MODELS
 
 NUMBERS = {"tokens": "int32[3,4]<9", "count": "float32[3,3]"}
+FORKED_SECONDS = 30
 ERRORS = {  # factories, inputs, what the error says
     "module": ("no_such_models:linear", "linear", FEATURES, "no module tests.unit.common.mapping.no_such_models"),
     "function": ("linaer", "linear", FEATURES, "torch_models has no function linaer"),
@@ -51,6 +62,8 @@ def test_both_sides_go_on_after_an_error(matching: Matching) -> None:
         ("KERNEL: weight | turn 1 0", "turn 1 0: not a step"),
         ("KERNEL: weight | transpose 1", "correct it in model.map"),
         ("KERNEL: weight | reshape 4 6", "correct it in model.map"),
+        ("KERNEL: weight | blocks 1 0 2 axis 5", "there is no axis 5; correct it in model.map"),
+        ("KERNEL: weight[0:99]", "there are no such rows.*; correct it in model.map"),
         ("KERNEL: [weight]", "must have lines such as"),
         ("- KERNEL", "must have lines such as"),
         ("KERNEL: 'weight", "cannot be read"),
@@ -76,6 +89,7 @@ def test_a_mistake_in_a_map_file_is_named(matching: Matching, line: str, expecte
         ("int32[2]<0", "needs a limit"),
         ("int32[2]>3<4", "needs a limit"),
         ("int32[2]>3", "not a dtype with a shape"),
+        ("float32[channels=3]", "needs an axis before it"),
     ],
 )
 def test_a_mistake_in_an_input_is_named(text: str, expected: str) -> None:
@@ -97,6 +111,87 @@ def test_inputs_are_drawn_as_described() -> None:
 def test_a_process_that_ends_is_reported() -> None:
     with Side("torch_impl") as side:
         side.process.kill()
-        with pytest.raises(UserError, match="the process of PyTorch ended with exit code -9"):
-            side.receive()
-    assert not side.process.is_alive()
+        side.process.join()
+        for call in (side.receive, lambda: side.send("weights")):
+            with pytest.raises(UserError, match="of PyTorch ended with exit code -9; it was killed, perhaps for want"):
+                call()
+
+
+def test_a_process_whose_own_child_goes_on_is_reported() -> None:
+    start = time.monotonic()
+    with Side("torch_impl") as side, pytest.raises(UserError, match="ended with exit code 3; its output says why"):
+        side.call("build", factory=f"{__name__}:forks", arguments={}, inputs={}, arrays={}, seed=0)
+    assert time.monotonic() - start < FORKED_SECONDS
+
+
+def test_a_process_ends_with_its_parent() -> None:
+    arguments = {"factory": f"{__name__}:hangs", "arguments": {}, "inputs": {}, "arrays": {}, "seed": 0}
+    script = (
+        "import os, signal; from common.mapping.side import Side; "
+        f"Side('torch_impl').send('build', **{arguments}); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, timeout=60)  # waits for both
+    assert done.returncode == -signal.SIGKILL
+
+
+def test_what_cannot_be_sent_is_an_error_of_one_line() -> None:
+    x = parse_input("x", "float32[2,3,4]")
+    with Side("torch_impl") as side:
+        factory, arrays = f"{__name__}:torch_attention", draw_inputs({"x": x}, 0)
+        side.call("build", factory=factory, arguments={"causal": True}, inputs={"x": x}, arrays=arrays, seed=0)
+        with pytest.raises(UserError, match=r"PyTorch: \w+: .*local") as raised:
+            side.call("__getstate__")  # its model, which is of a local class
+        assert "\n" not in str(raised.value)
+        assert side.call("weights")
+
+
+def test_only_plain_attributes_are_sent() -> None:
+    number = IntEnum("number", {"one": 1}).one  # type: ignore[attr-defined]
+    layer = SimpleNamespace(a=1, b=[2, (3, None)], c=np.float64(0.5), d="same", e=number, f=(1, object()), g=object())
+    found = plain_attributes(layer, {name: name.upper() for name in "abcdefgh"})
+    assert found == {"A": 1, "B": (2, (3, None)), "C": 0.5, "D": "same"}
+    assert type(found["C"]) is float
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_causal_attention_is_not_one_that_is_not(matching: Matching, causal: bool) -> None:
+    inputs, ours = {"x": "float32[2,5,4]"}, "test_errors:torch_attention"
+    assert matching(ours, "test_errors:keras_attention", inputs, causal=causal).proven
+    assert not matching(ours, "test_errors:keras_other_attention", inputs, causal=causal).proven
+
+
+def forks() -> None:
+    if os.fork() == 0:
+        os.closerange(0, 3)
+        time.sleep(FORKED_SECONDS)
+    os._exit(3)
+
+
+def hangs() -> None:
+    time.sleep(600)
+
+
+def torch_attention(causal: bool) -> Any:
+    import torch
+
+    class Attention(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = super().forward(x)
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x, None, 0.5, causal)
+
+    return Attention(4, 4)
+
+
+def keras_attention(causal: bool) -> Any:
+    import keras
+
+    class Attention(keras.layers.Dense):
+        def call(self, x: Any, training: bool | None = None) -> Any:
+            x = super().call(x)[:, :, None]
+            return keras.ops.dot_product_attention(x, x, x, is_causal=causal)[:, :, 0]
+
+    return Attention(4)
+
+
+def keras_other_attention(causal: bool) -> Any:
+    return keras_attention(not causal)

@@ -31,7 +31,7 @@ def test_a_transformation_is_undone(text: str) -> None:
     back = {name: np.zeros((4, 3)) for name in "ab"}
     transformation.to_torch(made, back)
     for source in transformation.sources:
-        np.testing.assert_array_equal(back[source.name][source.index], arrays[source.name][source.index])
+        np.testing.assert_array_equal(source.of(back), source.of(arrays))
     assert np.count_nonzero(np.stack(list(back.values()))) == made.size
 
 
@@ -42,6 +42,18 @@ def test_a_sum_goes_back_into_its_first_term() -> None:
     np.testing.assert_array_equal(back["a"], [3, 4])
     np.testing.assert_array_equal(back["b"], [0, 0])
     np.testing.assert_array_equal(transformation.gradient_to_keras({"a": np.full(2, 7.0), "b": np.ones(2)}), [7, 7])
+
+
+@pytest.mark.parametrize("text", ["a | blocks 1 0 2 axis 5", "a[2:5]", "a[2:2]", "s[0:1]"])
+def test_what_does_not_fit_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError, match="there (is|are) no"):
+        parse(text).to_keras({"a": np.zeros((3, 3)), "s": np.zeros(())})
+
+
+def test_a_scalar_is_mapped() -> None:
+    back = {"a": np.zeros(())}
+    parse("a").to_torch(parse("a").to_keras({"a": np.array(3.0)}), back)
+    assert back["a"] == 3
 
 
 @pytest.mark.parametrize("text", ["", "a b", "a[1]", "a | transpose", "a | blocks x"])

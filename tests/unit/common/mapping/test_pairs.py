@@ -18,7 +18,7 @@ MODELS = {
     "conv2d": IMAGES,
     "conv3d": VOLUMES,
     "grouped": {"x": "float32[2,6,6,channels=4]"},
-    "depthwise": IMAGES,
+    "depthwise": {"x": "float32[2,9,9,channels=3]"},
     "depthwise1d": SERIES,
     "separable": IMAGES,
     "transposed1d": SERIES,
@@ -54,6 +54,12 @@ MODELS = {
     "residual": {"images": "float32[2,6,6,channels=3]"},
     "two_inputs": {"tokens": "int32[3,4]<9", "numbers": "float32[3,3]"},
     "repeated": FEATURES,
+    "scores": STEPS,
+    "classes": FEATURES,
+    "no_parameters": FEATURES,
+    "all_frozen": FEATURES,
+    "two_modes": FEATURES,
+    "norm_in_evaluation": FEATURES,
 }
 
 

@@ -2,22 +2,31 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from common.errors import UserError
+from common.mapping.differences import relative
 from tests.unit.common.mapping.conftest import Matching
 from tests.unit.common.mapping.test_pairs import FEATURES, IMAGES, SERIES, STEPS, WIDE
 
+SMALL = {"x": "float32[2,6,6,channels=3]"}
 WRONG_MODELS = {  # PyTorch's factory, Keras's in wrong_models, inputs, what the error says
     "epsilon": ("layer_norm", "layer_norm", FEATURES, "is 1 (PyTorch) and sequential/layer_normalization (Keras)"),
     "gelu": ("gelu", "gelu", FEATURES, "look between 0 (PyTorch) and sequential/dense (Keras) and it"),
     "another activation": ("conv1d", "conv1d", SERIES, "look after model (PyTorch) and sequential/conv1d (Keras)"),
     "pooling": ("conv2d", "conv2d", IMAGES, "look between 0 (PyTorch) and sequential/conv2d (Keras) and it"),
-    "padding": ("strided", "strided", IMAGES, "is model (PyTorch) and model (Keras), by"),
+    "padding": ("strided", "strided", SMALL, "is model (PyTorch) and model (Keras), by"),
     "momentum": ("batch_norm", "batch_norm", IMAGES, "momentum 0.1 in PyTorch is 0.9 in Keras, which has 0.99"),
     "frozen": ("square", "frozen", FEATURES, "0.weight (PyTorch) and sequential/dense/kernel (Keras): trained in"),
     "gradient": ("square", "stopped", FEATURES, "nearest to the output: 0.bias (PyTorch)"),
     "gate": ("lstm", "lstm", STEPS, "is layer.l0 (PyTorch) and model (Keras)"),
     "precision": ("square", "float32", FEATURES, "is 2 (PyTorch) and sequential/dense_1 (Keras)"),
+    "transposed output": ("scores", "turned_scores", STEPS, "in evaluation mode the outputs differ"),
+    "integers": ("classes", "least_class", FEATURES, "in evaluation mode the outputs differ by inf"),
+    "one mode": ("two_modes", "one_mode", FEATURES, "in training mode PyTorch's model returns output[0], output[1]"),
+    "not frozen": ("all_frozen", "one_mode", FEATURES, "trained in Keras and not in PyTorch"),
+    "state": ("centered", "centered", FEATURES, "in training mode PyTorch's center changes and has no counterpart"),
 }
 WRONG_MAPS = {  # the factory, inputs, a map file, what the error says
     "transposed kernel": ("square", FEATURES, ["sequential/dense/kernel: 0.weight | reshape 6 6"], "is 0 (PyTorch)"),
@@ -64,10 +73,50 @@ def test_a_wrong_model_is_refused(matching: Matching, name: str) -> None:
     assert expected in "\n".join(found.proof.errors)
 
 
+@pytest.mark.parametrize("value", [-1e9, -np.inf])
+def test_masked_outputs_hide_no_difference(matching: Matching, value: float) -> None:
+    assert matching("masked", "masked", FEATURES, value=value).proven
+    found = matching("masked", "wrong_models:masked", FEATURES, value=value)
+    assert found.proof is not None
+    assert "in evaluation mode the outputs differ by" in found.proof.errors[0]
+
+
+def test_a_layout_that_cannot_be_told_is_an_error(matching: Matching) -> None:
+    with pytest.raises(UserError, match="the axes of the output have equal sizes"):
+        matching("depthwise", "depthwise", {"x": "float32[2,8,8,channels=3]"})
+
+
+@pytest.mark.parametrize("reassigned", [False, True])
+def test_state_of_an_own_class_is_compared(matching: Matching, reassigned: bool, tmp_path: Path) -> None:
+    path = tmp_path / "map.yaml"
+    path.write_text("centered/center: center")
+    assert matching("centered", "wrong_models:centered", FEATURES, path, reassigned=reassigned).proven
+    found = matching("centered", "wrong_models:slowly_centered", FEATURES, path, reassigned=reassigned)
+    assert found.proof is not None
+    assert "in training mode center (PyTorch) and centered/center (Keras): differ by" in found.proof.errors[0]
+
+
+def test_a_step_on_an_axis_that_is_none_is_an_error(matching: Matching, tmp_path: Path) -> None:
+    path = tmp_path / "map.yaml"
+    path.write_text("sequential/dense/kernel: 0.weight | blocks 1 0 axis 5")
+    with pytest.raises(UserError, match="sequential/dense/kernel: 0.weight"):
+        matching("square", "square", FEATURES, path)
+
+
+def test_relative_differences() -> None:
+    assert relative(np.array([1, np.inf]), np.array([1, np.inf])) == 0
+    assert relative(np.array([1, np.inf]), np.array([1, -np.inf])) == np.inf
+    assert relative(np.array([np.nan]), np.array([np.nan])) == np.inf
+    assert relative(np.array([1, 2, -1e9]), np.array([1, 2.1, -1e9])) > 0.01
+    assert relative(np.array([1, 2, -1e9]), np.array([1, 2, -1.1e9])) > 0.01
+    assert relative(np.array([1, 2, 1e-17]), np.array([1, 2, 0])) < 1e-10
+    assert relative(np.zeros(0), np.zeros(0)) == relative(np.zeros(2), np.zeros(2)) == 0
+
+
 def test_the_settings_that_explain_a_difference_are_named(matching: Matching) -> None:
     for name, inputs, expected in (
         ("layer_norm", FEATURES, "epsilon is 1e-05 in PyTorch and 0.001 in Keras"),
-        ("strided", IMAGES, "Keras pads more at the end"),
+        ("strided", SMALL, "Keras pads more at the end"),
     ):
         found = matching(name, f"wrong_models:{name}", inputs)
         assert found.proof is not None

@@ -349,3 +349,110 @@ def strided() -> nn.Module:
 
 def no_statistics() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False), nn.ReLU())
+
+
+class Masked(nn.Module):
+    """masked: what is added to some of the outputs; the two models may differ in the others."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.layer, self.value = nn.Linear(6, 6), value
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x).masked_fill(torch.arange(6) >= 2, self.value)
+
+
+def masked(value: float) -> nn.Module:
+    return Masked(value)
+
+
+class Scores(nn.Module):
+    """An output of two axes of one size, which are not the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(6, 4), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.query(x) @ self.key(x).mT
+
+
+def scores() -> nn.Module:
+    return Scores()
+
+
+class Classes(nn.Module):
+    """The largest logit, beside the logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.layer(x)
+        return logits, logits.argmax(-1)
+
+
+def classes() -> nn.Module:
+    return Classes()
+
+
+def no_parameters() -> nn.Module:
+    return nn.Tanh()
+
+
+def all_frozen() -> nn.Module:
+    return nn.Linear(6, 4).requires_grad_(False)
+
+
+class Centered(nn.Module):
+    """A buffer of its own that moves in training; in a tensor of its own where reassigned is set."""
+
+    center: Tensor
+
+    def __init__(self, reassigned: bool = False) -> None:
+        super().__init__()
+        self.layer, self.reassigned = nn.Linear(6, 4), reassigned
+        self.register_buffer("center", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layer(x)
+        if self.training:
+            moved = 0.9 * self.center + 0.1 * x.detach().mean(0)
+            self.center = moved if self.reassigned else self.center.copy_(moved)
+        return x
+
+
+def centered(reassigned: bool = False) -> nn.Module:
+    return Centered(reassigned)
+
+
+class TwoModes(nn.Module):
+    """A second output in training mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        x = self.layer(x)
+        return (x, x.tanh()) if self.training else x
+
+
+def two_modes() -> nn.Module:
+    return TwoModes()
+
+
+class NormInEvaluation(nn.Module):
+    """A layer that training mode does not call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.norm = nn.Linear(6, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) if self.training else self.norm(self.layer(x))
+
+
+def norm_in_evaluation() -> nn.Module:
+    return NormInEvaluation()

@@ -5,6 +5,8 @@ import tensorflow as tf
 from keras import layers as L
 from keras import ops
 
+from tests.unit.common.mapping import keras_models
+
 
 def layer_norm() -> keras.Layer:
     return keras.Sequential([L.Dense(8), L.LayerNormalization()])
@@ -63,3 +65,27 @@ def two_of_three() -> keras.Layer:
 
 def float32() -> keras.Layer:
     return keras.Sequential([L.Dense(6, activation="tanh"), L.Dense(6, dtype="float32")])
+
+
+def turned_scores() -> keras.Layer:
+    return keras_models.scores(turned=True)
+
+
+def least_class() -> keras.Layer:
+    return keras_models.classes(sign=-1)
+
+
+def masked(value: float) -> keras.Layer:
+    return keras_models.masked(value, factor=1.01)
+
+
+def slowly_centered(reassigned: bool = False) -> keras.Layer:
+    return keras_models.centered(momentum=0.99)
+
+
+def centered(reassigned: bool = False) -> keras.Layer:
+    return keras_models.centered()
+
+
+def one_mode() -> keras.Layer:
+    return L.Dense(4)
