@@ -30,7 +30,8 @@ class Split:
     def gather_unpadded(self, ids):
         return {name: array for name, array in self.arrays.items() if name != "weights"}
 
-config = SimpleNamespace(train=SimpleNamespace(global_batch_size=1, seed=0, padding="unpadded"))
+train = SimpleNamespace(global_batch_size=1, seed=0, padding="unpadded")
+config = SimpleNamespace(train=train, model=SimpleNamespace(aligned_dropout=False))
 arrays, found = dict(np.load(sys.argv[1])), {}
 for kind in {key.partition("/")[0] for key in arrays}:
     given = {key.partition("/")[2]: array for key, array in arrays.items() if key.startswith(f"{kind}/")}
