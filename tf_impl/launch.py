@@ -87,7 +87,7 @@ def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
 
         module, _, name = config.strategy.sides["tf"].partition(":")
         make_strategy = getattr(import_module(module), name)
-        import_module(config.model.tf)
+        import_module(config.model.tf_module)
     return work(config, prepared, "tf", chief_dir, join_group, make_strategy, profile, compilations)
 
 

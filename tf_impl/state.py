@@ -3,19 +3,19 @@
 import keras
 
 from common.training.state import Saved, State
-from tf_impl.models import load_parameters, parameters_by_name
+from tf_impl.models import load_weights, weights_by_name
 from tf_impl.optimizer import Optimizer
 from tf_impl.step import seed_dropout
 
 
 def state_of(model: keras.Model, optimizer: Optimizer) -> State:
     """The parameters and the optimizer's slots."""
-    return State(parameters_by_name(model), optimizer.slots())
+    return State(weights_by_name(model), optimizer.slots())
 
 
 def load_state(model: keras.Model, optimizer: Optimizer, checkpoint: Saved) -> None:
     """Set them to what a checkpoint holds. Call it in the strategy's scope."""
     state = checkpoint.load()
-    load_parameters(model, state.parameters)
+    load_weights(model, state.weights)
     optimizer.load(state.slots, checkpoint.position)
     seed_dropout(model, checkpoint.position.plan_position + 1)

@@ -88,7 +88,7 @@ def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
 
         module, _, name = config.strategy.sides["torch"].partition(":")
         make_strategy = getattr(import_module(module), name)
-        import_module(config.model.torch)
+        import_module(config.model.torch_module)
     return work(config, prepared, "torch", chief_dir, join_group, make_strategy, profile, compilations)
 
 

@@ -3,17 +3,17 @@
 from torch.nn import Module
 
 from common.training.state import Saved, State
-from torch_impl.models import load_parameters, parameters_by_name
+from torch_impl.models import load_weights, weights_by_name
 from torch_impl.optimizer import Optimizer
 
 
 def state_of(model: Module, optimizer: Optimizer) -> State:
     """The parameters and the optimizer's slots."""
-    return State(parameters_by_name(model), optimizer.slots())
+    return State(weights_by_name(model), optimizer.slots())
 
 
 def load_state(model: Module, optimizer: Optimizer, checkpoint: Saved) -> None:
     """Set them to what a checkpoint holds."""
     state = checkpoint.load()
-    load_parameters(model, state.parameters)
+    load_weights(model, state.weights)
     optimizer.load(state.slots, checkpoint.position)

@@ -15,8 +15,8 @@ class Model:
 
     reads: ClassVar[str]  # the data that it takes: "text" or "images"
     spec: ClassVar[str]  # the module of its names, shapes and initial weights
-    torch: ClassVar[str]  # the modules whose `build` makes it
-    tf: ClassVar[str]
+    torch_module: ClassVar[str]  # the modules whose `build` makes it
+    tf_module: ClassVar[str]
     unpadded: ClassVar[bool] = False  # whether it computes on real tokens alone, where the inputs say how
     aligns_dropout: ClassVar[bool] = False  # whether it uses the `dropout_keys` of batches
     matmul_precisions: ClassVar[tuple[str, ...]] = ()  # the values of train.matmul_precision that it can have
@@ -42,8 +42,8 @@ class AnyBert(Model):
     reads = "text"
     aligns_dropout = True
     spec = "common.models.bert"
-    torch = "torch_impl.models.bert"
-    tf = "tf_impl.models.bert"
+    torch_module = "torch_impl.models.bert"
+    tf_module = "tf_impl.models.bert"
     unpadded = True
     matmul_precisions = ("bfloat16",)
 
@@ -88,8 +88,8 @@ class ConvNet(Model):
     reads = "images"
     aligns_dropout = True
     spec = "common.models.convnet"
-    torch = "torch_impl.models.convnet"
-    tf = "tf_impl.models.convnet"
+    torch_module = "torch_impl.models.convnet"
+    tf_module = "tf_impl.models.convnet"
 
     channels: list[int] = key(CURVE)
     kernel_size: int = key(CURVE)

@@ -39,7 +39,7 @@ class Checkpoints:
     def save(self, state: State, position: Position) -> None:
         """Save a checkpoint. Raises UserError where the one before could not be written."""
         self.finish()
-        copy = State(*({name: each.copy() for name, each in part.items()} for part in (state.parameters, state.slots)))
+        copy = State(*({name: each.copy() for name, each in part.items()} for part in (state.weights, state.slots)))
         self._writing = self._thread.submit(self._write, copy, Position(**asdict(position)))
 
     def finish(self) -> None:
@@ -68,7 +68,7 @@ class Checkpoints:
             partial = directory.with_suffix(".partial")
             try:
                 shutil.copytree(self.initial.directory, partial, ignore=shutil.ignore_patterns(WEIGHTS, MANIFEST))
-                save_file(state.parameters, partial / WEIGHTS, metadata={"format": "pt"})
+                save_file(state.weights, partial / WEIGHTS, metadata={"format": "pt"})
                 save_file(state.slots, partial / OPTIMIZER)
                 publish(partial, directory, extra, STATE)
             except (OSError, SafetensorError) as error:

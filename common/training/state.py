@@ -13,7 +13,7 @@ class State:
     Slots are `exp_avg` and `exp_avg_sq` of Adam and AdamW, and `momentum_buffer` of SGD, as PyTorch defines them.
     """
 
-    parameters: dict[str, np.ndarray]
+    weights: dict[str, np.ndarray]
     slots: dict[str, np.ndarray]
 
 

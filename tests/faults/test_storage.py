@@ -76,7 +76,7 @@ def test_killed_while_it_writes_a_checkpoint(start: Start, measured: Measured) -
         checkpoint = newest(run.run_dir)
         assert checkpoint is not None and checkpoint.position.step in (finished, finished + 1)
         state = checkpoint.load()
-        assert (state.parameters["a"] == checkpoint.position.step).all()
+        assert (state.weights["a"] == checkpoint.position.step).all()
         assert (state.slots["exp_avg.a"] == checkpoint.position.step).all()
     measured(tried=len(moments))
 

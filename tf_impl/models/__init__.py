@@ -18,21 +18,21 @@ def build_model(config: Config, initial: InitialCheckpoint) -> keras.Model:
     keras.config.set_dtype_policy("mixed_bfloat16" if in_bfloat16 else config.train.precision)
     if config.train.precision == "float64":  # the pass fuses nothing of this type, and prints a warning at each layer
         tf.config.optimizer.set_experimental_options({"remapping": False})
-    kind = import_module(config.model.tf)  # alone: keras_hub takes a second to import
+    kind = import_module(config.model.tf_module)  # alone: keras_hub takes a second to import
     model: keras.Model = kind.build(initial)
-    load_parameters(model, initial.weights())
+    load_weights(model, initial.weights())
     if config.train.compile:
         compile_model(model)
     return model
 
 
-def load_parameters(model: keras.Model, parameters: dict[str, np.ndarray]) -> None:
+def load_weights(model: keras.Model, parameters: dict[str, np.ndarray]) -> None:
     """Set the parameters by their Hugging Face names."""
     for parameter in model.named_parameters:
         parameter.variable.assign(parameter.to_keras(parameters[parameter.name]))
 
 
-def parameters_by_name(model: keras.Model) -> dict[str, np.ndarray]:
+def weights_by_name(model: keras.Model) -> dict[str, np.ndarray]:
     """The parameters under their Hugging Face names, in PyTorch's layout."""
     return {
         parameter.name: parameter.from_keras(tf.convert_to_tensor(parameter.variable.value).numpy())

@@ -17,7 +17,7 @@ from torch_impl.models.linear import use_bfloat16, use_onednn
 def build_model(config: Config, initial: InitialCheckpoint) -> Module:
     """The model with the initial weights, float64 for precision=float64, else float32 (bfloat16 is for computing)."""
     torch.manual_seed(config.train.seed)  # of native dropout
-    kind = import_module(config.model.torch)  # alone: transformers takes seconds to import
+    kind = import_module(config.model.torch_module)  # alone: transformers takes seconds to import
     model: Module = kind.build(initial)
     if config.model.aligned_dropout:
         align_dropout(model)
@@ -44,13 +44,13 @@ def use_sparse_gradients(model: Module) -> None:
             module.sparse = True
 
 
-def load_parameters(model: Module, parameters: dict[str, np.ndarray]) -> None:
+def load_weights(model: Module, parameters: dict[str, np.ndarray]) -> None:
     """Set the parameters by their Hugging Face names."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(torch.from_numpy(parameters[name]))
 
 
-def parameters_by_name(model: Module) -> dict[str, np.ndarray]:
+def weights_by_name(model: Module) -> dict[str, np.ndarray]:
     """The parameters under their Hugging Face names."""
     return {name: parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}

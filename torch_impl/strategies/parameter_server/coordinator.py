@@ -22,7 +22,7 @@ from torch_impl.batches import to_tensors
 from torch_impl.communication.connection import accept, listen, receive
 from torch_impl.communication.rendezvous import Group
 from torch_impl.device import replica_devices
-from torch_impl.models import build_model, parameters_by_name
+from torch_impl.models import build_model, weights_by_name
 from torch_impl.step import evaluate, evaluation_sums
 from torch_impl.strategies.parameter_server.messages import (
     RESULT,
@@ -138,7 +138,7 @@ class ParameterServer:
             for slot in self.config.optimizer.slots:
                 parts = parts_of(receive(server, room_for(shard.values())), shard.values())
                 slots |= {f"{slot}.{name}": part.numpy() for name, part in zip(shard, parts, strict=True)}
-        return State(parameters_by_name(self.model), slots)
+        return State(weights_by_name(self.model), slots)
 
     def load(self, checkpoint: Saved) -> None:
         """Nothing to do: the servers have loaded it."""

@@ -59,7 +59,7 @@ class Server:
         checkpoint = prepared.checkpoint
         dtype = torch.float64 if config.train.precision == "float64" else torch.float32
         state = checkpoint.load() if checkpoint else State(prepared.initial.weights(), {})
-        named = {name: Parameter(torch.from_numpy(array).to(dtype)) for name, array in state.parameters.items()}
+        named = {name: Parameter(torch.from_numpy(array).to(dtype)) for name, array in state.weights.items()}
         self.shard = shards_of(named, servers)[group.rank - 1]
         self.optimizer = Optimizer(config, self.shard)
         self.version = 0  # updates so far

@@ -18,8 +18,8 @@ from common.data.images.image_cache import ImageCache
 class Mlp(Model):
     reads = "images"
     spec = __name__
-    torch = "toy.mlp_torch"
-    tf = "toy.mlp_tf"
+    torch_module = "toy.mlp_torch"
+    tf_module = "toy.mlp_tf"
 
     hidden_size: int = key(CURVE, at_least=1, at_most=512)
 

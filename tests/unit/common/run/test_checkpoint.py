@@ -23,7 +23,7 @@ def test_what_was_saved_is_loaded(checkpoints: Checkpoints, run_dir: Path) -> No
     checkpoint = open_checkpoint(run_dir / "checkpoints" / "step-00000007")
     assert checkpoint.position == position
     loaded = checkpoint.load()
-    assert np.array_equal(loaded.parameters["a.weight"], make_state(7).parameters["a.weight"])
+    assert np.array_equal(loaded.weights["a.weight"], make_state(7).weights["a.weight"])
     assert loaded.slots["exp_avg.a.weight"].dtype == np.float64, "as it was"
     assert {path.name for path in checkpoint.directory.iterdir()} == FILES
     assert newest(run_dir) == checkpoint

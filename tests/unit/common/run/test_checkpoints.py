@@ -25,12 +25,12 @@ def test_a_copy_is_written(checkpoints: Checkpoints, run_dir: Path) -> None:
     """Training continues meanwhile."""
     changing = make_state(1)
     checkpoints.save(changing, Position(1, 1))
-    changing.parameters["a.weight"][:] = 99
+    changing.weights["a.weight"][:] = 99
     changing.slots["exp_avg.a.weight"][:] = 99
     checkpoints.finish()
     checkpoint = newest(run_dir)
     assert checkpoint is not None
-    assert checkpoint.load().parameters["a.weight"].max() == 1
+    assert checkpoint.load().weights["a.weight"].max() == 1
     assert checkpoint.load().slots["exp_avg.a.weight"].min() == -1
 
 

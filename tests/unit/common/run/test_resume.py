@@ -193,7 +193,7 @@ def test_only_the_weights_of_a_checkpoint(make_run: MakeRun, make_config: MakeCo
         prepare_run(config, run_dir)
         prepared = open_prepared(configs.load(run_dir / "config.yaml"), run_dir)
     assert prepared.checkpoint is None and not (run_dir / "checkpoints").exists()
-    saved, weights = open_checkpoint(directory).load().parameters, prepared.initial.weights()
+    saved, weights = open_checkpoint(directory).load().weights, prepared.initial.weights()
     assert saved.keys() == weights.keys()
     assert all(np.array_equal(saved[name], weights[name]) for name in saved)
     tokenizer = prepared.initial.directory / "tokenizer.json"
@@ -271,7 +271,7 @@ def test_a_new_run_starts_from_the_weights_of_the_first_edition(make_config: Mak
     directory = FIRST_EDITION.with_name(f"first-edition-{name}") / "checkpoints" / "step-00000006"
     config = make_config("model=pretrained", f"model.checkpoint={directory}", "train.max_length=64", *SMALL_CORPUS)
     weights = prepare(config, None)[1].initial.weights()
-    saved = open_checkpoint(directory).load().parameters
+    saved = open_checkpoint(directory).load().weights
     assert saved.keys() == weights.keys()
     assert all(np.array_equal(saved[name], weights[name]) for name in saved)
 

@@ -91,7 +91,7 @@ class Sharded:
 
     def load(self, checkpoint: Saved) -> None:
         state, name = checkpoint.load(), NAMES[self.rank]
-        self.parameter, self.momentum = state.parameters[name], state.slots[f"momentum_buffer.{name}"]
+        self.parameter, self.momentum = state.weights[name], state.slots[f"momentum_buffer.{name}"]
         self.step = checkpoint.position.step
 
     def report(self) -> dict[str, Any]:

@@ -582,7 +582,7 @@ def test_a_sharded_state_is_gathered_by_all_ranks_and_resumed(
     assert checkpoint is not None and checkpoint.position.step == states[-1]
     loaded = checkpoint.load()
     for rank, name in zip(part.ranks, sharded.NAMES, strict=True):
-        assert loaded.parameters[name] == rank.parameter
+        assert loaded.weights[name] == rank.parameter
         assert loaded.slots[f"momentum_buffer.{name}"] == rank.momentum
 
     assert part(checkpoint) == [None, None]
@@ -590,7 +590,7 @@ def test_a_sharded_state_is_gathered_by_all_ranks_and_resumed(
     assert part.ranks[0].states == part.ranks[1].states == [step for step in (2, 4, 6, 7) if step > states[-1]]
     ends = [newest(run.directory) for run in (whole, part)]
     assert ends[0] is not None and ends[1] is not None
-    assert ends[0].load().parameters == ends[1].load().parameters
+    assert ends[0].load().weights == ends[1].load().weights
 
 
 class ChiefGathers(Loop):

@@ -21,7 +21,7 @@ from common.config.compose import load
 from common.data.batches import GlobalBatch
 from common.run.prepare import prepare
 from tf_impl.batches import to_tensors
-from tf_impl.models import build_model, parameters_by_name
+from tf_impl.models import build_model, weights_by_name
 from tf_impl.step import compute_logits
 
 for path in map(Path, sys.argv[1:]):
@@ -30,7 +30,7 @@ for path in map(Path, sys.argv[1:]):
     batch = to_tensors(GlobalBatch(1, np.arange(7), prepared.cache.train, "global", dropout_seed=0).shard(0, 1))[0]
     logits = {name: compute_logits(model, batch, training=name == "training").numpy() for name in ("first", "training")}
     again = compute_logits(model, batch, training=False).numpy()
-    np.savez(path.with_suffix(".npz"), again=again, **logits, **parameters_by_name(model))
+    np.savez(path.with_suffix(".npz"), again=again, **logits, **weights_by_name(model))
 """
 Computed = dict[str, tuple[Config, dict[str, np.ndarray]]]
 
