@@ -9,35 +9,35 @@ import tensorflow as tf
 
 from common.data.batches import GlobalBatch
 from common.training.strategy import Evaluation
+from tf_impl.task import Losses
 
 Batch = dict[str, tf.Tensor]
 
 
-def compute_logits(model: keras.Model, batch: Batch, training: bool) -> tf.Tensor:
-    """Logits [n, classes], at least float32; the model's dtype policy computes them in bfloat16."""
+def compute_outputs(model: keras.Model, batch: Batch, training: bool) -> tf.Tensor:
+    """The model's outputs [n, ...], at least float32; its dtype policy computes them in bfloat16."""
     inputs = {name: tensor for name, tensor in batch.items() if name not in ("labels", "weights")}
-    logits = model(inputs, training=training)
-    return logits if logits.dtype == tf.float64 else tf.cast(logits, tf.float32)
+    outputs = model(inputs, training=training)
+    return outputs if outputs.dtype == tf.float64 else tf.cast(outputs, tf.float32)
 
 
-def summed_loss(logits: tf.Tensor, batch: Batch) -> tf.Tensor:
-    """Cross-entropy summed over the examples, each times its weight; a scalar."""
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["labels"], logits)
-    return tf.reduce_sum(losses * tf.cast(batch["weights"], logits.dtype))
+def summed_loss(task: Losses, outputs: tf.Tensor, batch: Batch) -> tf.Tensor:
+    """The losses of the examples, each times its weight; a scalar."""
+    return tf.reduce_sum(task.losses(outputs, batch["labels"]) * tf.cast(batch["weights"], outputs.dtype))
 
 
 def backward(
-    model: keras.Model, shard: list[Batch], size: tf.Tensor, parameters: list[tf.Tensor]
+    model: keras.Model, task: Losses, shard: list[Batch], weight: tf.Tensor, parameters: list[tf.Tensor]
 ) -> tuple[tf.Tensor, list[Any]]:
     """The gradients of a shard, added up over its micro-batches. Returns the shard's loss and them.
 
-    size: of the global batch, whose mean loss is the sum of its shards'.
+    weight: of the global batch, whose mean loss is the sum of its shards'.
     """
     losses, gradients = [], []
     for part in shard:
         with tf.GradientTape() as tape:
-            logits = compute_logits(model, part, training=True)
-            loss = summed_loss(logits, part) / tf.cast(size, logits.dtype)
+            outputs = compute_outputs(model, part, training=True)
+            loss = summed_loss(task, outputs, part) / tf.cast(weight, outputs.dtype)
         losses.append(loss)
         gradients.append(tape.gradient(loss, parameters))
     if len(shard) == 1:
@@ -45,13 +45,13 @@ def backward(
     return tf.add_n(losses), [tf.add_n(parts) for parts in zip(*gradients, strict=True)]
 
 
-def evaluation_sums(model: keras.Model, shard: list[Batch]) -> tf.Tensor:
-    """Summed loss and number of correct answers of a shard, float64 [2]."""
+def evaluation_sums(model: keras.Model, task: Losses, shard: list[Batch]) -> tf.Tensor:
+    """The summed loss and the summed metric of a shard, float64 [2]."""
     sums = []
     for part in shard:
-        logits = compute_logits(model, part, training=False)
-        correct = tf.cast(tf.argmax(logits, -1, tf.int32) == part["labels"], tf.float64) * part["weights"]
-        sums.append(tf.stack([summed_loss(tf.cast(logits, tf.float64), part), tf.reduce_sum(correct)]))
+        outputs = tf.cast(compute_outputs(model, part, training=False), tf.float64)
+        metric = tf.cast(task.metric(outputs, part["labels"]), tf.float64) * part["weights"]
+        sums.append(tf.stack([summed_loss(task, outputs, part), tf.reduce_sum(metric)]))
     return tf.add_n(sums)
 
 
@@ -64,9 +64,10 @@ def seed_dropout(model: keras.Model, step: int) -> None:
 
 def evaluate(batches: Iterable[GlobalBatch], sums_of: Callable[[GlobalBatch], tf.Tensor]) -> Evaluation:
     """Evaluate every batch. sums_of: the `evaluation_sums` of one, over all replicas."""
-    sums, count = tf.zeros([2], tf.float64), 0
+    sums, weight, count = tf.zeros([2], tf.float64), 0.0, 0
     for batch in batches:
         sums += sums_of(batch)
+        weight += batch.weight
         count += batch.size
-    summed_loss, correct = sums.numpy().tolist()
-    return Evaluation(summed_loss, correct, count)
+    summed_loss, summed_metric = sums.numpy().tolist()
+    return Evaluation(summed_loss, summed_metric, weight, count)

@@ -4,51 +4,55 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
-from torch.nn.functional import cross_entropy
 from torch.profiler import record_function
 
 from common.config.schema import Config
 from common.data.batches import GlobalBatch
 from common.training.strategy import Evaluation
+from torch_impl.task import Losses
 
 Batch = dict[str, torch.Tensor]
 
 
-def compute_logits(model: Callable[..., torch.Tensor], batch: Batch, precision: str) -> torch.Tensor:
-    """Logits [n, classes], at least float32; precision=bfloat16 computes them under autocast."""
+def compute_outputs(model: Callable[..., torch.Tensor], batch: Batch, precision: str) -> torch.Tensor:
+    """The model's outputs [n, ...], at least float32; precision=bfloat16 computes them under autocast."""
     inputs = {name: tensor for name, tensor in batch.items() if name not in ("labels", "weights")}
     with torch.autocast(next(iter(inputs.values())).device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-        logits: torch.Tensor = model(**inputs)
-    return logits if logits.dtype == torch.float64 else logits.float()
+        outputs: torch.Tensor = model(**inputs)
+    return outputs if outputs.dtype == torch.float64 else outputs.float()
 
 
-def summed_loss(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Cross-entropy summed over the examples, each times its weight; a scalar."""
-    return (cross_entropy(logits, batch["labels"], reduction="none") * batch["weights"].to(logits.dtype)).sum()
+def summed_loss(task: Losses, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """The losses of the examples, each times its weight; a scalar."""
+    return (task.losses(outputs, batch["labels"]) * batch["weights"].to(outputs.dtype)).sum()
 
 
-def backward(model: Callable[..., torch.Tensor], shard: list[Batch], size: float, precision: str) -> torch.Tensor:
+def backward(
+    model: Callable[..., torch.Tensor], task: Losses, shard: list[Batch], weight: float, precision: str
+) -> torch.Tensor:
     """Add the gradients of a shard to the parameters', one micro-batch after the other. Returns the shard's loss.
 
-    size: of the global batch, whose mean loss is the sum of its shards'.
+    weight: of the global batch, whose mean loss is the sum of its shards'.
     """
     losses = []
     for part in shard:
         with record_function("forward"):
-            loss = summed_loss(compute_logits(model, part, precision), part) / size
+            loss = summed_loss(task, compute_outputs(model, part, precision), part) / weight
         with record_function("backward"):
             loss.backward()
         losses.append(loss.detach())
     return torch.stack(losses).sum()
 
 
-def evaluation_sums(model: Callable[..., torch.Tensor], shard: list[Batch], precision: str) -> torch.Tensor:
-    """Summed loss and number of correct answers of a shard, float64 [2]."""
+def evaluation_sums(
+    model: Callable[..., torch.Tensor], task: Losses, shard: list[Batch], precision: str
+) -> torch.Tensor:
+    """The summed loss and the summed metric of a shard, float64 [2]."""
     sums = []
     for part in shard:
-        logits = compute_logits(model, part, precision)
-        correct = (logits.argmax(-1) == part["labels"]) * part["weights"]
-        sums.append(torch.stack([summed_loss(logits.double(), part), correct.sum()]))
+        outputs = compute_outputs(model, part, precision).double()
+        metric = task.metric(outputs, part["labels"]) * part["weights"]
+        sums.append(torch.stack([summed_loss(task, outputs, part), metric.sum()]))
     return torch.stack(sums).sum(0)
 
 
@@ -64,11 +68,12 @@ def evaluate(
     all_reduce: Callable[[torch.Tensor], object] = lambda sums: None,
 ) -> Evaluation:
     """Evaluate every batch. sums_of: a rank's `evaluation_sums` of one. all_reduce: sums over ranks, in place."""
-    sums, count = torch.zeros(2, dtype=torch.float64), 0
+    sums, weight, count = torch.zeros(2, dtype=torch.float64), 0.0, 0
     for batch in batches:
         part = sums_of(batch)
         sums = sums.to(part.device) + part
+        weight += batch.weight
         count += batch.size
     all_reduce(sums)
-    summed_loss, correct = sums.tolist()
-    return Evaluation(summed_loss, correct, count)
+    summed_loss, summed_metric = sums.tolist()
+    return Evaluation(summed_loss, summed_metric, weight, count)

@@ -11,7 +11,12 @@ RENAMED = {
     "strategy.workers": "strategy.replicas",
     "cluster.name": "cluster.kind",
 }
-ADDED = {"train.matmul_precision": None}  # keys that decide the curve, and what runs without them were
+ADDED = {  # keys that decide the curve, and what runs without them were
+    "train.matmul_precision": None,
+    "task.kind": "classification",
+    "task.label_smoothing": 0.0,
+    "task.class_weights": None,
+}
 
 
 def upgraded(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from common.config.data import DATA, Data
 from common.config.keys import CURVE, HOST, RUN, Key, key, keys_of, section
 from common.config.models import MODELS, Model
 from common.config.strategies import STRATEGIES, Strategy
+from common.config.tasks import TASKS, Task
 from common.errors import UserError
 
 
@@ -116,6 +117,7 @@ class Config(Places):
 
     data: Data = section()
     model: Model = section()
+    task: Task = section()
     optimizer: Optimizer = section()
     schedule: Schedule = section()
     strategy: Strategy = section()
@@ -127,6 +129,7 @@ class Config(Places):
 GROUPS: dict[str, Mapping[str, type]] = {
     "data": DATA,
     "model": MODELS,
+    "task": TASKS,
     "optimizer": dict.fromkeys(("adamw", "adam", "sgd"), Optimizer),
     "schedule": dict.fromkeys(("constant", "linear", "cosine"), Schedule),
     "strategy": STRATEGIES,

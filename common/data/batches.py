@@ -1,6 +1,6 @@
 """Global batches: what the batch plan says, gathered from the cache when a replica asks for its shard."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -26,6 +26,12 @@ class Split(Protocol):
     def lengths(self, ids: np.ndarray) -> np.ndarray:
         """Tokens of each example, int64 [n]; 0 of images."""
 
+    def weights(self, ids: np.ndarray) -> np.ndarray:
+        """What the loss of each example counts, float64 [n]."""
+
+    def terms(self, ids: np.ndarray) -> np.ndarray:
+        """How many losses each example has, float64 [n]: as many as it has labels of tokens, else 1."""
+
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
         """The inputs of a model and `labels` int32 [n] of the examples `ids`, as wide as the longest of `batch`."""
 
@@ -38,7 +44,7 @@ class GlobalBatch:
     """The examples of one synchronous update. `size` is their number; `tokens` counts theirs, padding left out.
 
     padding: as `train.padding`. part: which of the parts of global batch `step` this is, for asynchronous updates.
-    dropout_seed: where the model's dropout is aligned.
+    dropout_seed: where the model's dropout is aligned. class_weights: as `task.class_weights`.
     """
 
     step: int
@@ -47,6 +53,7 @@ class GlobalBatch:
     padding: str
     part: int = 0
     dropout_seed: int | None = None
+    class_weights: Sequence[float] | None = None
 
     @property
     def size(self) -> int:
@@ -56,12 +63,24 @@ class GlobalBatch:
     def tokens(self) -> int:
         return int(self.split.lengths(self.ids).sum())
 
+    @property
+    def weight(self) -> float:
+        """What the summed losses of its examples are divided by; 1 where none counts."""
+        return float((self._weights() * self.split.terms(self.ids)).sum()) or 1.0
+
+    def _weights(self) -> np.ndarray:
+        weights = self.split.weights(self.ids)
+        if self.class_weights is not None:
+            weights = weights * np.asarray(self.class_weights, np.float64)[self.split.labels[self.ids]]
+        return weights
+
     def shard(self, rank: int, world_size: int, micro_batches: int = 1) -> list[Arrays]:
         """What replica `rank` trains on, as micro-batches: `micro_batches` times those that `padding` asks for.
 
         The examples are dealt by their lengths, so that all shards cost about the same, and a micro-batch has examples
-        of like length. Each is what the split gathers, with `weights` float64 [rows]: 1, or 0 for the rows that fill up
-        a global batch which is too small, so that no micro-batch is empty. A loss is sum(weights * losses) / size.
+        of like length. Each is what the split gathers, with `weights` float64 [rows]: those of the examples, and 0 for
+        the rows that fill up a global batch which is too small, so that no micro-batch is empty. A loss is
+        sum(weights * losses) / weight.
 
         Text: `input_ids`, `token_type_ids`, `attention_mask` int32 [rows, width], padded to the longest example of the
         global batch (padding=global) or of the micro-batch; for padding=unpadded see `gather_unpadded` of the token
@@ -71,7 +90,7 @@ class GlobalBatch:
         count = micro_batches * (MICRO_BATCHES if self.padding == "micro_batches" else 1)
         missing = max(0, world_size * count - self.size)
         ids = np.concatenate((self.ids, np.repeat(self.ids[:1], missing)))
-        weights = np.concatenate((np.ones(self.size), np.zeros(missing)))
+        weights = np.concatenate((self._weights(), np.zeros(missing)))
         mine = plan.deal(self.split.lengths(ids), world_size)[rank]
         parts = np.split(mine, plan.shard_bounds(len(mine), count)[1:-1])
         return [{**self._gather(ids[part]), "weights": weights[part], **self._keys(ids[part])} for part in parts]
@@ -96,17 +115,27 @@ class GlobalBatch:
 
 
 def training_batches(
-    split: Split, global_batch_size: int, seed: int, steps: range, padding: str, aligned_dropout: bool = False
+    split: Split,
+    global_batch_size: int,
+    seed: int,
+    steps: range,
+    padding: str,
+    aligned_dropout: bool = False,
+    class_weights: Sequence[float] | None = None,
 ) -> Iterator[GlobalBatch]:
     """The global batches of `steps`."""
     dropout_seed = seed if aligned_dropout else None
     for step in steps:
         ids = plan.example_ids(len(split), global_batch_size, seed, step)
-        yield GlobalBatch(step, ids, split, padding, dropout_seed=dropout_seed)
+        yield GlobalBatch(step, ids, split, padding, 0, dropout_seed, class_weights)
 
 
 def evaluation_batches(
-    split: Split, global_batch_size: int, padding: str, aligned_dropout: bool = False
+    split: Split,
+    global_batch_size: int,
+    padding: str,
+    aligned_dropout: bool = False,
+    class_weights: Sequence[float] | None = None,
 ) -> Iterator[GlobalBatch]:
     """Every example once, from the shortest to the longest: little padding is left.
 
@@ -116,4 +145,4 @@ def evaluation_batches(
     by_length = np.argsort(split.lengths(np.arange(len(split))), kind="stable")
     for index, start in enumerate(range(0, len(split), global_batch_size)):
         ids = by_length[start : start + global_batch_size]
-        yield GlobalBatch(index + 1, ids, split, padding, dropout_seed=dropout_seed)
+        yield GlobalBatch(index + 1, ids, split, padding, 0, dropout_seed, class_weights)

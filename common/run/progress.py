@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from common.config.tasks import METRICS
 from common.errors import USER_ERROR
 from common.training.observer import Row
 from common.training.state import Position, State
@@ -58,10 +59,8 @@ class TrainingProgress:
 
     def evaluation(self, row: Row) -> None:
         """Show a line, on a terminal above the bar."""
-        text = (
-            f"step {row['step']}  validation loss {row['loss']:.6f}  accuracy {row['accuracy']:.4f} "
-            f"({row['count']} examples)"
-        )
+        metrics = "".join(f"  {name.replace('_', ' ')} {row[name]:.4f}" for name in METRICS if name in row)
+        text = f"step {row['step']}  validation loss {row['loss']:.6f}{metrics} ({row['count']} examples)"
         if self._bar is not None:
             self._bar.console.print(text, highlight=False)
         log.info(text)

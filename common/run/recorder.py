@@ -15,6 +15,7 @@ from tensorboard.compat.proto.event_pb2 import Event  # noqa: E402
 from tensorboard.compat.proto.summary_pb2 import Summary  # noqa: E402
 from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: E402
 
+from common.config.tasks import METRICS  # noqa: E402
 from common.errors import cannot_be_written  # noqa: E402
 from common.run.rows import append_rows, keep_rows  # noqa: E402
 from common.training.observer import Row  # noqa: E402
@@ -73,7 +74,8 @@ class Recorder:
                 file.close()
 
     def _scalars(self, row: Row) -> None:
-        split, keys = ("validation", ("loss", "accuracy")) if "accuracy" in row else ("train", TRAIN_SCALARS)
+        evaluated = [name for name in ("loss", *METRICS) if name in row]
+        split, keys = ("validation", evaluated) if "count" in row else ("train", TRAIN_SCALARS)
         values = [Summary.Value(tag=f"{split}/{key}", simple_value=row[key]) for key in keys]
         try:
             self._events.add_event(Event(wall_time=time.time(), step=row["step"], summary=Summary(value=values)))

@@ -13,6 +13,7 @@ from typing import Any
 
 from common import hardware
 from common.config.schema import Config
+from common.config.tasks import METRICS
 from common.data import plan
 from common.run.rows import read_rows, replace_text
 
@@ -68,7 +69,8 @@ def write_summary(
         "peak_memory_bytes": [],
         **report,
         "final_loss": steps[-1]["loss"] if steps else None,
-        "accuracy": evals[-1]["accuracy"] if evals else None,
+        "accuracy": None,
+        **{name: evals[-1][name] for name in METRICS if evals and name in evals[-1]},
     }
     if changed:
         summary["replicas_changed"] = changed

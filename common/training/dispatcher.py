@@ -7,8 +7,7 @@ parameters.
 
 from collections.abc import Iterable
 
-from common.config.schema import Config
-from common.data.batches import GlobalBatch, Split, training_batches
+from common.data.batches import GlobalBatch
 
 
 class Dispatcher:
@@ -45,11 +44,3 @@ class Dispatcher:
         return (
             bound is None or max(self.in_progress, *(exposure + 1 for exposure in self._exposed.values()), 0) <= bound
         )
-
-
-def find_batch(config: Config, split: Split, number: int) -> GlobalBatch:
-    """Global batch `number` of the plan, for a worker that was sent its number only."""
-    train, steps = config.train, range(number, number + 1)
-    aligned = config.model.aligned_dropout
-    batches = training_batches(split, train.global_batch_size, train.seed, steps, train.padding, aligned)
-    return next(batches)

@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 
 from common.config.schema import Config
-from common.data.batches import evaluation_batches, training_batches
 from common.data.cache import Cache
 from common.data.plan import examples_until
 from common.errors import Interrupted
+from common.training.batches import planned_batches, validation_batches
 from common.training.observer import Observer, Row
 from common.training.schedule import learning_rate
 from common.training.state import Position
@@ -112,8 +112,7 @@ class Loop:
 
     def train(self, steps: range) -> None:
         """Train on these global batches and report the updates that they make."""
-        train, aligned = self.config.train, self.config.model.aligned_dropout
-        batches = training_batches(self.cache.train, train.global_batch_size, train.seed, steps, train.padding, aligned)
+        train, batches = self.config.train, planned_batches(self.config, self.cache.train, steps)
         block: list[tuple[StepResult, float]] = []
         for result in self._profiled(self.strategy.train(self.stop.end(batches))):
             block.append((result, self._seconds()))
@@ -192,16 +191,14 @@ class Loop:
     def evaluate(self) -> None:
         """Evaluate, report it and see whether it is the best so far."""
         start = self._seconds()
-        train, aligned = self.config.train, self.config.model.aligned_dropout
-        batches = evaluation_batches(self.cache.validation, train.global_batch_size, train.padding, aligned)
+        batches = validation_batches(self.config, self.cache.validation)
         evaluation = self.strategy.evaluate(self.stop.interrupt(batches))
         self.since = self._seconds()
         self._compare_with_best(evaluation)
         row: Row = {
             "step": self.position.step,
             "examples": self.position.examples,
-            "loss": evaluation.loss,
-            "accuracy": evaluation.accuracy,
+            **self.config.task.values(evaluation.loss, evaluation.metric),
             "count": evaluation.count,
             "duration": self.since - start,
         }
@@ -211,8 +208,8 @@ class Loop:
     def _compare_with_best(self, evaluation: Evaluation) -> None:
         """The same numbers on every rank, so that all of them stop at the same step."""
         stopping, position = self.config.train.early_stopping, self.position
-        position.validation = {"loss": evaluation.loss, "accuracy": evaluation.accuracy}
-        value = evaluation.loss if stopping.metric == "loss" else -evaluation.accuracy
+        position.validation = self.config.task.values(evaluation.loss, evaluation.metric)
+        value = evaluation.loss if stopping.metric == "loss" else -evaluation.metric
         if position.best is None or value < position.best - stopping.min_delta:
             position.best, position.waited = value, 0
         else:

@@ -26,21 +26,22 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Loss summed over the examples, number of correct answers and of examples."""
+    """The examples' losses and metrics, each times its weight, the weights, all summed, and the number of examples."""
 
     summed_loss: float
-    correct: float
+    summed_metric: float
+    weight: float
     count: int
 
     @property
     def loss(self) -> float:
         """The mean over the examples."""
-        return self.summed_loss / self.count
+        return self.summed_loss / self.weight
 
     @property
-    def accuracy(self) -> float:
-        """The share of correct answers."""
-        return self.correct / self.count
+    def metric(self) -> float:
+        """The mean of the task's metric: of accuracy the share of correct answers."""
+        return self.summed_metric / self.weight
 
 
 class Strategy(Protocol):

@@ -156,11 +156,11 @@ def _mean_of_replica_means() -> Iterator[None]:
 
     correct = mirrored.backward
 
-    def wrong(model: Any, shard: list[dict[str, tf.Tensor]], size: tf.Tensor, parameters: list[tf.Tensor]) -> Any:
+    def wrong(model: Any, task: Any, shard: list[dict[str, tf.Tensor]], weight: tf.Tensor, parameters: Any) -> Any:
         """Divided by the rows of the shard and the number of shards, and summed over these."""
         rows = tf.add_n([tf.shape(part["labels"])[0] for part in shard])
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync
-        return correct(model, shard, rows * replicas, parameters)
+        return correct(model, task, shard, rows * replicas, parameters)
 
     with patch.object(mirrored, "backward", wrong):
         yield

@@ -53,9 +53,9 @@ ONE_SIDED = {  # public names that only one side can have, and why
 }
 DIFFERENT_PARAMETERS = {  # functions of both sides whose parameters differ, and why
     "batches.py:to_tensors": "TensorFlow's strategies place tensors themselves, and XLA compiles for each shape",
-    "step.py:compute_logits": "autocast surrounds a call, Keras has a dtype policy and a training mode of calls",
+    "step.py:compute_outputs": "autocast surrounds a call, Keras has a dtype policy and a training mode of calls",
     "step.py:backward": "the same, and torch keeps gradients in parameters, TensorFlow hands them around",
-    "step.py:evaluation_sums": "as compute_logits",
+    "step.py:evaluation_sums": "as compute_outputs",
     "step.py:seed_dropout": "torch draws from one generator, Keras from one in each layer, which counts its draws",
     "step.py:evaluate": "TensorFlow's strategies reduce in a compiled step",
     "optimizer.py:Optimizer.__init__": "a torch parameter server has parameters without a model",

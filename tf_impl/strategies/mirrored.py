@@ -17,6 +17,7 @@ from tf_impl.models import build_model
 from tf_impl.optimizer import SCALARS, Optimizer
 from tf_impl.state import load_state, state_of
 from tf_impl.step import Batch, backward, evaluate, evaluation_sums
+from tf_impl.task import build_losses
 
 
 class Mirrored:
@@ -28,26 +29,29 @@ class Mirrored:
         self.strategy = tf.distribute.MirroredStrategy(self.devices)
         with self.strategy.scope():
             self.model = build_model(config, prepared.initial)
+            self.task = build_losses(config.task)
             self.optimizer = Optimizer(config, self.model)
         shards = [signature(config, prepared.cache.train)] * self.world_size
-        self.train_step = tf.function(self._train_step, [shards, tf.TensorSpec([], tf.int32), SCALARS])
+        self.train_step = tf.function(self._train_step, [shards, tf.TensorSpec([], tf.float64), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [shards])
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
             scalars = self.optimizer.scalars(batch.step)
-            loss, grad_norm = self.train_step(self._shards(batch), batch.size, scalars)
+            loss, grad_norm = self.train_step(self._shards(batch), batch.weight, scalars)
             yield StepResult(batch, loss, grad_norm)
 
     def _shards(self, batch: GlobalBatch) -> list[list[Batch]]:
         return [to_tensors(batch.shard(replica, self.world_size), self.compiled) for replica in range(self.world_size)]
 
     def _train_step(
-        self, shards: list[list[Batch]], size: tf.Tensor, scalars: tf.Tensor
+        self, shards: list[list[Batch]], weight: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         def replica_step() -> tuple[tf.Tensor, tf.Tensor]:
             replica = tf.distribute.get_replica_context()
-            loss, gradients = backward(self.model, shard_of_replica(shards), size, self.optimizer.parameters)
+            loss, gradients = backward(
+                self.model, self.task, shard_of_replica(shards), weight, self.optimizer.parameters
+            )
             gradients = self.optimizer.densify(gradients, but_large=True)
             loss, gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, (loss, gradients))
             return loss, self.optimizer.update(gradients, scalars)
@@ -64,7 +68,7 @@ class Mirrored:
 
     def _evaluation_step(self, shards: list[list[Batch]]) -> tf.Tensor:
         def replica_step() -> tf.Tensor:
-            return evaluation_sums(self.model, shard_of_replica(shards))
+            return evaluation_sums(self.model, self.task, shard_of_replica(shards))
 
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, self.strategy.run(replica_step), axis=None)
 

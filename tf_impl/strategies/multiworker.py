@@ -19,6 +19,7 @@ from tf_impl.models import build_model
 from tf_impl.optimizer import SCALARS, Optimizer
 from tf_impl.state import load_state, state_of
 from tf_impl.step import Batch, backward, evaluate, evaluation_sums
+from tf_impl.task import build_losses
 
 SUM = tf.distribute.ReduceOp.SUM
 
@@ -39,20 +40,21 @@ class MultiWorker:
         self.is_chief = self.rank == 0
         with self.strategy.scope():
             self.model = build_model(config, prepared.initial)
+            self.task = build_losses(config.task)
             self.optimizer = Optimizer(config, self.model)
         batch = signature(config, prepared.cache.train)
-        self.train_step = tf.function(self._train_step, [batch, tf.TensorSpec([], tf.int32), SCALARS])
+        self.train_step = tf.function(self._train_step, [batch, tf.TensorSpec([], tf.float64), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [batch])
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
             shard = to_tensors(batch.shard(self.rank, self.world_size), self.compiled)
-            loss, grad_norm = self.train_step(shard, batch.size, self.optimizer.scalars(batch.step))
+            loss, grad_norm = self.train_step(shard, batch.weight, self.optimizer.scalars(batch.step))
             yield StepResult(batch, loss, grad_norm)
 
-    def _train_step(self, shard: list[Batch], size: tf.Tensor, scalars: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _train_step(self, shard: list[Batch], weight: tf.Tensor, scalars: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         def replica_step() -> tuple[tf.Tensor, tf.Tensor]:
-            loss, gradients = backward(self.model, shard, size, self.optimizer.parameters)
+            loss, gradients = backward(self.model, self.task, shard, weight, self.optimizer.parameters)
             gradients = self.optimizer.densify(gradients, but_large=True)
             replica = tf.distribute.get_replica_context()
             loss, gradients = replica.all_reduce(SUM, (loss, gradients), self.options)
@@ -69,7 +71,7 @@ class MultiWorker:
 
     def _evaluation_step(self, shard: list[Batch]) -> tf.Tensor:
         def replica_step() -> tf.Tensor:
-            return evaluation_sums(self.model, shard)
+            return evaluation_sums(self.model, self.task, shard)
 
         return self.strategy.reduce(SUM, self.strategy.run(replica_step), axis=None)
 

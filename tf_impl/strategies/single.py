@@ -17,6 +17,7 @@ from tf_impl.models import build_model
 from tf_impl.optimizer import SCALARS, Optimizer
 from tf_impl.state import load_state, state_of
 from tf_impl.step import Batch, backward, evaluate, evaluation_sums
+from tf_impl.task import build_losses
 
 
 class Single:
@@ -26,19 +27,20 @@ class Single:
     def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
         self.devices, self.compiled = replica_devices(1), config.train.compile
         self.model = build_model(config, prepared.initial)
+        self.task = build_losses(config.task)
         self.optimizer = Optimizer(config, self.model)
         batch = signature(config, prepared.cache.train)
-        self.train_step = tf.function(self._train_step, [batch, tf.TensorSpec([], tf.int32), SCALARS])
+        self.train_step = tf.function(self._train_step, [batch, tf.TensorSpec([], tf.float64), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [batch])
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
             shard = to_tensors(batch.shard(0, 1), self.compiled)
-            loss, grad_norm = self.train_step(shard, batch.size, self.optimizer.scalars(batch.step))
+            loss, grad_norm = self.train_step(shard, batch.weight, self.optimizer.scalars(batch.step))
             yield StepResult(batch, loss, grad_norm)
 
-    def _train_step(self, shard: list[Batch], size: tf.Tensor, scalars: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        loss, gradients = backward(self.model, shard, size, self.optimizer.parameters)
+    def _train_step(self, shard: list[Batch], weight: tf.Tensor, scalars: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        loss, gradients = backward(self.model, self.task, shard, weight, self.optimizer.parameters)
         gradients = self.optimizer.densify(gradients, but_large=True)
         return loss, self.optimizer.update(gradients, scalars)
 
@@ -49,7 +51,7 @@ class Single:
         return self.evaluation_step(to_tensors(batch.shard(0, 1), self.compiled))
 
     def _evaluation_step(self, shard: list[Batch]) -> tf.Tensor:
-        return evaluation_sums(self.model, shard)
+        return evaluation_sums(self.model, self.task, shard)
 
     def state(self) -> State:
         return state_of(self.model, self.optimizer)

@@ -27,6 +27,7 @@ from torch_impl.models import build_model
 from torch_impl.optimizer import Optimizer
 from torch_impl.state import load_state, state_of
 from torch_impl.step import backward, evaluate, evaluation_sums, seed_dropout
+from torch_impl.task import build_losses
 
 
 class AllReduce:
@@ -45,6 +46,7 @@ class AllReduce:
         self.config, self.precision = config, config.train.precision
         self.algorithm = settings.algorithm
         self.model = build_model(config, prepared.initial).to(self.device)
+        self.task = build_losses(config.task)
         buckets = make_buckets(list(self.model.parameters()), settings.bucket_cap_mb)
         self.reducer = Reducer(buckets, self.algorithm, settings.overlap)
         self.optimizer = Optimizer(config, dict(self.model.named_parameters()))
@@ -55,8 +57,8 @@ class AllReduce:
             seed_dropout(self.config, batch.step, self.rank)
             shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
             with self.reducer.no_sync():
-                losses = [backward(self.model, [part], batch.size, self.precision) for part in shard[:-1]]
-            losses.append(backward(self.model, shard[-1:], batch.size, self.precision))
+                losses = [backward(self.model, self.task, [part], batch.weight, self.precision) for part in shard[:-1]]
+            losses.append(backward(self.model, self.task, shard[-1:], batch.weight, self.precision))
             self.reducer.finish()
             grad_norm = self.optimizer.update(batch.step)
             loss = torch.stack(losses).sum()
@@ -69,7 +71,7 @@ class AllReduce:
 
     def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
         shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
-        return evaluation_sums(self.model, shard, self.precision)
+        return evaluation_sums(self.model, self.task, shard, self.precision)
 
     def state(self) -> State:
         return state_of(self.model, self.optimizer)

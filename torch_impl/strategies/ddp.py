@@ -26,6 +26,7 @@ from torch_impl.models import build_model, use_sparse_gradients
 from torch_impl.optimizer import Optimizer
 from torch_impl.state import load_state, state_of
 from torch_impl.step import backward, evaluate, evaluation_sums, seed_dropout
+from torch_impl.task import build_losses
 
 CommHook = Callable[[Any, dist.GradBucket], Future[torch.Tensor]]  # all of them average
 
@@ -45,6 +46,7 @@ class DDP:
         self.config, self.precision = config, config.train.precision
         self.accumulate = settings.accumulate
         self.model = build_model(config, prepared.initial).to(self.device)
+        self.task = build_losses(config.task)
         if settings.comm_hook == "none":
             use_sparse_gradients(self.model)
         with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers, which 2.11 knows under this name only
@@ -67,10 +69,12 @@ class DDP:
         for batch in batches:
             seed_dropout(self.config, batch.step, self.rank)
             shard = to_tensors(batch.shard(self.rank, self.world_size, self.accumulate), self.device)
-            size = batch.size / self.world_size  # DDP averages the gradients: times world_size, the average is the sum
+            weight = (
+                batch.weight / self.world_size
+            )  # DDP averages the gradients: times world_size, the average is the sum
             with self.replica.no_sync():
-                losses = [backward(self.replica, [part], size, self.precision) for part in shard[:-1]]
-            losses.append(backward(self.replica, shard[-1:], size, self.precision))
+                losses = [backward(self.replica, self.task, [part], weight, self.precision) for part in shard[:-1]]
+            losses.append(backward(self.replica, self.task, shard[-1:], weight, self.precision))
             loss = torch.stack(losses).sum() / self.world_size
             grad_norm = self.optimizer.update(batch.step)
             dist.all_reduce(loss)
@@ -82,7 +86,7 @@ class DDP:
 
     def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
         shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
-        return evaluation_sums(self.model, shard, self.precision)
+        return evaluation_sums(self.model, self.task, shard, self.precision)
 
     def state(self) -> State:
         return state_of(self.model, self.optimizer)

@@ -31,7 +31,8 @@ from torch_impl.device import peak_memory_bytes, replica_devices
 from torch_impl.models import build_model
 from torch_impl.optimizer import Optimizer
 from torch_impl.state import load_state, state_of
-from torch_impl.step import Batch, compute_logits, evaluate, evaluation_sums, seed_dropout, summed_loss
+from torch_impl.step import Batch, compute_outputs, evaluate, evaluation_sums, seed_dropout, summed_loss
+from torch_impl.task import build_losses
 
 Shard = list[Batch]
 TRAFFIC = ("scattered", "broadcast", "gathered", "reduced", "logits", "memory")  # bytes of each replica and step
@@ -49,6 +50,7 @@ class DP:
         self.loss, self.output = settings.loss, settings.output_device
         self.config, self.precision = config, config.train.precision
         self.model = build_model(config, prepared.initial).to(self.devices[0])
+        self.task = build_losses(config.task)
         self.structures = [] if self.on_gpus else [copy.deepcopy(self.model) for _ in self.devices]
         threads = max(1, cores() // self.world_size)
         self.pool = ThreadPoolExecutor(self.world_size, initializer=torch.set_num_threads, initargs=(threads,))
@@ -60,7 +62,7 @@ class DP:
         for batch in batches:
             seed_dropout(self.config, batch.step)
             self.traffic = self._no_traffic()
-            loss = self._summed_loss(self._scatter(batch)) / batch.size
+            loss = self._summed_loss(self._scatter(batch)) / batch.weight
             loss.backward()
             grad_norm = self.optimizer.update(batch.step)
             if self.on_gpus:
@@ -81,19 +83,19 @@ class DP:
         elif self.loss == "gathered":
             logits = self._gather(self._parallel_apply(self._logits, models, shards))
             self.traffic["logits"][self.output] += _bytes(logits)
-            return summed_loss(logits, _targets([part for shard in shards for part in shard], logits.device))
+            return summed_loss(self.task, logits, _targets([part for shard in shards for part in shard], logits.device))
         else:
             outputs = self._parallel_apply(self._logits, models, shards)
             losses = self._parallel_apply(self._criterion, outputs, shards)
         return self._gather(losses).sum()
 
     def _logits(self, replica: int, model: Any, shard: Shard) -> torch.Tensor:
-        logits = torch.cat([compute_logits(model, part, self.precision) for part in shard])
+        logits = torch.cat([compute_outputs(model, part, self.precision) for part in shard])
         self.traffic["logits"][replica] = _bytes(logits)
         return logits
 
     def _criterion(self, replica: int, logits: torch.Tensor, shard: Shard) -> torch.Tensor:
-        return summed_loss(logits, _targets(shard, logits.device))
+        return summed_loss(self.task, logits, _targets(shard, logits.device))
 
     def _loss(self, replica: int, model: Any, shard: Shard) -> torch.Tensor:
         return self._criterion(replica, self._logits(replica, model, shard), shard)
@@ -146,7 +148,7 @@ class DP:
         return torch.stack([replica_sums.to(self.devices[0]) for replica_sums in sums]).sum(0)
 
     def _shard_sums(self, replica: int, model: Any, shard: Shard) -> torch.Tensor:
-        return evaluation_sums(model, shard, self.precision)
+        return evaluation_sums(model, self.task, shard, self.precision)
 
     def state(self) -> State:
         return state_of(self.model, self.optimizer)

@@ -17,6 +17,7 @@ from torch_impl.models import build_model, use_sparse_gradients
 from torch_impl.optimizer import Optimizer
 from torch_impl.state import load_state, state_of
 from torch_impl.step import backward, evaluate, evaluation_sums, seed_dropout
+from torch_impl.task import build_losses
 
 
 class Single:
@@ -27,6 +28,7 @@ class Single:
         self.device = replica_devices(1)[0]
         self.config, self.precision = config, config.train.precision
         self.model = build_model(config, prepared.initial).to(self.device)
+        self.task = build_losses(config.task)
         use_sparse_gradients(self.model)
         self.optimizer = Optimizer(config, dict(self.model.named_parameters()))
 
@@ -35,7 +37,7 @@ class Single:
         for batch in batches:
             seed_dropout(self.config, batch.step)
             shard = to_tensors(batch.shard(0, 1), self.device)
-            loss = backward(self.model, shard, batch.size, self.precision)
+            loss = backward(self.model, self.task, shard, batch.weight, self.precision)
             grad_norm = self.optimizer.update(batch.step)
             yield StepResult(batch, loss, grad_norm)
 
@@ -45,7 +47,7 @@ class Single:
 
     def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
         shard = to_tensors(batch.shard(0, 1), self.device)
-        return evaluation_sums(self.model, shard, self.precision)
+        return evaluation_sums(self.model, self.task, shard, self.precision)
 
     def state(self) -> State:
         return state_of(self.model, self.optimizer)

@@ -41,6 +41,14 @@ class ImageSplit:
         """Images have no tokens."""
         return np.zeros(len(ids), np.int64)
 
+    def weights(self, ids: np.ndarray) -> np.ndarray:
+        """All count the same."""
+        return np.ones(len(ids))
+
+    def terms(self, ids: np.ndarray) -> np.ndarray:
+        """One label each."""
+        return np.ones(len(ids))
+
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
         """`images` float32 [n, height, width, channels], normalised, and `labels` int32 [n]."""
         return {"images": self.values[self.images[ids]], "labels": self.labels[ids]}

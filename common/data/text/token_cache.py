@@ -47,6 +47,14 @@ class TokenizedSplit:
         """Tokens of each example."""
         return self.offsets[ids + 1] - self.offsets[ids]
 
+    def weights(self, ids: np.ndarray) -> np.ndarray:
+        """All count the same."""
+        return np.ones(len(ids))
+
+    def terms(self, ids: np.ndarray) -> np.ndarray:
+        """One label each."""
+        return np.ones(len(ids))
+
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
         """`input_ids`, `token_type_ids`, `attention_mask` int32 [n, width of the batch] and `labels` int32 [n]."""
         width = self.width(batch)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.nn import Dropout, Dropout2d, Linear, Sequential
 
+from common.config.tasks import Classification
 from common.data.batches import GlobalBatch
 from common.data.dropout import example_keys, site_key
 from tests.conftest import MakeConfig
@@ -14,6 +15,9 @@ from torch_impl.batches import to_tensors
 from torch_impl.dropout import align_dropout, drop, keep, kept, rows_of, rows_of_tokens, use_keys
 from torch_impl.models import build_model
 from torch_impl.step import backward
+from torch_impl.task import build_losses
+
+TASK = build_losses(Classification("classification", 0.0, None))
 
 KEYS = example_keys(3, 7, np.array([5, 0, 2**33]))
 
@@ -74,7 +78,7 @@ def test_losses_and_gradients_do_not_depend_on_the_padding(small_config: MakeCon
     for each, seed in (("global", 1), (padding, 1), ("other", 2)):
         model = build_model(config, prepared.initial).train()
         batch = GlobalBatch(1, ids, split, "global" if each == "other" else each, dropout_seed=seed)
-        loss = backward(model, to_tensors(batch.shard(0, 1), torch.device("cpu")), len(ids), "float64")
+        loss = backward(model, TASK, to_tensors(batch.shard(0, 1), torch.device("cpu")), len(ids), "float64")
         found[each] = [loss, *[parameter.grad for parameter in model.parameters()]]
     for expected, result in zip(found["global"], found[padding], strict=True):
         assert expected is not None and result is not None

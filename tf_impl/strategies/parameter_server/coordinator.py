@@ -23,10 +23,11 @@ from tf_impl.models import build_model
 from tf_impl.optimizer import Optimizer
 from tf_impl.state import load_state, state_of
 from tf_impl.step import Batch, backward, evaluation_sums
+from tf_impl.task import build_losses
 
 SHARD_BYTES = 64 << 10  # smaller variables stay whole
 SPARE = 1000  # updates that may be made twice
-SIZE, RATE, KEY = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float64), tf.TensorSpec([], tf.int64)
+WEIGHT, RATE, KEY = tf.TensorSpec([], tf.float64), tf.TensorSpec([], tf.float64), tf.TensorSpec([], tf.int64)
 
 
 class ParameterServer:
@@ -43,6 +44,7 @@ class ParameterServer:
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         with self.strategy.scope():
             self.model = build_model(config, prepared.initial)
+            self.task = build_losses(config.task)
             self.optimizer = Optimizer(config, self.model)
             self.version = tf.Variable(np.int64(0), trainable=False)  # updates so far
         updates = config.train.steps * self.settings.updates_per_batch
@@ -50,8 +52,8 @@ class ParameterServer:
             self.log = tf.Variable(np.zeros((updates + SPARE, 5)), trainable=False)  # a row for each update, by number
         self.first_version = 0
         batch = signature(config, prepared.cache.train)
-        self.update_step = tf.function(self._update_step, [batch, SIZE, RATE, KEY])
-        self.gradient_step = tf.function(self._gradient_step, [batch, SIZE])
+        self.update_step = tf.function(self._update_step, [batch, WEIGHT, RATE, KEY])
+        self.gradient_step = tf.function(self._gradient_step, [batch, WEIGHT])
         self.apply_step = tf.function(self._apply_step)
         self.evaluation_step = tf.function(self._evaluation_step, [batch])
 
@@ -84,13 +86,13 @@ class ParameterServer:
 
     def _schedule(self, batch: GlobalBatch) -> Any:
         rate = learning_rate(self.config, batch.step)
-        arguments = (to_tensors(batch.shard(0, 1)), batch.size, rate, self._key(batch))
+        arguments = (to_tensors(batch.shard(0, 1)), batch.weight, rate, self._key(batch))
         return self.coordinator.schedule(self.update_step, arguments)
 
     def _key(self, batch: GlobalBatch) -> int:
         return batch.step * self.world_size + batch.part
 
-    def _update_step(self, shard: list[Batch], size: tf.Tensor, rate: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    def _update_step(self, shard: list[Batch], weight: tf.Tensor, rate: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """On a worker: read, compute, update, and leave a row in the log, which is on a server and outlives workers.
 
         Returns the row, float64 [the batch's key, loss, gradient norm, staleness, the worker's index]. Staleness is -1
@@ -98,7 +100,7 @@ class ParameterServer:
         """
         read = self.version.read_value()
         with tf.control_dependencies([read]):
-            loss, gradients = self._gradient_step(shard, size)
+            loss, gradients = self._gradient_step(shard, weight)
         with tf.control_dependencies(gradients):  # fetch and add: every update has a number of its own
             number = tf.raw_ops.ResourceCountUpTo(resource=self.version.handle, limit=2**62, T=tf.int64)
         self._log(number, key, 0, 0, -1, -1)
@@ -131,15 +133,15 @@ class ParameterServer:
         """The logged row of a batch's update, or None where none has ended."""
         return next((row for row in self._rows() if row[0] == self._key(batch) and row[3] >= 0), None)
 
-    def _gradient_step(self, shard: list[Batch], size: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        loss, gradients = backward(self.model, shard, size, self.optimizer.parameters)
+    def _gradient_step(self, shard: list[Batch], weight: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        loss, gradients = backward(self.model, self.task, shard, weight, self.optimizer.parameters)
         return loss, self.optimizer.densify(gradients)
 
     def _train_synchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         """The workers' shards of one global batch make one update; the coordinator sums their gradients in order."""
         for batch in batches:
             shards = [to_tensors(batch.shard(rank, self.world_size)) for rank in range(self.world_size)]
-            jobs = [_Job(self.coordinator, self.gradient_step, (shard, batch.size)) for shard in shards]
+            jobs = [_Job(self.coordinator, self.gradient_step, (shard, batch.weight)) for shard in shards]
             losses, gradients = zip(*(job.fetch() for job in jobs), strict=True)
             loss, grad_norm = self.apply_step(losses, gradients, self.optimizer.scalars(batch.step))
             yield StepResult(batch, loss, grad_norm, staleness=0)
@@ -152,17 +154,18 @@ class ParameterServer:
         return tf.add_n(losses), self.optimizer.update(summed, scalars)
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
-        summed, correct, count, jobs = 0.0, 0.0, 0, []
+        summed_loss, summed_metric, weight, count, jobs = 0.0, 0.0, 0.0, 0, []
         for batch in batches:
             jobs.append(_Job(self.coordinator, self.evaluation_step, (to_tensors(batch.shard(0, 1)),)))
+            weight += batch.weight
             count += batch.size
         for job in jobs:
             sums = job.fetch()
-            summed, correct = summed + float(sums[0]), correct + float(sums[1])
-        return Evaluation(summed, correct, count)
+            summed_loss, summed_metric = summed_loss + float(sums[0]), summed_metric + float(sums[1])
+        return Evaluation(summed_loss, summed_metric, weight, count)
 
     def _evaluation_step(self, shard: list[Batch]) -> tf.Tensor:
-        return evaluation_sums(self.model, shard)
+        return evaluation_sums(self.model, self.task, shard)
 
     def state(self) -> State:
         return self._when_available(lambda: state_of(self.model, self.optimizer))

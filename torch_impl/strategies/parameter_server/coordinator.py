@@ -35,6 +35,7 @@ from torch_impl.strategies.parameter_server.messages import (
     room_for,
     shards_of,
 )
+from torch_impl.task import build_losses
 
 
 class ParameterServer:
@@ -56,6 +57,7 @@ class ParameterServer:
         torch.set_num_threads(cores())  # it computes while the workers wait
         self.device = replica_devices(1)[0]
         self.model = build_model(config, prepared.initial).to(self.device)
+        self.task = build_losses(config.task)
         self.shards = shards_of(dict(self.model.named_parameters()), len(self.servers))
 
     def _accept_worker(self) -> int:
@@ -128,7 +130,7 @@ class ParameterServer:
 
     def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
         shard = to_tensors(batch.shard(0, 1), self.device)
-        return evaluation_sums(self.model, shard, self.config.train.precision)
+        return evaluation_sums(self.model, self.task, shard, self.config.train.precision)
 
     def state(self) -> State:
         read_parameters(self.servers, self.shards)

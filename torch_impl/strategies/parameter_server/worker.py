@@ -6,7 +6,7 @@ from torch.nn.utils import get_total_norm
 from common.config.schema import Config
 from common.config.strategies import ParameterServer as Settings
 from common.run.prepare import Prepared
-from common.training.dispatcher import find_batch
+from common.training.batches import find_batch
 from torch_impl.batches import to_tensors
 from torch_impl.communication.connection import connect, receive, send
 from torch_impl.communication.rendezvous import Group
@@ -23,6 +23,7 @@ from torch_impl.strategies.parameter_server.messages import (
     request,
     shards_of,
 )
+from torch_impl.task import build_losses
 
 
 def work(config: Config, prepared: Prepared, group: Group) -> None:
@@ -32,6 +33,7 @@ def work(config: Config, prepared: Prepared, group: Group) -> None:
     workers, index = settings.world_size, group.rank - settings.other_processes
     device = replica_devices(workers)[index]
     model = build_model(config, prepared.initial).to(device)
+    task = build_losses(config.task)
     model.train()
     parameters = list(model.parameters())
     servers = connect_to_servers(group.store, settings.server_count, group.rank, config.cluster.timeout)
@@ -53,7 +55,7 @@ def work(config: Config, prepared: Prepared, group: Group) -> None:
             batch = batch.parts(settings.updates_per_batch)[part]
             arrays = batch.shard(0, 1)
         seed_dropout(config, step, part)
-        loss = backward(model, to_tensors(arrays, device), batch.size, config.train.precision)
+        loss = backward(model, task, to_tensors(arrays, device), batch.weight, config.train.precision)
         norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
         for server, shard in zip(servers, shards, strict=True):
             request(server, UPDATE, step, part, float(loss), float(norm), read, index)

@@ -23,20 +23,20 @@ class Sequential(Single):
         assert isinstance(config.strategy, Settings)
         self.world_size, self.order = config.strategy.world_size, config.strategy.order
         shards = [signature(config, prepared.cache.train)] * self.world_size
-        self.train_step = tf.function(self._sequential_step, [shards, tf.TensorSpec([], tf.int32), SCALARS])
+        self.train_step = tf.function(self._sequential_step, [shards, tf.TensorSpec([], tf.float64), SCALARS])
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
             shards = [to_tensors(batch.shard(replica, self.world_size)) for replica in self.order]
-            loss, grad_norm = self.train_step(shards, batch.size, self.optimizer.scalars(batch.step))
+            loss, grad_norm = self.train_step(shards, batch.weight, self.optimizer.scalars(batch.step))
             yield StepResult(batch, loss, grad_norm)
 
     def _sequential_step(
-        self, shards: list[list[Batch]], size: tf.Tensor, scalars: tf.Tensor
+        self, shards: list[list[Batch]], weight: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         losses, gradients = [], []
         for shard in shards:
-            loss, gradient = backward(self.model, shard, size, self.optimizer.parameters)
+            loss, gradient = backward(self.model, self.task, shard, weight, self.optimizer.parameters)
             losses.append(loss)
             gradients.append(self.optimizer.densify(gradient))
         summed = [sum(of_one_parameter) for of_one_parameter in zip(*gradients, strict=True)]

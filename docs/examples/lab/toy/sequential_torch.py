@@ -29,5 +29,5 @@ class Sequential(Single):
             for replica in self.order:
                 seed_dropout(self.config, batch.step, replica)
                 shard = to_tensors(batch.shard(replica, self.world_size), self.device)
-                losses.append(backward(self.model, shard, batch.size, self.precision))
+                losses.append(backward(self.model, self.task, shard, batch.weight, self.precision))
             yield StepResult(batch, torch.stack(losses).sum(), self.optimizer.update(batch.step))

@@ -45,7 +45,7 @@ class Fake:
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         count = sum(batch.size for batch in batches)
-        return Evaluation(0.5 * count, 0.25 * count, count)
+        return Evaluation(0.5 * count, 0.25 * count, count, count)
 
     def state(self) -> State:
         self.calls.append("state")

@@ -70,7 +70,7 @@ class Sharded:
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         losses = {batch.step: self._loss(f"evaluation {batch.step}", batch)[0] * batch.size for batch in batches}
-        return Evaluation(sum(losses.values()), 0.0, 7)
+        return Evaluation(sum(losses.values()), 0.0, 7.0, 7)
 
     def _loss(self, call: str, batch: GlobalBatch) -> tuple[float, float]:
         """The loss, and its gradient by this rank's parameter."""

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.data.batches import GlobalBatch, training_batches
-from common.training.dispatcher import Dispatcher, find_batch
+from common.training.batches import find_batch
+from common.training.dispatcher import Dispatcher
 from tests.conftest import MakeConfig, MakeSplit
 
 

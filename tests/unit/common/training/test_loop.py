@@ -79,7 +79,7 @@ class Fake:
         assert sorted(ids) == list(range(VALIDATION))
         self.calls.append(("evaluate", len(self.trained)))
         loss, accuracy = next(self.validation, (0.5, 0.25))
-        return Evaluation(loss * len(ids), accuracy * len(ids), len(ids))
+        return Evaluation(loss * len(ids), accuracy * len(ids), len(ids), len(ids))
 
     def state(self) -> State:
         self.states += 1

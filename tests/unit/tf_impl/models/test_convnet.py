@@ -11,7 +11,7 @@ from tests.conftest import Compose, Python
 from tests.unit.common.data.images.idx_files import write_idx
 from torch_impl.batches import to_tensors
 from torch_impl.models import build_model
-from torch_impl.step import compute_logits
+from torch_impl.step import compute_outputs
 
 COMPUTE = """
 import sys
@@ -22,14 +22,15 @@ from common.data.batches import GlobalBatch
 from common.run.prepare import prepare
 from tf_impl.batches import to_tensors
 from tf_impl.models import build_model, weights_by_name
-from tf_impl.step import compute_logits
+from tf_impl.step import compute_outputs
 
 for path in map(Path, sys.argv[1:]):
     config, prepared = prepare(load(path), None)
     model = build_model(config, prepared.initial)
     batch = to_tensors(GlobalBatch(1, np.arange(7), prepared.cache.train, "global", dropout_seed=0).shard(0, 1))[0]
-    logits = {name: compute_logits(model, batch, training=name == "training").numpy() for name in ("first", "training")}
-    again = compute_logits(model, batch, training=False).numpy()
+    modes = {"first": False, "training": True}
+    logits = {name: compute_outputs(model, batch, training=mode).numpy() for name, mode in modes.items()}
+    again = compute_outputs(model, batch, training=False).numpy()
     np.savez(path.with_suffix(".npz"), again=again, **logits, **weights_by_name(model))
 """
 Computed = dict[str, tuple[Config, dict[str, np.ndarray]]]
@@ -66,7 +67,7 @@ def test_the_logits_are_pytorchs(computed: Computed, precision: str) -> None:
     config, found = computed[precision]
     _, prepared = prepare(config, None)
     batch = to_tensors([prepared.cache.train.gather(np.arange(7), np.arange(7))], torch.device("cpu"))[0]
-    expected = compute_logits(build_model(config, prepared.initial).eval(), batch, precision).detach().numpy()
+    expected = compute_outputs(build_model(config, prepared.initial).eval(), batch, precision).detach().numpy()
     assert found["first"].dtype == expected.dtype
     assert np.abs(found["first"] - expected).max() <= TOLERANCES[precision]
 

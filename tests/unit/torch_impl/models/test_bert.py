@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 import torch
 
+from common.config.tasks import Classification
 from common.data.batches import GlobalBatch
 from tests.conftest import MakeConfig
 from tests.unit.torch_impl.ready import make_ready
 from torch_impl.batches import to_tensors
 from torch_impl.models import build_model
 from torch_impl.step import backward, evaluation_sums
+from torch_impl.task import build_losses
+
+TASK = build_losses(Classification("classification", 0.0, None))
 
 CPU = torch.device("cpu")
 
@@ -24,8 +28,8 @@ def test_losses_and_gradients_are_those_of_a_padded_batch(small_config: MakeConf
         model = build_model(config, prepared.initial).eval()
         shard = to_tensors(GlobalBatch(1, ids, split, each).shard(0, 1), CPU)
         assert ("places" in shard[0]) == (each == "unpadded")
-        loss = backward(model, shard, len(ids), "float64")
-        sums = evaluation_sums(model, shard, "float64")
+        loss = backward(model, TASK, shard, len(ids), "float64")
+        sums = evaluation_sums(model, TASK, shard, "float64")
         found[each] = [loss, sums, *[parameter.grad for parameter in model.parameters()]]
     for expected, result in zip(found["global"], found[padding], strict=True):
         assert expected is not None and result is not None
@@ -39,7 +43,7 @@ def test_linear_layers_multiply_in_bfloat16(small_config: MakeConfig) -> None:
         config, prepared = make_ready(small_config(override))
         model = build_model(config, prepared.initial).eval()
         shard = to_tensors(GlobalBatch(1, np.arange(11), prepared.cache.train, "unpadded").shard(0, 1), CPU)
-        loss = backward(model, shard, 11, "float32")
+        loss = backward(model, TASK, shard, 11, "float32")
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
         assert {gradient.dtype for gradient in gradients} == {torch.float32}
         found.append((loss, torch.cat([gradient.flatten() for gradient in gradients])))

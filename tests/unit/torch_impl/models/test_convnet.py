@@ -12,7 +12,7 @@ from common.run.prepare import prepare
 from tests.conftest import MakeConfig
 from torch_impl.batches import to_tensors
 from torch_impl.models import build_model, weights_by_name
-from torch_impl.step import compute_logits
+from torch_impl.step import compute_outputs
 
 CPU = torch.device("cpu")
 
@@ -29,7 +29,7 @@ def test_it_computes_what_the_tutorial_does(make_config: MakeConfig) -> None:
     x = F.relu(F.max_pool2d(F.conv2d(x, w["conv2.weight"], w["conv2.bias"], padding=2), 2))
     x = F.relu(F.linear(x.reshape(7, -1), w["fc1.weight"], w["fc1.bias"]))
     expected = F.linear(x, w["fc2.weight"], w["fc2.bias"])
-    logits = compute_logits(build_model(config, initial), to_tensors([arrays], CPU)[0], "float64")
+    logits = compute_outputs(build_model(config, initial), to_tensors([arrays], CPU)[0], "float64")
     assert logits.dtype == torch.float64
     assert torch.allclose(logits, expected, rtol=0, atol=1e-14)
 
@@ -48,9 +48,9 @@ def test_precisions_and_dropout(make_config: MakeConfig, precision: str) -> None
         for name, weight in weights_by_name(model).items()
     )
     batch = to_tensors(GlobalBatch(1, np.arange(5), cache.train, "global", dropout_seed=0).shard(0, 1), CPU)[0]
-    first, second = (compute_logits(model.eval(), batch, precision) for _ in range(2))
+    first, second = (compute_outputs(model.eval(), batch, precision) for _ in range(2))
     assert torch.equal(first, second)
-    assert not torch.equal(first, compute_logits(model.train(), batch, precision))
+    assert not torch.equal(first, compute_outputs(model.train(), batch, precision))
 
 
 def test_gradients_have_the_strides_of_their_parameters(make_config: MakeConfig, tmp_path: Path) -> None:
@@ -60,6 +60,6 @@ def test_gradients_have_the_strides_of_their_parameters(make_config: MakeConfig,
     cache, initial = prepared.cache, prepared.initial
     model = build_model(config, initial)
     batch = to_tensors([cache.train.gather(np.arange(5), np.arange(5))], CPU)[0]
-    compute_logits(model, batch, "float32").sum().backward()
+    compute_outputs(model, batch, "float32").sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None and parameter.grad.stride() == parameter.stride(), name
