@@ -9,9 +9,11 @@ import tensorflow as tf
 
 from common.errors import UserError
 from common.mapping.description import Computed, Description, Layer, Variable
-from common.mapping.factory import build_with, first_line, takes_by_name
+from common.mapping.factory import build_with, first_line, user_files
 from common.mapping.inputs import Input
 from common.mapping.keras_parts import RECURRENT
+from tf_impl.calling import arguments_of, mode, variables_by_path
+from tf_impl.dropout import dropout_layers
 from tf_impl.float64 import compute_in_float64
 from tf_impl.trace import Trace, attributes_of, kind_of, tensors_of
 
@@ -38,8 +40,9 @@ class Subject:
             raise UserError(f"{KEY}={factory}: returned {type(model).__name__}, not a keras.Model or keras.Layer")
         self.model = model
         self.inputs = {name: tf.convert_to_tensor(array) for name, array in arrays.items()}
-        self.by_name = _takes_by_name(model, list(inputs))
-        self._call(training=False)  # creates what layers create at their first call
+        self.arguments = arguments_of(KEY, model, list(inputs))
+        self.outputs = self._call(training=False)  # creates what layers create at their first call
+        self.dropouts, self.noise = dropouts_of(model)
         disable_dropout(model)
         self.channels = any(each.channels for each in inputs.values())
 
@@ -70,11 +73,33 @@ class Subject:
             )
             for name, each in found.items()
         }
-        return Description(layers, variables, [name for name in variables if name not in used], self.channels)
+        return Description(
+            layers,
+            variables,
+            [name for name in variables if name not in used],
+            self.channels,
+            {name: tuple(each.shape) for name, each in self.outputs.items()},
+            sorted(updated),
+            dict(self.dropouts[id(each)] for each in trace.entered.values() if id(each) in self.dropouts),
+            self.noise,
+            user_files(),
+        )
 
     def weights(self) -> dict[str, np.ndarray]:
         """All variables by name."""
         return {name: each.numpy() for name, each in self._variables().items()}
+
+    def read_checkpoint(self, path: str) -> dict[str, np.ndarray]:
+        """The variables of a checkpoint of Keras. Raises UserError."""
+        before = self.weights()
+        try:
+            self.model.load_weights(path)
+        except Exception as error:
+            raise UserError(f"model.checkpoint={path}: cannot be read ({first_line(error)})") from error
+        found = self.weights()
+        for name, each in self._variables().items():
+            each.assign(before[name])
+        return found
 
     def compute(
         self, weights: Mapping[str, np.ndarray], training: bool, projections: Mapping[str, np.ndarray]
@@ -99,23 +124,30 @@ class Subject:
 
     def _variables(self) -> dict[str, keras.Variable]:
         """Those of floats by name."""
-        return {name: each for name, each in _named(self.model).items() if "float" in each.dtype}
+        return {name: each for name, each in variables_by_path(self.model).items() if "float" in each.dtype}
 
     def _call(self, training: bool) -> dict[str, tf.Tensor]:
-        how: Any = {} if not self.model._call_has_training_arg else {"training": training}
         try:
-            if self.by_name is None:
-                returned = self.model(dict(self.inputs), **how)
-            elif self.by_name:
-                returned = self.model(**self.inputs, **how)
-            else:
-                returned = self.model(*self.inputs.values(), **how)
+            args, kwargs = self.arguments(self.inputs)
+            returned = self.model(*args, **kwargs, **mode(self.model, training))
         except Exception as error:
             raise UserError(f"{KEY}={self.factory}: its forward pass raised {first_line(error)}") from error
         found = tensors_of(returned)
         if not any(each.dtype.is_floating for each in found.values()):
             raise UserError(f"{KEY}={self.factory}: its forward pass returned no tensor of floats")
         return found
+
+
+def dropouts_of(model: keras.Layer) -> tuple[dict[int, tuple[str, float]], list[str]]:
+    """The name and the rate of the layers that `align_dropout` replaces, by their id, and other layers that drop."""
+    found = {id(layer): (name, layer.rate) for name, layer in dropout_layers(model).items() if layer.rate > 0}
+    others = []
+    for layer in model._flatten_layers():
+        names = ("rate",) if "Dropout" in type(layer).__name__ else ("dropout", "recurrent_dropout")
+        rates = [getattr(layer, name, 0.0) for name in names]
+        if id(layer) not in found and any(isinstance(rate, float) and rate > 0 for rate in rates):
+            others.append(f"{layer.path} ({type(layer).__name__})")
+    return found, others
 
 
 def disable_dropout(model: keras.Layer) -> None:
@@ -126,36 +158,6 @@ def disable_dropout(model: keras.Layer) -> None:
         for name in ("dropout", "recurrent_dropout"):
             if isinstance(vars(layer).get(name), float):
                 setattr(layer, name, 0.0)
-
-
-def _takes_by_name(model: keras.Layer, names: list[str]) -> bool | None:
-    """As `takes_by_name`; None of a model that takes several inputs as a dict."""
-    if isinstance(model, keras.Sequential):
-        return False
-    if isinstance(model, keras.Model) and not _is_subclassed(model):
-        taken = [each.name for each in model.inputs]
-        for name in names if len(names) > 1 or len(taken) > 1 else []:
-            if name not in taken:
-                raise UserError(f"inputs.{name}: {KEY} takes no such input; it takes {', '.join(taken)}")
-        return None if len(taken) > 1 else False
-    parameters = [name for name in model._call_signature.parameters if name not in ("training", "mask")]
-    if len(names) > 1 and len(parameters) == 1:
-        return None
-    return takes_by_name(KEY, model.call, names)
-
-
-def _is_subclassed(model: keras.Model) -> bool:
-    """Whether its call is its own, not that of a graph of layers."""
-    return not type(model).call.__module__.startswith("keras.")
-
-
-def _named(model: keras.Layer) -> dict[str, keras.Variable]:
-    """Variables by path; with a number where several have the same."""
-    found: dict[str, keras.Variable] = {}
-    for each in model.variables:
-        same = [name for name in found if name.partition("#")[0] == each.path]
-        found[f"{each.path}#{len(same) + 1}" if same else each.path] = each
-    return found
 
 
 def _own(layer: keras.Layer) -> dict[str, keras.Variable]:

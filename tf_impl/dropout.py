@@ -1,8 +1,15 @@
 """Dropout with the masks that common/data/dropout.py defines."""
 
-import tensorflow as tf
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import local
+from typing import Any
 
-from common.data.dropout import FIRST, INCREMENT, ROW_SHIFTS, SECOND, STRIDE, threshold
+import keras
+import tensorflow as tf
+from keras.layers import Dropout, SpatialDropout2D
+
+from common.data.dropout import FIRST, INCREMENT, ROW_SHIFTS, SECOND, STRIDE, site_key, threshold
 
 Tokens = tuple[tf.Tensor, tf.Tensor]  # of each token: the index of its example and its position, [t]
 
@@ -48,3 +55,62 @@ def _mixed(x: tf.Tensor) -> tf.Tensor:
     for shift, factor in ROW_SHIFTS:
         x = (x ^ (tf.bitwise.right_shift(x, tf.constant(shift, tf.int64)) & ((1 << (64 - shift)) - 1))) * factor
     return x
+
+
+class AlignedDropout(Dropout):
+    """Dropout by keys: see `use_keys`."""
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> Any:
+        if not training:
+            return inputs
+        return drop(inputs, self.rate, rows_of(_keys(), _site(self), tf.unstack(tf.shape(inputs)[1:-1])))
+
+
+class AlignedDropout2d(SpatialDropout2D):
+    """Dropout of whole channels [n, height, width, channels]."""
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> Any:
+        if not training:
+            return inputs
+        mask = kept(rows_of(_keys(), _site(self), []), tf.shape(inputs)[-1], self.rate)
+        return keep(inputs, self.rate, mask[:, None, None])
+
+
+ALIGNED = {Dropout: AlignedDropout, SpatialDropout2D: AlignedDropout2d}
+_current = local()  # each replica is traced in a thread of its own
+
+
+def dropout_layers(model: keras.Layer) -> dict[str, keras.Layer]:
+    """The dropout layers of a model that can be aligned, by path; with a number where several have the same."""
+    found: dict[str, keras.Layer] = {}
+    for layer in model._flatten_layers():
+        if type(layer) in ALIGNED and getattr(layer, "noise_shape", None) is None:
+            same = [name for name in found if name.partition("#")[0] == layer.path]
+            found[f"{layer.path}#{len(same) + 1}" if same else layer.path] = layer
+    return found
+
+
+def align_dropout(layers: Mapping[str, keras.Layer]) -> None:
+    """Have dropout layers drop by keys. layers: by the name that each has in PyTorch's model."""
+    for name, layer in layers.items():
+        layer.__class__ = ALIGNED[type(layer)]
+        layer.site = site_key(name)
+
+
+@contextmanager
+def use_keys(keys: tf.Tensor | None) -> Iterator[None]:
+    """The keys of the examples that the model computes meanwhile, int64 [n]. In evaluation they may be None."""
+    _current.keys = keys
+    try:
+        yield
+    finally:
+        _current.keys = None
+
+
+def _keys() -> tf.Tensor:
+    assert _current.keys is not None, "the model must be called within use_keys"
+    return _current.keys
+
+
+def _site(layer: Any) -> tf.Tensor:
+    return tf.constant(layer.site, tf.int64)

@@ -12,7 +12,7 @@ from common.config.schema import Config
 from common.models.spec import LARGE_EMBEDDING
 from common.training.schedule import learning_rate
 from common.training.state import Position
-from tf_impl.models.layout import Parameter
+from tf_impl.models.layout import Mapped, Parameter
 
 SCALARS = tf.TensorSpec([3], tf.float64)
 
@@ -134,14 +134,12 @@ class Optimizer:
 
         Float32 slots that differ from torch's by a factor are float64 here, so that `load` restores them exactly.
         """
-        arrays = {}
+        arrays: dict[str, dict[str, np.ndarray]] = {slot: {} for slot in self.config.optimizer.slots}
         for slot, parameter, variables, factor in self._named_slots():
             shards = [variable.numpy() for variable in variables]
             whole = np.concatenate(shards) if len(shards) > 1 else shards[0]
-            arrays[f"{slot}.{parameter.name}"] = parameter.from_keras(
-                whole / np.float64(factor) if factor != 1 else whole
-            )
-        return arrays
+            parameter.to_torch(whole / np.float64(factor) if factor != 1 else whole, arrays[slot])
+        return {f"{slot}.{name}": array for slot, found in arrays.items() for name, array in found.items()}
 
     def load(self, slots: dict[str, np.ndarray], position: Position) -> None:
         """Resume with these slots after the updates made so far."""
@@ -149,13 +147,17 @@ class Optimizer:
         self.rate = learning_rate(self.config, position.plan_position)
         if self._native is not None:
             self._native.iterations.assign(position.step)
+        named = {
+            slot: {name.removeprefix(f"{slot}."): array for name, array in slots.items() if name.startswith(f"{slot}.")}
+            for slot in self.config.optimizer.slots
+        }
         for slot, parameter, variables, factor in self._named_slots():
-            whole = parameter.to_keras(slots[f"{slot}.{parameter.name}"]) * factor
+            whole = parameter.to_keras(named[slot]) * factor
             bounds = np.cumsum([variable.shape[0] for variable in variables[:-1]], dtype=int)
             for variable, part in zip(variables, np.split(whole, bounds), strict=True):
                 variable.assign(part.astype(variable.dtype.as_numpy_dtype))
 
-    def _named_slots(self) -> Iterator[tuple[str, Parameter, list[tf.Variable], float]]:
+    def _named_slots(self) -> Iterator[tuple[str, Parameter | Mapped, list[tf.Variable], float]]:
         """Every slot of every parameter: its shards, and what they are times torch's."""
         named = {id(parameter.variable): parameter for parameter in self.model.named_parameters}
         for slot, flat, factor in zip(self.config.optimizer.slots, self._slots, self._factors(), strict=False):

@@ -3,7 +3,7 @@
 import keras
 
 from common.training.state import Saved, State
-from tf_impl.models import load_weights, weights_by_name
+from tf_impl.models.weights import load_weights, weights_by_name
 from tf_impl.optimizer import Optimizer
 from tf_impl.step import seed_dropout
 

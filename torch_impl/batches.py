@@ -15,4 +15,5 @@ def _to_tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
     tensor = torch.from_numpy(array)
     if device.type == "cuda":
         tensor = tensor.pin_memory()  # else the copy would not be asynchronous
-    return tensor.to(device, tensor.dtype if tensor.is_floating_point() else torch.int64, non_blocking=True)
+    kept = tensor.is_floating_point() or tensor.dtype == torch.bool
+    return tensor.to(device, tensor.dtype if kept else torch.int64, non_blocking=True)

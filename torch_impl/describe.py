@@ -8,8 +8,10 @@ import torch
 
 from common.errors import UserError
 from common.mapping.description import Computed, Description, Layer, Variable
-from common.mapping.factory import build_with, first_line, takes_by_name
-from common.mapping.inputs import Input, channels_first
+from common.mapping.factory import build_with, first_line, user_files
+from common.mapping.inputs import Input
+from torch_impl.calling import arguments_of
+from torch_impl.dropout import ALIGNED
 from torch_impl.trace import Trace, attributes_of, kind_of, tensors_of
 
 KEY = "model.torch"
@@ -34,15 +36,14 @@ class Subject:
         if not isinstance(model, torch.nn.Module):
             raise UserError(f"{KEY}={factory}: returned {type(model).__name__}, not a torch.nn.Module")
         self.model = model.double()
-        placed = {
-            name: channels_first(arrays[name]) if each.channels else arrays[name] for name, each in inputs.items()
-        }
-        self.inputs = {name: torch.from_numpy(array) for name, array in placed.items()}
-        self.by_name = takes_by_name(KEY, model.forward, list(inputs))
+        self.inputs = {name: torch.from_numpy(arrays[name]) for name in inputs}
+        channels = [name for name, each in inputs.items() if each.channels]
+        self.arguments = arguments_of(KEY, model, list(inputs), channels)
+        self.dropouts, self.noise = dropouts_of(model)
         disable_dropout(model)
         with torch.no_grad():
-            self._call(training=False)  # creates what lazy layers create at their first call
-        self.channels = any(each.channels for each in inputs.values())
+            self.outputs = self._call(training=False)  # creates what lazy layers create at their first call
+        self.channels = bool(channels)
 
     def describe(self) -> Description:
         """The layers that a forward pass enters, and the variables."""
@@ -67,11 +68,33 @@ class Subject:
             )
             for name, each in found.items()
         }
-        return Description(layers, variables, [name for name in variables if name not in used], self.channels)
+        return Description(
+            layers,
+            variables,
+            [name for name in variables if name not in used],
+            self.channels,
+            {name: tuple(each.shape) for name, each in self.outputs.items()},
+            sorted(updated),
+            {path: self.dropouts[path] for path in trace.entered if path in self.dropouts},
+            self.noise,
+            user_files(),
+        )
 
     def weights(self) -> dict[str, np.ndarray]:
         """All variables by name."""
         return {name: each.detach().numpy().copy() for name, each in self._variables().items()}
+
+    def read_checkpoint(self, path: str) -> dict[str, np.ndarray]:
+        """The tensors of floats of a state dict, weights-only. Raises UserError."""
+        try:
+            found = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:
+            raise UserError(
+                f"model.checkpoint={path}: cannot be read ({first_line(error)}); save a state dict"
+            ) from error
+        if not isinstance(found, Mapping) or not all(isinstance(each, torch.Tensor) for each in found.values()):
+            raise UserError(f"model.checkpoint={path}: is not a state dict; save model.state_dict()")
+        return {name: each.double().numpy() for name, each in found.items() if each.is_floating_point()}
 
     def compute(
         self, weights: Mapping[str, np.ndarray], training: bool, projections: Mapping[str, np.ndarray]
@@ -102,13 +125,27 @@ class Subject:
     def _call(self, training: bool) -> dict[str, torch.Tensor]:
         self.model.train(training)
         try:
-            returned = self.model(**self.inputs) if self.by_name else self.model(*self.inputs.values())
+            args, kwargs = self.arguments(self.inputs)
+            returned = self.model(*args, **kwargs)
         except Exception as error:
             raise UserError(f"{KEY}={self.factory}: its forward pass raised {first_line(error)}") from error
         found = tensors_of(returned)
         if not any(each.is_floating_point() for each in found.values()):
             raise UserError(f"{KEY}={self.factory}: its forward pass returned no tensor of floats")
         return found
+
+
+def dropouts_of(model: torch.nn.Module) -> tuple[dict[str, float], list[str]]:
+    """Rates of the layers that `align_dropout` replaces, by path, and other layers that drop."""
+    found, others = {}, []
+    for name, module in model.named_modules():
+        rate = getattr(module, "p" if "Dropout" in type(module).__name__ else "dropout", 0.0)
+        if isinstance(rate, float) and rate > 0:
+            if type(module) in ALIGNED:
+                found[name or "model"] = rate
+            else:
+                others.append(f"{name or 'model'} ({type(module).__name__})")
+    return found, others
 
 
 def disable_dropout(model: torch.nn.Module) -> None:

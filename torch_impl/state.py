@@ -3,7 +3,7 @@
 from torch.nn import Module
 
 from common.training.state import Saved, State
-from torch_impl.models import load_weights, weights_by_name
+from torch_impl.models.weights import load_weights, weights_by_name
 from torch_impl.optimizer import Optimizer
 
 

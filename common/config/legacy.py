@@ -39,5 +39,5 @@ def upgraded(flat: Mapping[str, Any]) -> dict[str, Any]:
 def _dropout(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Dropout was native at first. Without dropout both semantics are the same, which is then called aligned."""
     semantics = flat.get("model.dropout_semantics", "native")
-    without = semantics == "native" and not flat.get("model.dropout")
+    without = semantics == "native" and "model.arguments" not in flat and not flat.get("model.dropout")
     return {"model.dropout_semantics": "aligned" if without else semantics}

@@ -1,7 +1,7 @@
 """The kinds of models. A new kind is a schema here, a spec in common/models, a file on each side, and a YAML file."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from common.config.keys import CURVE, SOURCE, key
 from common.errors import UserError
@@ -10,10 +10,11 @@ ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
 
 
 @dataclass(frozen=True)
-class Model:
+class AnyModel:
     """`name` is a label. dropout_semantics: aligned masks are the same on both sides, native ones each framework's."""
 
-    reads: ClassVar[str]  # the data that it takes: "text" or "images"
+    reads: ClassVar[str]  # the data that it takes: "text", "images" or "arrays"
+    tasks: ClassVar[tuple[str, ...]] = ("classification",)  # those that it can learn
     spec: ClassVar[str]  # the module of its names, shapes and initial weights
     torch_module: ClassVar[str]  # the modules whose `build` makes it
     tf_module: ClassVar[str]
@@ -23,16 +24,26 @@ class Model:
 
     kind: str = key(CURVE)
     name: str = key(SOURCE)
-    dropout: float = key(CURVE, at_least=0, below=1)
     dropout_semantics: str = key(CURVE, choices=("aligned", "native"))
 
     @property
     def aligned_dropout(self) -> bool:
         """Whether batches come with the keys of aligned masks."""
-        return self.dropout > 0 and self.dropout_semantics == "aligned"
+        return self.dropout_semantics == "aligned"
 
     def check(self, max_length: int) -> None:
         """Raise UserError for values that do not fit together. max_length: tokens of an example."""
+
+
+@dataclass(frozen=True)
+class Model(AnyModel):
+    """A model with one rate of dropout."""
+
+    dropout: float = key(CURVE, at_least=0, below=1)
+
+    @property
+    def aligned_dropout(self) -> bool:
+        return self.dropout > 0 and super().aligned_dropout
 
 
 @dataclass(frozen=True)
@@ -103,7 +114,33 @@ class ConvNet(Model):
             raise UserError(f"model.kernel_size={self.kernel_size}: must be odd and at least 1")
 
 
-MODELS: dict[str, type[Model]] = {"bert": Bert, "pretrained": Pretrained, "convnet": ConvNet}
+@dataclass(frozen=True)
+class Custom(AnyModel):
+    """A user's own: see docs/custom_models.md. torch, tf: functions as module:function; one of them may be null."""
+
+    reads = "arrays"
+    tasks = ("classification", "binary", "regression", "language_model", "custom")
+    aligns_dropout = True
+    spec = "common.models.custom"
+    torch_module = "torch_impl.models.custom"
+    tf_module = "tf_impl.models.custom"
+
+    torch: str | None = key(SOURCE)
+    tf: str | None = key(SOURCE)
+    arguments: dict[str, Any] = key(CURVE)
+    map: str | None = key(SOURCE)
+    checkpoint: str | None = key(SOURCE)
+    sync_batch_norm: bool = key(CURVE)
+
+    def check(self, max_length: int) -> None:
+        """Raise UserError where no function is named, or a map without two sides."""
+        if self.torch is None and self.tf is None:
+            raise UserError("model.torch: has no value; give model.torch=module:function, model.tf=... or both")
+        if self.map is not None and None in (self.torch, self.tf):
+            raise UserError(f"model.map={self.map}: pairs two models; give both model.torch and model.tf")
+
+
+MODELS: dict[str, type[AnyModel]] = {"bert": Bert, "pretrained": Pretrained, "convnet": ConvNet, "custom": Custom}
 
 
 def check_max_length(max_length: int, positions: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from common.config.clusters import CLUSTERS, Cluster
 from common.config.data import DATA, Data
 from common.config.keys import CURVE, HOST, RUN, Key, key, keys_of, section
-from common.config.models import MODELS, Model
+from common.config.models import MODELS, AnyModel
 from common.config.strategies import STRATEGIES, Strategy
 from common.config.tasks import TASKS, Task
 from common.errors import UserError
@@ -116,7 +116,7 @@ class Config(Places):
     """One run."""
 
     data: Data = section()
-    model: Model = section()
+    model: AnyModel = section()
     task: Task = section()
     optimizer: Optimizer = section()
     schedule: Schedule = section()

@@ -2,9 +2,10 @@
 
 from common.config.data import DATA
 from common.config.keys import iterate
-from common.config.models import MODELS
+from common.config.models import MODELS, Custom
 from common.config.schema import Config
 from common.config.strategies import COMMANDS, STRATEGIES, TITLES, strategies_of
+from common.config.tasks import CustomTask
 from common.errors import UserError
 from common.hardware import has_cpp_compiler, visible_gpus
 
@@ -22,9 +23,11 @@ def check(config: Config, framework: str | None = None) -> None:
     config.data.check()
     config.optimizer.check()
     config.model.check(config.train.max_length)
+    config.task.check()
     config.cluster.check()
     config.train.check()
     _check_data_fits_model(config)
+    _check_task(config)
     if config.train.padding == "unpadded" and not config.model.unpadded:
         raise UserError(
             f"train.padding=unpadded: model={config.model.name} computes on padded batches only; choose micro_batches "
@@ -50,6 +53,10 @@ def _check_framework(config: Config, framework: str) -> None:
     if framework not in sides:
         (other,) = sides
         raise UserError(f"strategy={kind}: is {TITLES[other]}'s; run {COMMANDS[other]} strategy={kind}")
+    for section, name in (("model", "a model"), ("task", "losses")):
+        named = getattr(config, section)
+        if isinstance(named, Custom | CustomTask) and getattr(named, framework) is None:
+            raise UserError(f"{section}.{framework}: has no value; {COMMANDS[framework]} needs {name} of yours there")
     if config.train.compile and framework not in config.strategy.compiles:
         others = [each for each in strategies_of(framework) if framework in STRATEGIES[each].compiles]
         raise UserError(
@@ -58,6 +65,14 @@ def _check_framework(config: Config, framework: str) -> None:
         )
     if config.train.compile and framework == "torch" and not has_cpp_compiler():
         raise UserError("train.compile=true: PyTorch needs a C++ compiler for it; install g++, or name one by CXX=...")
+
+
+def _check_task(config: Config) -> None:
+    task, model, metric = config.task, config.model, config.train.early_stopping.metric
+    if task.kind not in model.tasks:
+        raise UserError(f"task={task.kind}: model={model.name} learns {' or '.join(model.tasks)} only; leave it")
+    if config.train.early_stopping.patience is not None and metric not in ("loss", task.metric):
+        raise UserError(f"train.early_stopping.metric={metric}: task={task.kind} has no {metric}; choose loss")
 
 
 def check_replicas(config: Config, hosts: int, started: bool = False) -> None:

@@ -37,13 +37,20 @@ class Description:
     """A model: its layers in the order in which one forward pass enters them, and all variables by name.
 
     unused: variables of layers that the forward pass does not enter. channels: whether inputs have channels, which
-    PyTorch has as the second axis and Keras as the last.
+    PyTorch has as the second axis and Keras as the last. outputs: their shapes by name. statistics: BatchNorm's moving
+    means and variances. dropouts: the rates of ordinary dropout layers by path, in the order of execution. noise:
+    layers that draw random numbers in another way. files: those of the user's code.
     """
 
     layers: list[Layer]
     variables: dict[str, Variable]
     unused: list[str]
     channels: bool
+    outputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    statistics: list[str] = field(default_factory=list)
+    dropouts: dict[str, float] = field(default_factory=dict)
+    noise: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

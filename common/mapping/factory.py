@@ -2,8 +2,11 @@
 
 import importlib
 import inspect
+import site
 import sys
+import sysconfig
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,6 +49,16 @@ def find_factory(key: str, factory: str) -> Callable[..., Any]:
     if not callable(found):
         raise UserError(f"{key}={factory}: {module} has no function {name}")
     return found
+
+
+def user_files() -> list[str]:
+    """The files of the modules that are imported, but for installed packages and Lockstep itself."""
+    here = Path(__file__).parents[2]
+    installed = [Path(each) for each in {*sysconfig.get_paths().values(), *site.getsitepackages()}]
+    own = [here / each for each in ("common", "torch_impl", "tf_impl")]
+    found = {str(each.__file__) for each in list(sys.modules.values()) if getattr(each, "__file__", None)}
+    outside = [Path(each).resolve() for each in found if each.endswith(".py")]
+    return sorted(str(each) for each in outside if not any(each.is_relative_to(one) for one in (*installed, *own)))
 
 
 def takes_by_name(key: str, call: Callable[..., Any], names: Sequence[str]) -> bool:

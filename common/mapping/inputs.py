@@ -63,8 +63,3 @@ def draw_inputs(inputs: Mapping[str, Input], seed: int) -> dict[str, np.ndarray]
         else:
             drawn[name] = stream.integers(each.above + 1, each.below, each.shape).astype(each.dtype)
     return drawn
-
-
-def channels_first(array: np.ndarray) -> np.ndarray:
-    """The last axis moved to the second place."""
-    return np.ascontiguousarray(np.moveaxis(array, -1, 1))

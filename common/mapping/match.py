@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from common.mapping.description import Description
 from common.mapping.inputs import Input, draw_inputs
 from common.mapping.map_file import read_map
@@ -15,7 +17,7 @@ from common.mapping.side import Side
 
 @dataclass(frozen=True)
 class Job:
-    """What to pair. torch, tf: factories as module:function. map: a map file."""
+    """What to pair. torch, tf: factories as module:function. map: a map file. arrays: the inputs, else drawn ones."""
 
     torch: str
     tf: str
@@ -23,6 +25,7 @@ class Job:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     map: Path | None = None
     seed: int = 0
+    arrays: Mapping[str, np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -40,15 +43,21 @@ class Match:
         return self.proof is not None and not self.proof.errors
 
 
+def describe(sides: Mapping[str, Side], job: Job) -> dict[str, Description]:
+    """Build the models and describe them. sides: one or both of `torch` and `tf`. Raises UserError."""
+    arrays = draw_inputs(job.inputs, job.seed) if job.arrays is None else job.arrays
+    for name, side in sides.items():
+        factory = getattr(job, name)
+        side.send("build", factory=factory, arguments=job.arguments, inputs=job.inputs, arrays=arrays, seed=job.seed)
+    received(*sides.values())
+    for side in sides.values():
+        side.send("describe")
+    return dict(zip(sides, received(*sides.values()), strict=True))
+
+
 def match(torch: Side, keras: Side, job: Job) -> Match:
     """Build both models, pair their variables and prove that they compute the same. Raises UserError."""
-    arrays = draw_inputs(job.inputs, job.seed)
-    for side, factory in ((torch, job.torch), (keras, job.tf)):
-        side.send("build", factory=factory, arguments=job.arguments, inputs=job.inputs, arrays=arrays, seed=job.seed)
-    received(torch, keras)
-    for side in (torch, keras):
-        side.send("describe")
-    ours, theirs = received(torch, keras)
+    ours, theirs = describe({"torch": torch, "tf": keras}, job).values()
     given = read_map(job.map, ours, theirs) if job.map else {}
     pairing = pair(ours, theirs, given)
     complete = not pairing.unmatched_torch and not pairing.unmatched_keras

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -108,15 +109,17 @@ def _both(
     return received(torch, keras)
 
 
-def received(torch: Side, keras: Side) -> tuple:
-    """What calls to both sides returned; both are waited for though the first one failed."""
+def received(*sides: Side) -> tuple[Any, ...]:
+    """What calls to these sides returned; all are waited for though one failed."""
+    if not sides:
+        return ()
     try:
-        ours = torch.receive()
+        first = sides[0].receive()
     except UserError:
         with suppress(UserError):
-            keras.receive()
+            received(*sides[1:])
         raise
-    return ours, keras.receive()
+    return first, *received(*sides[1:])
 
 
 def _compare_gradients(proof: Proof, pairing: Pairing, a: Computed, b: Computed, mode: str) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from common.config.models import Bert
+from common.config.models import AnyBert, Bert
 from common.config.schema import Config
 from common.data.cache import Cache
 from common.data.text.token_cache import TokenCache
@@ -17,7 +17,7 @@ from common.models.pretrained import SourceCheckpoint, weight_files
 
 def hf_config(config: Config, cache: Cache, source: SourceCheckpoint | None) -> dict[str, Any]:
     """The model's config.json. Raises UserError for a checkpoint whose tokenizer does not fit it."""
-    assert isinstance(cache, TokenCache)
+    assert isinstance(config.model, AnyBert) and isinstance(cache, TokenCache)
     if isinstance(config.model, Bert):
         made: dict[str, Any] = {
             "model_type": "bert",

@@ -14,10 +14,12 @@ import numpy as np
 import xxhash
 from safetensors.numpy import load_file, save_file
 
+from common.config.models import Custom
 from common.config.schema import Config
+from common.data.arrays.array_cache import ArrayCache
 from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
 from common.data.cache import Cache
-from common.models import bert
+from common.models import bert, custom
 from common.models.pretrained import SourceCheckpoint
 from common.models.spec import ModelSpec, spec_of
 
@@ -45,16 +47,16 @@ class InitialCheckpoint:
 
 def open_initial_checkpoint(config: Config, cache: Cache, source: SourceCheckpoint | None) -> InitialCheckpoint:
     """Open the initial checkpoint of a config, built first where it is missing or damaged. Raises UserError."""
-    key = fingerprint(
-        {
-            "format": FORMAT,
-            "data": cache.fingerprint,
-            "model": asdict(config.model),
-            "seed": config.train.seed,
-            "source": source.weights_identity() if source else None,
-        }
-    )
-    directory = Path(config.cache_dir) / f"weights-{key}"
+    described = {
+        "format": FORMAT,
+        "data": cache.fingerprint,
+        "model": asdict(config.model),
+        "seed": config.train.seed,
+        "source": source.weights_identity() if source else None,
+    }
+    if isinstance(config.model, Custom):
+        return _open_custom(config, cache, described)
+    directory = Path(config.cache_dir) / f"weights-{fingerprint(described)}"
 
     def build(partial: Path) -> dict[str, Any]:
         spec = spec_of(config.model)
@@ -66,6 +68,29 @@ def open_initial_checkpoint(config: Config, cache: Cache, source: SourceCheckpoi
         save_file(weights, partial / WEIGHTS, metadata={"format": "pt"})
         if (cache.directory / "tokenizer").is_dir():
             shutil.copytree(cache.directory / "tokenizer", partial, dirs_exist_ok=True)
+        return {}
+
+    manifest = open_or_build(directory, build)
+    return InitialCheckpoint(directory, manifest["checksums"][WEIGHTS])
+
+
+def _open_custom(config: Config, cache: Cache, described: dict[str, Any]) -> InitialCheckpoint:
+    """That of a user's model: built again whenever one of the user's files has changed since."""
+    assert isinstance(cache, ArrayCache)
+    described |= custom.identity(config, cache)
+    index = Path(config.cache_dir) / f"custom-{fingerprint(described)}.json"
+    files, built = custom.files_before(index), None
+    if files is None:
+        built = custom.build(config, cache)
+        files = built.files
+        custom.remember_files(index, files)
+    directory = Path(config.cache_dir) / f"weights-{fingerprint({**described, 'code': custom.checksums(files)})}"
+
+    def build(partial: Path) -> dict[str, Any]:
+        model = built or custom.build(config, cache)
+        custom.remember_files(index, model.files)
+        (partial / "config.json").write_text(json.dumps(model.hf_config, indent=1))
+        save_file(model.weights, partial / WEIGHTS, metadata={"format": "pt"})
         return {}
 
     manifest = open_or_build(directory, build)

@@ -7,7 +7,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from common.config.models import Model
+from common.config.models import AnyModel
 from common.config.schema import Config
 from common.data.cache import Cache
 from common.models.pretrained import SourceCheckpoint
@@ -30,11 +30,11 @@ class ModelSpec(Protocol):
         """The random initial value of a parameter, float32, from a stream of its own."""
 
 
-def spec_of(model: Model) -> ModelSpec:
+def spec_of(model: AnyModel) -> ModelSpec:
     """The spec of a model's kind."""
     return cast(ModelSpec, import_module(model.spec))
 
 
-def count_parameters(model: Model, hf_config: Mapping[str, Any]) -> int:
+def count_parameters(model: AnyModel, hf_config: Mapping[str, Any]) -> int:
     """The numbers in all parameters of a model."""
     return sum(map(math.prod, spec_of(model).parameter_shapes(hf_config).values()))

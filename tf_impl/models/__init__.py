@@ -1,14 +1,14 @@
-"""Models with the initial weights, and their parameters by name."""
+"""Models with the initial weights."""
 
 from importlib import import_module
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from common.config.schema import Config
 from common.models.initial_weights import InitialCheckpoint
 from tf_impl.compilation import compile_model
+from tf_impl.models.weights import load_weights
 
 
 def build_model(config: Config, initial: InitialCheckpoint) -> keras.Model:
@@ -24,17 +24,3 @@ def build_model(config: Config, initial: InitialCheckpoint) -> keras.Model:
     if config.train.compile:
         compile_model(model)
     return model
-
-
-def load_weights(model: keras.Model, parameters: dict[str, np.ndarray]) -> None:
-    """Set the parameters by their Hugging Face names."""
-    for parameter in model.named_parameters:
-        parameter.variable.assign(parameter.to_keras(parameters[parameter.name]))
-
-
-def weights_by_name(model: keras.Model) -> dict[str, np.ndarray]:
-    """The parameters under their Hugging Face names, in PyTorch's layout."""
-    return {
-        parameter.name: parameter.from_keras(tf.convert_to_tensor(parameter.variable.value).numpy())
-        for parameter in model.named_parameters
-    }

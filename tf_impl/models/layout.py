@@ -1,9 +1,12 @@
 """Parameters in the layouts of both sides: checkpoints and what is compared have PyTorch's."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import keras
 import numpy as np
+
+from common.mapping.transformations import Transformation
 
 
 @dataclass(frozen=True)
@@ -19,19 +22,40 @@ class Parameter:
     shape: tuple[int, ...]
     kernel: tuple[int, ...] | None
 
-    def to_keras(self, array: np.ndarray) -> np.ndarray:
-        """PyTorch's array as the variable holds it."""
+    def to_keras(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        """PyTorch's array, by its name among others, as the variable holds it."""
+        array = arrays[self.name]
         if self.kernel is not None:
             array = array.reshape(self.kernel).transpose(self._order)
         return array.reshape(self.variable.shape)
 
-    def from_keras(self, array: np.ndarray) -> np.ndarray:
-        """What `to_keras` made, as it was."""
+    def to_torch(self, array: np.ndarray, arrays: dict[str, np.ndarray]) -> None:
+        """Put what `to_keras` made back among PyTorch's arrays."""
         if self.kernel is not None:
             array = array.reshape([self.kernel[axis] for axis in self._order]).transpose(np.argsort(self._order))
-        return np.ascontiguousarray(array).reshape(self.shape)
+        arrays[self.name] = np.ascontiguousarray(array).reshape(self.shape)
 
     @property
     def _order(self) -> list[int]:
         assert self.kernel is not None
         return [*range(2, len(self.kernel)), 1, 0]
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A variable of a user's model. shapes: of PyTorch's arrays that it is made from, by name."""
+
+    variable: keras.Variable
+    transformation: Transformation
+    shapes: dict[str, tuple[int, ...]]
+
+    def to_keras(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        """PyTorch's arrays as the variable holds them."""
+        return self.transformation.to_keras(arrays)
+
+    def to_torch(self, array: np.ndarray, arrays: dict[str, np.ndarray]) -> None:
+        """Put what `to_keras` made back among PyTorch's arrays."""
+        for name, shape in self.shapes.items():
+            if name not in arrays:
+                arrays[name] = np.zeros(shape, array.dtype)
+        self.transformation.to_torch(array, arrays)

@@ -10,6 +10,7 @@ from common.data.batches import GlobalBatch
 from common.run.prepare import Prepared
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
+from tf_impl.batch_norm import averaging
 from tf_impl.batches import shard_of_replica, signature, to_tensors
 from tf_impl.communication.rendezvous import Group
 from tf_impl.device import peak_memory_bytes, replica_devices
@@ -32,6 +33,7 @@ class Mirrored:
             self.task = build_losses(config.task)
             self.optimizer = Optimizer(config, self.model)
         shards = [signature(config, prepared.cache.train)] * self.world_size
+        self.average_statistics = averaging(self.strategy, self.model)
         self.train_step = tf.function(self._train_step, [shards, tf.TensorSpec([], tf.float64), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [shards])
 
@@ -61,6 +63,7 @@ class Mirrored:
         return loss, grad_norm
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
+        self.average_statistics()
         return evaluate(batches, self._evaluation_sums)
 
     def _evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
@@ -73,6 +76,7 @@ class Mirrored:
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, self.strategy.run(replica_step), axis=None)
 
     def state(self) -> State:
+        self.average_statistics()
         return state_of(self.model, self.optimizer)
 
     def load(self, checkpoint: Saved) -> None:

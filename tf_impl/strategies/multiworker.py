@@ -12,6 +12,7 @@ from common.run.prepare import Prepared
 from common.training.state import Saved, State
 from common.training.stop import kept_handlers
 from common.training.strategy import Evaluation, StepResult
+from tf_impl.batch_norm import averaging
 from tf_impl.batches import signature, to_tensors
 from tf_impl.communication.rendezvous import Group
 from tf_impl.device import peak_memory_bytes, replica_devices
@@ -43,6 +44,7 @@ class MultiWorker:
             self.task = build_losses(config.task)
             self.optimizer = Optimizer(config, self.model)
         batch = signature(config, prepared.cache.train)
+        self.average_statistics = averaging(self.strategy, self.model)
         self.train_step = tf.function(self._train_step, [batch, tf.TensorSpec([], tf.float64), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [batch])
 
@@ -64,6 +66,7 @@ class MultiWorker:
         return loss, grad_norm
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
+        self.average_statistics()
         return evaluate(batches, self._evaluation_sums)
 
     def _evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
@@ -76,6 +79,7 @@ class MultiWorker:
         return self.strategy.reduce(SUM, self.strategy.run(replica_step), axis=None)
 
     def state(self) -> State:
+        self.average_statistics()
         return state_of(self.model, self.optimizer)
 
     def load(self, checkpoint: Saved) -> None:

@@ -1,8 +1,7 @@
-"""Models with the initial weights, and their parameters by name."""
+"""Models with the initial weights."""
 
 from importlib import import_module
 
-import numpy as np
 import torch
 from torch.nn import Embedding, Module
 
@@ -42,15 +41,3 @@ def use_sparse_gradients(model: Module) -> None:
             and module.weight.device.type == "cpu"
         ):
             module.sparse = True
-
-
-def load_weights(model: Module, parameters: dict[str, np.ndarray]) -> None:
-    """Set the parameters by their Hugging Face names."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(torch.from_numpy(parameters[name]))
-
-
-def weights_by_name(model: Module) -> dict[str, np.ndarray]:
-    """The parameters under their Hugging Face names."""
-    return {name: parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}

@@ -19,11 +19,13 @@ from common.data.batches import GlobalBatch
 from common.run.prepare import Prepared
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
+from torch_impl.batch_norm import average_statistics
 from torch_impl.batches import to_tensors
 from torch_impl.communication.allreduce import Traffic, all_reduce
 from torch_impl.communication.rendezvous import Group, init_process_group
 from torch_impl.device import peak_memory_bytes, replica_devices
 from torch_impl.models import build_model
+from torch_impl.models.weights import trained
 from torch_impl.optimizer import Optimizer
 from torch_impl.state import load_state, state_of
 from torch_impl.step import backward, evaluate, evaluation_sums, seed_dropout
@@ -47,9 +49,9 @@ class AllReduce:
         self.algorithm = settings.algorithm
         self.model = build_model(config, prepared.initial).to(self.device)
         self.task = build_losses(config.task)
-        buckets = make_buckets(list(self.model.parameters()), settings.bucket_cap_mb)
+        buckets = make_buckets(list(trained(self.model).values()), settings.bucket_cap_mb)
         self.reducer = Reducer(buckets, self.algorithm, settings.overlap)
-        self.optimizer = Optimizer(config, dict(self.model.named_parameters()))
+        self.optimizer = Optimizer(config, trained(self.model))
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         self.model.train()
@@ -67,6 +69,7 @@ class AllReduce:
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.model.eval()
+        average_statistics(self.model, dist.all_reduce, self.world_size)
         return evaluate(batches, self._evaluation_sums, dist.all_reduce)
 
     def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
@@ -74,6 +77,7 @@ class AllReduce:
         return evaluation_sums(self.model, self.task, shard, self.precision)
 
     def state(self) -> State:
+        average_statistics(self.model, dist.all_reduce, self.world_size)
         return state_of(self.model, self.optimizer)
 
     def load(self, checkpoint: Saved) -> None:

@@ -19,10 +19,12 @@ from common.data.batches import GlobalBatch
 from common.run.prepare import Prepared
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
+from torch_impl.batch_norm import average_statistics
 from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group, init_process_group
 from torch_impl.device import peak_memory_bytes, replica_devices
 from torch_impl.models import build_model, use_sparse_gradients
+from torch_impl.models.weights import trained
 from torch_impl.optimizer import Optimizer
 from torch_impl.state import load_state, state_of
 from torch_impl.step import backward, evaluate, evaluation_sums, seed_dropout
@@ -62,7 +64,7 @@ class DDP:
         if not settings.overlap:
             state, hook = [], _after_backward(state, hook)
         self.replica.register_comm_hook(state, hook)
-        self.optimizer = Optimizer(config, dict(self.model.named_parameters()))
+        self.optimizer = Optimizer(config, trained(self.model))
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         self.replica.train()
@@ -82,6 +84,7 @@ class DDP:
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.model.eval()
+        average_statistics(self.model, dist.all_reduce, self.world_size)
         return evaluate(batches, self._evaluation_sums, dist.all_reduce)
 
     def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
@@ -89,6 +92,7 @@ class DDP:
         return evaluation_sums(self.model, self.task, shard, self.precision)
 
     def state(self) -> State:
+        average_statistics(self.model, dist.all_reduce, self.world_size)
         return state_of(self.model, self.optimizer)
 
     def load(self, checkpoint: Saved) -> None:

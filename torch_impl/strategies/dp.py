@@ -29,6 +29,7 @@ from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group
 from torch_impl.device import peak_memory_bytes, replica_devices
 from torch_impl.models import build_model
+from torch_impl.models.weights import statistics, trained
 from torch_impl.optimizer import Optimizer
 from torch_impl.state import load_state, state_of
 from torch_impl.step import Batch, compute_outputs, evaluate, evaluation_sums, seed_dropout, summed_loss
@@ -54,7 +55,7 @@ class DP:
         self.structures = [] if self.on_gpus else [copy.deepcopy(self.model) for _ in self.devices]
         threads = max(1, cores() // self.world_size)
         self.pool = ThreadPoolExecutor(self.world_size, initializer=torch.set_num_threads, initargs=(threads,))
-        self.optimizer = Optimizer(config, dict(self.model.named_parameters()))
+        self.optimizer = Optimizer(config, trained(self.model))
         self.traffic = self._no_traffic()
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
@@ -139,7 +140,15 @@ class DP:
             self.traffic["gathered"][replica] = _bytes(output) if replica != self.output else 0
         return torch.cat([torch.atleast_1d(output).to(self.devices[self.output]) for output in outputs])
 
+    def _average_statistics(self) -> None:
+        """On the CPU: every structure has moved its own."""
+        found = [statistics(each) for each in self.structures]
+        for name, each in statistics(self.model).items():
+            if found:
+                each.copy_(torch.stack([copied[name] for copied in found]).mean(0))
+
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
+        self._average_statistics()
         self._train(False)
         return evaluate(batches, self._evaluation_sums)
 
@@ -151,10 +160,13 @@ class DP:
         return evaluation_sums(model, self.task, shard, self.precision)
 
     def state(self) -> State:
+        self._average_statistics()
         return state_of(self.model, self.optimizer)
 
     def load(self, checkpoint: Saved) -> None:
         load_state(self.model, self.optimizer, checkpoint)
+        for each in self.structures:
+            each.load_state_dict(self.model.state_dict())
 
     def report(self) -> dict[str, Any]:
         return {"peak_memory_bytes": peak_memory_bytes(self.devices)}

@@ -14,6 +14,7 @@ from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group
 from torch_impl.device import peak_memory_bytes, replica_devices
 from torch_impl.models import build_model, use_sparse_gradients
+from torch_impl.models.weights import trained
 from torch_impl.optimizer import Optimizer
 from torch_impl.state import load_state, state_of
 from torch_impl.step import backward, evaluate, evaluation_sums, seed_dropout
@@ -30,7 +31,7 @@ class Single:
         self.model = build_model(config, prepared.initial).to(self.device)
         self.task = build_losses(config.task)
         use_sparse_gradients(self.model)
-        self.optimizer = Optimizer(config, dict(self.model.named_parameters()))
+        self.optimizer = Optimizer(config, trained(self.model))
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         self.model.train()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from common.config.models import Model, TrainedTokenizer
+from common.config.models import AnyModel, TrainedTokenizer
 from common.config.schema import Config
 from common.data.array_writer import ArrayWriter
 from common.data.progress import shown
@@ -59,7 +59,7 @@ def build(directory: Path, config: Config, source: TokenizerSource | None) -> di
     }
 
 
-def max_vocabulary(model: Model) -> int:
+def max_vocabulary(model: AnyModel) -> int:
     """Of the tokenizer that is trained for a model with random initial weights."""
     assert isinstance(model, TrainedTokenizer)
     return model.max_vocabulary

@@ -22,7 +22,8 @@ from torch_impl.batches import to_tensors
 from torch_impl.communication.connection import accept, listen, receive
 from torch_impl.communication.rendezvous import Group
 from torch_impl.device import replica_devices
-from torch_impl.models import build_model, weights_by_name
+from torch_impl.models import build_model
+from torch_impl.models.weights import weights_by_name
 from torch_impl.step import evaluate, evaluation_sums
 from torch_impl.strategies.parameter_server.messages import (
     RESULT,

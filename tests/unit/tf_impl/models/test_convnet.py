@@ -21,7 +21,8 @@ from common.config.compose import load
 from common.data.batches import GlobalBatch
 from common.run.prepare import prepare
 from tf_impl.batches import to_tensors
-from tf_impl.models import build_model, weights_by_name
+from tf_impl.models import build_model
+from tf_impl.models.weights import weights_by_name
 from tf_impl.step import compute_outputs
 
 for path in map(Path, sys.argv[1:]):

@@ -11,7 +11,8 @@ from common.data.batches import GlobalBatch
 from common.run.prepare import prepare
 from tests.conftest import MakeConfig
 from torch_impl.batches import to_tensors
-from torch_impl.models import build_model, weights_by_name
+from torch_impl.models import build_model
+from torch_impl.models.weights import weights_by_name
 from torch_impl.step import compute_outputs
 
 CPU = torch.device("cpu")

@@ -1,0 +1,206 @@
+"""A user's own model: its factory draws the weights, and where there are two factories they are proven equal."""
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.config.models import Custom
+from common.config.schema import Config
+from common.data.arrays.array_cache import ArrayCache
+from common.data.atomic_directory import checksum
+from common.data.identity import file_identity
+from common.errors import UserError
+from common.mapping.description import Description
+from common.mapping.inputs import Input
+from common.mapping.map_file import unmatched_lines
+from common.mapping.match import Job, Match, describe, match
+from common.mapping.side import Side
+from common.models.outputs import check_labels, check_output, output_of
+from common.models.user_weights import read_weights
+
+EXAMPLES = 4  # that the models are computed on
+PACKAGES = {"torch": "torch_impl", "tf": "tf_impl"}
+VERSIONS = ("torch", "tensorflow", "keras", "keras-hub", "transformers")
+AVERAGED = ("single", "ddp", "dp", "allreduce", "mirrored", "multiworker")  # strategies that keep moving statistics
+
+
+@dataclass(frozen=True)
+class UserModel:
+    """weights: float32, by the names of PyTorch's parameters and buffers, or of Keras's variables without those.
+
+    hf_config: what both sides need to build it. files: the user's code.
+    """
+
+    weights: dict[str, np.ndarray]
+    hf_config: dict[str, Any]
+    files: list[str] = field(default_factory=list)
+
+
+def identity(config: Config, cache: ArrayCache) -> dict[str, Any]:
+    """What decides the initial weights, but for the user's code."""
+    assert isinstance(config.model, Custom)
+    named = {name: getattr(config.model, name) for name in ("map", "checkpoint")}
+    paths = {name: file_identity(_existing(f"model.{name}", path)) for name, path in named.items() if path is not None}
+    return {
+        "versions": {name: version(name) for name in VERSIONS},
+        "files": paths,
+        "inputs": repr(cache.inputs),
+        "classes": cache.classes,
+        "task": config.task.kind,
+        "channels": list(getattr(config.data, "channels", ())),
+    }
+
+
+def files_before(index: Path) -> list[str] | None:
+    """The user's files when a model was last built; None where it never was, or where one of them is gone."""
+    try:
+        files: list[str] = json.loads(index.read_text())
+    except (OSError, ValueError):
+        return None
+    return files if all(Path(each).is_file() for each in files) else None
+
+
+def remember_files(index: Path, files: list[str]) -> None:
+    """For `files_before`."""
+    index.parent.mkdir(parents=True, exist_ok=True)
+    partial = index.with_suffix(f".{os.getpid()}.partial")
+    partial.write_text(json.dumps(files))
+    partial.replace(index)
+
+
+def checksums(files: list[str]) -> dict[str, str]:
+    """Of the user's files."""
+    return {each: checksum(Path(each)) for each in files}
+
+
+def build(config: Config, cache: ArrayCache) -> UserModel:
+    """Build the model in a process of each framework that has one. Raises UserError where both are not the same."""
+    settings = config.model
+    assert isinstance(settings, Custom)
+    check_labels(config, cache)
+    factories = {side: getattr(settings, side) for side in PACKAGES if getattr(settings, side) is not None}
+    ids = np.arange(min(EXAMPLES, len(cache.train)))
+    gathered = cache.train.gather(ids, ids)
+    inputs, arrays = _inputs(config, cache, gathered, config.train.seed)
+    job = Job(
+        factories.get("torch", ""),
+        factories.get("tf", ""),
+        inputs,
+        settings.arguments,
+        Path(settings.map) if settings.map else None,
+        config.train.seed % 2**32,
+        arrays,
+    )
+    with ExitStack() as stack:
+        sides = {side: stack.enter_context(Side(PACKAGES[side])) for side in factories}
+        found = match(sides["torch"], sides["tf"], job) if len(sides) == 2 else None
+        if found is not None:
+            _check_match(found)
+            descriptions = {"torch": found.torch, "tf": found.keras}
+        else:
+            descriptions = {side: describe({side: process}, job)[side] for side, process in sides.items()}
+        outputs = {}
+        for side, each in descriptions.items():
+            outputs[side] = output_of(f"model.{side}={factories[side]}", each.outputs)
+            shape = each.outputs[outputs[side]]
+            check_output(f"model.{side}={factories[side]}", config, cache, shape, gathered["labels"])
+        _check_statistics(config, descriptions)
+        weights = read_weights(settings, sides, descriptions, found.pairing if found else None)
+    maps = {each.keras: str(each.transformation) for each in found.pairing.pairs} if found else None
+    hf_config = {
+        "model_type": "custom",
+        "factories": factories,
+        "arguments": dict(settings.arguments),
+        "inputs": {name: [each.dtype, each.shape[1:]] for name, each in inputs.items()},
+        "channels": [name for name, each in inputs.items() if each.channels],
+        "outputs": outputs,
+        "map": maps,
+        "frozen": _frozen(found, descriptions),
+        "dropouts": _dropouts(config, descriptions),
+        "shapes": {name: list(array.shape) for name, array in weights.items()},
+    }
+    files = sorted({file for each in descriptions.values() for file in each.files})
+    return UserModel({name: array.astype(np.float32) for name, array in weights.items()}, hf_config, files)
+
+
+def parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Shapes of parameters and buffers by name."""
+    return {name: tuple(shape) for name, shape in hf_config["shapes"].items()}
+
+
+def _existing(key: str, path: str) -> Path:
+    if not Path(path).is_file():
+        raise UserError(f"{key}={path}: no such file; correct it")
+    return Path(path)
+
+
+def _inputs(
+    config: Config, cache: ArrayCache, gathered: Mapping[str, np.ndarray], seed: int
+) -> tuple[dict[str, Input], dict[str, np.ndarray]]:
+    """What the models are computed on: the integers of the first examples, and random numbers of floats."""
+    stream = np.random.default_rng(seed)
+    arrays = {name: gathered[name] for name in cache.inputs}
+    drawn = {
+        name: stream.standard_normal(array.shape) if array.dtype.kind == "f" else array
+        for name, array in arrays.items()
+    }
+    channels = getattr(config.data, "channels", ())
+    described = {name: Input(str(array.dtype), array.shape, name in channels, -1, 0) for name, array in arrays.items()}
+    return described, drawn
+
+
+def _check_match(found: Match) -> None:
+    """Raise UserError unless the models are proven to be the same."""
+    advice = "python -m common.map shows all of it, and writes a map file for model.map"
+    if found.proof is None:
+        lines = unmatched_lines(found.pairing, found.torch, found.keras)
+        raise UserError(f"model.torch, model.tf: {lines[0]} ({len(lines)} in all); {advice}")
+    if found.proof.errors:
+        raise UserError(f"model.torch, model.tf: are not the same: {found.proof.errors[0]}; {advice}")
+
+
+def _check_statistics(config: Config, descriptions: Mapping[str, Description]) -> None:
+    if any(each.statistics for each in descriptions.values()) and config.strategy.kind not in AVERAGED:
+        raise UserError(
+            f"strategy={config.strategy.kind}: keeps no moving statistics of BatchNorm, which this model has; choose "
+            f"one of {', '.join(AVERAGED)}"
+        )
+
+
+def _frozen(found: Match | None, descriptions: Mapping[str, Description]) -> list[str]:
+    """What PyTorch does not train: the second of two biases that are one in Keras, and what forward does not use."""
+    if "torch" not in descriptions:
+        return []
+    pairs = found.pairing.pairs if found else []
+    second = [each.transformation.sources[1].name for each in pairs if each.transformation.joined == "+"]
+    ours = descriptions["torch"]
+    return [*second, *(name for name in ours.unused if ours.variables[name].trainable)]
+
+
+def _dropouts(config: Config, descriptions: Mapping[str, Description]) -> dict[str, str] | None:
+    """The name of each dropout layer of Keras in PyTorch's model; None where dropout is native. Raises UserError."""
+    if not config.model.aligned_dropout:
+        return None
+    native = "or set model.dropout_semantics=native"
+    for side, each in descriptions.items():
+        if each.noise:
+            raise UserError(
+                f"model.{side}: {each.noise[0]} drops in a way that is not aligned; use dropout layers, {native}"
+            )
+    if len(descriptions) == 1:
+        return {name: name for each in descriptions.values() for name in each.dropouts}
+    ours, theirs = descriptions["torch"].dropouts, descriptions["tf"].dropouts
+    if list(ours.values()) != list(theirs.values()):
+        listed = [", ".join(f"{name} ({rate:g})" for name, rate in each.items()) or "none" for each in (ours, theirs)]
+        raise UserError(
+            f"model.torch, model.tf: have different dropout layers: {listed[0]} in PyTorch, {listed[1]} in Keras; make "
+            f"them the same, {native}"
+        )
+    return dict(zip(theirs, ours, strict=True))

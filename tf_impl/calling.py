@@ -1,0 +1,60 @@
+"""How a user's model is called with the arrays of a batch."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from common.errors import UserError
+from common.mapping.factory import takes_by_name
+
+Call = Callable[[dict[str, tf.Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+def arguments_of(key: str, model: keras.Layer, names: Sequence[str]) -> Call:
+    """A function from the inputs by name to the arguments of a call. Raises UserError for a name that is not taken."""
+    by_name = _takes_by_name(key, model, names)
+
+    def arguments(inputs: dict[str, tf.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        placed = {name: inputs[name] for name in names}
+        if by_name is None:
+            return (placed,), {}
+        return ((), placed) if by_name else (tuple(placed.values()), {})
+
+    return arguments
+
+
+def mode(model: keras.Layer, training: bool) -> dict[str, bool]:
+    """The argument that says whether a model is trained, where its call has one."""
+    return {"training": training} if model._call_has_training_arg else {}
+
+
+def _takes_by_name(key: str, model: keras.Layer, names: Sequence[str]) -> bool | None:
+    """As `takes_by_name`; None of a model that takes several inputs as a dict."""
+    if isinstance(model, keras.Sequential):
+        return False
+    if isinstance(model, keras.Model) and not _is_subclassed(model):
+        taken = [each.name for each in model.inputs]
+        for name in names if len(names) > 1 or len(taken) > 1 else []:
+            if name not in taken:
+                raise UserError(f"inputs.{name}: {key} takes no such input; it takes {', '.join(taken)}")
+        return None if len(taken) > 1 else False
+    parameters = [name for name in model._call_signature.parameters if name not in ("training", "mask")]
+    if len(names) > 1 and len(parameters) == 1:
+        return None
+    return takes_by_name(key, model.call, names)
+
+
+def _is_subclassed(model: keras.Model) -> bool:
+    """Whether its call is its own, not that of a graph of layers."""
+    return not type(model).call.__module__.startswith("keras.")
+
+
+def variables_by_path(model: keras.Layer) -> dict[str, keras.Variable]:
+    """Variables by path; with a number where several have the same."""
+    found: dict[str, keras.Variable] = {}
+    for each in model.variables:
+        same = [name for name in found if name.partition("#")[0] == each.path]
+        found[f"{each.path}#{len(same) + 1}" if same else each.path] = each
+    return found

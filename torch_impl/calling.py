@@ -1,0 +1,28 @@
+"""How a user's module is called with the arrays of a batch."""
+
+from collections.abc import Callable, Collection, Sequence
+
+import torch
+
+from common.mapping.factory import takes_by_name
+
+Call = Callable[[dict[str, torch.Tensor]], tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]]
+
+
+def arguments_of(key: str, model: torch.nn.Module, names: Sequence[str], channels: Collection[str]) -> Call:
+    """A function from the inputs by name to the arguments of a call. Raises UserError for a name that is not taken.
+
+    channels: inputs whose last axis becomes the second.
+    """
+    by_name = takes_by_name(key, model.forward, names)
+
+    def arguments(inputs: dict[str, torch.Tensor]) -> tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
+        placed = {name: channels_first(inputs[name]) if name in channels else inputs[name] for name in names}
+        return ((), placed) if by_name else (tuple(placed.values()), {})
+
+    return arguments
+
+
+def channels_first(tensor: torch.Tensor) -> torch.Tensor:
+    """The last axis moved to the second place."""
+    return tensor.movedim(-1, 1).contiguous()

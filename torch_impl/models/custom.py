@@ -1,0 +1,49 @@
+"""A user's own module, as its factory returns it: see docs/custom_models.md."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn import Module
+
+from common.mapping.factory import build_with
+from common.models.initial_weights import InitialCheckpoint
+from torch_impl.calling import Call, arguments_of
+from torch_impl.dropout import use_keys
+from torch_impl.models.weights import load_weights
+from torch_impl.trace import tensors_of
+
+
+def build(initial: InitialCheckpoint) -> Module:
+    """The model with the initial weights. It takes the arrays of a batch by name and returns the task's output."""
+    settings = initial.hf_config
+    key, names = "model.torch", list(settings["inputs"])
+    model: Module = build_with(key, settings["factories"]["torch"], settings["arguments"])
+    arguments = arguments_of(key, model, names, settings["channels"])
+    model.register_forward_pre_hook(partial(_take, arguments), with_kwargs=True)
+    model.register_forward_hook(partial(_give, settings["outputs"]["torch"]))
+    with torch.no_grad():
+        model.eval()(**_zeros(settings["inputs"]))  # creates what lazy layers create at their first call
+    load_weights(model, initial.weights())
+    frozen = set(settings["frozen"])
+    for name, parameter in model.named_parameters():
+        if name in frozen:
+            parameter.requires_grad = False
+    return model
+
+
+def _take(arguments: Call, model: Module, args: tuple[Any, ...], inputs: dict[str, Any]) -> Any:
+    """Before the model's forward pass: from the arrays of a batch to its own arguments."""
+    use_keys(model, inputs.get("dropout_keys"))
+    dtype = next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
+    return arguments({name: each.to(dtype) if each.is_floating_point() else each for name, each in inputs.items()})
+
+
+def _give(name: str, model: Module, args: tuple[Any, ...], returned: Any) -> torch.Tensor:
+    """After it: from what it returned to the task's output."""
+    return tensors_of(returned)[name]
+
+
+def _zeros(inputs: dict[str, tuple[str, list[int]]]) -> dict[str, torch.Tensor]:
+    """Two examples of zeros."""
+    return {name: torch.zeros(2, *shape, dtype=getattr(torch, dtype)) for name, (dtype, shape) in inputs.items()}

@@ -1,0 +1,30 @@
+"""What a model has to save: its parameters and the moving statistics of BatchNorm, by their Hugging Face names."""
+
+import numpy as np
+import torch
+from torch.nn import Module, Parameter
+
+STATISTICS = ("running_mean", "running_var")
+
+
+def load_weights(model: Module, weights: dict[str, np.ndarray]) -> None:
+    """Set them by name."""
+    with torch.no_grad():
+        for name, each in {**dict(model.named_parameters()), **statistics(model)}.items():
+            each.copy_(torch.from_numpy(weights[name]))
+
+
+def weights_by_name(model: Module) -> dict[str, np.ndarray]:
+    """Them by name."""
+    named = {**dict(model.named_parameters()), **statistics(model)}
+    return {name: each.detach().cpu().numpy() for name, each in named.items()}
+
+
+def trained(model: Module) -> dict[str, Parameter]:
+    """The parameters that are trained."""
+    return {name: each for name, each in model.named_parameters() if each.requires_grad}
+
+
+def statistics(model: Module) -> dict[str, torch.Tensor]:
+    """The moving statistics."""
+    return {name: each for name, each in model.named_buffers() if name.rpartition(".")[2] in STATISTICS}
