@@ -12,6 +12,9 @@ NOT_OF_THE_CURVE = {  # of the groups whose keys decide it
     "model.name": SOURCE,
     "model.checkpoint": SOURCE,
     "model.revision": SOURCE,
+    "model.torch": SOURCE,
+    "model.tf": SOURCE,
+    "model.map": SOURCE,
     "train.log_every": HOST,
     "train.profile": HOST,
     **dict.fromkeys(
