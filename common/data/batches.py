@@ -15,28 +15,31 @@ Arrays = dict[str, np.ndarray]
 
 
 class Split(Protocol):
-    """The examples of one split: see common.data.text.token_cache and common.data.images.image_cache."""
+    """The examples of one split: see `TokenizedSplit`, `ImageSplit` and `ArraySplit`."""
 
     def __len__(self) -> int: ...
 
     @property
     def labels(self) -> np.ndarray:
-        """The class of each example, int32 [n]."""
+        """The class of each example, int32 [n]; of arrays also what a model is to predict, see `ArraySplit`."""
 
     def lengths(self, ids: np.ndarray) -> np.ndarray:
         """Tokens of each example, int64 [n]; 0 of images."""
 
     def weights(self, ids: np.ndarray) -> np.ndarray:
-        """What the loss of each example counts, float64 [n]."""
+        """The weight of each example in the loss, float64 [n]."""
 
     def terms(self, ids: np.ndarray) -> np.ndarray:
-        """How many losses each example has, float64 [n]: as many as it has labels of tokens, else 1."""
+        """How many losses each example has, float64 [n]: 1, or its labels where each of its tokens has one."""
 
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
         """The inputs of a model and `labels` int32 [n] of the examples `ids`, as wide as the longest of `batch`."""
 
     def gather_unpadded(self, ids: np.ndarray) -> Arrays:
         """The inputs of a model that computes on real tokens alone, and `labels` int32 [n]."""
+
+    def computed_tokens(self, arrays: Arrays) -> int:
+        """Tokens, real and padding, that a model computes of what was gathered."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ WORTH = {"unpadded": 0.05, "micro_batches": 0.2}
 
 def choose_padding(split: Split, global_batch_size: int, seed: int, world_size: int, unpadded: bool) -> str:
     """The value of `train.padding` that auto stands for. unpadded: whether the model can compute without padding."""
-    if not split.lengths(np.arange(1)).any():
+    if not split.lengths(np.arange(min(len(split), SAMPLED_EXAMPLES))).any():
         return "global"  # images
     computed = {
         padding: computed_tokens(split, global_batch_size, seed, world_size, padding)
@@ -29,7 +29,7 @@ def computed_tokens(split: Split, global_batch_size: int, seed: int, world_size:
     steps = range(1, 1 + -(-SAMPLED_EXAMPLES // global_batch_size))
     batches = training_batches(split, global_batch_size, seed, steps, padding)
     return sum(
-        part["input_ids"].size
+        split.computed_tokens(part)
         for batch in batches
         for rank in range(world_size)
         for part in batch.shard(rank, world_size)

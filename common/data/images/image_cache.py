@@ -42,11 +42,11 @@ class ImageSplit:
         return np.zeros(len(ids), np.int64)
 
     def weights(self, ids: np.ndarray) -> np.ndarray:
-        """All count the same."""
+        """All count alike."""
         return np.ones(len(ids))
 
     def terms(self, ids: np.ndarray) -> np.ndarray:
-        """One label each."""
+        """An image has one label."""
         return np.ones(len(ids))
 
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
@@ -56,6 +56,10 @@ class ImageSplit:
     def gather_unpadded(self, ids: np.ndarray) -> Arrays:
         """Images have no padding."""
         return self.gather(ids, ids)
+
+    def computed_tokens(self, arrays: Arrays) -> int:
+        """Images have no tokens."""
+        return 0
 
 
 @dataclass(frozen=True)

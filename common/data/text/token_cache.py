@@ -16,12 +16,12 @@ from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
 from common.data.batches import Arrays
 from common.data.cache import Cache
 from common.data.identity import identity
+from common.data.ragged import mask, padded_width, places
 from common.data.text.build import build, max_vocabulary
 from common.data.tokenizer_source import TokenizerSource
 
 FORMAT = 1
 ARRAYS = ("tokens", "offsets", "first_lengths", "labels")
-WIDTH_MULTIPLE = 8  # batches are padded to a multiple of this: fewer distinct shapes
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,18 @@ class TokenizedSplit:
 
     def width(self, ids: np.ndarray) -> int:
         """The length that a batch of these examples is padded to."""
-        longest = int(self.lengths(ids).max())
-        return min(-(-longest // WIDTH_MULTIPLE) * WIDTH_MULTIPLE, self.max_length)
+        return min(padded_width(self.lengths(ids)), self.max_length)
 
     def lengths(self, ids: np.ndarray) -> np.ndarray:
         """Tokens of each example."""
         return self.offsets[ids + 1] - self.offsets[ids]
 
     def weights(self, ids: np.ndarray) -> np.ndarray:
-        """All count the same."""
+        """All count alike."""
         return np.ones(len(ids))
 
     def terms(self, ids: np.ndarray) -> np.ndarray:
-        """One label each."""
+        """A text has one label."""
         return np.ones(len(ids))
 
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
@@ -66,7 +65,7 @@ class TokenizedSplit:
         return {
             "input_ids": input_ids,
             "token_type_ids": token_type_ids,
-            "attention_mask": self._mask(ids, width),
+            "attention_mask": mask(self.lengths(ids), width),
             "labels": self.labels[ids],
         }
 
@@ -85,23 +84,21 @@ class TokenizedSplit:
             "token_type_ids": types,
             "position_ids": positions,
             "places": (rows * width + positions).astype(np.int32),
-            "attention_mask": self._mask(ids, width),
+            "attention_mask": mask(lengths, width),
             "first_tokens": (np.cumsum(lengths) - lengths).astype(np.int32),
             "labels": self.labels[ids],
         }
 
     def _flat(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Of the examples' tokens, one after the other: ids, types, positions, all int32 [t], and rows int64 [t]."""
-        lengths = self.lengths(ids)
-        rows = np.repeat(np.arange(len(ids)), lengths)
-        positions = np.arange(len(rows)) - (np.cumsum(lengths) - lengths)[rows]
+        rows, positions = places(self.lengths(ids))
         tokens = self.tokens[self.offsets[ids][rows] + positions].astype(np.int32)
         types = (positions >= self.first_lengths[ids][rows]).astype(np.int32)
         return tokens, types, positions.astype(np.int32), rows
 
-    def _mask(self, ids: np.ndarray, width: int) -> np.ndarray:
-        mask: np.ndarray = (np.arange(width) < self.lengths(ids)[:, None]).astype(np.int32)
-        return mask
+    def computed_tokens(self, arrays: Arrays) -> int:
+        """Those that are computed have ids."""
+        return arrays["input_ids"].size
 
 
 @dataclass(frozen=True)
