@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from common.config.keys import HOST, SOURCE, key
+from common.config.keys import CURVE, HOST, SOURCE, key
 from common.errors import UserError
 
 
@@ -11,7 +11,7 @@ from common.errors import UserError
 class Data:
     """`allow_change`: resume from a checkpoint though the data is not what it was trained on."""
 
-    reads: ClassVar[str]  # what a model gets: "text" or "images"
+    reads: ClassVar[str]  # what a model gets: "text", "images" or "arrays"
     cache: ClassVar[str]  # the module whose `open_cache` builds and opens the cache of such data
     source: ClassVar[str]  # the module whose `read` and `identity` know this kind
 
@@ -51,8 +51,7 @@ class Columns(Text):
     classes: list[str] | None = key(SOURCE)
 
     def check(self) -> None:
-        if self.classes is not None and not len(set(self.classes)) == len(self.classes) > 0:
-            raise UserError("data.classes: name each class once, or set it to null to read them from the labels")
+        _check_classes(self.classes)
 
 
 @dataclass(frozen=True)
@@ -117,6 +116,35 @@ class HubImages(Images, OnHub):
     label: str = key(SOURCE)
 
 
+@dataclass(frozen=True)
+class Arrays(Data):
+    """Named arrays whose first axis is the examples. All but the labels and the weights are inputs of the model.
+
+    `weight: null` weighs all examples alike; `channels` are the inputs whose last axis is channels.
+    """
+
+    reads = "arrays"
+    cache = "common.data.arrays.array_cache"
+    source = "common.data.arrays.files"
+
+    train: str = key(SOURCE)
+    validation: str = key(SOURCE)
+    label: str = key(SOURCE)
+    weight: str | None = key(SOURCE)
+    classes: list[str] | None = key(SOURCE)
+    channels: list[str] = key(CURVE)
+
+    def check(self) -> None:
+        _check_classes(self.classes)
+        if self.weight == self.label:
+            raise UserError(f"data.weight={self.weight}: is data.label too; name another array, or set it to null")
+
+
+def _check_classes(classes: list[str] | None) -> None:
+    if classes is not None and not len(set(classes)) == len(classes) > 0:
+        raise UserError("data.classes: name each class once, or set it to null to read them from the labels")
+
+
 DATA: dict[str, type[Data]] = {
     "builtin_nli": BuiltinNli,
     "files": Files,
@@ -124,4 +152,5 @@ DATA: dict[str, type[Data]] = {
     "digits": Digits,
     "idx": Idx,
     "hub_images": HubImages,
+    "arrays": Arrays,
 }

@@ -107,7 +107,8 @@ def _check_data_fits_model(config: Config) -> None:
     if data.reads != model.reads:
         models = [kind for kind, schema in MODELS.items() if schema.reads == data.reads]
         kinds = [kind for kind, schema in DATA.items() if schema.reads == model.reads]
+        remedies = {"a model of the kind": models, "data of the kind": kinds}
+        choose = ", or ".join(f"{what} {' or '.join(found)}" for what, found in remedies.items() if found)
         raise UserError(
-            f"data.kind={data.kind}: {data.reads}, but model={model.name} reads {model.reads}; choose a model of the "
-            f"kind {' or '.join(models)}, or data of the kind {' or '.join(kinds)}"
+            f"data.kind={data.kind}: {data.reads}, but model={model.name} reads {model.reads}; choose {choose}"
         )

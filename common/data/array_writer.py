@@ -9,15 +9,15 @@ from numpy.typing import ArrayLike, DTypeLike
 
 
 class ArrayWriter:
-    """Writes a .npy file of one dimension: the bytes that np.save would write of all pieces together."""
+    """Writes a .npy file of rows of one shape: the bytes that np.save would write of all pieces together."""
 
-    def __init__(self, path: Path, dtype: DTypeLike) -> None:
-        self._dtype, self.length = np.dtype(dtype), 0
+    def __init__(self, path: Path, dtype: DTypeLike, row: tuple[int, ...] = ()) -> None:
+        self._dtype, self._row, self.length = np.dtype(dtype), row, 0
         self._file = path.open("wb")
         self._write_header()
 
     def append(self, values: ArrayLike) -> None:
-        """Write values [n] after those before."""
+        """Write values [n, *row] after those before."""
         array = np.ascontiguousarray(values, self._dtype)
         self._file.write(array.data)
         self.length += len(array)
@@ -34,4 +34,6 @@ class ArrayWriter:
 
     def _write_header(self) -> None:
         descr = npy.dtype_to_descr(self._dtype)
-        npy.write_array_header_1_0(self._file, {"descr": descr, "fortran_order": False, "shape": (self.length,)})
+        npy.write_array_header_1_0(
+            self._file, {"descr": descr, "fortran_order": False, "shape": (self.length, *self._row)}
+        )

@@ -19,7 +19,10 @@ log = logging.getLogger("lockstep")
 
 @dataclass(frozen=True)
 class Cache:
-    """An opened cache. `fingerprint` names its content, whatever the content was read from."""
+    """An opened cache. `fingerprint` names its content, whatever the content was read from.
+
+    classes: their names; empty where the labels are not classes of examples.
+    """
 
     directory: Path
     fingerprint: str
@@ -46,7 +49,8 @@ def open_cache(config: Config, source: TokenizerSource | None) -> Cache:
     weights.
     """
     cache = _module(config.data).open_cache(config, source)
-    _warn_of_classes(cache.train.labels, cache.classes)
+    if cache.classes:
+        _warn_of_classes(cache.train.labels, cache.classes)
     return cache
 
 

@@ -45,7 +45,9 @@ def describe(config: Config, framework: str) -> str:
 
 
 def _counts(labels: np.ndarray, classes: list[str]) -> dict[str, str]:
-    """Training examples of each class; of many classes the first and the last."""
+    """Training examples of each class; of many classes the first and the last; of no classes nothing."""
+    if not classes:
+        return {}
     counts = np.bincount(labels, minlength=len(classes)).tolist()
     found = {name: f"{count:,} training examples" for name, count in zip(classes, counts, strict=True)}
     return found if len(found) <= 20 else dict([*list(found.items())[:10], *list(found.items())[-10:]])

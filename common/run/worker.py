@@ -123,7 +123,7 @@ def _record(
     about = facts(
         config, framework, {"token_cache": cache.fingerprint, "initial_weights": prepared.initial.fingerprint}
     )
-    log.info("%s; classes %s", cache, ", ".join(cache.classes))
+    log.info("%s%s", cache, f"; classes {', '.join(cache.classes)}" if cache.classes else "")
     recorder, checkpoints = Recorder(run_dir, start), Checkpoints(config, run_dir, prepared)
     updates = (config.train.steps - start.plan_position) * config.strategy.updates_per_batch
     if config.strategy.updates_per_batch > 1:

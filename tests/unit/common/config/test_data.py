@@ -1,6 +1,6 @@
 import pytest
 
-from common.config.data import BuiltinNli, Digits, Files, Hub, HubImages, Idx
+from common.config.data import Arrays, BuiltinNli, Digits, Files, Hub, HubImages, Idx
 from tests.conftest import MakeConfig
 from tests.unit.common.config.conftest import Said
 from tests.unit.common.config.test_schema import MANDATORY
@@ -16,6 +16,7 @@ from tests.unit.common.config.test_schema import MANDATORY
         ("digits", Digits),
         ("mnist", HubImages),
         ("idx", Idx),
+        ("arrays", Arrays),
     ],
 )
 def test_kinds_of_data(make_config: MakeConfig, choice: str, kind: type) -> None:
@@ -26,6 +27,11 @@ def test_kinds_of_data(make_config: MakeConfig, choice: str, kind: type) -> None
 def test_classes_are_named_once(said: Said, classes: str) -> None:
     data = ("data=files", "data.train=x", "data.validation=x")
     assert said(*data, f"data.classes={classes}").startswith("data.classes: name each class once, or set it to null")
+
+
+def test_weights_are_not_the_labels(said: Said) -> None:
+    data = ("data=arrays", "data.train=x", "data.validation=x", "data.weight=labels")
+    assert said(*data) == "data.weight=labels: is data.label too; name another array, or set it to null"
 
 
 def test_limits(said: Said) -> None:

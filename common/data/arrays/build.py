@@ -1,0 +1,82 @@
+"""Building the array cache: named arrays are checked, then copied a block at a time."""
+
+import logging
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from common.config.data import Arrays
+from common.data.array_writer import ArrayWriter
+from common.data.arrays.checks import blocks, check_alike, check_names, check_sizes, check_weights, limits_of
+from common.data.arrays.files import Named, read
+from common.data.arrays.formats import OFFSETS
+from common.data.arrays.labels import class_names, label_dtype
+from common.errors import UserError
+
+log = logging.getLogger("lockstep")
+
+
+def build(directory: Path, data: Arrays) -> dict[str, Any]:
+    """Fill the directory of a cache. Returns the further entries of its manifest. Raises UserError for bad arrays."""
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        splits = read(data, Path(scratch))
+        for split in splits:
+            names = check_names(data, split)
+            check_sizes(data, split)
+        check_alike(*splits)
+        log.info("building the array cache of %d examples", sum(len(split.columns[data.label]) for split in splits))
+        ranges = {name: _range(splits, name) for name in splits[0].columns}
+        classes = class_names(data, splits, ranges[data.label][1])
+        limits = {}
+        for name in names:
+            dtype = _dtype(splits, name, *ranges[name])
+            if dtype.kind in "iu":
+                limits[name] = ranges[name][1]
+            _copy(splits, directory, name, name, dtype)
+        _copy(splits, directory, data.label, "labels", label_dtype(data.label, splits))
+        if data.weight is not None:
+            for split in splits:
+                check_weights(split.at, data.weight, split.columns[data.weight])
+            _copy(splits, directory, data.weight, "weights", np.float64)
+        return {"inputs": names, "limits": limits, "classes": classes}
+
+
+def array_file(directory: Path, split: str, name: str) -> Path:
+    """Where `build` writes an array of a split, whatever characters are in its name."""
+    return directory / f"{split}.{quote(name, safe='')}.npy"
+
+
+def _range(splits: tuple[Named, Named], name: str) -> tuple[int, int]:
+    """The least and the largest integer of both splits."""
+    ranges = [limits_of(split.at, name, split.columns[name].values) for split in splits]
+    return min(low for low, _ in ranges), max(high for _, high in ranges)
+
+
+def _dtype(splits: tuple[Named, Named], name: str, low: int, high: int) -> np.dtype:
+    """What the values of an input are stored as."""
+    kinds = {split.columns[name].values.dtype for split in splits}
+    kind = next(iter(kinds)).kind
+    if kinds == {np.dtype(np.uint8)} or kind == "b":
+        return kinds.pop()
+    if kind == "f":
+        return np.dtype(np.float32)
+    for dtype in (np.int32, np.int64):
+        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+            return np.dtype(dtype)
+    raise UserError(
+        f"{splits[0].at}: {name} has values up to {high}, which do not fit 64 bits with a sign; leave it out"
+    )
+
+
+def _copy(splits: tuple[Named, Named], directory: Path, name: str, written: str, dtype: DTypeLike) -> None:
+    for key, split in zip(("train", "validation"), splits, strict=True):
+        column = split.columns[name]
+        with ArrayWriter(array_file(directory, key, written), dtype, column.values.shape[1:]) as writer:
+            for _, block in blocks(column.values):
+                writer.append(block)
+        if column.offsets is not None:
+            np.save(array_file(directory, key, written + OFFSETS), column.offsets)
