@@ -1,6 +1,7 @@
 """A user's model in float64: what it consists of, what it computes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -8,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.errors import UserError
-from common.mapping.description import Computed, Description, Layer, Variable
+from common.mapping.description import Computed, Description, Dropout, Layer, Variable
 from common.mapping.factory import build_with, first_line, user_files
 from common.mapping.inputs import Input
 from common.mapping.keras_parts import RECURRENT
@@ -80,7 +81,11 @@ class Subject:
             self.channels,
             {name: tuple(each.shape) for name, each in self.outputs.items()},
             sorted(updated),
-            dict(self.dropouts[id(each)] for each in trace.entered.values() if id(each) in self.dropouts),
+            {
+                path: replace(self.dropouts[id(each)], flattened=trace.flattened.get(path))
+                for path, each in trace.entered.items()
+                if id(each) in self.dropouts
+            },
             self.noise,
             user_files(),
         )
@@ -138,9 +143,9 @@ class Subject:
         return found
 
 
-def dropouts_of(model: keras.Layer) -> tuple[dict[int, tuple[str, float]], list[str]]:
-    """The name and the rate of the layers that `align_dropout` replaces, by their id, and other layers that drop."""
-    found = {id(layer): (name, layer.rate) for name, layer in dropout_layers(model).items() if layer.rate > 0}
+def dropouts_of(model: keras.Layer) -> tuple[dict[int, Dropout], list[str]]:
+    """The layers that `align_dropout` replaces, by their id, and other layers that drop."""
+    found = {id(layer): Dropout(layer.rate, name) for name, layer in dropout_layers(model).items() if layer.rate > 0}
     others = []
     for layer in model._flatten_layers():
         names = ("rate",) if "Dropout" in type(layer).__name__ else ("dropout", "recurrent_dropout")

@@ -1,6 +1,6 @@
 """Dropout with the masks that common/data/dropout.py defines."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import local
 from typing import Any
@@ -63,7 +63,17 @@ class AlignedDropout(Dropout):
     def call(self, inputs: tf.Tensor, training: bool = False) -> Any:
         if not training:
             return inputs
-        return drop(inputs, self.rate, rows_of(_keys(), _site(self), tf.unstack(tf.shape(inputs)[1:-1])))
+        if self.layout is None:
+            return drop(inputs, self.rate, rows_of(_keys(), _site(self), tf.unstack(tf.shape(inputs)[1:-1])))
+        return keep(inputs, self.rate, tf.reshape(self._mask(tf.shape(inputs)), tf.shape(inputs)))
+
+    def _mask(self, shape: tf.Tensor) -> tf.Tensor:
+        """That of PyTorch's input, with its channels moved from the first place to the last."""
+        received, channels_first = self.layout["received"], self.layout["channels_first"]
+        if received == channels_first and shape.shape[0] == len(received) + 1:
+            received = channels_first = [shape[-1], *tf.unstack(shape[1:-1])]  # of any size
+        mask = kept(rows_of(_keys(), _site(self), received[:-1]), received[-1], self.rate)
+        return tf.experimental.numpy.moveaxis(tf.reshape(mask, [-1, *channels_first]), 1, -1)
 
 
 class AlignedDropout2d(SpatialDropout2D):
@@ -85,16 +95,16 @@ def dropout_layers(model: keras.Layer) -> dict[str, keras.Layer]:
     found: dict[str, keras.Layer] = {}
     for layer in model._flatten_layers():
         if type(layer) in ALIGNED and getattr(layer, "noise_shape", None) is None:
-            same = [name for name in found if name.partition("#")[0] == layer.path]
-            found[f"{layer.path}#{len(same) + 1}" if same else layer.path] = layer
+            path = layer.path or layer.name
+            same = [name for name in found if name.partition("#")[0] == path]
+            found[f"{path}#{len(same) + 1}" if same else path] = layer
     return found
 
 
-def align_dropout(layers: Mapping[str, keras.Layer]) -> None:
-    """Have dropout layers drop by keys. layers: by the name that each has in PyTorch's model."""
-    for name, layer in layers.items():
-        layer.__class__ = ALIGNED[type(layer)]
-        layer.site = site_key(name)
+def align_dropout(layer: keras.Layer, name: str, layout: dict[str, Any] | None) -> None:
+    """Have a dropout layer drop by keys. name: in PyTorch's model. layout: see common.mapping.dropouts."""
+    layer.__class__ = ALIGNED[type(layer)]
+    layer.site, layer.layout = site_key(name), layout
 
 
 @contextmanager

@@ -24,5 +24,5 @@ def arguments_of(key: str, model: torch.nn.Module, names: Sequence[str], channel
 
 
 def channels_first(tensor: torch.Tensor) -> torch.Tensor:
-    """The last axis moved to the second place."""
-    return tensor.movedim(-1, 1).contiguous()
+    """The last axis moved to the second place; the strides are a new tensor's, as DDP wants them of gradients."""
+    return tensor.movedim(-1, 1).clone(memory_format=torch.contiguous_format)

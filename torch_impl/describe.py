@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from common.errors import UserError
-from common.mapping.description import Computed, Description, Layer, Variable
+from common.mapping.description import Computed, Description, Dropout, Layer, Variable
 from common.mapping.factory import build_with, first_line, user_files
 from common.mapping.inputs import Input
 from torch_impl.calling import arguments_of
@@ -75,7 +75,11 @@ class Subject:
             self.channels,
             {name: tuple(each.shape) for name, each in self.outputs.items()},
             sorted(updated),
-            {path: self.dropouts[path] for path in trace.entered if path in self.dropouts},
+            {
+                path: Dropout(self.dropouts[path], path, trace.flattened.get(path))
+                for path in trace.entered
+                if path in self.dropouts
+            },
             self.noise,
             user_files(),
         )

@@ -33,12 +33,21 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class Dropout:
+    """An ordinary dropout layer. name: its own side finds it by. flattened: as a Layer's."""
+
+    rate: float
+    name: str
+    flattened: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
 class Description:
     """A model: its layers in the order in which one forward pass enters them, and all variables by name.
 
     unused: variables of layers that the forward pass does not enter. channels: whether inputs have channels, which
     PyTorch has as the second axis and Keras as the last. outputs: their shapes by name. statistics: BatchNorm's moving
-    means and variances. dropouts: the rates of ordinary dropout layers by path, in the order of execution. noise:
+    means and variances. dropouts: ordinary dropout layers by path, in the order of execution. noise:
     layers that draw random numbers in another way. files: those of the user's code.
     """
 
@@ -48,7 +57,7 @@ class Description:
     channels: bool
     outputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
     statistics: list[str] = field(default_factory=list)
-    dropouts: dict[str, float] = field(default_factory=dict)
+    dropouts: dict[str, Dropout] = field(default_factory=dict)
     noise: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
 

@@ -57,7 +57,7 @@ def user_files() -> list[str]:
     installed = [Path(each) for each in {*sysconfig.get_paths().values(), *site.getsitepackages()}]
     own = [here / each for each in ("common", "torch_impl", "tf_impl")]
     found = {str(each.__file__) for each in list(sys.modules.values()) if getattr(each, "__file__", None)}
-    outside = [Path(each).resolve() for each in found if each.endswith(".py")]
+    outside = [Path(each).resolve() for each in found if each.endswith(".py") and Path(each).is_file()]
     return sorted(str(each) for each in outside if not any(each.is_relative_to(one) for one in (*installed, *own)))
 
 

@@ -30,11 +30,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Match:
-    """proof: None where something is not matched."""
+    """drawn: PyTorch's weights as its factory draws them. proof: None where something is not matched."""
 
     torch: Description
     keras: Description
     pairing: Pairing
+    drawn: dict[str, np.ndarray]
     proof: Proof | None
 
     @property
@@ -61,4 +62,7 @@ def match(torch: Side, keras: Side, job: Job) -> Match:
     given = read_map(job.map, ours, theirs) if job.map else {}
     pairing = pair(ours, theirs, given)
     complete = not pairing.unmatched_torch and not pairing.unmatched_keras
-    return Match(ours, theirs, pairing, prove(torch, keras, ours, theirs, pairing, job.seed) if complete else None)
+    drawn = torch.call("weights")
+    return Match(
+        ours, theirs, pairing, drawn, prove(torch, keras, ours, theirs, pairing, job.seed) if complete else None
+    )

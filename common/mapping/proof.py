@@ -1,6 +1,6 @@
 """Whether two models compute the same with weights that are mapped from one to the other: outputs and gradients."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,11 +23,15 @@ MODES = {False: "evaluation mode", True: "training mode"}
 
 @dataclass
 class Proof:
-    """errors: none where the models are the same. measured: the largest relative difference of each kind."""
+    """errors: none where the models are the same. measured: the largest relative difference of each kind.
+
+    dropped: what the dropout layers of PyTorch and of Keras receive, by path.
+    """
 
     errors: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     measured: dict[str, float] = field(default_factory=dict)
+    dropped: list[dict[str, np.ndarray]] = field(default_factory=list)
 
 
 def prove(torch: Side, keras: Side, ours: Description, theirs: Description, pairing: Pairing, seed: int) -> Proof:
@@ -47,6 +51,7 @@ def prove(torch: Side, keras: Side, ours: Description, theirs: Description, pair
             return proof
         a, b = _both(torch, keras, weights, mapped, training, *draw_projections(outputs, a.outputs, stream))
         difference = largest_difference(outputs, a, b)
+        proof.dropped = [_received_by(ours.dropouts, a), _received_by(theirs.dropouts, b)]
         proof.measured[f"outputs in {mode}"] = difference
         if difference > OUTPUT:
             where = first_difference(pairing.parts, a, b, OUTPUT)
@@ -120,6 +125,11 @@ def received(*sides: Side) -> tuple[Any, ...]:
             received(*sides[1:])
         raise
     return first, *received(*sides[1:])
+
+
+def _received_by(paths: Iterable[str], computed: Computed) -> dict[str, np.ndarray]:
+    found = {path: computed.calls[path].received for path in paths}
+    return {path: array for path, array in found.items() if array is not None}
 
 
 def _compare_gradients(proof: Proof, pairing: Pairing, a: Computed, b: Computed, mode: str) -> float:

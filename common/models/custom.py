@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from common.data.atomic_directory import checksum
 from common.data.identity import file_identity
 from common.errors import UserError
 from common.mapping.description import Description
+from common.mapping.dropouts import DropoutPair, pair_dropouts
 from common.mapping.inputs import Input
 from common.mapping.map_file import unmatched_lines
 from common.mapping.match import Job, Match, describe, match
@@ -112,7 +113,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
             shape = each.outputs[outputs[side]]
             check_output(f"model.{side}={factories[side]}", config, cache, shape, gathered["labels"])
         _check_statistics(config, descriptions)
-        weights = read_weights(settings, sides, descriptions, found.pairing if found else None)
+        weights = read_weights(settings, sides, descriptions, found)
     maps = {each.keras: str(each.transformation) for each in found.pairing.pairs} if found else None
     hf_config = {
         "model_type": "custom",
@@ -123,7 +124,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         "outputs": outputs,
         "map": maps,
         "frozen": _frozen(found, descriptions),
-        "dropouts": _dropouts(config, descriptions),
+        "dropouts": _dropouts(config, found, descriptions),
         "shapes": {name: list(array.shape) for name, array in weights.items()},
     }
     files = sorted({file for each in descriptions.values() for file in each.files})
@@ -184,23 +185,19 @@ def _frozen(found: Match | None, descriptions: Mapping[str, Description]) -> lis
     return [*second, *(name for name in ours.unused if ours.variables[name].trainable)]
 
 
-def _dropouts(config: Config, descriptions: Mapping[str, Description]) -> dict[str, str] | None:
-    """The name of each dropout layer of Keras in PyTorch's model; None where dropout is native. Raises UserError."""
+def _dropouts(config: Config, found: Match | None, descriptions: Mapping[str, Description]) -> list[Any] | None:
+    """How dropout is aligned: a DropoutPair of each layer as a dict; None where it is native. Raises UserError."""
     if not config.model.aligned_dropout:
         return None
-    native = "or set model.dropout_semantics=native"
+    advice = "make them the same, or set model.dropout_semantics=native"
     for side, each in descriptions.items():
         if each.noise:
-            raise UserError(
-                f"model.{side}: {each.noise[0]} drops in a way that is not aligned; use dropout layers, {native}"
-            )
-    if len(descriptions) == 1:
-        return {name: name for each in descriptions.values() for name in each.dropouts}
-    ours, theirs = descriptions["torch"].dropouts, descriptions["tf"].dropouts
-    if list(ours.values()) != list(theirs.values()):
-        listed = [", ".join(f"{name} ({rate:g})" for name, rate in each.items()) or "none" for each in (ours, theirs)]
-        raise UserError(
-            f"model.torch, model.tf: have different dropout layers: {listed[0]} in PyTorch, {listed[1]} in Keras; make "
-            f"them the same, {native}"
-        )
-    return dict(zip(theirs, ours, strict=True))
+            raise UserError(f"model.{side}: the dropout of {each.noise[0]} is not a layer of its own; {advice}")
+    if found is None:
+        names = [layer.name for each in descriptions.values() for layer in each.dropouts.values()]
+        return [asdict(DropoutPair(name, name, None)) for name in names]
+    assert found.proof is not None
+    try:
+        return [asdict(each) for each in pair_dropouts(found.torch, found.keras, *found.proof.dropped)]
+    except UserError as error:
+        raise UserError(f"model.torch, model.tf: {error}; {advice}") from error

@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 from common.config.models import Custom
 from common.errors import UserError
 from common.mapping.description import Description
+from common.mapping.match import Match
 from common.mapping.pairing import Pairing
 from common.mapping.side import Side
 
@@ -17,11 +18,12 @@ OF_TORCH, OF_KERAS = (".pt", ".pth", ".bin"), (".h5", ".keras")
 
 
 def read_weights(
-    settings: Custom, sides: Mapping[str, Side], descriptions: Mapping[str, Description], pairing: Pairing | None
+    settings: Custom, sides: Mapping[str, Side], descriptions: Mapping[str, Description], found: Match | None
 ) -> dict[str, np.ndarray]:
     """By PyTorch's names, or by Keras's paths where there is no PyTorch model. Raises UserError."""
     main = "torch" if "torch" in sides else "tf"
-    weights: dict[str, np.ndarray] = sides[main].call("weights")
+    weights: dict[str, np.ndarray] = found.drawn if found else sides[main].call("weights")
+    pairing = found.pairing if found else None
     if settings.checkpoint is not None:
         weights |= _of_checkpoint(settings.checkpoint, weights, main, sides, pairing)
     variables = descriptions[main].variables

@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.utils.naming import reset_uids
 
 from common.mapping.factory import build_with
 from common.mapping.transformations import Source, Transformation, parse
@@ -38,7 +39,7 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     settings = initial.hf_config
     if keras.config.dtype_policy().variable_dtype == "float64":
         compute_in_float64()
-    keras.utils.clear_session()  # names count from the start, as when the model was proven
+    reset_uids()  # names count from the start, as when the model was proven
     inner = build_with("model.tf", settings["factories"]["tf"], settings["arguments"])
     model = Custom(inner, settings)
     args, kwargs = model.arguments(
@@ -47,7 +48,8 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     inner(*args, **kwargs, **mode(inner, False))  # creates what layers create at their first call
     if settings["dropouts"] is not None:
         layers = dropout_layers(inner)
-        align_dropout({site: layers[name] for name, site in settings["dropouts"].items()})
+        for each in settings["dropouts"]:
+            align_dropout(layers[each["keras"]], each["torch"], each["layout"])
     align_batch_norm(inner)
     model.named_parameters = _named_parameters(inner, settings)
     return model

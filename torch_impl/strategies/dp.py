@@ -146,6 +146,8 @@ class DP:
         for name, each in statistics(self.model).items():
             if found:
                 each.copy_(torch.stack([copied[name] for copied in found]).mean(0))
+            for copied in found:
+                copied[name].copy_(each)
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self._average_statistics()

@@ -8,7 +8,6 @@ from common.config.schema import GROUPS, Places, Train, all_keys
 from common.errors import UserError
 from tests.conftest import MakeConfig
 
-ALONE = {"data.allow_change": HOST, "data.channels": CURVE}  # in their group
 NOT_OF_THE_CURVE = {  # of the groups whose keys decide it
     "model.name": SOURCE,
     "model.checkpoint": SOURCE,
@@ -46,7 +45,7 @@ def test_scopes() -> None:
     for name, found in all_keys().items():
         group, dot, _ = name.partition(".")
         expected = NOT_OF_THE_CURVE.get(name, OF_OTHER_GROUPS.get(group, CURVE if dot else HOST))
-        assert found.scope is ALONE.get(name, expected), name
+        assert found.scope is (HOST if name == "data.allow_change" else expected), name
     assert NOT_OF_THE_CURVE.keys() < all_keys().keys()
 
 
