@@ -11,6 +11,11 @@ from keras.layers import BatchNormalization
 STATISTICS = ("moving_mean", "moving_variance")
 
 
+def statistics(model: keras.Model) -> list[keras.Variable]:
+    """The moving statistics."""
+    return [each for each in model.non_trainable_variables if each.name in STATISTICS]
+
+
 class AlignedBatchNorm(BatchNormalization):
     """With PyTorch's moving variance, which is moved by the unbiased variance of the batch."""
 
@@ -38,11 +43,6 @@ def align_batch_norm(model: keras.Layer) -> None:
     for layer in model._flatten_layers():
         if type(layer) is BatchNormalization:
             layer.__class__ = AlignedBatchNorm
-
-
-def statistics(model: keras.Model) -> list[keras.Variable]:
-    """The moving statistics."""
-    return [each for each in model.non_trainable_variables if each.name in STATISTICS]
 
 
 def averaging(strategy: tf.distribute.Strategy, model: keras.Model) -> Callable[[], None]:

@@ -5,7 +5,12 @@ from collections.abc import Callable
 import torch
 from torch.nn import Module
 
-from torch_impl.models.weights import statistics
+STATISTICS = ("running_mean", "running_var")
+
+
+def statistics(model: Module) -> dict[str, torch.Tensor]:
+    """The moving statistics, by name."""
+    return {name: each for name, each in model.named_buffers() if name.rpartition(".")[2] in STATISTICS}
 
 
 def average_statistics(model: Module, all_reduce: Callable[[torch.Tensor], object], world_size: int) -> None:

@@ -13,6 +13,7 @@ ORDER = [
     "common/hardware.py",
     "common/config",
     "common/data",
+    "common/mapping",
     "common/models",
     "common/training",
     "common/run",
@@ -20,11 +21,11 @@ ORDER = [
 ]
 BESIDE = {
     "common/compare": {"common/errors.py", "common/config"},  # reads run directories, nothing else
-    "common/mapping": {"common/errors.py"},  # works on descriptions of models
 }
 TOP = ["common/prepare.py", "common/export.py", "common/map.py"]  # commands, of what is in common
 SIDES = ["torch_impl", "tf_impl"]
 MAY_IMPORT = {name: set(ORDER[:index]) for index, name in enumerate(ORDER)} | BESIDE
+MAY_IMPORT["common/mapping"] = {"common/errors.py"}  # works on descriptions of models
 MAY_IMPORT["common/bench"] = {*ORDER, *BESIDE}  # a command in several files
 MAY_IMPORT |= {name: {*ORDER, *BESIDE, *TOP} for name in TOP + SIDES}
 LONGEST, SHORT, SHARE_OF_SHORT = 300, 200, 0.8  # lines of a file

@@ -32,15 +32,16 @@ ONE_SIDED = {  # public names that only one side can have, and why
     ],
     "tf_impl/compilation.py": ["in_few_shapes"],  # torch.compile compiles for all shapes
     "tf_impl/batches.py": ["signature", "shard_of_replica"],  # only TensorFlow's steps are compiled, of all replicas
-    # TensorFlow's models call `drop` themselves; PyTorch's have layers for it, also where Hugging Face wrote them.
-    "torch_impl/dropout.py": [
-        "AlignedDropout",
-        "AlignedDropout.forward",
-        "AlignedDropout2d",
-        "AlignedDropout2d.forward",
-        "align_dropout",
-        "use_keys",
-    ],
+    # Each framework's name for it; a Keras layer does not know its place in the model.
+    "torch_impl/dropout.py": ["AlignedDropout.forward", "AlignedDropout2d.forward"],
+    "tf_impl/dropout.py": ["AlignedDropout.call", "AlignedDropout2d.call", "dropout_layers"],
+    # Keras moves its variance by the biased one of the batch, and its variables are averaged by a compiled step.
+    "torch_impl/batch_norm.py": ["average_statistics"],
+    "tf_impl/batch_norm.py": ["AlignedBatchNorm", "AlignedBatchNorm.call", "align_batch_norm", "averaging"],
+    # PyTorch has a mode of the model, and channels first; Keras has variables without names of their own.
+    "torch_impl/calling.py": ["channels_first"],
+    "tf_impl/calling.py": ["mode", "variables_by_path"],
+    "tf_impl/models/custom.py": ["Custom", "Custom.__init__", "Custom.call"],  # PyTorch has hooks for it
     # TensorFlow's strategies make their process groups themselves.
     "torch_impl/communication/rendezvous.py": ["init_process_group"],
     # TensorFlow has its server in C++.
@@ -58,6 +59,9 @@ DIFFERENT_PARAMETERS = {  # functions of both sides whose parameters differ, and
     "step.py:evaluation_sums": "as compute_outputs",
     "step.py:seed_dropout": "torch draws from one generator, Keras from one in each layer, which counts its draws",
     "step.py:evaluate": "TensorFlow's strategies reduce in a compiled step",
+    "calling.py:arguments_of": "only PyTorch has channels in another place than the data",
+    "dropout.py:align_dropout": "PyTorch's layers are found by their names, Keras's are paired with them",
+    "dropout.py:use_keys": "PyTorch's layers keep the keys, Keras's steps are traced once",
     "optimizer.py:Optimizer.__init__": "a torch parameter server has parameters without a model",
     "optimizer.py:Optimizer.update": "torch keeps gradients in parameters, TensorFlow hands them around",
     "strategies/parameter_server/server.py:serve": "TensorFlow's workers get all data from the coordinator",

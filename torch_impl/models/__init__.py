@@ -3,7 +3,7 @@
 from importlib import import_module
 
 import torch
-from torch.nn import Embedding, Module
+from torch.nn import Embedding, Module, Parameter
 
 from common.config.schema import Config
 from common.models.initial_weights import InitialCheckpoint
@@ -41,3 +41,8 @@ def use_sparse_gradients(model: Module) -> None:
             and module.weight.device.type == "cpu"
         ):
             module.sparse = True
+
+
+def trained(model: Module) -> dict[str, Parameter]:
+    """The parameters that are trained, by name."""
+    return {name: each for name, each in model.named_parameters() if each.requires_grad}

@@ -2,9 +2,9 @@
 
 import numpy as np
 import torch
-from torch.nn import Module, Parameter
+from torch.nn import Module
 
-STATISTICS = ("running_mean", "running_var")
+from torch_impl.batch_norm import statistics
 
 
 def load_weights(model: Module, weights: dict[str, np.ndarray]) -> None:
@@ -18,13 +18,3 @@ def weights_by_name(model: Module) -> dict[str, np.ndarray]:
     """Them by name."""
     named = {**dict(model.named_parameters()), **statistics(model)}
     return {name: each.detach().cpu().numpy() for name, each in named.items()}
-
-
-def trained(model: Module) -> dict[str, Parameter]:
-    """The parameters that are trained."""
-    return {name: each for name, each in model.named_parameters() if each.requires_grad}
-
-
-def statistics(model: Module) -> dict[str, torch.Tensor]:
-    """The moving statistics."""
-    return {name: each for name, each in model.named_buffers() if name.rpartition(".")[2] in STATISTICS}

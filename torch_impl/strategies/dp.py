@@ -25,11 +25,11 @@ from common.hardware import cores
 from common.run.prepare import Prepared
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
+from torch_impl.batch_norm import statistics
 from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group
 from torch_impl.device import peak_memory_bytes, replica_devices
-from torch_impl.models import build_model
-from torch_impl.models.weights import statistics, trained
+from torch_impl.models import build_model, trained
 from torch_impl.optimizer import Optimizer
 from torch_impl.state import load_state, state_of
 from torch_impl.step import Batch, compute_outputs, evaluate, evaluation_sums, seed_dropout, summed_loss

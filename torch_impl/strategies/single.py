@@ -13,8 +13,7 @@ from common.training.strategy import Evaluation, StepResult
 from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group
 from torch_impl.device import peak_memory_bytes, replica_devices
-from torch_impl.models import build_model, use_sparse_gradients
-from torch_impl.models.weights import trained
+from torch_impl.models import build_model, trained, use_sparse_gradients
 from torch_impl.optimizer import Optimizer
 from torch_impl.state import load_state, state_of
 from torch_impl.step import backward, evaluate, evaluation_sums, seed_dropout

@@ -27,11 +27,15 @@ class Split:
     def lengths(self, ids):
         return np.zeros(len(ids), np.int64)
 
+    def weights(self, ids):
+        return np.ones(len(ids))
+
     def gather_unpadded(self, ids):
         return {name: array for name, array in self.arrays.items() if name != "weights"}
 
 train = SimpleNamespace(global_batch_size=1, seed=0, padding="unpadded")
-config = SimpleNamespace(train=train, model=SimpleNamespace(aligned_dropout=False))
+task = SimpleNamespace(weights_of_classes=None)
+config = SimpleNamespace(train=train, model=SimpleNamespace(aligned_dropout=False), task=task)
 arrays, found = dict(np.load(sys.argv[1])), {}
 for kind in {key.partition("/")[0] for key in arrays}:
     given = {key.partition("/")[2]: array for key, array in arrays.items() if key.startswith(f"{kind}/")}

@@ -83,11 +83,13 @@ class Training:
 
     def load(self, parameters):
         for parameter in self.model.named_parameters:
-            parameter.variable.assign(parameter.to_keras(parameters[parameter.name]))
+            parameter.variable.assign(parameter.to_keras(parameters))
 
     def parameters(self):
-        named = self.model.named_parameters
-        return {parameter.name: parameter.from_keras(parameter.variable.numpy()) for parameter in named}
+        found = {}
+        for parameter in self.model.named_parameters:
+            parameter.to_torch(parameter.variable.numpy(), found)
+        return found
 
 for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
     config, data = load(path), batches(repeated=path.stem != "distinct")

@@ -8,13 +8,14 @@ from common.config.schema import GROUPS, Places, Train, all_keys
 from common.errors import UserError
 from tests.conftest import MakeConfig
 
-NOT_OF_THE_CURVE = {  # of the groups whose keys decide it
+EXCEPTIONS = {  # to the scopes of their groups
     "model.name": SOURCE,
     "model.checkpoint": SOURCE,
     "model.revision": SOURCE,
     "model.torch": SOURCE,
     "model.tf": SOURCE,
     "model.map": SOURCE,
+    "data.channels": CURVE,
     "train.log_every": HOST,
     "train.profile": HOST,
     **dict.fromkeys(
@@ -44,9 +45,9 @@ def test_scopes() -> None:
     """A key of the model, the optimizer, the schedule or of training decides the curve, where it is not listed here."""
     for name, found in all_keys().items():
         group, dot, _ = name.partition(".")
-        expected = NOT_OF_THE_CURVE.get(name, OF_OTHER_GROUPS.get(group, CURVE if dot else HOST))
+        expected = EXCEPTIONS.get(name, OF_OTHER_GROUPS.get(group, CURVE if dot else HOST))
         assert found.scope is (HOST if name == "data.allow_change" else expected), name
-    assert NOT_OF_THE_CURVE.keys() < all_keys().keys()
+    assert EXCEPTIONS.keys() < all_keys().keys()
 
 
 def test_every_field_of_every_schema_is_a_key_or_a_section() -> None:

@@ -22,11 +22,11 @@ import numpy as np
 from tf_impl.models.layout import Parameter
 
 class WindowsReversed(Parameter):  # round trips are right, convolutions are not
-    def to_keras(self, array):
-        return array.reshape(self.kernel).T.reshape(self.variable.shape)
+    def to_keras(self, arrays):
+        return arrays[self.name].reshape(self.kernel).T.reshape(self.variable.shape)
 
-    def from_keras(self, array):
-        return array.reshape(self.kernel[::-1]).T.reshape(self.shape)
+    def to_torch(self, array, arrays):
+        arrays[self.name] = array.reshape(self.kernel[::-1]).T.reshape(self.shape)
 
 def parameter(request, variable):
     kernel = request["kernel"] and tuple(request["kernel"])
@@ -35,8 +35,10 @@ def parameter(request, variable):
 
 def convert(request):
     converted = parameter(request, keras.Variable(np.zeros(request["variable"])))
-    there = converted.to_keras(np.arange(math.prod(request["shape"])).reshape(request["shape"]))
-    back = converted.from_keras(there)
+    there = converted.to_keras({"weight": np.arange(math.prod(request["shape"])).reshape(request["shape"])})
+    arrays = {}
+    converted.to_torch(there, arrays)
+    back = arrays["weight"]
     assert back.flags.c_contiguous and back.dtype == there.dtype == np.int64
     return {"there": there.tolist(), "back": back.tolist()}
 
@@ -46,7 +48,7 @@ def output(request):
     for layer in before:
         x = layer(x)
     last.build(x.shape)
-    last.kernel.assign(parameter(request, last.kernel).to_keras(np.array(request["weight"], float)))
+    last.kernel.assign(parameter(request, last.kernel).to_keras({"weight": np.array(request["weight"], float)}))
     return np.array(last(x)).tolist()
 
 keras.config.set_dtype_policy("float64")
