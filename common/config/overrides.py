@@ -11,6 +11,7 @@ from hydra.errors import HydraException
 from common.config.schema import GROUPS, all_keys
 from common.errors import UserError
 
+FREE = "model.arguments"  # below it the keys are the user's
 MULTIRUN = {"-m", "--multirun"}
 PARSER = OverridesParser.create()
 
@@ -30,7 +31,8 @@ def readable(arguments: Sequence[str]) -> list[str]:
         if f"{group}=null" in overrides:
             raise UserError(f"{group}=null: every run has one; choose one with {group}=..., --help lists them")
     texts = {name for name, key in all_keys().items() if key.type in (str, str | None)}
-    return [*flags, *(_quoted(each, sweep) if _key(each) in texts else each for each in overrides)]
+    added = [f"++{each}" if each.startswith(FREE) else each for each in overrides]
+    return [*flags, *(_quoted(each, sweep) if _key(each) in texts else each for each in added)]
 
 
 def swept(overrides: Sequence[str]) -> list[str]:

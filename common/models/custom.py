@@ -23,7 +23,7 @@ from common.mapping.inputs import Input
 from common.mapping.map_file import unmatched_lines
 from common.mapping.match import Job, Match, describe, match
 from common.mapping.side import Side
-from common.models.outputs import check_labels, check_output, output_of
+from common.models.outputs import check_output, output_of
 from common.models.user_weights import read_weights
 
 EXAMPLES = 4  # that the models are computed on
@@ -81,11 +81,19 @@ def checksums(files: list[str]) -> dict[str, str]:
     return {each: checksum(Path(each)) for each in files}
 
 
+def check_strategy(config: Config, hf_config: Mapping[str, Any]) -> None:
+    """Raise UserError where the strategy cannot train the model."""
+    if hf_config["statistics"] and config.strategy.kind not in AVERAGED:
+        raise UserError(
+            f"strategy={config.strategy.kind}: keeps no moving statistics of BatchNorm, which this model has; choose "
+            f"one of {', '.join(AVERAGED)}"
+        )
+
+
 def build(config: Config, cache: ArrayCache) -> UserModel:
     """Build the model in a process of each framework that has one. Raises UserError where both are not the same."""
     settings = config.model
     assert isinstance(settings, Custom)
-    check_labels(config, cache)
     factories = {side: getattr(settings, side) for side in PACKAGES if getattr(settings, side) is not None}
     ids = np.arange(min(EXAMPLES, len(cache.train)))
     gathered = cache.train.gather(ids, ids)
@@ -112,7 +120,6 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
             outputs[side] = output_of(f"model.{side}={factories[side]}", each.outputs)
             shape = each.outputs[outputs[side]]
             check_output(f"model.{side}={factories[side]}", config, cache, shape, gathered["labels"])
-        _check_statistics(config, descriptions)
         weights = read_weights(settings, sides, descriptions, found)
     maps = {each.keras: str(each.transformation) for each in found.pairing.pairs} if found else None
     hf_config = {
@@ -123,6 +130,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         "channels": [name for name, each in inputs.items() if each.channels],
         "outputs": outputs,
         "map": maps,
+        "statistics": sorted({name for each in descriptions.values() for name in each.statistics}),
         "frozen": _frozen(found, descriptions),
         "dropouts": _dropouts(config, found, descriptions),
         "shapes": {name: list(array.shape) for name, array in weights.items()},
@@ -165,14 +173,6 @@ def _check_match(found: Match) -> None:
         raise UserError(f"model.torch, model.tf: {lines[0]} ({len(lines)} in all); {advice}")
     if found.proof.errors:
         raise UserError(f"model.torch, model.tf: are not the same: {found.proof.errors[0]}; {advice}")
-
-
-def _check_statistics(config: Config, descriptions: Mapping[str, Description]) -> None:
-    if any(each.statistics for each in descriptions.values()) and config.strategy.kind not in AVERAGED:
-        raise UserError(
-            f"strategy={config.strategy.kind}: keeps no moving statistics of BatchNorm, which this model has; choose "
-            f"one of {', '.join(AVERAGED)}"
-        )
 
 
 def _frozen(found: Match | None, descriptions: Mapping[str, Description]) -> list[str]:

@@ -20,6 +20,7 @@ from common.data.arrays.array_cache import ArrayCache
 from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
 from common.data.cache import Cache
 from common.models import bert, custom
+from common.models.outputs import check_labels
 from common.models.pretrained import SourceCheckpoint
 from common.models.spec import ModelSpec, spec_of
 
@@ -77,6 +78,7 @@ def open_initial_checkpoint(config: Config, cache: Cache, source: SourceCheckpoi
 def _open_custom(config: Config, cache: Cache, described: dict[str, Any]) -> InitialCheckpoint:
     """That of a user's model: built again whenever one of the user's files has changed since."""
     assert isinstance(cache, ArrayCache)
+    check_labels(config, cache)
     described |= custom.identity(config, cache)
     index = Path(config.cache_dir) / f"custom-{fingerprint(described)}.json"
     files, built = custom.files_before(index), None
@@ -94,7 +96,9 @@ def _open_custom(config: Config, cache: Cache, described: dict[str, Any]) -> Ini
         return {}
 
     manifest = open_or_build(directory, build)
-    return InitialCheckpoint(directory, manifest["checksums"][WEIGHTS])
+    initial = InitialCheckpoint(directory, manifest["checksums"][WEIGHTS])
+    custom.check_strategy(config, initial.hf_config)
+    return initial
 
 
 def reopen_initial_checkpoint(directory: Path) -> InitialCheckpoint:
