@@ -1,11 +1,10 @@
-"""BatchNorm in several replicas: each has the statistics of its own shard, and moving statistics are their means."""
+"""BatchNorm in several replicas: each has the statistics of its own shard, or all have those of the global batch."""
 
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
-from keras import ops
 from keras.layers import BatchNormalization
 
 STATISTICS = ("moving_mean", "moving_variance")
@@ -17,32 +16,51 @@ def statistics(model: keras.Model) -> list[keras.Variable]:
 
 
 class AlignedBatchNorm(BatchNormalization):
-    """With PyTorch's moving variance, which is moved by the unbiased variance of the batch."""
+    """With PyTorch's moving variance, which is moved by the unbiased variance; `synchronized`: of all replicas."""
 
     def call(self, inputs: tf.Tensor, training: bool | None = None, mask: Any = None) -> Any:
         if not (training and self.trainable):
             return super().call(inputs, training=False)
-        x = tf.cast(inputs, self.moving_mean.dtype)
-        mean, variance = tf.nn.moments(x, self._reduction_axes)
-        count = tf.cast(tf.size(x) / tf.size(mean), x.dtype)
+        x, axes = tf.cast(inputs, self.moving_mean.dtype), self._reduction_axes
+        count = tf.cast(tf.size(x) / tf.shape(x)[self.axis], x.dtype)
+        sums = self._sum(tf.concat((tf.reduce_sum(x, axes), [count]), 0))
+        count = sums[-1]
+        mean = sums[:-1] / count
+        centred = x - self._along(mean, x)
+        variance = self._sum(tf.reduce_sum(tf.square(centred), axes)) / count
         self._move(self.moving_mean, mean)
         self._move(self.moving_variance, variance * (count / (count - 1)))
-        normalized = ops.batch_normalization(
-            x, mean, variance, self.axis, getattr(self, "beta", None), getattr(self, "gamma", None), self.epsilon
-        )
-        return tf.cast(normalized, self.compute_dtype)
+        x = centred * self._along(tf.math.rsqrt(variance + self.epsilon), x)
+        if self.scale:
+            x *= self._along(self.gamma, x)
+        if self.center:
+            x += self._along(self.beta, x)
+        return tf.cast(x, self.compute_dtype)
+
+    def _sum(self, x: tf.Tensor) -> tf.Tensor:
+        """Over the replicas."""
+        if not self.synchronized:
+            return x
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, x)
+
+    def _along(self, values: Any, x: tf.Tensor) -> tf.Tensor:
+        """Values of the channels in the shape of x."""
+        shape = [1] * x.shape.rank
+        shape[self.axis] = -1
+        return tf.reshape(tf.convert_to_tensor(values), shape)
 
     def _move(self, variable: keras.Variable, value: tf.Tensor) -> None:
-        """In this replica's copy alone: see `average_statistics`."""
+        """In this replica's copy alone: see `averaging`."""
         moved = variable.value * self.momentum + value * (1 - self.momentum)
         tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=tf.stop_gradient(moved))
 
 
-def align_batch_norm(model: keras.Layer) -> None:
-    """Have BatchNorm layers move their statistics as PyTorch's do."""
+def synchronize(model: keras.Layer, over_replicas: bool) -> None:
+    """Have BatchNorm layers compute what PyTorch's do, with the statistics of all replicas or of their own."""
     for layer in model._flatten_layers():
         if type(layer) is BatchNormalization:
             layer.__class__ = AlignedBatchNorm
+            layer.synchronized = over_replicas
 
 
 def averaging(strategy: tf.distribute.Strategy, model: keras.Model) -> Callable[[], None]:

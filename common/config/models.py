@@ -31,6 +31,11 @@ class AnyModel:
         """Whether batches come with the keys of aligned masks."""
         return self.dropout_semantics == "aligned"
 
+    @property
+    def global_batch_norm(self) -> bool:
+        """Whether BatchNorm has the statistics of all replicas' examples."""
+        return False
+
     def check(self, max_length: int) -> None:
         """Raise UserError for values that do not fit together. max_length: tokens of an example."""
 
@@ -131,6 +136,10 @@ class Custom(AnyModel):
     map: str | None = key(SOURCE)
     checkpoint: str | None = key(SOURCE)
     sync_batch_norm: bool = key(CURVE)
+
+    @property
+    def global_batch_norm(self) -> bool:
+        return self.sync_batch_norm
 
     def check(self, max_length: int) -> None:
         """Raise UserError where no function is named, or a map without two sides."""

@@ -130,6 +130,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         "channels": [name for name, each in inputs.items() if each.channels],
         "outputs": outputs,
         "map": maps,
+        "sync_batch_norm": settings.sync_batch_norm,
         "statistics": sorted({name for each in descriptions.values() for name in each.statistics}),
         "frozen": _frozen(found, descriptions),
         "dropouts": _dropouts(config, found, descriptions),

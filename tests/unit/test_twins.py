@@ -36,8 +36,17 @@ ONE_SIDED = {  # public names that only one side can have, and why
     "torch_impl/dropout.py": ["AlignedDropout.forward", "AlignedDropout2d.forward"],
     "tf_impl/dropout.py": ["AlignedDropout.call", "AlignedDropout2d.call", "dropout_layers"],
     # Keras moves its variance by the biased one of the batch, and its variables are averaged by a compiled step.
-    "torch_impl/batch_norm.py": ["average_statistics"],
-    "tf_impl/batch_norm.py": ["AlignedBatchNorm", "AlignedBatchNorm.call", "align_batch_norm", "averaging"],
+    "torch_impl/batch_norm.py": [
+        "average_statistics",
+        "SyncBatchNorm",
+        "SyncBatchNorm.forward",
+        "sum_over_ranks",
+        "SumOverThreads",
+        "SumOverThreads.__init__",
+        "SumOverThreads.enter",
+        "SumOverThreads.abort",
+    ],
+    "tf_impl/batch_norm.py": ["AlignedBatchNorm", "AlignedBatchNorm.call", "averaging"],
     # PyTorch has a mode of the model, and channels first; Keras has variables without names of their own.
     "torch_impl/calling.py": ["channels_first"],
     "tf_impl/calling.py": ["mode", "variables_by_path"],
@@ -59,6 +68,7 @@ DIFFERENT_PARAMETERS = {  # functions of both sides whose parameters differ, and
     "step.py:evaluation_sums": "as compute_outputs",
     "step.py:seed_dropout": "torch draws from one generator, Keras from one in each layer, which counts its draws",
     "step.py:evaluate": "TensorFlow's strategies reduce in a compiled step",
+    "batch_norm.py:synchronize": "PyTorch sums over processes or threads, TensorFlow over its own replicas",
     "calling.py:arguments_of": "only PyTorch has channels in another place than the data",
     "dropout.py:align_dropout": "PyTorch's layers are found by their names, Keras's are paired with them",
     "dropout.py:use_keys": "PyTorch's layers keep the keys, Keras's steps are traced once",

@@ -9,7 +9,7 @@ from keras.src.utils.naming import reset_uids
 from common.mapping.factory import build_with
 from common.mapping.transformations import Source, Transformation, parse
 from common.models.initial_weights import InitialCheckpoint
-from tf_impl.batch_norm import align_batch_norm
+from tf_impl.batch_norm import synchronize
 from tf_impl.calling import arguments_of, mode, variables_by_path
 from tf_impl.dropout import align_dropout, dropout_layers, use_keys
 from tf_impl.float64 import compute_in_float64
@@ -50,7 +50,7 @@ def build(initial: InitialCheckpoint) -> keras.Model:
         layers = dropout_layers(inner)
         for each in settings["dropouts"]:
             align_dropout(layers[each["keras"]], each["torch"], each["layout"])
-    align_batch_norm(inner)
+    synchronize(inner, settings["sync_batch_norm"])
     model.named_parameters = _named_parameters(inner, settings)
     return model
 

@@ -19,7 +19,7 @@ from common.data.batches import GlobalBatch
 from common.run.prepare import Prepared
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
-from torch_impl.batch_norm import average_statistics
+from torch_impl.batch_norm import average_statistics, sum_over_ranks, synchronize
 from torch_impl.batches import to_tensors
 from torch_impl.communication.allreduce import Traffic, all_reduce
 from torch_impl.communication.rendezvous import Group, init_process_group
@@ -48,6 +48,8 @@ class AllReduce:
         self.algorithm = settings.algorithm
         self.model = build_model(config, prepared.initial).to(self.device)
         self.task = build_losses(config.task)
+        if config.model.global_batch_norm:
+            synchronize(self.model, sum_over_ranks())
         buckets = make_buckets(list(trained(self.model).values()), settings.bucket_cap_mb)
         self.reducer = Reducer(buckets, self.algorithm, settings.overlap)
         self.optimizer = Optimizer(config, trained(self.model))

@@ -19,7 +19,7 @@ from common.data.batches import GlobalBatch
 from common.run.prepare import Prepared
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
-from torch_impl.batch_norm import average_statistics
+from torch_impl.batch_norm import average_statistics, sum_over_ranks, synchronize
 from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group, init_process_group
 from torch_impl.device import peak_memory_bytes, replica_devices
@@ -48,6 +48,8 @@ class DDP:
         self.accumulate = settings.accumulate
         self.model = build_model(config, prepared.initial).to(self.device)
         self.task = build_losses(config.task)
+        if config.model.global_batch_norm:
+            synchronize(self.model, sum_over_ranks())
         if settings.comm_hook == "none":
             use_sparse_gradients(self.model)
         with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers, which 2.11 knows under this name only

@@ -25,7 +25,7 @@ from common.hardware import cores
 from common.run.prepare import Prepared
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
-from torch_impl.batch_norm import statistics
+from torch_impl.batch_norm import SumOverThreads, statistics, synchronize
 from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group
 from torch_impl.device import peak_memory_bytes, replica_devices
@@ -52,6 +52,9 @@ class DP:
         self.config, self.precision = config, config.train.precision
         self.model = build_model(config, prepared.initial).to(self.devices[0])
         self.task = build_losses(config.task)
+        self.sum_over_threads = SumOverThreads(self.world_size)
+        if config.model.global_batch_norm:
+            synchronize(self.model, self.sum_over_threads)
         self.structures = [] if self.on_gpus else [copy.deepcopy(self.model) for _ in self.devices]
         threads = max(1, cores() // self.world_size)
         self.pool = ThreadPoolExecutor(self.world_size, initializer=torch.set_num_threads, initargs=(threads,))
@@ -128,8 +131,13 @@ class DP:
                 kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
                 return tensor
 
-            with torch.set_grad_enabled(grad), saved_tensors_hooks(keep, lambda tensor: tensor):
-                result = function(replica, *arguments)
+            self.sum_over_threads.enter(replica)
+            try:
+                with torch.set_grad_enabled(grad), saved_tensors_hooks(keep, lambda tensor: tensor):
+                    result = function(replica, *arguments)
+            except BaseException:
+                self.sum_over_threads.abort()
+                raise
             self.traffic["memory"][replica] += sum(kept.values())
             return result
 
