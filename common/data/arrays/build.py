@@ -24,8 +24,8 @@ def build(directory: Path, data: Arrays) -> dict[str, Any]:
     """Fill the directory of a cache. Returns the further entries of its manifest. Raises UserError for bad arrays."""
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         splits = read(data, Path(scratch))
+        names, _ = [check_names(data, split) for split in splits]
         for split in splits:
-            names = check_names(data, split)
             check_sizes(data, split)
         check_alike(*splits)
         log.info("building the array cache of %d examples", sum(len(split.columns[data.label]) for split in splits))

@@ -60,7 +60,9 @@ def check_alike(train: Named, validation: Named) -> None:
             if name not in one.columns:
                 raise UserError(f"{one.at}: no array {name!r}, which {other.at} has; both must have the same")
     for name, column in train.columns.items():
-        expected, found = (f"{_sort(each)} of shape {_shape(each)}" for each in (column, validation.columns[name]))
+        expected, found = (
+            f"{_sort(each)} of shape {_shape(each.shape)}" for each in (column, validation.columns[name])
+        )
         if found != expected:
             raise UserError(f"{validation.at}: {name} has {found} for an example, but in {train.at} {expected}")
 
@@ -68,7 +70,7 @@ def check_alike(train: Named, validation: Named) -> None:
 def check_weights(at: str, name: str, column: Column) -> None:
     """Raise UserError unless the weights are one for each example, at least 0 and not all 0."""
     if column.shape != ():
-        raise UserError(f"{at}: {name} has shape {_shape(column)} for an example; give each example one weight")
+        raise UserError(f"{at}: {name} has shape {_shape(column.shape)} for an example; give each example one weight")
     weights = column.values
     negative = np.flatnonzero(weights < 0)
     if len(negative):
@@ -82,9 +84,10 @@ def check_channels(channels: Collection[str], inputs: dict[str, tuple[str, tuple
     for name in channels:
         if name not in inputs:
             raise UserError(f"data.channels: no input {name!r}; there are {show.repr(list(inputs))}")
-        if len(inputs[name][1]) < 2:
+        _, shape = inputs[name]
+        if len(shape) < 2:
             raise UserError(
-                f"data.channels: {name} has shape {inputs[name][1]} for an example; channels need another axis before "
+                f"data.channels: {name} has shape {_shape(shape)} for an example; channels need another axis before "
                 "them; leave it out"
             )
 
@@ -116,5 +119,5 @@ def _sort(column: Column) -> str:
     return SORTS[column.values.dtype.kind]
 
 
-def _shape(column: Column) -> str:
-    return "(" + ", ".join("any" if size is None else str(size) for size in column.shape) + ")"
+def _shape(shape: tuple[int | None, ...]) -> str:
+    return "(" + ", ".join("any" if size is None else str(size) for size in shape) + ")"

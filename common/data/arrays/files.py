@@ -31,7 +31,9 @@ class Named:
 def read(data: Arrays, scratch: Path) -> tuple[Named, Named]:
     """Both splits, memory-mapped. scratch: an empty directory that outlives them. Raises UserError."""
     splits: list[tuple[str, Found]] = []
-    for key, path in find_splits(data).items():
+    paths = find_splits(data)
+    warn_of_one_file(paths)
+    for key, path in paths.items():
         folder = scratch / key
         folder.mkdir()
         reader = npy if path.is_dir() else READERS[path.suffix.lower()]
@@ -71,6 +73,12 @@ def find_split(key: str, name: str) -> Path:
     if not path.exists():
         raise UserError(f"{key}: no such file: {name}")
     return path
+
+
+def warn_of_one_file(paths: Mapping[str, Path]) -> None:
+    """Log a line where both splits are the same."""
+    if paths["train"].resolve() == paths["validation"].resolve():
+        log.warning("data.validation is the same file as data.train: it shows nothing about new examples")
 
 
 def _same_length(*arrays: np.ndarray | Column) -> bool:

@@ -22,6 +22,18 @@ def test_the_file_is_what_numpy_saves(tmp_path_factory: pytest.TempPathFactory, 
     assert (directory / "pieces.npy").read_bytes() == (directory / "whole.npy").read_bytes()
 
 
+@given(sizes=st.lists(st.integers(0, 5), max_size=6), row=st.lists(st.integers(0, 3), max_size=3))
+def test_rows_of_one_shape(tmp_path_factory: pytest.TempPathFactory, sizes: list[int], row: list[int]) -> None:
+    directory = tmp_path_factory.getbasetemp()
+    pieces = [np.full((size, *row), size, np.float64) for size in sizes]
+    with ArrayWriter(directory / "rows.npy", np.float32, tuple(row)) as writer:
+        for piece in pieces:
+            writer.append(piece)
+    whole = np.concatenate([np.zeros((0, *row)), *pieces]).astype(np.float32)
+    np.save(directory / "whole.npy", whole)
+    assert (directory / "rows.npy").read_bytes() == (directory / "whole.npy").read_bytes()
+
+
 def test_the_header_has_room_for_any_length(tmp_path: Path) -> None:
     with ArrayWriter(tmp_path / "a.npy", np.uint16) as writer:
         for _ in range(11):

@@ -29,6 +29,13 @@ def test_images_have_none() -> None:
     assert choose_padding(split, 4, 0, 2, False) == "global"
 
 
+def test_texts_and_images_have_one_loss_and_count_alike(make_split: MakeSplit) -> None:
+    images = ImageSplit(np.zeros((9, 4, 4, 1), np.uint8), np.zeros(9, np.int32), np.zeros(256, np.float32))
+    for split in (make_split(MIXED), images):
+        for found in (split.weights(np.array([3, 1])), split.terms(np.array([3, 1]))):
+            assert (found.dtype, found.tolist()) == (np.float64, [1, 1])
+
+
 def test_what_is_computed(make_split: MakeSplit) -> None:
     split = make_split(MIXED)
     steps = 25  # of 64 examples, all there are

@@ -1,10 +1,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from common.config.resolve import resolve
-from common.run.plan import describe
+from common.run.plan import _counts, describe
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import MakeRun
 
@@ -52,3 +53,12 @@ def test_the_updates_of_parameter_servers(small_config: MakeConfig) -> None:
     assert told(describe(config, "tf"))["updates"] == "900"
     synchronous = replace(config, strategy=replace(config.strategy, max_staleness=0))  # type: ignore[call-arg]
     assert "updates" not in told(describe(synchronous, "tf"))
+
+
+def test_classes_are_counted_where_there_are_any() -> None:
+    assert _counts(np.array([0, 2, 2]), ["a", "b", "c"]) == {
+        "a": "1 training examples",
+        "b": "0 training examples",
+        "c": "2 training examples",
+    }
+    assert _counts(np.array([[0.5, -1], [2, 2]], np.float32), []) == {}

@@ -1,0 +1,112 @@
+"""A split of arrays: what is gathered, its lengths, weights and losses, and its global batches."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.data.arrays.array_split import ArraySplit
+from common.data.arrays.column import Column
+from common.data.batches import GlobalBatch
+from common.data.padding import choose_padding, computed_tokens
+from tests.unit.common.data.arrays.test_column import ragged
+
+LENGTHS = [3, 9, 0, 20, 1, 8, 30, 12]
+WORDS = [[100 * example + place for place in range(length)] for example, length in enumerate(LENGTHS)]
+ALL = np.arange(len(LENGTHS))
+
+
+def make(labels: Column) -> ArraySplit:
+    inputs = {"x": Column(np.arange(16, dtype=np.float32).reshape(8, 2)), "words": ragged(WORDS)}
+    return ArraySplit({**inputs, "tags": ragged([example[:5] for example in WORDS])}, labels, np.arange(8.0))
+
+
+CLASSES = Column(np.arange(8, dtype=np.int32) % 3)
+
+
+def test_what_is_gathered() -> None:
+    ids, batch = np.array([3, 0]), np.array([0, 3, 6])
+    arrays = make(CLASSES).gather(ids, batch)
+    assert {name: (str(array.dtype), array.shape) for name, array in arrays.items()} == {
+        "x": ("float32", (2, 2)),
+        "words": ("int32", (2, 32)),
+        "words_mask": ("int32", (2, 32)),
+        "tags": ("int32", (2, 8)),
+        "tags_mask": ("int32", (2, 8)),
+        "labels": ("int32", (2,)),
+    }
+    assert arrays["words_mask"].sum(1).tolist() == [20, 3]
+    assert arrays["words"][0, :20].tolist() == WORDS[3]
+    assert arrays["x"].tolist() == [[6, 7], [0, 1]]
+
+
+def test_lengths_are_those_of_all_ragged_inputs() -> None:
+    split = make(CLASSES)
+    assert split.lengths(ALL).tolist() == [length + min(length, 5) for length in LENGTHS]
+    assert ArraySplit({"x": split.inputs["x"]}, CLASSES).lengths(ALL[:3]).tolist() == [0, 0, 0]
+
+
+def test_weights() -> None:
+    split = make(CLASSES)
+    assert split.weights(np.array([4, 1])).tolist() == [4, 1]
+    ones = ArraySplit(split.inputs, CLASSES).weights(ALL)
+    assert (ones.dtype, ones.tolist()) == (np.float64, [1] * 8)
+
+
+@pytest.mark.parametrize(
+    ("labels", "terms"),
+    [
+        (CLASSES, [1] * 8),
+        (Column(np.zeros(8, np.float32)), [1] * 8),
+        (Column(-np.ones((8, 4), np.float32)), [1] * 8),
+        (Column(np.array([[5, -1, -100], [0, 0, 0]] * 4, np.int32)), [1, 3] * 4),
+        (Column(np.full((8, 2, 3), -1, np.int32)), [0] * 8),
+        (ragged([[1, -1, 2], [], [-100], [0]] * 2), [2, 0, 0, 1] * 2),
+    ],
+)
+def test_terms(labels: Column, terms: list[int]) -> None:
+    found = make(labels).terms(ALL)
+    assert (found.dtype, found.tolist()) == (np.float64, terms)
+    assert make(labels).terms(ALL[::-1][:3]).tolist() == terms[::-1][:3]
+
+
+def test_ragged_labels_are_padded_with_no_label() -> None:
+    split = make(ragged(WORDS))
+    arrays = split.gather(np.array([0, 4]), np.array([0, 1, 4]))
+    assert arrays["labels"].shape == arrays["words"].shape == (2, 16)
+    assert arrays["labels"].tolist() == [[0, 1, 2] + [-1] * 13, [400] + [-1] * 15]
+    assert split.labels.tolist() == [value for example in WORDS for value in example]
+    assert len(split) == 8
+
+
+@given(
+    world_size=st.integers(1, 9),
+    ids=st.lists(st.integers(0, 7), min_size=1, max_size=8, unique=True),
+    padding=st.sampled_from(["global", "micro_batches", "unpadded"]),
+)
+def test_a_global_batch(world_size: int, ids: list[int], padding: str) -> None:
+    """Every example is in one shard, whole, whatever the shards."""
+    split = make(CLASSES)
+    batch = GlobalBatch(1, np.array(ids), split, padding)
+    found = []
+    for rank in range(world_size):
+        for part in batch.shard(rank, world_size):
+            widest = split.inputs["words"].lengths(np.array(ids)).max()
+            assert part["words"].shape == part["words_mask"].shape
+            assert padding != "global" or part["words"].shape[1] == max(8, -(-widest // 8) * 8)
+            for row in np.flatnonzero(part["weights"]):
+                words = part["words"][row][part["words_mask"][row] == 1].tolist()
+                found.append((part["x"][row, 0] / 2, words, part["labels"][row]))
+    assert sorted(found) == [(i, WORDS[i], i % 3) for i in sorted(ids)]
+    assert batch.tokens == sum(len(WORDS[i]) + min(len(WORDS[i]), 5) for i in ids)
+
+
+def test_the_lengths_decide_the_padding() -> None:
+    def split(lengths: list[int]) -> ArraySplit:
+        return ArraySplit({"words": ragged([[1] * length for length in lengths])}, Column(np.zeros(64, np.int32)))
+
+    assert choose_padding(split([0, 64] * 32), 16, 0, 2, False) == "micro_batches"  # the first example is empty
+    assert choose_padding(split([15, 16] * 32), 16, 0, 2, False) == "global"
+    assert choose_padding(ArraySplit({"x": CLASSES}, CLASSES), 4, 0, 2, False) == "global"
+    assert computed_tokens(split([8, 64] * 32), 64, 0, 1, "global") == 25 * 64 * 64
+    assert computed_tokens(split([8, 64] * 32), 64, 0, 2, "micro_batches") == 25 * 32 * (8 + 64)
