@@ -140,6 +140,21 @@ class Arrays(Data):
             raise UserError(f"data.weight={self.weight}: is data.label too; name another array, or set it to null")
 
 
+@dataclass(frozen=True)
+class Lines(Data):
+    """Plain text, cut into blocks of train.max_length tokens, each of which has the next token as its label.
+
+    tokenizer: `bytes`, or the path of a tokenizer.json.
+    """
+
+    reads = "arrays"
+    cache = source = "common.data.arrays.line_cache"
+
+    train: str = key(SOURCE)
+    validation: str = key(SOURCE)
+    tokenizer: str = key(SOURCE)
+
+
 def _check_classes(classes: list[str] | None) -> None:
     if classes is not None and not len(set(classes)) == len(classes) > 0:
         raise UserError("data.classes: name each class once, or set it to null to read them from the labels")
@@ -153,4 +168,5 @@ DATA: dict[str, type[Data]] = {
     "idx": Idx,
     "hub_images": HubImages,
     "arrays": Arrays,
+    "lines": Lines,
 }

@@ -29,8 +29,7 @@ class ArraySplit:
 
         Ragged labels stand one after the other, int32 [t]; `gather` has them by example.
         """
-        values = self.label.values
-        return values.astype(np.int32) if values.dtype.kind == "u" else values
+        return self.label.values
 
     def lengths(self, ids: np.ndarray) -> np.ndarray:
         """The sum of the lengths of an example's ragged inputs, int64 [n]; 0 where none are ragged."""

@@ -36,7 +36,7 @@ def test_a_package_that_is_not_installed() -> None:
             ["model=bert_huge"],
             "model=bert_huge: no such choice; there are bert_base, bert_mini, bert_small, ",
         ),
-        (["data=cifar"], "data=cifar: no such choice; there are arrays, builtin_nli, digits, files, hub, idx, mnist"),
+        (["data=cifar"], "data=cifar: no such choice; there are arrays, builtin_nli, digits, files, hub, idx, lines"),
         (["data=files", "data.validation=x", "data.train=null"], "data.train: must not be null; give data.train=..."),
         (["extensions=lab"], "extensions=lab: must be a list; give 'extensions=[lab]'"),
         (["data=files", "data.classes=yes"], "data.classes: must be a list; give 'data.classes=[...,...]'"),

@@ -1,6 +1,6 @@
 import pytest
 
-from common.config.data import Arrays, BuiltinNli, Digits, Files, Hub, HubImages, Idx
+from common.config.data import Arrays, BuiltinNli, Digits, Files, Hub, HubImages, Idx, Lines
 from tests.conftest import MakeConfig
 from tests.unit.common.config.conftest import Said
 from tests.unit.common.config.test_schema import MANDATORY
@@ -17,6 +17,7 @@ from tests.unit.common.config.test_schema import MANDATORY
         ("mnist", HubImages),
         ("idx", Idx),
         ("arrays", Arrays),
+        ("lines", Lines),
     ],
 )
 def test_kinds_of_data(make_config: MakeConfig, choice: str, kind: type) -> None:

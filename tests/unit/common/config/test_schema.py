@@ -24,6 +24,7 @@ MANDATORY = {
     "data=mnist": ["model=convnet"],
     "data=idx": ["model=convnet", "data.directory=d"],
     "data=arrays": CUSTOM[1:],
+    "data=lines": CUSTOM[1:],
     **{f"task={kind}": CUSTOM for kind in ("binary", "regression", "language_model")},
     "task=custom": [*CUSTOM, "task.torch=a:b", "task.tf=c:d"],
     "model=custom": CUSTOM,

@@ -18,7 +18,7 @@ ALL = np.arange(len(LENGTHS))
 
 def make(labels: Column) -> ArraySplit:
     inputs = {"x": Column(np.arange(16, dtype=np.float32).reshape(8, 2)), "words": ragged(WORDS)}
-    return ArraySplit({**inputs, "tags": ragged([example[:5] for example in WORDS])}, labels, np.arange(8.0))
+    return ArraySplit({**inputs, "tags": ragged([example[:5] for example in WORDS])}, labels, np.arange(1, 9) / 2)
 
 
 CLASSES = Column(np.arange(8, dtype=np.int32) % 3)
@@ -48,7 +48,7 @@ def test_lengths_are_those_of_all_ragged_inputs() -> None:
 
 def test_weights() -> None:
     split = make(CLASSES)
-    assert split.weights(np.array([4, 1])).tolist() == [4, 1]
+    assert split.weights(np.array([4, 1])).tolist() == [2.5, 1]
     ones = ArraySplit(split.inputs, CLASSES).weights(ALL)
     assert (ones.dtype, ones.tolist()) == (np.float64, [1] * 8)
 

@@ -1,0 +1,108 @@
+"""The cache of plain text for language models: tokens, cut into blocks; opened as named arrays.
+
+A split is `tokens` int32 [t]. Block i is tokens[i * L : (i + 1) * L], where L is
+`train.max_length`, and the labels of its tokens are those one further.
+"""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from common.config.data import Lines
+from common.config.schema import Config
+from common.data.array_writer import ArrayWriter
+from common.data.arrays.array_cache import ArrayCache
+from common.data.arrays.array_split import ArraySplit
+from common.data.arrays.column import Column
+from common.data.arrays.files import find_split, warn_of_one_file
+from common.data.arrays.tokens import BYTES, open_tokenizer, tokenizer_file
+from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
+from common.data.identity import file_identity, source_keys
+from common.errors import UserError
+
+if TYPE_CHECKING:
+    from common.data.tokenizer_source import TokenizerSource
+
+log = logging.getLogger("lockstep")
+
+FORMAT = 1
+
+
+def open_cache(config: Config, source: "TokenizerSource | None") -> ArrayCache:
+    """Open the cache of a config of plain text, built first where it is missing or damaged. Raises UserError.
+
+    `source` is not used: data.tokenizer names the tokenizer.
+    """
+    data, length = config.data, config.train.max_length
+    assert isinstance(data, Lines)
+    key = fingerprint({"format": FORMAT, "corpus": identity(data), "max_length": length})
+    directory = Path(config.cache_dir) / f"lines-{key}"
+    return _open(directory, open_or_build(directory, lambda partial: _build(partial, data, length)))
+
+
+def reopen_cache(config: Config, directory: Path) -> ArrayCache:
+    """Open a cache that `open_cache` has verified. Raises UserError where its manifest cannot be read."""
+    return _open(directory, manifest_of(directory))
+
+
+def identity(data: Lines) -> dict[str, Any]:
+    """What names the corpus: the paths, sizes and times of change of the files and the tokenizer."""
+    files = {key: file_identity(path) for key, path in _find_splits(data).items()}
+    tokenizer = BYTES if data.tokenizer == BYTES else file_identity(tokenizer_file(data.tokenizer))
+    return {**source_keys(data), **files, "tokenizer": tokenizer}
+
+
+def _find_splits(data: Lines) -> dict[str, Path]:
+    paths = {key: find_split(f"data.{key}", getattr(data, key)) for key in ("train", "validation")}
+    for key, path in paths.items():
+        if not path.is_file():
+            raise UserError(f"data.{key}: not a file: {path}; give one file of text")
+    return paths
+
+
+def _open(directory: Path, manifest: dict[str, Any]) -> ArrayCache:
+    return ArrayCache(
+        directory=directory,
+        fingerprint=fingerprint({"checksums": manifest["checksums"], "max_length": manifest["max_length"]}),
+        train=_open_split(directory, "train", manifest["max_length"]),
+        validation=_open_split(directory, "validation", manifest["max_length"]),
+        classes=[],
+        limits={"input_ids": manifest["largest"]},
+    )
+
+
+def _open_split(directory: Path, name: str, length: int) -> ArraySplit:
+    tokens = np.load(directory / f"{name}.tokens.npy", mmap_mode="r")
+    end = _blocks(len(tokens), length) * length
+    return ArraySplit(
+        {"input_ids": Column(tokens[:end].reshape(-1, length))}, Column(tokens[1 : end + 1].reshape(-1, length))
+    )
+
+
+def _blocks(tokens: int, length: int) -> int:
+    """How many blocks there are: the last token is a label only."""
+    return max(0, tokens - 1) // length
+
+
+def _build(directory: Path, data: Lines, length: int) -> dict[str, Any]:
+    paths = _find_splits(data)
+    warn_of_one_file(paths)
+    tokens_of = open_tokenizer(data.tokenizer)
+    largest = 0
+    for key, path in paths.items():
+        log.info("building the token cache of %s", path)
+        with ArrayWriter(directory / f"{key}.tokens.npy", np.int32) as writer:
+            for tokens in tokens_of(path):
+                writer.append(tokens)
+                largest = max(largest, int(tokens.max(initial=0)))
+        blocks = _blocks(writer.length, length)
+        if not blocks:
+            raise UserError(
+                f"{path}: {writer.length} tokens, too few for a block of {length} and the token after it; give a "
+                "longer text, or lower train.max_length"
+            )
+        left = writer.length - blocks * length - 1
+        log.info("%s: %d tokens in %d blocks of %d; %d left over", path, writer.length, blocks, length, left)
+    return {"max_length": length, "largest": largest}
