@@ -20,6 +20,7 @@ from common.data.arrays.files import find_split, warn_of_one_file
 from common.data.arrays.tokens import BYTES, open_tokenizer, tokenizer_file
 from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
 from common.data.identity import file_identity, source_keys
+from common.data.progress import shown
 from common.errors import UserError
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _build(directory: Path, data: Lines, length: int) -> dict[str, Any]:
     for key, path in paths.items():
         log.info("building the token cache of %s", path)
         with ArrayWriter(directory / f"{key}.tokens.npy", np.int32) as writer:
-            for tokens in tokens_of(path):
+            for tokens in shown(tokens_of(path), f"tokenizing {path.name}"):
                 writer.append(tokens)
                 largest = max(largest, int(tokens.max(initial=0)))
         blocks = _blocks(writer.length, length)

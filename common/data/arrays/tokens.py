@@ -34,9 +34,13 @@ def open_tokenizer(name: str) -> Tokens:
     tokenizer.no_padding()
     tokenizer.no_truncation()
 
-    def tokens(path: Path) -> Iterator[np.ndarray]:
-        for lines in _lines(path):
-            for encoding in tokenizer.encode_batch_fast(lines, add_special_tokens=False):
+    def tokens(text: Path) -> Iterator[np.ndarray]:
+        for lines in _lines(text):
+            try:
+                encodings = tokenizer.encode_batch_fast(lines, add_special_tokens=False)
+            except Exception as error:  # such as a word that is not in a vocabulary without a token for others
+                raise UserError(f"{text}: {path} cannot tokenize it: {one_line(error)}; choose another") from error
+            for encoding in encodings:
                 yield np.array(encoding.ids, np.int32)
 
     return tokens

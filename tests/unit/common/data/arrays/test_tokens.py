@@ -72,6 +72,16 @@ def test_long_lines_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert lines == [["abcdefgh"], ["ijklm\n"], ["no\n"]]
 
 
+def test_a_word_that_a_tokenizer_does_not_have(tmp_path: Path) -> None:
+    path, text = tmp_path / "tokenizer.json", written(tmp_path, "cat dog\n")
+    words = Tokenizer(models.WordLevel({"cat": 0}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.save(str(path))
+    with pytest.raises(UserError) as raised:
+        list(open_tokenizer(str(path))[0](text))
+    assert str(raised.value).startswith(f"{text}: {path} cannot tokenize it: ")
+
+
 def test_missing_and_damaged_tokenizers(tmp_path: Path) -> None:
     remedy = "give bytes or the path of a tokenizer.json"
     for name, expected in (
