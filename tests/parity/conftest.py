@@ -43,7 +43,7 @@ OTHERS = {
     "tf-parameter_server-3": f"{SERVERS} strategy.workers=3",
     "tf-mirrored-2-compiled": "strategy=mirrored strategy.replicas=2 train.compile=true",
 }
-STRATEGIES = CORE | OTHERS
+STRATEGIES = CORE | OTHERS | {"torch-ddp-3": DDP}
 # The last batch of an epoch, step 16 or 17, is smaller; that of the evaluation at 30 has 2 examples for 4 replicas.
 CORPUS = ("data.train_examples=500", "data.validation_examples=122")
 PLAIN = ("schedule=constant", "optimizer.max_grad_norm=null")
@@ -126,7 +126,7 @@ class Planned:
             return f"{framework}-clusters"
         if strategy != "mirrored":
             return framework
-        changing = ("data.train_examples=4", "train.precision=", "model=")
+        changing = ("data.train_examples=4", "train.precision=", "model=", "model.torch=")
         shapes = [key for key in self.overrides if key.startswith(changing)]
         return "-".join(["tf", replicas[0], *(key.partition("=")[2] for key in shapes)])
 

@@ -78,7 +78,7 @@ def test_a_word_that_a_tokenizer_does_not_have(tmp_path: Path) -> None:
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     words.save(str(path))
     with pytest.raises(UserError) as raised:
-        list(open_tokenizer(str(path))[0](text))
+        list(open_tokenizer(str(path))(text))
     assert str(raised.value).startswith(f"{text}: {path} cannot tokenize it: ")
 
 

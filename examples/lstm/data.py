@@ -1,0 +1,26 @@
+"""Sequences of 3 to 20 tokens; are most of them above 10? python -m examples.lstm.data DIRECTORY"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def write(directory: Path) -> None:
+    """Write train.npz and validation.npz: tokens int32 [t] with tokens.offsets int64 [n + 1], labels int64 [n]."""
+    stream = np.random.default_rng(0)
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, count in (("train", 2000), ("validation", 400)):
+        texts = [stream.integers(1, 20, stream.integers(3, 21)) for _ in range(count)]
+        labels = [int((text > 10).mean() > 0.5) for text in texts]
+        arrays: dict[str, Any] = {
+            "tokens": np.concatenate(texts).astype(np.int32),
+            "tokens.offsets": np.cumsum([0, *map(len, texts)]),
+            "labels": np.array(labels),
+        }
+        np.savez(directory / f"{name}.npz", **arrays)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

@@ -1,0 +1,83 @@
+"""The pairs of examples/ are trained in lockstep, and what is planted in them is seen."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from common.compare.verdict import Pair, compare_runs
+from tests.parity.conftest import Planned, Runs, train
+from tests.parity.test_parity import TOLERANCES, violations
+
+STRATEGIES = ("torch-single", "torch-ddp-3", "tf-single", "tf-mirrored-2")
+ALL = (*STRATEGIES, "torch-dp-2", "torch-ddp-2", "tf-multiworker-2")
+ARRAYS = ("data=arrays", "data.train={data}/train.npz", "data.validation={data}/validation.npz")
+TEXT = ("data=lines", "data.train={data}/train.txt", "data.validation={data}/validation.txt", "data.tokenizer=bytes")
+EXAMPLES = {  # the module of the data, and the settings
+    "resnet": ("resnet", (*ARRAYS, "data.channels=[images]", "model.sync_batch_norm=true")),
+    "lstm": ("lstm", ARRAYS),
+    "gpt": ("gpt", (*TEXT, "train.max_length=64", "task=language_model")),
+    "tabular": ("tabular", (*ARRAYS, "task=regression", "task.loss=huber")),
+    "hf": ("lstm", ARRAYS),
+}
+# Shards are uneven for 2 and for 3 replicas.
+COMMON = ("train.steps=30", "schedule=constant", "optimizer.learning_rate=0.003", "train.global_batch_size=31")
+FAULTS = {  # an example and a strategy that show it; settings, or the trainer's name of the fault
+    "BatchNorm of each replica": ("resnet", "tf-mirrored-2", ("model.sync_batch_norm=false",), None),
+    "native dropout": ("gpt", "tf-single", (), "native_dropout"),
+    "mean of replica means": ("lstm", "tf-mirrored-2", (), "mean_of_replica_means"),
+}
+
+
+def overrides(base: Path, example: str, precision: str) -> tuple[str, ...]:
+    module, settings = EXAMPLES[example]
+    data = base / "data" / module
+    import_module(f"examples.{module}.data").write(data)
+    files = {"torch": "model_torch", "tf": "model_keras"}
+    model = [f"model.{side}=examples.{example}.{file}:build" for side, file in files.items()]
+    own = [each.format(data=data) for each in settings]
+    return (f"cache_dir={base / 'cache'}", "model=custom", *model, *own, *COMMON, f"train.precision={precision}")
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    made = Runs(tmp_path_factory.mktemp("examples"))
+    settings = {example: overrides(made.base, example, "float64") for example in EXAMPLES}
+    planned = {made.path(each, name): Planned(name, settings[each]) for each in EXAMPLES for name in STRATEGIES}
+    for fault, (example, strategy, changed, name) in FAULTS.items():
+        few = (*settings[example], *changed, "train.steps=5")
+        planned[made.path(example, strategy, fault)] = Planned(strategy, few, name)
+    train(planned)
+    return made
+
+
+def pairs(runs: Runs, example: str, strategies: tuple[str, ...]) -> list[Pair]:
+    comparison = compare_runs(runs.paths(example, strategies), TOLERANCES)
+    assert {pair.steps for pair in comparison.pairs} == {30}
+    assert len(comparison.pairs) == len(strategies) * (len(strategies) - 1) / 2
+    return comparison.pairs
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_draws_one_curve(examples: Runs, example: str) -> None:
+    """Final weights and moving statistics too."""
+    for pair in pairs(examples, example, STRATEGIES):
+        assert not violations(pair)
+        assert abs(pair.evaluation_loss_difference or 0) < 1e-9
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_seen(examples: Runs, fault: str) -> None:
+    example, strategy, *_ = FAULTS[fault]
+    right, wrong = examples.path(example, "torch-single"), examples.path(example, strategy, fault)
+    (pair,) = compare_runs([right, wrong], TOLERANCES).pairs
+    assert pair.first_step_beyond is not None
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_strategy(example: str, precision: str, tmp_path: Path) -> None:
+    runs, settings = Runs(tmp_path), overrides(tmp_path, example, precision)
+    train({runs.path(example, name): Planned(name, settings) for name in ALL})
+    assert not [found for pair in pairs(runs, example, ALL) for found in violations(pair)]
