@@ -63,6 +63,8 @@ def _check_framework(config: Config, framework: str) -> None:
             f"train.compile=true: {TITLES[framework]}'s strategy={kind} cannot; set it to false, or choose a "
             f"strategy of {', '.join(others)}"
         )
+    if config.train.compile and framework == "tf" and config.model.global_batch_norm:
+        raise UserError("train.compile=true: XLA cannot sum over replicas; set it or model.sync_batch_norm to false")
     if config.train.compile and framework == "torch" and not has_cpp_compiler():
         raise UserError("train.compile=true: PyTorch needs a C++ compiler for it; install g++, or name one by CXX=...")
 

@@ -18,7 +18,7 @@ from common.config.strategies import COMMANDS
 from common.config.validate import check
 from tests.conftest import ROOT, Compose
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
 README = re.findall(r"^```console\n(.*?)^```", PAGES[0].read_text(), re.MULTILINE | re.DOTALL)
 SENTENCES = [("a dog runs", "an animal runs", 0), ("a dog runs", "a dog sings", 1), ("a dog runs", "no dog runs", 2)]
 
