@@ -97,7 +97,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
     factories = {side: getattr(settings, side) for side in PACKAGES if getattr(settings, side) is not None}
     ids = np.arange(min(EXAMPLES, len(cache.train)))
     gathered = cache.train.gather(ids, ids)
-    inputs, arrays = _inputs(config, cache, gathered, config.train.seed)
+    inputs, arrays = _inputs(config, gathered)
     job = Job(
         factories.get("torch", ""),
         factories.get("tf", ""),
@@ -151,12 +151,10 @@ def _existing(key: str, path: str) -> Path:
     return Path(path)
 
 
-def _inputs(
-    config: Config, cache: ArrayCache, gathered: Mapping[str, np.ndarray], seed: int
-) -> tuple[dict[str, Input], dict[str, np.ndarray]]:
+def _inputs(config: Config, gathered: Mapping[str, np.ndarray]) -> tuple[dict[str, Input], dict[str, np.ndarray]]:
     """What the models are computed on: the integers of the first examples, and random numbers of floats."""
-    stream = np.random.default_rng(seed)
-    arrays = {name: gathered[name] for name in cache.inputs}
+    stream = np.random.default_rng(config.train.seed)
+    arrays = {name: array for name, array in gathered.items() if name != "labels"}
     drawn = {
         name: stream.standard_normal(array.shape) if array.dtype.kind == "f" else array
         for name, array in arrays.items()

@@ -43,7 +43,7 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     inner = build_with("model.tf", settings["factories"]["tf"], settings["arguments"])
     model = Custom(inner, settings)
     args, kwargs = model.arguments(
-        {name: tf.zeros([2, *shape], _dtype(dtype)) for name, (dtype, shape) in settings["inputs"].items()}
+        {name: tf.ones([2, *shape], _dtype(dtype)) for name, (dtype, shape) in settings["inputs"].items()}
     )
     inner(*args, **kwargs, **mode(inner, False))  # creates what layers create at their first call
     if settings["dropouts"] is not None:

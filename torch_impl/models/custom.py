@@ -23,7 +23,7 @@ def build(initial: InitialCheckpoint) -> Module:
     model.register_forward_pre_hook(partial(_take, arguments), with_kwargs=True)
     model.register_forward_hook(partial(_give, settings["outputs"]["torch"]))
     with torch.no_grad():
-        model.eval()(**_zeros(settings["inputs"]))  # creates what lazy layers create at their first call
+        model.eval()(**_ones(settings["inputs"]))  # creates what lazy layers create at their first call
     load_weights(model, initial.weights())
     frozen = set(settings["frozen"])
     for name, parameter in model.named_parameters():
@@ -44,6 +44,6 @@ def _give(name: str, model: Module, args: tuple[Any, ...], returned: Any) -> tor
     return tensors_of(returned)[name]
 
 
-def _zeros(inputs: dict[str, tuple[str, list[int]]]) -> dict[str, torch.Tensor]:
-    """Two examples of zeros."""
-    return {name: torch.zeros(2, *shape, dtype=getattr(torch, dtype)) for name, (dtype, shape) in inputs.items()}
+def _ones(inputs: dict[str, tuple[str, list[int]]]) -> dict[str, torch.Tensor]:
+    """Two examples of ones: no index is negative, and no mask leaves everything out."""
+    return {name: torch.ones(2, *shape, dtype=getattr(torch, dtype)) for name, (dtype, shape) in inputs.items()}
