@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from common.compare.runs import Run
+from common.compare.steps import common_steps
 from common.config.keys import Scope
 from common.config.schema import GROUPS, all_keys
 
@@ -80,7 +81,7 @@ def step_mismatches(a: Run, b: Run) -> list[str]:
     for run in (a, b):
         if run.repeated_steps:
             reasons.append(f"{run} has more than one row for {_span(run.repeated_steps)}; the last one is compared")
-    common = len(np.intersect1d(a.steps, b.steps, assume_unique=True))
+    common = len(common_steps(a, b)[0])
     if not common:
         spans = [f"{run} has {_span(run.steps.tolist()) if len(run.steps) else 'none'}" for run in (a, b)]
         reasons.append(f"no common steps: {', '.join(spans)}")
@@ -97,12 +98,14 @@ def step_mismatches(a: Run, b: Run) -> list[str]:
 def explanations(a: Run, b: Run) -> list[str]:
     """What explains diverging curves: different batches, a different learning rate, dropout."""
     notes = []
-    steps, i, j = np.intersect1d(a.steps, b.steps, assume_unique=True, return_indices=True)
+    steps, i, j = common_steps(a, b)
     for name, explanation in (
         ("examples", "the runs consumed different batches"),
         ("tokens", "the runs consumed different batches"),
         ("learning_rate", "the runs follow different schedules"),
     ):
+        if a.metrics[name] is b.metrics[name] or not (a.has(name) and b.has(name)):
+            continue
         differ = steps[~np.isclose(a.metrics[name][i], b.metrics[name][j], rtol=1e-9, atol=0, equal_nan=True)]
         if len(differ):
             notes.append(f"{name} differs from step {differ[0]}: {explanation}")

@@ -1,11 +1,12 @@
 """Compares two runs: at every step, or, where one is asynchronous, after the same number of examples."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from common.compare.bins import MOST_BINS, first_rows, largest, last_rows
 from common.compare.experiment import (
     curve_differences,
     experiment_mismatches,
@@ -13,6 +14,7 @@ from common.compare.experiment import (
     step_mismatches,
 )
 from common.compare.runs import Run
+from common.compare.steps import differences
 
 LOCKSTEP, DIVERGED, NOT_COMPARABLE = "lockstep", "diverged", "not comparable"
 
@@ -23,6 +25,15 @@ class Tolerance:
 
     loss: float
     grad_norm: float
+
+
+@dataclass(frozen=True, eq=False)
+class Envelope:
+    """The largest differences in each of some thousand equal parts of the common steps, as long as `steps`."""
+
+    steps: np.ndarray = field(default_factory=lambda: np.array([], int))  # the last one of each part
+    loss: np.ndarray = field(default_factory=lambda: np.array([]))
+    grad_norm: np.ndarray = field(default_factory=lambda: np.array([]))  # relative
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +53,7 @@ class Pair:
     max_grad_norm_difference: float | None  # relative
     max_grad_norm_difference_step: int | None
     first_step_beyond: int | None  # the first step at which loss or grad_norm differs by more than the tolerance
+    identical_steps: int  # at how many common steps the losses are the same number
     evaluation_examples: int | None  # the last number of examples after which both runs evaluated
     evaluation_loss_difference: float | None
     accuracy_difference: float | None
@@ -49,15 +61,21 @@ class Pair:
     asynchronous: bool
     reasons: list[str]  # why the pair is not comparable
     notes: list[str]  # further observations, e.g. that the batches differ
+    first_beyond: dict[str, int | None] = field(default_factory=dict)  # the same of loss and of grad_norm
+    envelope: Envelope = field(default_factory=Envelope)
 
 
-def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance]) -> Pair:
-    """Compare two runs, with the tolerance of the coarser precision."""
+def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int = MOST_BINS) -> Pair:
+    """Compare two runs, with the tolerance of the coarser precision. `bins`: the parts of the envelope."""
     of_a, of_b = tolerances[a.precision], tolerances[b.precision]
     tolerance = Tolerance(max(of_a.loss, of_b.loss), max(of_a.grad_norm, of_b.grad_norm))
     asynchronous = [run for run in (a, b) if run.asynchronous]
     steps, loss, norm = differences(a, b) if not asynchronous else (np.array([], int), np.array([]), np.array([]))
-    beyond = steps[(loss > tolerance.loss) | (norm > tolerance.grad_norm)]
+    first_beyond = {
+        "loss": _first(steps, loss > tolerance.loss),
+        "grad_norm": _first(steps, norm > tolerance.grad_norm),
+    }
+    beyond = [step for step in first_beyond.values() if step is not None]
     max_loss, max_loss_step = _largest(steps, loss)
     max_norm, max_norm_step = _largest(steps, norm)
     examples, i, j = np.intersect1d(a.evals["examples"], b.evals["examples"], return_indices=True)
@@ -69,17 +87,19 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance]) -> Pair:
         reasons.insert(0, f"asynchronous: the updates of {names} come in the order in which they are ready")
     else:
         reasons += step_mismatches(a, b)
+    first = first_rows(len(steps), bins)
     return Pair(
         a=a,
         b=b,
-        verdict=NOT_COMPARABLE if reasons else DIVERGED if len(beyond) else LOCKSTEP,
+        verdict=NOT_COMPARABLE if reasons else DIVERGED if beyond else LOCKSTEP,
         tolerance=tolerance,
         steps=len(steps),
         max_loss_difference=max_loss,
         max_loss_difference_step=max_loss_step,
         max_grad_norm_difference=max_norm,
         max_grad_norm_difference_step=max_norm_step,
-        first_step_beyond=int(beyond[0]) if len(beyond) else None,
+        first_step_beyond=min(beyond, default=None),
+        identical_steps=int(np.count_nonzero(loss == 0)),
         evaluation_examples=int(examples[-1]) if len(examples) else None,
         evaluation_loss_difference=float(evals["loss"][-1]) if len(examples) else None,
         accuracy_difference=float(evals["accuracy"][-1]) if len(examples) else None,
@@ -87,29 +107,21 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance]) -> Pair:
         asynchronous=bool(asynchronous),
         reasons=reasons,
         notes=[] if asynchronous else explanations(a, b),
+        first_beyond=first_beyond,
+        envelope=Envelope(steps[last_rows(first, len(steps))], largest(loss, first), largest(norm, first)),
     )
 
 
+def _first(steps: np.ndarray, chosen: np.ndarray) -> int | None:
+    at = int(chosen.argmax()) if len(steps) else 0
+    return int(steps[at]) if len(steps) and chosen[at] else None
+
+
 def _largest(steps: np.ndarray, values: np.ndarray) -> tuple[float | None, int | None]:
-    if not len(steps):
+    if np.isnan(values).all():  # also where there are none
         return None, None
     at = int(np.argmax(values))
     return float(values[at]), int(steps[at])
-
-
-def differences(a: Run, b: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Common steps, |loss difference|, and |difference| / max(|a|, |b|) of grad_norm.
-
-    A difference is infinite where a value is not finite.
-    """
-    steps, of_a, of_b = np.intersect1d(a.steps, b.steps, assume_unique=True, return_indices=True)
-    loss_a, loss_b = a.metrics["loss"][of_a], b.metrics["loss"][of_b]
-    norm_a, norm_b = a.metrics["grad_norm"][of_a], b.metrics["grad_norm"][of_b]
-    with np.errstate(invalid="ignore", over="ignore"):
-        loss = np.abs(loss_a - loss_b)
-        scale = np.maximum(np.maximum(np.abs(norm_a), np.abs(norm_b)), np.finfo(np.float64).tiny)
-        norm = np.abs(norm_a - norm_b) / scale
-    return steps, np.where(np.isfinite(loss), loss, np.inf), np.where(np.isfinite(norm), norm, np.inf)
 
 
 def explain(pair: Pair) -> str:

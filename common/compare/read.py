@@ -1,7 +1,6 @@
-"""Reads the files of a run directory. Errors name the file, the line and the value that is malformed."""
+"""Reads the files of a run directory, row by row. Errors name the file, the line and the value that is malformed."""
 
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ KINDS = (*MOVED, "logits", "memory")  # all in bytes
 
 def read_summary(file: Path) -> dict[str, Any]:
     """summary.json, after checking the types of the fields that a comparison uses."""
-    content = _content(file)
+    content = content_of(file)
     try:
         summary = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -31,11 +30,11 @@ def read_summary(file: Path) -> dict[str, Any]:
     if not isinstance(summary.get("replicas"), int):
         raise UserError(f"{file}: 'replicas' must be a whole number, found {summary.get('replicas')!r}")
     for key in ("final_loss", "accuracy", "examples_per_second", "tokens_per_second"):
-        if not _is_number(summary.get(key, 0), null=True):
+        if not is_number(summary.get(key, 0), null=True):
             raise UserError(f"{file}: '{key}' must be a number or null, found {summary[key]!r}")
     for key in ("peak_memory_bytes", "bytes_sent", "messages_sent"):
         values = summary.get(key) or []
-        if not isinstance(values, list) or not all(_is_number(value, null=True) for value in values):
+        if not isinstance(values, list) or not all(is_number(value, null=True) for value in values):
             raise UserError(f"{file}: '{key}' must be a list of numbers, found {values!r}")
     changes = summary.get("replicas_changed", [])
     if not isinstance(changes, list) or not all(
@@ -72,42 +71,24 @@ def _flatten(nested: dict[Any, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def read_columns(
-    file: Path, names: tuple[str, ...], notes: list[str]
-) -> tuple[np.ndarray, dict[str, np.ndarray], list[int]]:
-    """The rows of a .jsonl file: the sorted steps, an array for each name, and the steps that occur more than once."""
-    rows: dict[int, list[float]] = {}
-    repeated: set[int] = set()
-    for where, row in _rows(file, notes):
-        for name in names:
-            if name not in row or not _is_number(row[name], null=True):
-                raise UserError(f"{where}: '{name}' must be a number, found {row.get(name, 'nothing')!r}")
-        if row["step"] in rows:
-            repeated.add(row["step"])
-        rows[row["step"]] = [math.nan if row[name] is None else float(row[name]) for name in names]
-    steps = np.array(sorted(rows), dtype=np.int64)
-    table = np.array([rows[step] for step in steps.tolist()], dtype=np.float64).reshape(len(steps), len(names))
-    return steps, {name: table[:, i] for i, name in enumerate(names)}, sorted(repeated)
-
-
 def read_traffic(file: Path, replicas: int, first: int, notes: list[str]) -> dict[str, np.ndarray]:
     """Each of KINDS that the first row of traffic.jsonl has, as float64 [rows, replicas]; null becomes NaN.
 
     first: the step since which the run has had so many replicas; earlier rows are left out.
     """
-    rows = [(where, row) for where, row in _rows(file, notes) if row["step"] >= first]
+    rows = [(where, row) for where, row in rows_of(file, notes) if row["step"] >= first]
     kinds = [kind for kind in KINDS if rows and kind in rows[0][1]]
     for where, row in rows:
         for kind in kinds:
             values = row.get(kind)
-            if not isinstance(values, list) or len(values) != replicas or not all(_is_number(v, True) for v in values):
+            if not isinstance(values, list) or len(values) != replicas or not all(is_number(v, True) for v in values):
                 raise UserError(f"{where}: '{kind}' must be a list of {replicas} numbers, found {values!r}")
     return {kind: np.array([row[kind] for _, row in rows], dtype=np.float64) for kind in kinds}
 
 
-def _rows(file: Path, notes: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def rows_of(file: Path, notes: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows of a .jsonl file, each an object with a step, and where they are: file:line."""
-    lines = _content(file).split(b"\n")
+    lines = content_of(file).split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -124,14 +105,14 @@ def _rows(file: Path, notes: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{file}:{number}", row
 
 
-def _content(file: Path) -> bytes:
+def content_of(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from error
 
 
-def _is_number(value: Any, null: bool = False) -> bool:
+def is_number(value: Any, null: bool = False) -> bool:
     if value is None:
         return null
     return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**1000)

@@ -109,7 +109,8 @@ def _run_as_json(run: Run, reference: Run) -> dict[str, Any]:
 
 
 def _pair_as_json(pair: Pair) -> dict[str, Any]:
-    plain = vars(pair) | {"a": pair.a.label, "b": pair.b.label, "tolerance": vars(pair.tolerance)}
+    plain = {key: value for key, value in vars(pair).items() if key not in ("envelope", "first_beyond")}
+    plain |= {"a": pair.a.label, "b": pair.b.label, "tolerance": vars(pair.tolerance)}
     return plain | {"config_differences": {key: list(values) for key, values in pair.config_differences.items()}}
 
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from common.compare.read import read_columns, read_config, read_summary, read_traffic
+from common.compare.columns import read_columns
+from common.compare.read import read_config, read_summary, read_traffic
 from common.errors import UserError
 
 REQUIRED_FILES = ("config.yaml", "metrics.jsonl", "summary.json")
 METRICS = ("loss", "grad_norm", "learning_rate", "examples", "tokens")
+MEASURED = ("seconds",)  # what the first runs may not have recorded
 EVALS = ("loss", "accuracy", "examples")
 MOST_NUMBERS = 3  # of replicas in a label; of more, only the first and the last
 STILL_RUNNING = (
@@ -37,6 +39,7 @@ class Run:
     traffic: dict[str, np.ndarray] = field(default_factory=dict)  # bytes by kind, [steps, replicas]; see read_traffic
     notes: list[str] = field(default_factory=list)
     label: str = ""
+    missing: frozenset[str] = frozenset()  # the metrics that its files do not have; they are NaN
 
     def __post_init__(self) -> None:
         replicas = f" x{self.replicas}" if self.replicas > 1 else ""
@@ -87,6 +90,10 @@ class Run:
         unbounded = self.strategy == "parameter_server" and self.config.get("strategy.max_staleness") != 0
         return unbounded or any(self.staleness.keys() - {0})
 
+    def has(self, name: str) -> bool:
+        """Whether the run recorded this metric."""
+        return name not in self.missing
+
     def fingerprint(self, name: str) -> str | None:
         """`name`: token_cache or initial_weights. None where the run did not record it."""
         fingerprints = self.summary.get("fingerprints")
@@ -129,10 +136,10 @@ def load_run(path: Path) -> Run:
     """Read one run directory. Raises UserError that names the file (and line) that is missing or malformed."""
     check_files(path)
     notes: list[str] = []
-    steps, metrics, repeated_steps = read_columns(path / "metrics.jsonl", METRICS, notes)
+    steps, metrics, repeated_steps = read_columns(path / "metrics.jsonl", METRICS, notes, MEASURED)
     evals_file, traffic_file = path / "evals.jsonl", path / "traffic.jsonl"
     eval_steps, evals, _ = (
-        read_columns(evals_file, EVALS, notes) if evals_file.is_file() else (np.array([], int), {}, [])
+        read_columns(evals_file, EVALS, notes, ("duration",)) if evals_file.is_file() else (np.array([], int), {}, [])
     )
     summary = read_summary(path / "summary.json")
     run = Run(
@@ -142,7 +149,7 @@ def load_run(path: Path) -> Run:
         steps=steps,
         metrics=metrics,
         eval_steps=eval_steps,
-        evals=evals or {name: np.array([]) for name in EVALS},
+        evals=evals or {name: np.array([]) for name in (*EVALS, "duration")},
         repeated_steps=repeated_steps,
         notes=notes,
     )
@@ -160,4 +167,17 @@ def load_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
             runs.append(load_run(path))
         except UserError as error:
             errors.append(str(error))
+        else:
+            _share_columns(runs)
     return runs, errors
+
+
+def _share_columns(runs: list[Run]) -> None:
+    """Let the last run hold no second copy of what an earlier one has, such as the examples of each step."""
+    *earlier, last = runs
+    for run in earlier:
+        if np.array_equal(run.steps, last.steps):
+            last.steps = run.steps
+            for name, column in run.metrics.items():
+                if np.array_equal(column, last.metrics[name], equal_nan=True):
+                    last.metrics[name] = column

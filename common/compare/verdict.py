@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
+from common.compare.bins import bins_for
 from common.compare.labels import distinguish
 from common.compare.pair import DIVERGED, LOCKSTEP, NOT_COMPARABLE, Pair, Tolerance, compare_pair, explain
 from common.compare.runs import Run, load_run
@@ -67,7 +68,8 @@ def compare(
     if not runs:
         raise UserError("no run to compare")
     distinguish(runs)
-    pairs = [compare_pair(a, b, tolerances) for a, b in combinations(runs, 2)]
+    bins = bins_for(len(runs))
+    pairs = [compare_pair(a, b, tolerances, bins) for a, b in combinations(runs, 2)]
     verdict, sentence = _overall(runs, pairs)
     if left_out:
         sentence += f"; left out: {len(left_out)} that cannot be read"
