@@ -1,133 +1,127 @@
-"""The report's bar charts: throughput, staleness, and communication between replicas."""
+"""The report's bars: speed, memory, staleness, and communication between replicas. The page draws them as HTML."""
 
-from html import escape
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from common.compare.formats import readable_bytes
 from common.compare.read import MOVED
 from common.compare.runs import Run
-from common.compare.style import COLOURS, line_style
+from common.compare.speed import efficiency, speed
 from common.compare.traffic import per_step
 
-BYTES = {"type": "log", "exponentformat": "SI", "ticksuffix": "B", "dtick": 1, "automargin": True}
+MOST_ROWS = 12  # of one run; what is beyond is one row
 
 
-def charts(runs: list[Run]) -> list[dict[str, Any]]:
-    """The bar charts for which a run has numbers, in the format of common.compare.charts.charts."""
-    result = [_throughput(runs)]
-    if any(run.staleness for run in runs):
-        result.append(_staleness(runs))
-    if counted := [run for run in runs if run.traffic]:
-        result += [_traffic(counted), _memory(counted)]
-    if any(run.summary.get("bytes_sent") for run in runs):
-        result.append(_sent(runs))
-    return result
+@dataclass(frozen=True)
+class Bar:
+    """One bar. `end`, `low` and `high` are shares of the width; low and high are the spread, where there is one."""
+
+    name: str
+    text: str
+    end: float
+    low: float | None = None
+    high: float | None = None
 
 
-def _throughput(runs: list[Run]) -> dict[str, Any]:
-    shown = [(run, run.summary.get("examples_per_second")) for run in runs]
-    traces: list[dict[str, Any]] = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "y": [escape(run.label) for run, _ in shown],
-            "x": [speed for _, speed in shown],
-            "text": ["unknown" if speed is None else f"{speed:,.1f}" for _, speed in shown],
-            "textposition": "auto",
-            "marker": {"color": [line_style(index)["color"] for index in range(len(runs))]},
-            "hovertemplate": "%{y}: %{x:,.1f} examples/s<extra></extra>",
-        }
-    ]
-    layout = {
-        "xaxis": {"title": {"text": "examples/s"}, "rangemode": "tozero"},
-        "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
-        "showlegend": False,
-        "bargap": 0.4,
+@dataclass(frozen=True)
+class Chart:
+    """Bars in groups, one for each run: (index of the run, its bars)."""
+
+    title: str
+    caption: str
+    groups: list[tuple[int, list[Bar]]] = field(default_factory=list)
+
+
+def charts(runs: list[Run]) -> list[Chart]:
+    """The charts for which a run has numbers."""
+    found = [_throughput(runs), _peaks(runs), _staleness(runs), _traffic(runs), _memory(runs), _sent(runs)]
+    return [chart for chart in found if chart.groups]
+
+
+def _throughput(runs: list[Run]) -> Chart:
+    chart = Chart(
+        "Throughput",
+        "Examples per second after the warm-up steps, evaluations left out. The line marks the middle half of up to 20 "
+        "blocks of steps.",
+    )
+    rows = []
+    for index, run in enumerate(runs):
+        spread, overall = speed(run), run.summary.get("examples_per_second")
+        if value := overall or (spread and spread.median):
+            rows.append((index, run, float(value), spread))
+    most = max((max(value, spread.upper if spread else 0) for _, _, value, spread in rows), default=1.0)
+    for index, run, value, spread in rows:
+        text = f"{value:,.0f}/s" + (f" ({spread.lower:,.0f} to {spread.upper:,.0f})" if spread else "")
+        if scaled := efficiency(run, runs):
+            text += f", {scaled[0]:.0%} efficient against {scaled[1].replicas} replica" + "s" * (scaled[1].replicas > 1)
+        ends = (spread.lower / most, spread.upper / most) if spread else (None, None)
+        chart.groups.append((index, [Bar("", text, value / most, *ends)]))
+    return chart
+
+
+def _peaks(runs: list[Run]) -> Chart:
+    peaks = {index: run.summary.get("peak_memory_bytes") for index, run in enumerate(runs)}
+    return _bytes("Peak memory", "Of each replica's process or device.", peaks, "replica")
+
+
+def _memory(runs: list[Run]) -> Chart:
+    counted = {index: per_step(run, "memory").tolist() for index, run in enumerate(runs) if "memory" in run.traffic}
+    return _bytes(
+        "Memory of each replica", "Peak bytes that DataParallel's replicas held in a step.", counted, "replica"
+    )
+
+
+def _sent(runs: list[Run]) -> Chart:
+    sent = {index: run.summary.get("bytes_sent") for index, run in enumerate(runs)}
+    return _bytes("Sent by each rank", "Bytes of gradients, over all steps.", sent, "rank")
+
+
+def _bytes(title: str, caption: str, of_runs: dict[int, list[float | None] | None], what: str) -> Chart:
+    chart = Chart(title, caption)
+    known = {
+        index: [(f"{what} {place}", value) for place, value in enumerate(values or []) if value and np.isfinite(value)]
+        for index, values in of_runs.items()
     }
-    chart = _chart("Throughput", "Examples per second, after the warm-up steps.", traces, layout)
-    return chart | {"height": 80 + 34 * len(runs)}
+    most = max((value for values in known.values() for _, value in values), default=1)
+    for index, values in known.items():
+        if values:
+            bars = [Bar(name, readable_bytes(value), value / most) for name, value in values]
+            chart.groups.append((index, bars))
+    return chart
 
 
-def _staleness(runs: list[Run]) -> dict[str, Any]:
-    traces = []
+def _staleness(runs: list[Run]) -> Chart:
+    chart = Chart("Staleness", "Updates applied between a worker's read of the parameters and its own update.")
     for index, run in enumerate(runs):
         if updates := sum(run.staleness.values()):
-            traces.append(
-                {
-                    "type": "bar",
-                    "name": escape(run.label),
-                    "x": list(run.staleness),
-                    "y": [count / updates for count in run.staleness.values()],
-                    "marker": {"color": line_style(index)["color"]},
-                    "hovertemplate": "%{y:.1%}",
-                }
-            )
-    layout = {
-        "xaxis": {"title": {"text": "staleness (updates)"}, "dtick": _tick(traces)},
-        "yaxis": {"title": {"text": "share of the updates"}, "tickformat": ".0%", "automargin": True},
-        "showlegend": True,
+            counts = list(run.staleness.items())
+            rows = [(str(staleness), count) for staleness, count in counts[:MOST_ROWS]]
+            if rest := counts[MOST_ROWS:]:
+                rows.append((f"{rest[0][0]} to {rest[-1][0]}", sum(count for _, count in rest)))
+            chart.groups.append((index, [Bar(name, f"{n / updates:.1%}", n / updates) for name, n in rows]))
+    return chart
+
+
+def _traffic(runs: list[Run]) -> Chart:
+    """A bar for each kind of bytes of each replica, on a logarithmic scale from 1 byte."""
+    chart = Chart("Traffic", "Bytes that each replica moved, and bytes of logits that it held, in a step; logarithmic.")
+    rows = {
+        index: [
+            (f"{kind}{' held' if kind == 'logits' else ''}, replica {replica}", float(per_step(run, kind)[replica]))
+            for kind in (*MOVED, "logits")
+            if kind in run.traffic
+            for replica in range(run.replicas)
+        ]
+        for index, run in enumerate(runs)
+        if run.traffic
     }
-    caption = "Updates applied between a worker's read of the parameters and its own update."
-    return _chart("Staleness", caption, traces, layout)
-
-
-def _tick(traces: list[dict[str, Any]]) -> int:
-    """The distance between ticks: a whole number that makes about ten of them."""
-    return max(1, max(max(trace["x"]) for trace in traces) // 10)
-
-
-def _traffic(runs: list[Run]) -> dict[str, Any]:
-    """A group of bars for each replica of each run, with a bar for each kind."""
-    groups = _groups(runs)
-    traces = []
-    for index, kind in enumerate((*MOVED, "logits")):
-        values = np.concatenate([per_step(run, kind) for run in runs])
-        traces.append(_bars(f"{kind} held" if kind == "logits" else kind, groups, values, COLOURS[index]))
-    caption = "Bytes that each replica moved, and bytes of logits that it held, in a step; logarithmic."
-    return _chart("Traffic", caption, traces, _grouped(BYTES))
-
-
-def _memory(runs: list[Run]) -> dict[str, Any]:
-    values = np.concatenate([per_step(run, "memory") for run in runs])
-    trace = _bars("peak memory", _groups(runs), values, COLOURS[0])
-    linear = {"exponentformat": "SI", "ticksuffix": "B", "rangemode": "tozero", "automargin": True}
-    return _chart("Memory of each replica", "Peak bytes.", [trace], _grouped(linear) | {"showlegend": False})
-
-
-def _sent(runs: list[Run]) -> dict[str, Any]:
-    traces = []
-    for index, run in enumerate(runs):
-        if sent := run.summary.get("bytes_sent"):
-            ranks = [f"rank {rank}" for rank in range(len(sent))]
-            traces.append(_bars(run.label, ranks, np.array(sent, float), line_style(index)["color"]))
-    linear = {"exponentformat": "SI", "ticksuffix": "B", "rangemode": "tozero", "automargin": True}
-    return _chart("Sent by each rank", "Bytes of gradients, over all steps.", traces, _grouped(linear))
-
-
-def _groups(runs: list[Run]) -> list[list[str]]:
-    """plotly's two-level categories: run, replica."""
-    pairs = [(escape(run.label), f"replica {replica}") for run in runs for replica in range(run.replicas)]
-    return [list(level) for level in zip(*pairs, strict=True)]
-
-
-def _bars(name: str, x: list[Any], values: np.ndarray, colour: str) -> dict[str, Any]:
-    return {
-        "type": "bar",
-        "name": escape(name),
-        "x": x,
-        "y": [value if np.isfinite(value) and value > 0 else None for value in values.tolist()],
-        "text": [readable_bytes(value) for value in values.tolist()],
-        "textposition": "none",
-        "marker": {"color": colour},
-        "hovertemplate": "%{text}",
-    }
-
-
-def _grouped(y: dict[str, Any]) -> dict[str, Any]:
-    return {"xaxis": {"automargin": True}, "yaxis": dict(y), "barmode": "group", "showlegend": True}
-
-
-def _chart(title: str, caption: str, data: list[dict[str, Any]], layout: dict[str, Any]) -> dict[str, Any]:
-    return {"title": title, "caption": caption, "data": data, "layout": layout}
+    most = max((value for values in rows.values() for _, value in values if np.isfinite(value)), default=1)
+    for index, values in rows.items():
+        shown = [
+            Bar(name, readable_bytes(value), float(np.log2(1 + value) / np.log2(1 + most)) if most else 0)
+            for name, value in values
+            if np.isfinite(value)
+        ]
+        chart.groups.append((index, shown))
+    return chart

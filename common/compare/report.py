@@ -5,18 +5,13 @@ import math
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from plotly.offline import get_plotlyjs
-
 from common.compare import staleness, traffic
-from common.compare.charts import charts
-from common.compare.experiment import ABSENT, config_differences
-from common.compare.formats import readable
-from common.compare.pair import Pair, explain
+from common.compare.page.render import render_html
+from common.compare.pair import Pair
 from common.compare.runs import Run
-from common.compare.style import line_style
-from common.compare.table import PAIR_COLUMNS, RUN_COLUMNS, pair_cells, run_cells, speed_ratio
+from common.compare.table import speed_ratio
 from common.compare.verdict import Comparison
+from common.compare.what_differs import config_table
 from common.errors import cannot_be_written
 
 
@@ -56,32 +51,10 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
             "tolerances": {name: vars(tolerance) for name, tolerance in comparison.tolerances.items()},
             "runs": [_run_as_json(run, comparison.reference) for run in comparison.runs],
             "pairs": [_pair_as_json(pair) for pair in comparison.pairs],
-            "config_differences": _config_table(comparison),
+            "config_differences": config_table(comparison),
             "notes": comparison.notes,
             "left_out": comparison.left_out,
         }
-    )
-
-
-def render_html(comparison: Comparison) -> str:
-    """The page. Users' text is escaped: by Jinja2 in HTML, by its `tojson` in scripts, by charts() in labels."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    environment.filters["readable"] = readable
-    runs = comparison.runs
-    return environment.get_template("report.html.j2").render(
-        comparison=comparison,
-        headline=comparison.sentence.removeprefix(f"{comparison.verdict}: "),
-        swatches=[line_style(index) for index in range(len(runs))],
-        run_columns=RUN_COLUMNS,
-        run_rows=[run_cells(run, comparison.reference) for run in runs],
-        pair_columns=PAIR_COLUMNS,
-        pair_rows=[(pair, pair_cells(pair), explain(pair)) for pair in comparison.pairs],
-        config_rows=_config_table(comparison),
-        sections=staleness.sections(runs, comparison.reference) + traffic.sections(runs),
-        charts=charts(comparison),
-        plotly_js=get_plotlyjs(),
     )
 
 
@@ -112,17 +85,6 @@ def _pair_as_json(pair: Pair) -> dict[str, Any]:
     plain = {key: value for key, value in vars(pair).items() if key not in ("envelope", "first_beyond")}
     plain |= {"a": pair.a.label, "b": pair.b.label, "tolerance": vars(pair.tolerance)}
     return plain | {"config_differences": {key: list(values) for key, values in pair.config_differences.items()}}
-
-
-def _config_table(comparison: Comparison) -> dict[str, Any]:
-    """Every key whose values differ: its value in each run, and whether it makes two of them different experiments."""
-    table: dict[str, Any] = {}
-    for pair in comparison.pairs:
-        for key in config_differences(pair.a, pair.b):
-            values = {run.label: run.config.get(key, ABSENT) for run in comparison.runs}
-            row = table.setdefault(key, {"values": values, "may_change_curve": False})
-            row["may_change_curve"] |= key in pair.config_differences
-    return dict(sorted(table.items(), key=lambda item: (not item[1]["may_change_curve"], item[0])))
 
 
 def _finite(value: Any) -> Any:

@@ -6,7 +6,7 @@ import pytest
 
 from common.compare import staleness
 from common.compare.__main__ import main
-from common.compare.charts import charts
+from common.compare.bars import charts
 from common.compare.pair import Tolerance
 from common.compare.report import write_report
 from common.compare.runs import load_run
@@ -121,19 +121,15 @@ def test_a_run_that_ended_early(make_run: MakeRun, make_asynchronous: MakeRun, r
     comparison = compare(make_run("a"), ps)
     (section,) = staleness.sections(comparison.runs, comparison.reference)
     assert section.rows[0][1:5] == ([str(2 * STEPS), str(32 * STEPS)] if rows else ["0", "0"]) + ["-", "-"]
-    assert "Staleness" not in [chart["title"] for chart in charts(comparison)]
+    assert "Staleness" not in [chart.title for chart in charts(comparison.runs)]
 
 
-def test_curves_are_drawn_over_examples(make_run: MakeRun, make_asynchronous: MakeRun) -> None:
-    runs = [make_run("a"), make_run("b"), make_asynchronous("ps")]
-    by_title = {chart["title"]: chart for chart in charts(compare(*runs))}
-    assert by_title["Training loss"]["layout"]["xaxis"]["title"]["text"] == "examples"
-    assert by_title["Validation loss"]["layout"]["xaxis"]["title"]["text"] == "examples"
-    assert by_title["Loss difference"]["layout"]["xaxis"]["title"]["text"] == "step"
-    assert [trace["name"] for trace in by_title["Loss difference"]["data"]] == ["torch ddp x2 (b)", "tolerance 1e-05"]
-    assert by_title["Staleness"]["data"][0]["x"] == [0, 1]
-    alone = {chart["title"]: chart for chart in charts(compare(*runs[:2]))}
-    assert alone["Training loss"]["layout"]["xaxis"]["title"]["text"] == "step" and "Staleness" not in alone
+def test_staleness_is_drawn(make_run: MakeRun, make_asynchronous: MakeRun) -> None:
+    comparison = compare(make_run("a"), make_asynchronous("ps", staleness={str(each): 1 for each in range(20)}))
+    (chart,) = [chart for chart in charts(comparison.runs) if chart.title == "Staleness"]
+    ((run, bars),) = chart.groups
+    assert run == 1 and [bar.name for bar in bars] == [*map(str, range(12)), "12 to 19"]
+    assert bars[0].text == "5.0%" and bars[-1].end == pytest.approx(0.4)
 
 
 def test_the_json_has_staleness(make_run: MakeRun, make_asynchronous: MakeRun, tmp_path: Path) -> None:

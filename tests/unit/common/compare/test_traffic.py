@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from common.compare import traffic
-from common.compare.charts import charts
+from common.compare.bars import charts
 from common.compare.find import newest_runs
 from common.compare.pair import Tolerance
 from common.compare.report import write_report
@@ -123,11 +123,14 @@ def test_variants_of_a_strategy_are_different_runs(
 def test_the_report_shows_traffic(make_dp: MakeRun, make_run: MakeRun, tmp_path: Path) -> None:
     sent = make_run("c", "strategy=allreduce", strategy="allreduce", bytes_sent=[2048, 1024], messages_sent=[4, 2])
     comparison = compare_runs([make_dp("a"), make_dp("b", loss="in_forward", gathered=8), sent], TOLERANCES)
-    assert [chart["title"] for chart in charts(comparison)][-3:] == [
-        "Traffic",
-        "Memory of each replica",
-        "Sent by each rank",
+    found = {chart.title: chart for chart in charts(comparison.runs)}
+    assert list(found)[-3:] == ["Traffic", "Memory of each replica", "Sent by each rank"]
+    assert [index for index, _ in found["Sent by each rank"].groups] == [2]
+    assert [(bar.name, bar.text, bar.end) for bar in found["Memory of each replica"].groups[0][1]] == [
+        ("replica 0", "3.0 MiB", 1),
+        ("replica 1", "1.0 MiB", pytest.approx(1 / 3)),
     ]
+    assert all(0 <= bar.end <= 1 for chart in found.values() for _, bars in chart.groups for bar in bars)
     page, path = write_report(comparison, tmp_path)
     assert "torch dp in_forward x2 gathers 8 B in a step" in page.read_text()
     report = json.loads(path.read_text())

@@ -1,0 +1,79 @@
+"""Renders the page: the tables and bars as HTML, the curves as data for its scripts."""
+
+import base64
+import hashlib
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from common.compare import bars, staleness, traffic
+from common.compare.answers import answers
+from common.compare.curves import curves
+from common.compare.formats import Section, readable
+from common.compare.pair import LOCKSTEP, explain
+from common.compare.table import PAIR_COLUMNS, RUN_COLUMNS, pair_cells, run_cells
+from common.compare.verdict import Comparison
+from common.compare.what_differs import what_differs
+
+HERE = Path(__file__).parent
+# In this order: each uses those before it.
+SCRIPTS = (
+    "data.js",
+    "columns.js",
+    "view.js",
+    "plots.js",
+    "marks.js",
+    "readout.js",
+    "controls.js",
+    "tables.js",
+    "main.js",
+)
+
+
+def render_html(comparison: Comparison) -> str:
+    """The page. Users' text is escaped, by Jinja2 in HTML and by `tojson` in the data; scripts show it as text.
+
+    Only the page's own scripts run: the content security policy names their hashes.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    runs, reference = comparison.runs, comparison.reference
+    scripts = [_read("uPlot.min.js"), '"use strict";\n(() => {\n' + "".join(map(_read, SCRIPTS)) + "})();\n"]
+    return environment.get_template("report.html.j2").render(
+        comparison=comparison,
+        headline=comparison.sentence.removeprefix(f"{comparison.verdict}: "),
+        answers=answers(comparison),
+        charts=bars.charts(runs),
+        differences=what_differs(comparison),
+        tables=[
+            Section("Runs", RUN_COLUMNS, [run_cells(run, reference) for run in runs], ("run", "status", "precision")),
+            *staleness.sections(runs, reference),
+            *traffic.sections(runs),
+        ],
+        pair_columns=PAIR_COLUMNS,
+        pairs=[
+            (pair, pair_cells(pair), "" if pair.verdict == LOCKSTEP else explain(pair)) for pair in comparison.pairs
+        ],
+        environments=[
+            [
+                run.label,
+                str(run.path),
+                *(readable(run.summary.get(k, "-")) for k in ("versions", "hardware", "fingerprints")),
+            ]
+            for run in runs
+        ],
+        data=curves(comparison),
+        style=_read("uPlot.min.css") + _read("page.css"),
+        scripts=scripts,
+        hashes=" ".join(f"'sha256-{_digest(script)}'" for script in scripts),
+        licence=_read("uPlot.LICENSE.txt"),
+    )
+
+
+def _read(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
