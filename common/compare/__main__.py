@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
@@ -12,6 +12,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from common.compare.elsewhere.load import load_elsewhere
 from common.compare.find import named_runs, newest_runs
 from common.compare.report import write_report
 from common.compare.runs import load_runs
@@ -31,6 +32,7 @@ class Settings:
     runs: str
     output: str
     reference: str | None
+    columns: dict[str, str | None] = field(default_factory=dict)
     tolerances: dict[str, Tolerance] = field(default_factory=dict)
 
 
@@ -41,7 +43,11 @@ def load_settings(overrides: Sequence[str] = ()) -> Settings:
             config = compose("compare", overrides=list(overrides))
         settings = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Settings), config))
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(explain(error, ()).replace(KEYS, f"the keys are {', '.join(_keys())}")) from error
+        raise UserError(
+            explain(error, ()).replace(
+                KEYS, f"the keys are {', '.join(_keys())}; NAME=PATH is a run from elsewhere where PATH exists"
+            )
+        ) from error
     assert isinstance(settings, Settings)
     for precision, tolerance in settings.tolerances.items():
         if not (tolerance.loss >= 0 and tolerance.grad_norm >= 0):
@@ -64,34 +70,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "arguments",
         nargs="*",
-        metavar="RUN_DIR | key=value",
+        metavar="RUN_DIR | NAME=PATH | key=value",
         help="run directories, or directories with runs below them, such as a sweep's (default: the newest run of each "
-        "framework, strategy and number of replicas); overrides of the keys below",
+        "framework, strategy and number of replicas); runs of other programs as NAME=PATH: a CSV, trainer_state.json, "
+        "a Keras history, Lightning's metrics.csv, a TensorBoard directory; overrides of the keys below",
     )
     parser.add_argument(
         "--check",
         action="store_true",
         help="exit with 1 unless every run could be read and every pair is in lockstep; an asynchronous run is in "
-        "lockstep with none",
+        "lockstep with none, and one from elsewhere needs the same curve",
     )
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     options = parser.parse_intermixed_args(arguments)
     # The directories of a Hydra sweep may have "=" in their names.
     overrides = [text for text in options.arguments if text.find("=") > 0 and not os.path.exists(text)]
     run_dirs = [Path(text) for text in options.arguments if text not in overrides]
-    settings = load_settings(overrides)
+    elsewhere = [text for text in overrides if _is_elsewhere(text)]
+    settings = load_settings([text for text in overrides if text not in elsewhere])
     notes: list[str] = []
-    if run_dirs:
+    if run_dirs or elsewhere:
         found, left_out = named_runs(run_dirs)
     else:
         found, left_out, notes = newest_runs(Path(settings.runs))
     runs, damaged = load_runs(found)
     left_out += damaged
+    for text in elsewhere:
+        name, _, path = text.partition("=")
+        try:
+            runs.append(load_elsewhere(name, Path(path), settings.columns))
+        except UserError as error:
+            left_out.append(str(error))
     if not runs:
         others = f" (and {len(left_out) - 1} more that cannot be read)" if len(left_out) > 1 else ""
         raise UserError(left_out[0] + others)
-    for error in left_out:
-        print(f"left out: {error}", file=sys.stderr)
+    for reason in left_out:
+        print(f"left out: {reason}", file=sys.stderr)
     comparison = compare(runs, settings.tolerances, settings.reference, left_out)
     comparison.notes[:0] = notes
     print_comparison(comparison)
@@ -100,10 +114,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if options.check and not comparison.in_lockstep else 0
 
 
+def _is_elsewhere(text: str) -> bool:
+    """Whether an argument with "=" in it names a run from elsewhere, and not a key of the config."""
+    name, _, path = text.partition("=")
+    group = name.lstrip("+~").partition(".")[0]
+    return group not in {each.name for each in fields(Settings)} and os.path.exists(path)
+
+
 def _keys() -> list[str]:
     config = OmegaConf.load(DEFAULTS)
     tolerances = [f"tolerances.{precision}.{name}" for precision in config.tolerances for name in vars(Tolerance(0, 0))]
-    return [str(key) for key in config if key != "tolerances"] + tolerances
+    columns = [f"columns.{name}" for name in config.columns]
+    return [str(key) for key in config if key not in ("tolerances", "columns")] + columns + tolerances
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from common.compare.formats import number
-from common.compare.pair import DIVERGED, LOCKSTEP, Pair, explain
+from common.compare.pair import DIVERGED, LOCKSTEP, OTHER_CURVE, Pair, explain
 from common.compare.runs import Run
 from common.compare.speed import Speed, speed
 from common.compare.staleness import difference
@@ -40,7 +40,7 @@ def _agreement(comparison: Comparison) -> Answer:
     """How far the runs agree with the reference, and until where."""
     pairs = with_reference(comparison)
     lines = [_agrees(run, pair) for run, pair in pairs]
-    diverged = [pair.first_step_beyond or 0 for _, pair in pairs if pair.verdict == DIVERGED]
+    diverged = [pair.first_step_beyond or 0 for _, pair in pairs if pair.verdict in (DIVERGED, OTHER_CURVE)]
     if diverged:
         return Answer("Do they agree?", f"until step {min(diverged) - 1:,}", "bad", lines)
     synchronous = [pair for _, pair in pairs if not pair.asynchronous]
@@ -56,11 +56,11 @@ def _agreement(comparison: Comparison) -> Answer:
 def _agrees(run: Run, pair: Pair) -> str:
     if pair.asynchronous:
         return f"{run}: asynchronous, compared after equal examples only"
-    if not pair.steps:
-        return f"{run}: {pair.reasons[0]}"
+    if not pair.steps or pair.max_loss_difference is None:
+        return f"{run}: {'; '.join(pair.reasons) or 'no loss at common steps'}"
     identical = f"identical at {pair.identical_steps:,} of {pair.steps:,} steps"
     within = f"loss within {number(pair.max_loss_difference, '.2g')} (tolerance {pair.tolerance.loss:g})"
-    if pair.verdict == DIVERGED:
+    if pair.verdict in (DIVERGED, OTHER_CURVE):
         return explain(pair)
     return f"{run}: {within}, {identical}" + (f"; {pair.verdict}" if pair.verdict != LOCKSTEP else "")
 
@@ -93,11 +93,12 @@ def _overlap(a: Speed, b: Speed) -> bool:
 def _cost(comparison: Comparison) -> Answer:
     """What asynchronous runs and those of low precision lost in accuracy, against the reference or a finer run."""
     question = "What did asynchrony or low precision cost?"
-    exact = [run for run in comparison.runs if not run.asynchronous]
+    known = [run for run in comparison.runs if not run.elsewhere]
+    exact = [run for run in known if not run.asynchronous]
     finest = max((_fineness(run) for run in exact), default=0)
     bases = [run for run in exact if _fineness(run) == finest]
     base = comparison.reference if comparison.reference in bases else next(iter(bases), None)
-    cheap = [run for run in comparison.runs if run is not base and (run.asynchronous or _fineness(run) < finest)]
+    cheap = [run for run in known if run is not base and (run.asynchronous or _fineness(run) < finest)]
     if not cheap:
         return Answer(
             question, "nothing to pay", "good", [f"every run is synchronous, in {comparison.runs[0].precision}"]

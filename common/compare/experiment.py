@@ -81,6 +81,8 @@ def step_mismatches(a: Run, b: Run) -> list[str]:
     for run in (a, b):
         if run.repeated_steps:
             reasons.append(f"{run} has more than one row for {_span(run.repeated_steps)}; the last one is compared")
+    if a.unit != b.unit:
+        return [f"no common steps: rows of {a} are {a.unit}s, those of {b} {b.unit}s"]
     common = len(common_steps(a, b)[0])
     if not common:
         spans = [f"{run} has {_span(run.steps.tolist()) if len(run.steps) else 'none'}" for run in (a, b)]

@@ -14,9 +14,12 @@ from common.compare.experiment import (
     step_mismatches,
 )
 from common.compare.runs import Run
-from common.compare.steps import differences
+from common.compare.steps import common_evaluations, differences
 
 LOCKSTEP, DIVERGED, NOT_COMPARABLE = "lockstep", "diverged", "not comparable"
+# Of a run from elsewhere, whose data, weights and optimizer are unknown.
+SAME_CURVE, OTHER_CURVE = "same curve, experiment unknown", "different curve, experiment unknown"
+USUAL_PRECISION = "float32"  # whose tolerance applies where neither run's precision is known
 
 
 @dataclass
@@ -45,7 +48,7 @@ class Pair:
 
     a: Run
     b: Run
-    verdict: str  # lockstep, diverged or not comparable
+    verdict: str  # lockstep, diverged, not comparable, or one of a run from elsewhere
     tolerance: Tolerance
     steps: int  # number of common steps
     max_loss_difference: float | None
@@ -67,7 +70,8 @@ class Pair:
 
 def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int = MOST_BINS) -> Pair:
     """Compare two runs, with the tolerance of the coarser precision. `bins`: the parts of the envelope."""
-    of_a, of_b = tolerances[a.precision], tolerances[b.precision]
+    known = [run.precision for run in (a, b) if not run.elsewhere] or [USUAL_PRECISION]
+    of_a, of_b = tolerances[known[0]], tolerances[known[-1]]
     tolerance = Tolerance(max(of_a.loss, of_b.loss), max(of_a.grad_norm, of_b.grad_norm))
     asynchronous = [run for run in (a, b) if run.asynchronous]
     steps, loss, norm = differences(a, b) if not asynchronous else (np.array([], int), np.array([]), np.array([]))
@@ -78,20 +82,26 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int 
     beyond = [step for step in first_beyond.values() if step is not None]
     max_loss, max_loss_step = _largest(steps, loss)
     max_norm, max_norm_step = _largest(steps, norm)
-    examples, i, j = np.intersect1d(a.evals["examples"], b.evals["examples"], return_indices=True)
+    examples, i, j = common_evaluations(a, b)
     evals = {name: np.abs(a.evals[name][i] - b.evals[name][j]) for name in ("loss", "accuracy")}
-    changed = curve_differences(a, b)
-    reasons = experiment_mismatches(a, b, changed)
+    unknown = bool(a.elsewhere or b.elsewhere)
+    changed = {} if unknown else curve_differences(a, b)
+    reasons = [] if unknown else experiment_mismatches(a, b, changed)
+    notes = [] if asynchronous else explanations(a, b)
     if asynchronous:
         names = " and ".join(run.label for run in asynchronous)
         reasons.insert(0, f"asynchronous: the updates of {names} come in the order in which they are ready")
+    elif unknown and len(steps):
+        notes += step_mismatches(a, b)
     else:
         reasons += step_mismatches(a, b)
+    verdict = NOT_COMPARABLE if reasons else DIVERGED if beyond else LOCKSTEP
+    verdict = {DIVERGED: OTHER_CURVE, LOCKSTEP: SAME_CURVE}.get(verdict, verdict) if unknown else verdict
     first = first_rows(len(steps), bins)
     return Pair(
         a=a,
         b=b,
-        verdict=NOT_COMPARABLE if reasons else DIVERGED if beyond else LOCKSTEP,
+        verdict=verdict,
         tolerance=tolerance,
         steps=len(steps),
         max_loss_difference=max_loss,
@@ -106,7 +116,7 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int 
         config_differences=changed,
         asynchronous=bool(asynchronous),
         reasons=reasons,
-        notes=[] if asynchronous else explanations(a, b),
+        notes=notes,
         first_beyond=first_beyond,
         envelope=Envelope(steps[last_rows(first, len(steps))], largest(loss, first), largest(norm, first)),
     )
@@ -129,8 +139,8 @@ def explain(pair: Pair) -> str:
     names = f"{pair.a} and {pair.b}"
     if pair.verdict == NOT_COMPARABLE:
         return f"{names}: {'; '.join(pair.reasons)}"
-    if pair.verdict == LOCKSTEP:
-        return f"{names} agree at all {pair.steps} steps"
+    if pair.verdict in (LOCKSTEP, SAME_CURVE):
+        return f"{names} agree at all {pair.steps} steps" + (" that both have" if pair.verdict == SAME_CURVE else "")
     steps, loss, norm = differences(pair.a, pair.b)
     at = int(np.flatnonzero(steps == pair.first_step_beyond)[0])
     apart = []

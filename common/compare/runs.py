@@ -40,8 +40,12 @@ class Run:
     notes: list[str] = field(default_factory=list)
     label: str = ""
     missing: frozenset[str] = frozenset()  # the metrics that its files do not have; they are NaN
+    elsewhere: str = ""  # what another program's file is, in words; the experiment of such a run is unknown
+    unit: str = "step"  # what `steps` counts
 
     def __post_init__(self) -> None:
+        if self.elsewhere:
+            return
         replicas = f" x{self.replicas}" if self.replicas > 1 else ""
         if self.replica_changes:
             numbers = [str(number) for _, number in self.replica_changes]
@@ -62,7 +66,7 @@ class Run:
 
     @property
     def replicas(self) -> int:
-        return int(self.summary["replicas"])
+        return int(self.summary["replicas"] or 1)
 
     @property
     def replica_changes(self) -> list[tuple[int, int]]:
@@ -71,7 +75,7 @@ class Run:
 
     @property
     def precision(self) -> str:
-        return str(self.config.get("train.precision", "float32"))
+        return "unknown" if self.elsewhere else str(self.config.get("train.precision", "float32"))
 
     @property
     def plan_version(self) -> Any:
@@ -124,7 +128,11 @@ VARIANTS: dict[str, tuple[str, Callable[[Any], str]]] = {
 def check_files(path: Path) -> None:
     """Raise UserError where `path` is not a directory or lacks a file that every run has."""
     if not os.path.isdir(path):
-        what = "a file; name the directory of a run" if os.path.exists(path) else "no such run directory"
+        what = (
+            "a file; name the directory of a run, or NAME=FILE of one from elsewhere"
+            if os.path.exists(path)
+            else "no such run directory"
+        )
         raise UserError(f"{path}: {what}")
     for name in REQUIRED_FILES:
         if not os.path.isfile(path / name):

@@ -28,7 +28,8 @@ def speed(run: Run) -> Speed | None:
     seconds, examples = run.metrics["seconds"], run.metrics["examples"]
     before = max(run.summary.get("resumed_from") or 0, *(step - 1 for step, _ in run.replica_changes), 0)
     timed = np.flatnonzero(run.steps >= before + int(run.config.get("train.warmup_steps_untimed") or 0))
-    if len(timed) <= FEWEST_STEPS or not np.all(np.isfinite(seconds[timed])):
+    recorded = run.has("examples") and run.has("seconds")
+    if not recorded or len(timed) <= FEWEST_STEPS or not np.all(np.isfinite(seconds[timed])):
         return None
     blocks = min(BLOCKS, (len(timed) - 1) // FEWEST_STEPS)
     ends = timed[np.linspace(0, len(timed) - 1, blocks + 1).astype(int)]
@@ -43,6 +44,8 @@ def speed(run: Run) -> Speed | None:
 
 def efficiency(run: Run, runs: list[Run]) -> tuple[float, Run] | None:
     """Speed per replica as a share of that of the same strategy with the fewest replicas, and which run that is."""
+    if run.elsewhere:
+        return None
     alike = [each for each in runs if (each.framework, each.strategy) == (run.framework, run.strategy) and speed(each)]
     base = min(alike, key=lambda each: each.replicas, default=run)
     mine, its = speed(run), speed(base)

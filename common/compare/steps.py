@@ -8,7 +8,10 @@ Rows = np.ndarray | slice
 
 
 def common_steps(a: Run, b: Run) -> tuple[np.ndarray, Rows, Rows]:
-    """The steps that both runs have, and their rows in each run."""
+    """The steps that both runs have, and their rows in each run; none where one of them counts something else."""
+    if a.unit != b.unit:
+        none = np.array([], dtype=np.int64)
+        return none, none, none
     if np.array_equal(a.steps, b.steps):
         return a.steps, slice(None), slice(None)
     return np.intersect1d(a.steps, b.steps, assume_unique=True, return_indices=True)
@@ -37,3 +40,11 @@ def differences(a: Run, b: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _infinite(values: np.ndarray) -> np.ndarray:
     values[~np.isfinite(values)] = np.inf
     return values
+
+
+def common_evaluations(a: Run, b: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """After how many examples both runs evaluated, or where one does not say that, after which steps; their rows."""
+    by_steps = a.unit == b.unit and not (a.has("examples") and b.has("examples"))
+    of_a, of_b = (run.eval_steps if by_steps else run.evals["examples"] for run in (a, b))
+    found: tuple[np.ndarray, np.ndarray, np.ndarray] = np.intersect1d(of_a, of_b, return_indices=True)
+    return found

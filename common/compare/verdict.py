@@ -7,18 +7,30 @@ from pathlib import Path
 
 from common.compare.bins import bins_for
 from common.compare.labels import distinguish
-from common.compare.pair import DIVERGED, LOCKSTEP, NOT_COMPARABLE, Pair, Tolerance, compare_pair, explain
+from common.compare.pair import (
+    DIVERGED,
+    LOCKSTEP,
+    NOT_COMPARABLE,
+    OTHER_CURVE,
+    SAME_CURVE,
+    Pair,
+    Tolerance,
+    compare_pair,
+    explain,
+)
 from common.compare.runs import Run, load_run
 from common.errors import UserError
 
 ONLY_ONE_RUN = "only one run"
+WORST_FIRST = (DIVERGED, OTHER_CURVE, NOT_COMPARABLE, SAME_CURVE, LOCKSTEP)
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """Every pair of runs, and one verdict on all pairs of synchronous runs.
 
-    It is "diverged" if a pair diverged; otherwise "not comparable" if a pair is; otherwise "lockstep".
+    It is the first of these that a pair has: "diverged", "different curve, experiment unknown", "not comparable", "same
+    curve, experiment unknown", "lockstep". The experiment of a run from elsewhere is unknown.
     """
 
     runs: list[Run]
@@ -32,8 +44,12 @@ class Comparison:
 
     @property
     def in_lockstep(self) -> bool:
-        """Whether every pair is in lockstep, asynchronous ones too; not so where a run is alone or was left out."""
-        return bool(self.pairs) and not self.left_out and all(pair.verdict == LOCKSTEP for pair in self.pairs)
+        """Whether every pair is in lockstep, asynchronous ones too; not so where a run is alone or was left out.
+
+        A run from elsewhere only needs to have the same curve.
+        """
+        agree = (LOCKSTEP, SAME_CURVE)
+        return bool(self.pairs) and not self.left_out and all(pair.verdict in agree for pair in self.pairs)
 
 
 def compare_runs(
@@ -60,7 +76,7 @@ def compare(
         if run.path.resolve() in seen:
             raise UserError(f"{run.path}: named twice; name each run once")
         seen.add(run.path.resolve())
-        if run.precision not in tolerances:
+        if not run.elsewhere and run.precision not in tolerances:
             raise UserError(
                 f"{run.path}: no tolerance for train.precision '{run.precision}': add "
                 f"+tolerances.{run.precision}.loss=... and +tolerances.{run.precision}.grad_norm=..."
@@ -76,7 +92,11 @@ def compare(
     notes = [f"left out: {error}" for error in left_out]
     notes += [note for run in runs for note in run.notes]
     notes += [_describe_changes(run) for run in runs if run.replica_changes]
-    notes += [f"{run}: status {run.summary['status']}" for run in runs if run.summary["status"] != "completed"]
+    notes += [
+        f"{run}: status {run.summary['status']}"
+        for run in runs
+        if run.summary["status"] not in ("completed", "unknown")
+    ]
     notes += [f"{pair.a} and {pair.b}: {note}" for pair in pairs for note in pair.notes]
     return Comparison(
         runs, _find_reference(runs, reference), tolerances, pairs, verdict, sentence, notes, list(left_out)
@@ -101,7 +121,7 @@ def _overall(runs: list[Run], pairs: list[Pair]) -> tuple[str, str]:
             f"{NOT_COMPARABLE}: {which}, and lockstep is of synchronous runs; {asynchronous}: compared after equal "
             "examples"
         )
-    by_verdict = {v: [pair for pair in pairs if pair.verdict == v] for v in (DIVERGED, NOT_COMPARABLE, LOCKSTEP)}
+    by_verdict = {v: [pair for pair in pairs if pair.verdict == v] for v in WORST_FIRST}
     verdict = next(v for v, found in by_verdict.items() if found)
     first = min(by_verdict[verdict], key=lambda pair: pair.first_step_beyond or 0)
     others = "".join(f", {len(found)} {v}" for v, found in by_verdict.items() if found and v != verdict)

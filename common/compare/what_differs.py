@@ -44,6 +44,8 @@ def config_table(comparison: Comparison) -> dict[str, Any]:
     """Every key whose values differ: its value in each run, and whether it makes two of them different experiments."""
     table: dict[str, Any] = {}
     for pair in comparison.pairs:
+        if pair.a.elsewhere or pair.b.elsewhere:
+            continue
         for key in config_differences(pair.a, pair.b):
             if key not in table:
                 values = {run.label: run.config.get(key, ABSENT) for run in comparison.runs}
