@@ -1,4 +1,4 @@
-"""Compare runs: tables and a verdict on the terminal, report.html and report.json in a directory."""
+"""Compare runs: tables and a verdict on the terminal, report.html, report.md and report.json in a directory."""
 
 import argparse
 import os
@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from common.compare.elsewhere.load import load_elsewhere
 from common.compare.find import named_runs, newest_runs
+from common.compare.markdown import write_markdown
 from common.compare.report import write_report
 from common.compare.runs import load_runs
 from common.compare.table import print_comparison
@@ -32,6 +33,7 @@ class Settings:
     runs: str
     output: str
     reference: str | None
+    tolerance: float | None
     columns: dict[str, str | None] = field(default_factory=dict)
     tolerances: dict[str, Tolerance] = field(default_factory=dict)
 
@@ -52,6 +54,10 @@ def load_settings(overrides: Sequence[str] = ()) -> Settings:
     for precision, tolerance in settings.tolerances.items():
         if not (tolerance.loss >= 0 and tolerance.grad_norm >= 0):
             raise UserError(f"tolerances.{precision}: loss and grad_norm must be numbers, 0 or more")
+        if settings.tolerance is not None:
+            tolerance.loss = settings.tolerance
+    if settings.tolerance is not None and not settings.tolerance >= 0:
+        raise UserError(f"tolerance={settings.tolerance}: must be a number, 0 or more")
     return settings
 
 
@@ -109,7 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     comparison = compare(runs, settings.tolerances, settings.reference, left_out)
     comparison.notes[:0] = notes
     print_comparison(comparison)
-    for path in write_report(comparison, Path(settings.output)):
+    output = Path(settings.output)
+    for path in (write_markdown(comparison, output), *write_report(comparison, output)):
         print(path)
     return 1 if options.check and not comparison.in_lockstep else 0
 

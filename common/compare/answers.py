@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from common.compare.formats import number
-from common.compare.pair import DIVERGED, LOCKSTEP, OTHER_CURVE, Pair, explain
+from common.compare.pair import DIVERGED, LOCKSTEP, OTHER_CURVE, SAME_CURVE, Pair, explain
 from common.compare.runs import Run
 from common.compare.speed import Speed, speed
 from common.compare.staleness import difference
@@ -47,7 +47,7 @@ def _agreement(comparison: Comparison) -> Answer:
     if synchronous and all(pair.verdict == LOCKSTEP for pair in synchronous):
         rest = "" if len(synchronous) == len(pairs) else ", the synchronous ones"
         return Answer("Do they agree?", f"yes, at every step{rest}", "good", lines)
-    agreeing = sum(pair.verdict == LOCKSTEP for pair in synchronous)
+    agreeing = sum(pair.verdict in (LOCKSTEP, SAME_CURVE) for pair in synchronous)
     verdicts = {pair.verdict for pair in synchronous}
     short = "asynchronous" if not synchronous else verdicts.pop() if len(verdicts) == 1 else None
     return Answer("Do they agree?", short or f"{agreeing} of {len(pairs)} with {comparison.reference}", "other", lines)

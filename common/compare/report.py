@@ -21,16 +21,18 @@ def write_report(comparison: Comparison, directory: Path) -> list[Path]:
         "report.html": render_html(comparison),
         "report.json": json.dumps(as_json(comparison), indent=2, allow_nan=False, ensure_ascii=False) + "\n",
     }
-    paths = []
-    for name, text in contents.items():
-        path = directory.resolve() / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise cannot_be_written(f"output={directory}", error) from error
-        paths.append(path)
-    return paths
+    return [write_text(directory, name, text) for name, text in contents.items()]
+
+
+def write_text(directory: Path, name: str, text: str) -> Path:
+    """Write a file into the directory of the report, made if missing; return its absolute path."""
+    path = directory.resolve() / name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise cannot_be_written(f"output={directory}", error) from error
+    return path
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
