@@ -105,19 +105,22 @@ def _cost(comparison: Comparison) -> Answer:
         )
     if base is None:
         return Answer(question, "unknown", "other", ["no synchronous run to compare with"])
-    lines, losses = [], []
+    lines, points, losses = [], [], []
     for run in cheap:
         found = difference(run, base)
         why = " and ".join(filter(None, ("asynchronous" if run.asynchronous else "", _coarser(run, base))))
-        if found.accuracy is None:
+        if found.evaluation_loss is None:
             lines.append(f"{run} ({why}): no evaluation after the same number of examples as {base}")
             continue
-        losses.append(found.accuracy)
-        loss = number(found.evaluation_loss, "+.4f")
-        lines.append(f"{run} ({why}): accuracy {_points(found.accuracy)}, validation loss {loss} against {base}")
-    short = f"accuracy {_points(min(losses))}" if losses else "unknown"
-    tone = "other" if not losses else "good" if min(losses) >= 0 else "bad"
-    return Answer(question, short, tone, lines)
+        losses.append(found.evaluation_loss)
+        accuracy = "" if found.accuracy is None else f"accuracy {_points(found.accuracy)}, "
+        points += [] if found.accuracy is None else [found.accuracy]
+        lines.append(f"{run} ({why}): {accuracy}validation loss {found.evaluation_loss:+.4f} against {base}")
+    if points:
+        return Answer(question, f"accuracy {_points(min(points))}", "good" if min(points) >= 0 else "bad", lines)
+    if losses:
+        return Answer(question, f"validation loss {max(losses):+.4f}", "other", lines)
+    return Answer(question, "unknown", "other", lines)
 
 
 def _fineness(run: Run) -> int:

@@ -65,6 +65,9 @@ def _read_carefully(
         for name in names:
             if name not in row or not is_number(row[name], null=True):
                 raise UserError(f"{where}: '{name}' must be a number, found {row.get(name, 'nothing')!r}")
+        for name in optional:
+            if not is_number(row.get(name), null=True):
+                raise UserError(f"{where}: '{name}' must be a number, found {row[name]!r}")
         steps.append(row["step"])
         rows.append([_float(row[name]) for name in names] + [_float(row.get(name)) for name in optional])
     every = (*names, *optional)

@@ -10,6 +10,7 @@ from common.compare.pair import Pair
 from common.compare.runs import Run
 from common.compare.style import dash
 from common.compare.verdict import Comparison
+from common.config.tasks import METRICS
 
 AXES = ("step", "examples", "tokens", "seconds")
 CURVES = ("loss", "grad_norm", "learning_rate")
@@ -100,7 +101,8 @@ def _evals(run: Run, arrays: Arrays) -> dict[str, int]:
         rows = np.clip(np.searchsorted(run.steps, steps, side="right") - 1, 0, None)
         found |= {axis: _x(run, axis)[rows] for axis in AXES}
     found |= {"step": steps, "examples": run.evals["examples"], "loss": run.evals["loss"]}
-    return {key: arrays.add(values) for key, values in (found | {"accuracy": run.evals["accuracy"]}).items()}
+    found |= {name: run.evals[name] for name in METRICS if run.evaluated(name)}
+    return {key: arrays.add(values) for key, values in found.items()}
 
 
 def _marks(run: Run) -> list[dict[str, Any]]:

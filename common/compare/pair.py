@@ -84,6 +84,7 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int 
     max_norm, max_norm_step = _largest(steps, norm)
     examples, i, j = common_evaluations(a, b)
     evals = {name: np.abs(a.evals[name][i] - b.evals[name][j]) for name in ("loss", "accuracy")}
+    measured = a.evaluated("accuracy") and b.evaluated("accuracy")
     unknown = bool(a.elsewhere or b.elsewhere)
     changed = {} if unknown else curve_differences(a, b)
     reasons = [] if unknown else experiment_mismatches(a, b, changed)
@@ -112,7 +113,7 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int 
         identical_steps=int(np.count_nonzero(loss == 0)),
         evaluation_examples=int(examples[-1]) if len(examples) else None,
         evaluation_loss_difference=float(evals["loss"][-1]) if len(examples) else None,
-        accuracy_difference=float(evals["accuracy"][-1]) if len(examples) else None,
+        accuracy_difference=float(evals["accuracy"][-1]) if len(examples) and measured else None,
         config_differences=changed,
         asynchronous=bool(asynchronous),
         reasons=reasons,

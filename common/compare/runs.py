@@ -11,12 +11,14 @@ import numpy as np
 
 from common.compare.columns import read_columns
 from common.compare.read import read_config, read_summary, read_traffic
+from common.config.tasks import METRICS as TASK_METRICS
 from common.errors import UserError
 
 REQUIRED_FILES = ("config.yaml", "metrics.jsonl", "summary.json")
 METRICS = ("loss", "grad_norm", "learning_rate", "examples", "tokens")
 MEASURED = ("seconds",)  # what the first runs may not have recorded
-EVALS = ("loss", "accuracy", "examples")
+EVALS = ("loss", "examples")
+EVALUATED = (*TASK_METRICS, "duration")  # what only evaluations of some tasks have
 MOST_NUMBERS = 3  # of replicas in a label; of more, only the first and the last
 STILL_RUNNING = (
     "summary.json is missing: still running, or killed before it could write one; compare it when it has ended, or "
@@ -98,6 +100,10 @@ class Run:
         """Whether the run recorded this metric."""
         return name not in self.missing
 
+    def evaluated(self, name: str) -> bool:
+        """Whether an evaluation recorded this metric."""
+        return bool(np.isfinite(self.evals[name]).any())
+
     def fingerprint(self, name: str) -> str | None:
         """`name`: token_cache or initial_weights. None where the run did not record it."""
         fingerprints = self.summary.get("fingerprints")
@@ -147,7 +153,7 @@ def load_run(path: Path) -> Run:
     steps, metrics, repeated_steps = read_columns(path / "metrics.jsonl", METRICS, notes, MEASURED)
     evals_file, traffic_file = path / "evals.jsonl", path / "traffic.jsonl"
     eval_steps, evals, _ = (
-        read_columns(evals_file, EVALS, notes, ("duration",)) if evals_file.is_file() else (np.array([], int), {}, [])
+        read_columns(evals_file, EVALS, notes, EVALUATED) if evals_file.is_file() else (np.array([], int), {}, [])
     )
     summary = read_summary(path / "summary.json")
     run = Run(
@@ -157,7 +163,7 @@ def load_run(path: Path) -> Run:
         steps=steps,
         metrics=metrics,
         eval_steps=eval_steps,
-        evals=evals or {name: np.array([]) for name in (*EVALS, "duration")},
+        evals=evals or {name: np.array([]) for name in (*EVALS, *EVALUATED)},
         repeated_steps=repeated_steps,
         notes=notes,
     )

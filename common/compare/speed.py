@@ -34,8 +34,8 @@ def speed(run: Run) -> Speed | None:
     blocks = min(BLOCKS, (len(timed) - 1) // FEWEST_STEPS)
     ends = timed[np.linspace(0, len(timed) - 1, blocks + 1).astype(int)]
     # An evaluation after a step lies between its row and the next one.
-    pauses = np.concatenate([[0.0], np.cumsum(run.evals["duration"])])[np.searchsorted(run.eval_steps, run.steps[ends])]
-    elapsed = np.diff(seconds[ends]) - np.diff(np.nan_to_num(pauses))
+    paused = np.concatenate([[0.0], np.cumsum(np.nan_to_num(run.evals["duration"]))])
+    elapsed = np.diff(seconds[ends]) - np.diff(paused[np.searchsorted(run.eval_steps, run.steps[ends])])
     if not np.all(elapsed > 0):
         return None
     lower, median, upper = np.percentile(np.diff(examples[ends]) / elapsed, [25, 50, 75])

@@ -28,11 +28,16 @@ class Difference:
 def difference(run: Run, reference: Run) -> Difference:
     """A run's values minus the reference's, after the same number of examples."""
     common, i, j = np.intersect1d(run.evals["examples"], reference.evals["examples"], return_indices=True)
-    evals = [float((run.evals[key][i] - reference.evals[key][j])[-1]) for key in ("loss", "accuracy") if len(common)]
+    loss, accuracy = (
+        float((run.evals[key][i] - reference.evals[key][j])[-1])
+        if len(common) and run.evaluated(key) and reference.evaluated(key)
+        else None
+        for key in ("loss", "accuracy")
+    )
     if not (len(run.steps) and len(reference.steps)):
-        return Difference(None, *(evals or (None, None)))
+        return Difference(None, loss, accuracy)
     end = min(run.metrics["examples"][-1], reference.metrics["examples"][-1])
-    return Difference(_final_loss(run, end) - _final_loss(reference, end), *(evals or (None, None)))
+    return Difference(_final_loss(run, end) - _final_loss(reference, end), loss, accuracy)
 
 
 def mean(run: Run) -> float | None:

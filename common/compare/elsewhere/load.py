@@ -10,7 +10,7 @@ import numpy as np
 from common.compare.elsewhere.files import read_file
 from common.compare.elsewhere.names import Table, columns_of
 from common.compare.elsewhere.tensorboard_dir import read_directory
-from common.compare.runs import EVALS, MEASURED, METRICS, Run
+from common.compare.runs import EVALUATED, MEASURED, METRICS, Run
 from common.errors import UserError
 
 ABSENT = ("", None)  # of a value that a row does not have
@@ -48,11 +48,11 @@ def load_elsewhere(name: str, path: Path, chosen: Mapping[str, str | None]) -> R
         metrics=metrics,
         eval_steps=eval_steps,
         evals={"loss": values["eval_loss"], "accuracy": accuracy, "examples": values["examples"]}
-        | {"duration": np.zeros(len(eval_steps))},
+        | {name: np.full(len(eval_steps), np.nan) for name in EVALUATED if name != "accuracy"},
         repeated_steps=[],
         notes=notes,
         label=name,
-        missing=frozenset({*METRICS, *MEASURED, *EVALS} - columns.keys() - {"accuracy"}),
+        missing=frozenset({*METRICS, *MEASURED} - columns.keys()),
         elsewhere=table.kind,
         unit=table.unit,
     )

@@ -14,7 +14,7 @@ const plots = [...document.querySelectorAll("[data-plot]")].map((figure) => ({
 
 // The curve of a run in a plot, and where it lies on the x-axis; undefined where the run has none.
 function curveOf(plot, run) {
-  if (plot.kind === "evaluation") return { xs: run.evals[view.axis], last: run.evals[plot.metric] };
+  if (plot.kind === "evaluation") return run.evals[plot.metric] && { xs: run.evals[view.axis], last: run.evals[plot.metric] };
   const curve = run.curves[plot.metric];
   return curve && run.x[view.axis].length ? { xs: run.x[view.axis], ...curve } : undefined;
 }

@@ -29,6 +29,12 @@ SCRIPTS = (
     "main.js",
 )
 
+CAPTIONS = {
+    "accuracy": "Share of all validation examples.",
+    "mean_absolute_error": "Mean over all validation examples.",
+    "perplexity": "The exponential of the validation loss.",
+}
+
 
 def render_html(comparison: Comparison) -> str:
     """The page. Users' text is escaped, by Jinja2 in HTML and by `tojson` in the data; scripts show it as text.
@@ -63,6 +69,7 @@ def render_html(comparison: Comparison) -> str:
             ]
             for run in runs
         ],
+        metrics={name: text for name, text in CAPTIONS.items() if any(run.evaluated(name) for run in runs)},
         data=curves(comparison),
         style=_read("uPlot.min.css") + _read("page.css"),
         scripts=scripts,

@@ -8,11 +8,13 @@ import pytest
 
 from common.compare.answers import answers
 from common.compare.bars import charts
+from common.compare.page.render import render_html
 from common.compare.pair import Tolerance
 from common.compare.runs import load_run
 from common.compare.speed import speed
 from common.compare.verdict import Comparison, compare_runs
 from common.compare.what_differs import what_differs
+from common.errors import UserError
 from tests.unit.common.compare.conftest import CHANGED, STEPS, MakeRun
 
 TOLERANCES = {name: Tolerance(loss=1e-5, grad_norm=1e-4) for name in ("float32", "float64")}
@@ -122,3 +124,29 @@ def test_only_what_differs_in_words(make_run: MakeRun) -> None:
     assert "strategy.algorithm" in [each.key for each in found.folded], "the other strategy cannot have it"
     assert [each.words for each in found.versions] == ["python 3.11 against 3.12"] and found.hardware == []
     assert found.same["train.seed"] == "0" and "train.global_batch_size" not in found.same
+
+
+def test_tasks_without_accuracy(make_run: MakeRun) -> None:
+    runs = [make_run("a", accuracy=None), make_run("b", "train.precision=bfloat16", accuracy=None)]
+    evaluation = {
+        "step": STEPS,
+        "examples": 640,
+        "loss": 0.95,
+        "mean_absolute_error": 0.4,
+        "count": 60,
+        "duration": 0.1,
+    }
+    for run_dir in runs:
+        (run_dir / "evals.jsonl").write_text(json.dumps(evaluation) + "\n")
+    comparison = comparison_of(*runs)
+    assert comparison.pairs[0].accuracy_difference is None and comparison.pairs[0].evaluation_loss_difference == 0
+    assert shorts(comparison)[2] == "validation loss +0.0000"
+    page = render_html(comparison)
+    assert "<h3>Validation mean absolute error</h3>" in page and "<h3>Validation accuracy</h3>" not in page
+
+
+def test_a_malformed_metric_of_an_evaluation_is_named(make_run: MakeRun) -> None:
+    run_dir = make_run("a")
+    (run_dir / "evals.jsonl").write_text('{"step": 1, "examples": 32, "loss": 1, "accuracy": "half"}\n')
+    with pytest.raises(UserError, match="evals.jsonl:1: 'accuracy' must be a number, found 'half'"):
+        load_run(run_dir)
