@@ -26,9 +26,9 @@ test: $(READY)
 test-integration: $(READY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults" -n 2 $(BY_FILE) tests/integration
 
-# Runs that are killed, stopped, short of disk, and resumed: half an hour.
+# Runs that are killed, stopped, short of disk, and resumed: some twenty minutes.
 test-faults: $(READY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "faults and not bench"
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "faults and not bench" -n 2 $(BY_FILE)
 
 check: $(READY)
 	$(BIN)/ruff check .

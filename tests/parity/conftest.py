@@ -76,24 +76,24 @@ EXPERIMENTS = {name: (*CORPUS, *overrides) for name, overrides in BERT.items()} 
     "convnet_dropout64": (*CONVNET, "train.precision=float64", "model.dropout=0.25"),
 }
 CLUSTERS = ("tf-multiworker-2", "tf-multiworker-3", "tf-parameter_server-3")  # start anew for every run
-QUICK = tuple(name for name in OTHERS if name not in CLUSTERS)
+COMPILED = ("torch-ddp-3-compiled", "tf-mirrored-2-compiled")  # a run takes as long as ten others
+QUICK = tuple(name for name in OTHERS if name not in (*CLUSTERS, *COMPILED))
 SINGLES = ("torch-single", "tf-single")
-COMPILED = ("torch-ddp-3-compiled", "tf-mirrored-2-compiled")
 SOME = ("torch-dp-3-criterion", "torch-ddp-3-after", "torch-allreduce-3-ring", "torch-allreduce-3-doubling")
 # The strategies of each experiment; `make bench-parity` makes all of them draw the curves of four: see test_every.py.
 PAIRED = {
     "adam": tuple(CORE),
     "adamw": (*SINGLES, "torch-ddp-2", "tf-mirrored-2"),
-    "adamw-30": (*CORE, *QUICK, "tf-multiworker-3", "tf-parameter_server-3"),
-    "float64-30": (*SINGLES, *SOME, "tf-central_storage-3", "tf-multiworker-2", *COMPILED),
+    "adamw-30": (*CORE, *QUICK, "tf-multiworker-3", "tf-parameter_server-3", "tf-mirrored-2-compiled"),
+    "float64-30": (*SINGLES, *SOME, "tf-central_storage-3", "tf-multiworker-2"),
     "float64": (*SINGLES, "torch-ddp-4", "tf-mirrored-2"),
     "sgd": (*SINGLES, "tf-mirrored-2"),
     "sgd64": SINGLES,
-    "dropout": (*SINGLES, "torch-dp-4", "torch-ddp-4", "tf-mirrored-4", "tf-multiworker-2", "tf-parameter_server-3"),
+    "dropout": (*SINGLES, "torch-dp-4", "torch-ddp-4", "tf-mirrored-4", "tf-multiworker-2"),
     "dropout64": (*SINGLES, "torch-dp-3-in_forward", *SOME, "tf-central_storage-3", *COMPILED),
-    "convnet": (*SINGLES, "torch-ddp-2", "tf-mirrored-4", *QUICK, "tf-multiworker-2"),
+    "convnet": (*SINGLES, "torch-ddp-2", "tf-mirrored-4", *QUICK, "torch-ddp-3-compiled", "tf-multiworker-2"),
     "convnet64": (*SINGLES, "tf-mirrored-4", *SOME, "tf-central_storage-3"),
-    "convnet_dropout64": (*SINGLES, "torch-dp-2", "torch-ddp-3-compiled", "tf-mirrored-4"),
+    "convnet_dropout64": (*SINGLES, "torch-dp-2", "tf-mirrored-4"),
 }
 # What mistakes are planted in: one replica is quickest, and uneven shards show the mean of replica means.
 FAULTS = dict.fromkeys(
