@@ -17,7 +17,8 @@ Shape = tuple[int, ...]
 def check_labels(config: Config, cache: Cache) -> None:
     """Raise UserError where the labels are not those of the task."""
     for name, split in (("train", cache.train), ("validation", cache.validation)):
-        problem = _problem(config, cache, split.labels)
+        first = np.arange(1)
+        problem = _problem(config, split.labels, split.gather(first, first)["labels"].ndim)
         if problem:
             raise UserError(f"data.{name}={getattr(config.data, name)}: task={config.task.kind} {problem}")
     weights = config.task.weights_of_classes
@@ -30,18 +31,18 @@ def check_labels(config: Config, cache: Cache) -> None:
             )
 
 
-def _problem(config: Config, cache: Cache, labels: np.ndarray) -> str:
-    """What is wrong with a split's labels; empty where nothing is."""
+def _problem(config: Config, labels: np.ndarray, axes: int) -> str:
+    """What is wrong with a split's labels; empty where nothing is. axes: in a batch; ragged labels have no second."""
     integers = labels.dtype.kind == "i"
     if isinstance(config.task, Classification):
-        if not (labels.ndim == 1 and integers) and not (labels.ndim == 2 and not integers):
+        if not (axes == 1 and integers) and not (axes == 2 and not integers):
             return f"needs integer labels [n], or shares of each class [n, classes]; these are {_form(labels)}"
         if not integers and (wrong := _first(np.abs(labels.sum(1) - 1) > 1e-3)) is not None:
             return f"needs shares of each class that add up to 1; those of example {wrong} do not"
     elif isinstance(config.task, Binary):
         if (wrong := _first((labels < 0) | (labels > 1))) is not None:
             return f"needs labels from 0 to 1; that of example {wrong} is not"
-    elif isinstance(config.task, LanguageModel) and not (labels.ndim == 2 and integers):
+    elif isinstance(config.task, LanguageModel) and not (axes == 2 and integers):
         return f"needs integer labels [n, tokens]; these are {_form(labels)}"
     return ""
 

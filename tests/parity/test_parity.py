@@ -51,7 +51,7 @@ def assert_lockstep(runs: Runs, experiment: str, strategies: Sequence[str]) -> N
     assert not [violation for pair in comparison.pairs for violation in violations(pair)]
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
+@pytest.mark.parametrize("experiment", PAIRED)
 def test_every_pair_draws_the_same_curve(runs: Runs, experiment: str) -> None:
     assert_lockstep(runs, experiment, PAIRED[experiment])
 
@@ -64,7 +64,7 @@ def test_a_planted_fault_is_seen(runs: Runs, experiment: str, fault: str, strate
     assert "64" not in experiment or pair.first_step_beyond is not None
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
+@pytest.mark.parametrize("experiment", PAIRED)
 def test_training_moved_the_weights(runs: Runs, experiment: str) -> None:
     """Equal curves would prove little if nothing had been learned from."""
     run_dir = runs.path(experiment, "torch-single")
@@ -74,8 +74,9 @@ def test_training_moved_the_weights(runs: Runs, experiment: str) -> None:
     assert not [name for name in before if ".key.bias" not in name and np.array_equal(before[name], after[name])]
 
 
-def test_evaluation_counts_every_example_once(runs: Runs) -> None:
-    comparison = compare_runs(runs.paths("adamw-30", PAIRED["adamw-30"]), TOLERANCES)
+@pytest.mark.parametrize("experiment", ["adamw-30", "dropout"])
+def test_evaluation_counts_every_example_once(runs: Runs, experiment: str) -> None:
+    comparison = compare_runs(runs.paths(experiment, PAIRED[experiment]), TOLERANCES)
     for run in comparison.runs:
         assert [row["count"] for row in read_rows(run.path / "evals.jsonl")] == [122]
     for pair in comparison.pairs:

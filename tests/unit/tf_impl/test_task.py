@@ -1,0 +1,41 @@
+"""As torch_impl's, in a process of TensorFlow's."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import Python
+from tests.unit.reference_losses import CASES, expected
+
+COMPUTE = """
+import sys
+import numpy as np
+from tests.unit.reference_losses import CASES
+from tf_impl.batches import to_tensors
+from tf_impl.task import build_losses
+
+found = {}
+for name, (task, outputs, labels) in CASES.items():
+    (batch,) = to_tensors([{"outputs": outputs, "labels": labels}])
+    losses = build_losses(task)
+    for part in ("losses", "metric"):
+        found[f"{name}/{part}"] = getattr(losses, part)(batch["outputs"], batch["labels"]).numpy()
+np.savez(sys.argv[1], **found)
+"""
+
+
+@pytest.fixture(scope="module")
+def computed(tmp_path_factory: pytest.TempPathFactory, python: Python) -> dict[str, np.ndarray]:
+    path: Path = tmp_path_factory.mktemp("losses") / "found.npz"
+    python(COMPUTE, path)
+    return dict(np.load(path))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_losses_and_metrics_are_those_of_their_definitions(computed: dict[str, np.ndarray], name: str) -> None:
+    task, outputs, labels = CASES[name]
+    for part, wanted in expected(task, outputs, labels).items():
+        found = computed[f"{name}/{part}"]
+        assert found.shape == (5,)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6 if labels.dtype == np.float32 else 1e-12, err_msg=part)
