@@ -4,9 +4,11 @@ import shutil
 from pathlib import Path
 
 from common.config.keys import CURVE
+from common.config.models import Custom
 from common.config.schema import Config, all_keys
 from common.data.cache import Cache
 from common.errors import UserError
+from common.models.initial_weights import WEIGHTS
 from common.run.checkpoint import DATA, DIRECTORY, PLAN, STATE, Checkpoint, newest, open_checkpoint, settings
 from common.run.rows import ROWS, keep_rows
 
@@ -39,7 +41,7 @@ def check_resume(config: Config, cache: Cache, checkpoint: Checkpoint) -> None:
         raise UserError(
             f"resume={config.resume}: {checkpoint.directory} was trained in the order of version {saved[PLAN]} of the "
             f"batch plan, and this is version {wanted[PLAN]}; finish that run with the Lockstep that started it, or "
-            f"start a new one from its weights with model=pretrained model.checkpoint={checkpoint.directory}"
+            f"start a new one from its weights with {_from_weights(config, checkpoint)}"
         )
     if not config.data.allow_change and saved[DATA] != wanted[DATA]:
         raise UserError(
@@ -51,13 +53,20 @@ def check_resume(config: Config, cache: Cache, checkpoint: Checkpoint) -> None:
         listed = ", ".join(f"{key} ({wanted.get(key)}, not {saved.get(key)})" for key in differing)
         raise UserError(
             f"resume={config.resume}: {checkpoint.directory} was trained with other values of {listed}; give the same, "
-            "or start from its weights with model=pretrained model.checkpoint=..."
+            f"or start from its weights with {_from_weights(config, checkpoint)}"
         )
     if checkpoint.position.plan_position > config.train.steps:
         raise UserError(
             f"train.steps={config.train.steps}: {checkpoint.directory} is past it, "
             f"at {checkpoint.position.plan_position}; raise it"
         )
+
+
+def _from_weights(config: Config, checkpoint: Checkpoint) -> str:
+    """What starts a run from the weights of a checkpoint."""
+    if isinstance(config.model, Custom):
+        return f"model.checkpoint={checkpoint.directory / WEIGHTS}"
+    return f"model=pretrained model.checkpoint={checkpoint.directory}"
 
 
 def adopt(checkpoint: Checkpoint, run_dir: Path) -> Checkpoint:
