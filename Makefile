@@ -28,7 +28,7 @@ test-integration: $(READY)
 
 # Runs that are killed, stopped, short of disk, and resumed: some twenty minutes.
 test-faults: $(READY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "faults and not bench" -n 2 $(BY_FILE)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "faults and not bench" -n 2 $(BY_FILE) tests/integration tests/faults
 
 check: $(READY)
 	$(BIN)/ruff check .
