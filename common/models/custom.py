@@ -175,13 +175,14 @@ def _check_match(found: Match) -> None:
 
 
 def _frozen(found: Match | None, descriptions: Mapping[str, Description]) -> list[str]:
-    """What PyTorch does not train: the second of two biases that are one in Keras, and what forward does not use."""
+    """What PyTorch does not train: what the model says, the second of two biases that are one in Keras, the unused."""
     if "torch" not in descriptions:
         return []
     pairs = found.pairing.pairs if found else []
     second = [each.transformation.sources[1].name for each in pairs if each.transformation.joined == "+"]
     ours = descriptions["torch"]
-    return [*second, *(name for name in ours.unused if ours.variables[name].trainable)]
+    fixed = [name for name, each in ours.variables.items() if not (each.trainable or each.constant)]
+    return sorted({*second, *ours.unused, *fixed} - {*ours.statistics})
 
 
 def _dropouts(config: Config, found: Match | None, descriptions: Mapping[str, Description]) -> list[Any] | None:

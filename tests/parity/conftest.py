@@ -126,7 +126,7 @@ class Planned:
             return f"{framework}-clusters"
         if strategy != "mirrored":
             return framework
-        changing = ("data.train_examples=4", "train.precision=", "model=", "model.torch=")
+        changing = ("data.train_examples=4", "train.precision=", "model=", "model.torch=", "model.sync_batch_norm=")
         shapes = [key for key in self.overrides if key.startswith(changing)]
         return "-".join(["tf", replicas[0], *(key.partition("=")[2] for key in shapes)])
 

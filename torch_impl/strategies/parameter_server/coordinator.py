@@ -22,7 +22,7 @@ from torch_impl.batches import to_tensors
 from torch_impl.communication.connection import accept, listen, receive
 from torch_impl.communication.rendezvous import Group
 from torch_impl.device import replica_devices
-from torch_impl.models import build_model
+from torch_impl.models import build_model, trained
 from torch_impl.models.weights import weights_by_name
 from torch_impl.step import evaluate, evaluation_sums
 from torch_impl.strategies.parameter_server.messages import (
@@ -59,7 +59,7 @@ class ParameterServer:
         self.device = replica_devices(1)[0]
         self.model = build_model(config, prepared.initial).to(self.device)
         self.task = build_losses(config.task)
-        self.shards = shards_of(dict(self.model.named_parameters()), len(self.servers))
+        self.shards = shards_of(trained(self.model), len(self.servers))
 
     def _accept_worker(self) -> int:
         """Wait for a worker to connect, at first or again. Returns its index. Raises OSError as `accept` does."""

@@ -59,7 +59,9 @@ class Server:
         checkpoint = prepared.checkpoint
         dtype = torch.float64 if config.train.precision == "float64" else torch.float32
         state = checkpoint.load() if checkpoint else State(prepared.initial.weights(), {})
-        named = {name: Parameter(torch.from_numpy(array).to(dtype)) for name, array in state.weights.items()}
+        frozen = prepared.initial.hf_config.get("frozen", [])
+        arrays = {name: array for name, array in state.weights.items() if name not in frozen}
+        named = {name: Parameter(torch.from_numpy(array).to(dtype)) for name, array in arrays.items()}
         self.shard = shards_of(named, servers)[group.rank - 1]
         self.optimizer = Optimizer(config, self.shard)
         self.version = 0  # updates so far

@@ -11,7 +11,7 @@ from torch_impl.batches import to_tensors
 from torch_impl.communication.connection import connect, receive, send
 from torch_impl.communication.rendezvous import Group
 from torch_impl.device import peak_memory_bytes, replica_devices
-from torch_impl.models import build_model
+from torch_impl.models import build_model, trained
 from torch_impl.step import backward, seed_dropout
 from torch_impl.strategies.parameter_server.messages import (
     REQUEST,
@@ -35,9 +35,9 @@ def work(config: Config, prepared: Prepared, group: Group) -> None:
     model = build_model(config, prepared.initial).to(device)
     task = build_losses(config.task)
     model.train()
-    parameters = list(model.parameters())
+    parameters = trained(model)
     servers = connect_to_servers(group.store, settings.server_count, group.rank, config.cluster.timeout)
-    shards = shards_of(dict(model.named_parameters()), len(servers))
+    shards = shards_of(parameters, len(servers))
     coordinator = connect(group.store, 0, group.rank, config.cluster.timeout)
     coordinator.settimeout(None)  # it evaluates for as long as it takes
     send(coordinator, torch.tensor(peak_memory_bytes([device]), dtype=torch.float64))
@@ -56,7 +56,7 @@ def work(config: Config, prepared: Prepared, group: Group) -> None:
             arrays = batch.shard(0, 1)
         seed_dropout(config, step, part)
         loss = backward(model, task, to_tensors(arrays, device), batch.weight, config.train.precision)
-        norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+        norm = get_total_norm([parameter.grad for parameter in parameters.values() if parameter.grad is not None])
         for server, shard in zip(servers, shards, strict=True):
             request(server, UPDATE, step, part, float(loss), float(norm), read, index)
             send(server, flat(parameter.grad for parameter in shard.values()))
