@@ -60,7 +60,7 @@ def test_models_that_are_not(command: Command) -> None:
     ("arguments", "error"),
     [
         ([INPUTS], "model.torch=net_torch:build: raised TypeError: build() missing 1 required positional argument"),
-        (["modle.map=x", INPUTS], "modle.map: no such key here; the keys are model.torch, "),
+        (["modle.map=x", INPUTS], "modle.map: no such key here; did you mean model.map? the keys are model.torch, "),
         ([], "inputs: has no value; give inputs=..."),
         (["inputs={x: float32}"], "inputs.x=float32: not a dtype with a shape"),
         (["model.arguments={classes: 5}", INPUTS, "write=net_torch.py"], "write=net_torch.py: is there already"),
