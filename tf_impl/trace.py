@@ -32,12 +32,17 @@ class Trace:
     entered: the layers in the order in which they were entered, by path. flattened: of a layer, the shape of an example
     before it was flattened to what the layer receives. calls: the first of each layer; of a layer with an activation,
     what it returns is what the activation receives, as PyTorch's layers have none.
+
+    given: of some layers, the first calls of their counterparts in another model. Such a layer computes on what its
+    counterpart received, and the model goes on with what that returned; `calls` has what the layer itself received from
+    the layers before it, and what it computed.
     """
 
-    def __init__(self, model: keras.Layer) -> None:
+    def __init__(self, model: keras.Layer, given: Mapping[str, Call] | None = None) -> None:
         self.entered: dict[str, keras.Layer] = {}
         self.flattened: dict[str, tuple[int, ...]] = {}
         self.calls: dict[str, Call] = {}
+        self._given = given or {}
         self._paths: dict[int, str] = {id(model): "model"}
         self._stack: list[keras.Layer] = []
         self._shapes: dict[int, tuple[int, ...]] = {}  # of examples before they were flattened, by their size
@@ -69,15 +74,20 @@ class Trace:
             received = first_tensor((args, kwargs))
             if path not in self.entered:
                 self._enter(layer, path, received)
+            given = self._given.get(path) if path not in self.calls else None
+            if given is not None:
+                args, kwargs = replace_first((args, kwargs), given.received)
             self._stack.append(layer)
             try:
-                with _BeforeActivation(layer) as before:
+                with _BeforeActivation(layer, given.returned if given else None) as before:
                     returned = original(layer, *args, **kwargs)
             finally:
                 self._stack.pop()
             if path not in self.calls:
                 found = before.received if before.received is not None else first_tensor(returned)
                 self.calls[path] = Call(_array(received), _array(found))
+            if given is not None and before.received is None:
+                return replace_first(returned, given.returned)
             return returned
 
         return call
@@ -109,10 +119,11 @@ class Trace:
 
 
 class _BeforeActivation:
-    """Notes what the activation of a layer receives, while the layer is called."""
+    """Notes what the activation of a layer receives, while the layer is called. given: what it gets instead."""
 
-    def __init__(self, layer: keras.Layer) -> None:
+    def __init__(self, layer: keras.Layer, given: np.ndarray | None = None) -> None:
         self.received: Any = None
+        self._given = given
         self._own = vars(layer)
         self._activation = None
         if kind_of(layer) in KINDS - RECURRENT.keys():
@@ -132,7 +143,7 @@ class _BeforeActivation:
     def _note(self, inputs: Any) -> Any:
         self.received = inputs
         assert self._activation is not None
-        return self._activation(inputs)
+        return self._activation(replace_first(inputs, self._given))
 
 
 def kind_of(layer: keras.Layer) -> str:
@@ -167,6 +178,24 @@ def tensors_of(found: Any, name: str = "output") -> dict[str, tf.Tensor]:
     else:
         return {}
     return {key: tensor for path, value in pairs for key, tensor in tensors_of(value, path).items()}
+
+
+def replace_first(found: Any, array: np.ndarray | None) -> Any:
+    """Nested tuples with their `first_tensor` replaced where the array has its shape."""
+    first = first_tensor(found)
+    if array is None or first is None or tuple(first.shape) != array.shape:
+        return found
+    return _replaced(found, first, tf.constant(array, first.dtype))
+
+
+def _replaced(found: Any, old: tf.Tensor, new: tf.Tensor) -> Any:
+    if found is old:
+        return new
+    if type(found) in (list, tuple):
+        return type(found)(_replaced(each, old, new) for each in found)
+    if type(found) is dict:
+        return {name: _replaced(each, old, new) for name, each in found.items()}
+    return found
 
 
 def _array(tensor: Any) -> np.ndarray | None:

@@ -28,13 +28,18 @@ class Trace:
 
     entered: the layers in the order in which they were entered, by path. flattened: of a layer, the shape of an example
     before it was flattened to what the layer receives. calls: the first of each layer.
+
+    given: of some layers, the first calls of their counterparts in another model. Such a layer computes on what its
+    counterpart received, and the model goes on with what that returned; `calls` has what the layer itself received from
+    the layers before it, and what it computed.
     """
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, given: Mapping[str, Call] | None = None) -> None:
         self.entered: dict[str, torch.nn.Module] = {}
         self.flattened: dict[str, tuple[int, ...]] = {}
         self.calls: dict[str, Call] = {}
-        self._model = model
+        self._model, self._given = model, given or {}
+        self._received: dict[str, np.ndarray | None] = {}
         self._shapes: dict[int, tuple[int, ...]] = {}  # of examples before they were flattened, by their size
         self._undo: list[Callable[[], None]] = []
 
@@ -55,23 +60,32 @@ class Trace:
             undo()
 
     def _before(self, path: str) -> Callable[..., None]:
-        def enter(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        def enter(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
             if path in self.entered:
-                return
+                return None
             self.entered[path] = module
             received = first_tensor((args, kwargs))
             if received is not None and received.dim() == 2 and received.shape[1] in self._shapes:
                 self.flattened[path] = self._shapes[received.shape[1]]
                 if kind_of(module) == "Linear":
                     del self._shapes[received.shape[1]]
+            if path in self._given:
+                self._received[path] = _array((args, kwargs), False)
+                return replace_first((args, kwargs), self._given[path].received)
+            return None
 
         return enter
 
     def _after(self, path: str) -> Callable[..., None]:
-        def leave(module: torch.nn.Module, args: Any, kwargs: Any, returned: Any) -> None:
-            if path not in self.calls:
-                turned = getattr(module, "batch_first", True) is False
-                self.calls[path] = Call(_array((args, kwargs), turned), _array(returned, turned))
+        def leave(module: torch.nn.Module, args: Any, kwargs: Any, returned: Any) -> Any:
+            if path in self.calls:
+                return None
+            if path in self._given:
+                self.calls[path] = Call(self._received.get(path), _array(returned, False))
+                return replace_first(returned, self._given[path].returned)
+            turned = getattr(module, "batch_first", True) is False
+            self.calls[path] = Call(_array((args, kwargs), turned), _array(returned, turned))
+            return None
 
         return leave
 
@@ -129,6 +143,24 @@ def tensors_of(found: Any, name: str = "output") -> dict[str, torch.Tensor]:
     else:
         return {}
     return {key: tensor for path, value in pairs for key, tensor in tensors_of(value, path).items()}
+
+
+def replace_first(found: Any, array: np.ndarray | None) -> Any:
+    """Nested tuples with their `first_tensor` replaced where the array has its shape."""
+    first = first_tensor(found)
+    if array is None or first is None or tuple(first.shape) != array.shape:
+        return found
+    return _replaced(found, first, torch.from_numpy(array).to(first.dtype))
+
+
+def _replaced(found: Any, old: torch.Tensor, new: torch.Tensor) -> Any:
+    if found is old:
+        return new
+    if type(found) in (list, tuple):
+        return type(found)(_replaced(each, old, new) for each in found)
+    if type(found) is dict:
+        return {name: _replaced(each, old, new) for name, each in found.items()}
+    return found
 
 
 def _array(found: Any, turned: bool) -> np.ndarray | None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from common.config.keys import CURVE, SOURCE, key
+from common.config.keys import CURVE, RUN, SOURCE, key
 from common.errors import UserError
 
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
@@ -136,6 +136,7 @@ class Custom(AnyModel):
     map: str | None = key(SOURCE)
     checkpoint: str | None = key(SOURCE)
     sync_batch_norm: bool = key(CURVE)
+    prove: bool = key(RUN)
 
     @property
     def global_batch_norm(self) -> bool:

@@ -22,13 +22,13 @@ POLL_SECONDS = 1.0  # how often a process that says nothing is looked at
 
 
 class Side:
-    """A process of `torch_impl` or `tf_impl`. Calls go to its `Subject`, the model that was built last."""
+    """A process of `torch_impl` or `tf_impl`. Calls go to the `Subject` of its `module` that was built last."""
 
-    def __init__(self, package: str) -> None:
+    def __init__(self, package: str, module: str = "describe") -> None:
         self.package = package
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(package, theirs), daemon=True)
+        self.process = context.Process(target=serve, args=(package, module, theirs), daemon=True)
         self.process.start()
         theirs.close()
 
@@ -76,13 +76,13 @@ class Side:
             self.process.join()
 
 
-def serve(package: str, connection: Connection) -> None:
+def serve(package: str, name: str, connection: Connection) -> None:
     """Answer calls until the connection is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command ends this process
     Thread(target=_end_with_parent, daemon=True).start()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with _quiet():
-        module = importlib.import_module(f"{package}.describe")
+        module = importlib.import_module(f"{package}.{name}")
     subject = None
     with suppress(EOFError, ConnectionError):  # the other end is closed, or its process is gone
         while True:

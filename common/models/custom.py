@@ -111,7 +111,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         sides = {side: stack.enter_context(Side(PACKAGES[side])) for side in factories}
         found = match(sides["torch"], sides["tf"], job) if len(sides) == 2 else None
         if found is not None:
-            _check_match(found)
+            _check_match(found, settings.prove)
             descriptions = {"torch": found.torch, "tf": found.keras}
         else:
             descriptions = {side: describe({side: process}, job)[side] for side, process in sides.items()}
@@ -134,6 +134,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         "statistics": sorted({name for each in descriptions.values() for name in each.statistics}),
         "frozen": _frozen(found, descriptions),
         "dropouts": _dropouts(config, found, descriptions),
+        "layers": _layers(found),
         "shapes": {name: list(array.shape) for name, array in weights.items()},
     }
     files = sorted({file for each in descriptions.values() for file in each.files})
@@ -164,13 +165,13 @@ def _inputs(config: Config, gathered: Mapping[str, np.ndarray]) -> tuple[dict[st
     return described, drawn
 
 
-def _check_match(found: Match) -> None:
-    """Raise UserError unless the models are proven to be the same."""
+def _check_match(found: Match, prove: bool) -> None:
+    """Raise UserError unless the models are matched and, with `prove`, proven to be the same."""
     advice = "python -m common.map shows all of it, and writes a map file for model.map"
     if found.proof is None:
         lines = unmatched_lines(found.pairing, found.torch, found.keras)
         raise UserError(f"model.torch, model.tf: {lines[0]} ({len(lines)} in all); {advice}")
-    if found.proof.errors:
+    if prove and found.proof.errors:
         raise UserError(f"model.torch, model.tf: are not the same: {found.proof.errors[0]}; {advice}")
 
 
@@ -183,6 +184,27 @@ def _frozen(found: Match | None, descriptions: Mapping[str, Description]) -> lis
     ours = descriptions["torch"]
     fixed = [name for name, each in ours.variables.items() if not (each.trainable or each.constant)]
     return sorted({*second, *ours.unused, *fixed} - {*ours.statistics})
+
+
+def _layers(found: Match | None) -> list[dict[str, Any]]:
+    """The layers that are paired, in the order of execution, for common.diagnose."""
+    return [
+        {
+            "kind": ours.kind,
+            "torch": ours.output,
+            "tf": theirs.output,
+            "flattened": ours.flattened if ours.flattened != theirs.flattened else None,
+            "settings": {"torch": _plain(ours.settings), "tf": _plain(theirs.settings)},
+        }
+        for ours, theirs in (found.pairing.parts if found else [])
+        if ours.output and theirs.output
+    ]
+
+
+def _plain(settings: Mapping[str, object]) -> dict[str, object]:
+    return {
+        name: value for name, value in settings.items() if isinstance(value, bool | int | float | str | list | tuple)
+    }
 
 
 def _dropouts(config: Config, found: Match | None, descriptions: Mapping[str, Description]) -> list[Any] | None:

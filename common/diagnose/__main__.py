@@ -1,0 +1,43 @@
+"""Why two trainings differ, and where first.
+
+Trains both sides for a few steps in float64 and compares them stage by stage: config, batches, initial weights, layers,
+loss, gradients, reduction, optimizer, state, dropout, evaluation. Exits with 0 where nothing differs, with 1 where
+something does, with 2 for a mistake to fix.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from common.config.command_line import one_line_errors
+from common.diagnose.arguments import DEFAULTS, parse_arguments
+from common.errors import FAILURE
+
+
+@one_line_errors(())
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m common.diagnose",
+        description=__doc__,
+        epilog=f"keys, with their defaults:\n\n{DEFAULTS.read_text()}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="a.KEY and b.KEY are of one side only")
+    parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
+    settings, sides = parse_arguments(parser.parse_intermixed_args(arguments).overrides)
+    from common.diagnose.report import print_diagnosis, write_diagnosis  # not needed for --help and errors
+    from common.diagnose.walk import diagnose
+    from common.training.stop import interruptible
+
+    with interruptible():
+        found = diagnose(sides, Path(settings.output))
+    print_diagnosis(found)
+    for path in write_diagnosis(found, Path(settings.output)):
+        print(path)
+    return 0 if found.equal else FAILURE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

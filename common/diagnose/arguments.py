@@ -1,0 +1,106 @@
+"""The arguments of common.diagnose: two sides, with overrides of both or of one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+from common.config.command_line import KEYS, explain
+from common.config.compose import CONF
+from common.config.strategies import strategies_of
+from common.errors import UserError
+
+DEFAULTS = Path(CONF, "diagnose.yaml")
+PACKAGES = {"torch": "torch_impl", "tf": "tf_impl"}
+NAMES = ("a", "b")
+
+
+@dataclass
+class Settings:
+    """The keys of conf/diagnose.yaml."""
+
+    a: str
+    b: str
+    steps: int
+    output: str
+
+
+@dataclass(frozen=True)
+class SideArguments:
+    """name: a or b. overrides: as `python -m torch_impl.train` takes them."""
+
+    name: str
+    framework: str
+    strategy: str
+    overrides: list[str]
+
+    @property
+    def title(self) -> str:
+        """For example: A (torch ddp)."""
+        return f"{self.name.upper()} ({self.framework} {self.strategy})"
+
+
+def parse_arguments(arguments: Sequence[str]) -> tuple[Settings, list[SideArguments]]:
+    """The command's own settings and the two sides. Raises UserError."""
+    own, shared, single = [], [], {name: list[str]() for name in NAMES}
+    for each in arguments:
+        key, equals, _ = each.partition("=")
+        if not equals:
+            raise UserError(f"{each}: not a key=value; give a=torch:ddp b=tf:mirrored and keys of a training")
+        if key in Settings.__dataclass_fields__:
+            own.append(each)
+        elif (bare := key.lstrip("+~"))[:2] in ("a.", "b."):
+            single[bare[0]].append(each.replace(bare[:2], "", 1))
+        else:
+            shared.append(each)
+    settings = _settings(own)
+    return settings, [_side(settings, name, [*shared, *single[name]]) for name in NAMES]
+
+
+def _settings(overrides: Sequence[str]) -> Settings:
+    try:
+        with initialize_config_dir(CONF, version_base="1.3"):
+            config = compose("diagnose", overrides=list(overrides))
+        settings = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Settings), config))
+    except MissingMandatoryValue as error:
+        raise UserError(
+            f"{error.full_key}: has no value; give {error.full_key}=torch:ddp or another strategy"
+        ) from error
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(explain(error, ()).replace(KEYS, "the keys are a, b, steps, output")) from error
+    assert isinstance(settings, Settings)
+    if not 2 <= settings.steps <= 100:
+        raise UserError(f"steps={settings.steps}: must be 2 to 100")
+    return settings
+
+
+def _side(settings: Settings, name: str, overrides: list[str]) -> SideArguments:
+    value = getattr(settings, name)
+    framework, _, strategy = value.partition(":")
+    if framework not in PACKAGES or not strategy:
+        raise UserError(f"{name}={value}: must be torch:STRATEGY or tf:STRATEGY, such as {name}=torch:ddp")
+    if strategy not in strategies_of(framework) and not any(each.startswith("extensions=") for each in overrides):
+        choices = ", ".join(strategies_of(framework))
+        raise UserError(f"{name}={value}: no such strategy of {framework}; there are {choices}")
+    return SideArguments(name, framework, strategy, _for_training(settings, name, overrides))
+
+
+def _for_training(settings: Settings, name: str, overrides: list[str]) -> list[str]:
+    """In float64, a few steps of the schedule of all, with a checkpoint after each."""
+    given = {each.partition("=")[0]: each.partition("=")[2] for each in overrides}
+    kept = [each for each in overrides if each.partition("=")[0] != "train.steps"]
+    if "schedule.total_steps" not in given:
+        kept.append(f"schedule.total_steps={given.get('train.steps', 300)}")
+    if given.get("model") == "custom" and "model.prove" not in given:
+        kept.append("model.prove=false")
+    defaults = {"train.precision": "float64", "train.checkpoint_every": 1, "train.log_every": 1}
+    defaults |= {"train.keep_checkpoints": settings.steps + 1, "train.steps": settings.steps}
+    return [
+        *(f"{key}={value}" for key, value in defaults.items() if key not in given or key == "train.steps"),
+        *kept,
+        f"run_dir={Path(settings.output, name).absolute()}",
+    ]

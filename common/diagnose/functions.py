@@ -1,0 +1,113 @@
+"""What code between two layers may compute: candidates that explain an array exactly."""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product
+
+import numpy as np
+from scipy.special import erf, expit, log_softmax, softmax
+
+EXACT = 1e-9  # relative: what a candidate must reproduce; Keras rounds some constants to float32
+Function = Callable[[np.ndarray], np.ndarray]
+
+ACTIVATIONS: dict[str, Function] = {
+    "no activation": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "relu6": lambda x: np.clip(x, 0, 6),
+    "exact gelu": lambda x: x * (1 + erf(x / np.sqrt(2))) / 2,
+    "gelu's tanh approximation": lambda x: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "gelu's sigmoid approximation": lambda x: x * expit(1.702 * x),
+    "tanh": np.tanh,
+    "sigmoid": expit,
+    "silu": lambda x: x * expit(x),
+    "softplus": lambda x: np.logaddexp(0, x),
+    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+    "leaky relu of slope 0.01": lambda x: np.where(x > 0, x, 0.01 * x),
+    "leaky relu of slope 0.2": lambda x: np.where(x > 0, x, 0.2 * x),
+    "leaky relu of slope 0.3": lambda x: np.where(x > 0, x, 0.3 * x),
+    "softmax": lambda x: softmax(x, -1),
+    "log_softmax": lambda x: log_softmax(x, -1),
+}
+
+
+def close(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether a candidate is what was seen."""
+    norm = max(float(np.linalg.norm(a)), float(np.linalg.norm(b)))
+    return a.shape == b.shape and float(np.linalg.norm(a - b)) <= EXACT * norm
+
+
+def activation_of(received: np.ndarray, returned: np.ndarray) -> str | None:
+    """The activation that makes one of the other."""
+    if received.shape != returned.shape:
+        return None
+    return next((name for name, function in ACTIVATIONS.items() if close(function(received), returned)), None)
+
+
+def attention_of(
+    projections: tuple[np.ndarray, np.ndarray, np.ndarray], masks: Mapping[str, np.ndarray], attended: np.ndarray
+) -> dict[str, str] | None:
+    """How attention was computed of query, key and value [n, tokens, features]: scale, mask, and what is swapped.
+
+    masks: [n, tokens], 1 for what is attended to.
+    """
+    query, key, value = projections
+    features = query.shape[-1]
+    for heads in (each for each in range(1, features + 1) if features % each == 0 and each <= 64):
+        size = features // heads
+        for order, (scale, factor), (mask, bias) in product(
+            {"query and key": (query, key), "key and query": (key, query)}.items(),
+            _scales(size, features),
+            _biases(query, masks),
+        ):
+            q, k, v = (_split(each, heads) for each in (*order[1], value))
+            scores = np.einsum("nhid,nhjd->nhij", q, k) * factor + bias
+            with np.errstate(invalid="ignore"):
+                out = np.einsum("nhij,nhjd->nihd", softmax(scores, -1), v).reshape(query.shape)
+            if close(out, attended):
+                return {"heads": str(heads), "scale": scale, "mask": mask, "order": order[0]}
+    return None
+
+
+def _scales(size: int, features: int) -> list[tuple[str, float]]:
+    return [
+        ("1 / sqrt(head size)", size**-0.5),
+        ("no scale", 1.0),
+        ("1 / sqrt(all features)", features**-0.5),
+        ("1 / head size", 1 / size),
+    ]
+
+
+def _biases(query: np.ndarray, masks: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """What is added to the scores [n, heads, tokens, tokens]."""
+    tokens = query.shape[1]
+    past = np.tril(np.ones((tokens, tokens)))[None, None]
+    given = {"no mask": np.ones((1, 1, 1, 1))} | {name: each[:, None, None] for name, each in masks.items()}
+    for name, keep in given.items():
+        for causal, both in ((name, keep), (f"causal, {name}", keep * past)):
+            for low, words in ((-1e300, ""), (-1e4, " of -1e4"), (-1e9, "")):
+                yield causal + words, np.where(both > 0, 0.0, low)
+        if name != "no mask":
+            yield f"inverted {name}", np.where(keep > 0, -1e300, 0.0)
+            yield f"{name} added", keep * 1.0
+
+
+def _split(x: np.ndarray, heads: int) -> np.ndarray:
+    return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+
+
+def pooling_of(received: np.ndarray, returned: np.ndarray, masks: Mapping[str, np.ndarray]) -> str | None:
+    """How [n, ..., features] became [n, features]."""
+    if received.ndim < 3 or returned.shape != (received.shape[0], received.shape[-1]):
+        return None
+    axes = tuple(range(1, received.ndim - 1))
+    found = {"mean": received.mean(axes), "maximum": received.max(axes), "sum": received.sum(axes)}
+    if received.ndim == 3:
+        found |= {"the first token": received[:, 0], "the last token": received[:, -1]}
+        for name, mask in masks.items():
+            if mask.shape == received.shape[:2]:
+                keep = mask[..., None]
+                count = np.maximum(keep.sum(1), 1)
+                found[f"the mean where {name} is 1"] = (received * keep).sum(1) / count
+                found[f"the maximum where {name} is 1"] = np.where(keep > 0, received, -np.inf).max(1)
+                last = np.maximum(mask.sum(1).astype(int) - 1, 0)
+                found[f"the last token where {name} is 1"] = received[np.arange(len(received)), last]
+    return next((name for name, each in found.items() if close(each, returned)), None)

@@ -1,0 +1,134 @@
+"""The first stages: config, global batches, initial weights."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from common.config.compose import values_of
+from common.config.keys import CURVE
+from common.diagnose.ladder import Check, Stage
+from common.diagnose.runs import Run
+from common.mapping.differences import relative
+
+OF_THIS_COMMAND = ("train.steps", "schedule.total_steps", "model.kind", "model.arguments")
+
+
+def config_differences(a: Run, b: Run) -> dict[str, tuple[object, object]]:
+    """The values of keys that decide the curve and differ, but for those of the strategies."""
+    ours, theirs = (values_of(each.config, CURVE) for each in (a, b))
+    return {
+        key: (ours[key], theirs[key])
+        for key in ours
+        if key in theirs and ours[key] != theirs[key] and not key.startswith("strategy.") and key not in OF_THIS_COMMAND
+    }
+
+
+def compare_configs(a: Run, b: Run) -> Stage:
+    """Keys that decide the curve. Each that differs is a cause."""
+    stage = Stage("config")
+    found = config_differences(a, b)
+    for key, (x, y) in found.items():
+        stage.checks.append(Check(key, np.inf))
+        stage.blame(key, "b", key, f"{key} is {x} in A and {y} in B", confirmed=False)
+    if not found:
+        stage.checks.append(Check("all keys that decide the curve", 0.0))
+    return stage
+
+
+def compare_batches(a: Run, b: Run) -> Stage:
+    """The examples of each step and their arrays."""
+    stage = Stage("batch")
+    for ours, theirs in zip(a.batches, b.batches, strict=True):
+        where = f"step {ours.step}"
+        if len(ours.ids) != len(theirs.ids):
+            stage.checks.append(Check(f"{where}: ids", np.inf))
+            stage.blame(
+                "batch_size", "b", "ids", f"{where} has {len(ours.ids)} examples in A and {len(theirs.ids)} in B"
+            )
+            return stage
+        other = int((ours.ids != theirs.ids).sum())
+        stage.checks.append(Check(f"{where}: ids", other / len(ours.ids)))
+        if other:
+            same = sorted(ours.ids.tolist()) == sorted(theirs.ids.tolist())
+            what = "the same examples in another order" if same else f"{other} of {len(ours.ids)} examples are others"
+            stage.blame("order_of_examples" if same else "other_examples", "b", "ids", f"{where}: in B {what}")
+            return stage
+        mine, other_arrays = ours.shard(0, 1), theirs.shard(0, 1)
+        if len(mine) == len(other_arrays):
+            for first, second in zip(mine, other_arrays, strict=True):
+                _compare_arrays(stage, where, first, second, ours.ids)
+        if stage.causes:
+            return stage
+    return stage
+
+
+def _compare_arrays(
+    stage: Stage, where: str, a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray], ids: np.ndarray
+) -> None:
+    for name in [*a, *(each for each in b if each not in a)]:
+        if name not in a or name not in b:
+            stage.checks.append(Check(f"{where}: {name}", np.inf))
+            stage.blame("missing_array", "b" if name in a else "a", name, f"{name} is in one of the two batches only")
+        elif a[name].shape != b[name].shape:
+            stage.checks.append(Check(f"{where}: {name}", np.inf))
+            stage.blame("shape", "b", name, f"{name} is {list(a[name].shape)} in A and {list(b[name].shape)} in B")
+        else:
+            x, y = a[name].astype(np.float64), b[name].astype(np.float64)
+            stage.checks.append(Check(f"{where}: {name}", relative(x, y)))
+            if stage.checks[-1].differs:
+                cause, words = _explain_array(x, y)
+                stage.blame(cause, "b", name, f"{where}: {name} of B {words}", confirmed=cause != "other_values")
+
+
+def _explain_array(a: np.ndarray, b: np.ndarray) -> tuple[str, str]:
+    """What makes b of a."""
+    rows = [each for each in range(len(a)) if not np.array_equal(a[each], b[each])]
+    if not b.any():
+        return "array_of_zeros", "is all zeros"
+    if sorted(map(bytes, a)) == sorted(map(bytes, b)):
+        return "examples_swapped", f"has {len(rows)} examples of A in other places"
+    if np.array_equal(b, 1 - a):
+        return "inverted", "has 0 where A has 1, and 1 where A has 0"
+    if a.ndim > 1 and np.array_equal(np.sort(a, axis=1), np.sort(b, axis=1)):
+        for axis in range(1, a.ndim):
+            if np.array_equal(np.flip(a, axis), b):
+                return "reversed", f"is A's reversed along axis {axis}"
+        return "order_of_values", "has the same values in another order within the examples"
+    if len(rows) == len(a) and a.size > 2:
+        factor, shift = np.polyfit(a.ravel(), b.ravel(), 1)
+        if np.allclose(a * factor + shift, b, rtol=1e-5, atol=1e-6 * float(np.abs(b).max())):
+            return (
+                "scaled_inputs",
+                f"is {factor:.6g} times A's, plus {shift:.6g}: the inputs are prepared in another way",
+            )
+    return (
+        "other_values",
+        f"has other values in {len(rows)} of {len(a)} examples, first in example {rows[0]} of the batch",
+    )
+
+
+def compare_weights(a: Run, b: Run) -> Stage:
+    """Parameters and moving statistics before the first step."""
+    stage = Stage("initial weights")
+    ours, theirs = a.states[0].weights, b.states[0].weights
+    for name in sorted(ours.keys() ^ theirs.keys()):
+        stage.checks.append(Check(name, np.inf))
+        stage.blame("missing_parameter", "b" if name in ours else "a", name, f"{name}: one of the two models lacks it")
+    for name in [each for each in ours if each in theirs]:
+        x, y = ours[name], theirs[name]
+        stage.checks.append(Check(name, relative(x, y) if x.shape == y.shape else np.inf))
+        if stage.checks[-1].differs:
+            cause, words = _explain_weight(name, x, y, ours)
+            stage.blame(cause, "b", name, f"{name} of B {words}", confirmed=cause != "other_weights")
+    return stage
+
+
+def _explain_weight(name: str, a: np.ndarray, b: np.ndarray, all_of_a: Mapping[str, np.ndarray]) -> tuple[str, str]:
+    if a.shape != b.shape:
+        return "shape", f"has the shape {list(b.shape)}, A's {list(a.shape)}"
+    if a.ndim > 1 and a.T.shape == b.shape and np.array_equal(a.T, b):
+        return "transposed_kernel", "is A's transposed"
+    for other, array in all_of_a.items():
+        if other != name and array.shape == b.shape and array.any() and np.array_equal(array, b):
+            return "swapped_weights", f"is A's {other}"
+    return "other_weights", "has other values: it was drawn or loaded from elsewhere"

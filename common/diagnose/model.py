@@ -1,0 +1,247 @@
+"""The stages of the model: which layer adds a difference, or the code between two layers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from common.diagnose.functions import activation_of, attention_of, close, pooling_of
+from common.diagnose.ladder import Check, Stage
+from common.diagnose.observed import Observed
+from common.mapping.description import Call
+from common.mapping.differences import channels_last, relative
+
+ZERO = Call(None, None)
+
+
+@dataclass(frozen=True)
+class LayerPair:
+    """A layer of A and its counterpart.
+
+    name: what the names of its parameters begin with. a, b: the two paths. flattened: see Layer of common.mapping.
+    """
+
+    kind: str
+    name: str
+    a: str
+    b: str
+    flattened: tuple[int, ...] | None = None
+    settings: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
+
+    @property
+    def title(self) -> str:
+        return self.a if self.a == self.b else f"{self.a} | {self.b}"
+
+
+def in_layout(
+    array: np.ndarray | None, like: np.ndarray | None, flattened: tuple[int, ...] | None
+) -> np.ndarray | None:
+    """A's array in the layout of B's: channels first or last, heads in one axis or two. None where none fits."""
+    if array is None or like is None or array.size != like.size or array.shape[:1] != like.shape[:1]:
+        return None
+    candidates = [array]
+    if array.ndim >= 3:
+        candidates += [channels_last(array), np.moveaxis(array, -1, 1), array.swapaxes(0, 1)]
+    if flattened is not None and array.ndim == 2 and array.shape[1] == int(np.prod(flattened)):
+        candidates.append(channels_last(array.reshape(-1, *flattened)).reshape(array.shape))
+    fitting = [each for each in candidates if each.shape == like.shape]
+    if not fitting and array.ndim != like.ndim:
+        fitting = [array.reshape(like.shape)]
+    return min(fitting, key=lambda each: relative(each, like), default=None)
+
+
+def calls_for(pairs: Sequence[LayerPair], a: Observed, b: Observed) -> dict[str, Call]:
+    """What A's layers received and returned, in the layout of their counterparts in B, by B's path."""
+    given = {}
+    for pair in pairs:
+        ours, theirs = a.calls.get(pair.a), b.calls.get(pair.b)
+        if ours is not None and theirs is not None:
+            moved = in_layout(ours.received, theirs.received, pair.flattened)
+            returned = in_layout(ours.returned, theirs.returned, None)
+            if moved is not None and returned is not None and moved.dtype.kind == "f":
+                given[pair.b] = Call(moved, returned)
+            elif moved is not None and returned is not None:
+                given[pair.b] = Call(None, returned)  # ids, which have other types of integers
+    return given
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a stage of layers is made from: A, A disturbed by rounding, B, and B with A's arrays at every layer."""
+
+    a: Observed
+    disturbed: Observed
+    b: Observed
+    replayed: Observed
+    pairs: Sequence[LayerPair]
+    batch: Mapping[str, np.ndarray]
+    weights: Mapping[str, np.ndarray]
+
+
+def compare_layers(name: str, model: Model) -> Stage:
+    """Each layer's own difference, and what the code before it adds to that."""
+    stage = Stage(name)
+    given = calls_for(model.pairs, model.a, model.b)
+    order = {path: index for index, path in enumerate(model.a.calls)}
+    before: list[tuple[LayerPair, Call]] = []
+    for pair in sorted(model.pairs, key=lambda each: order.get(each.a, 0)):
+        if pair.b not in given or pair.b not in model.replayed.calls:
+            continue
+        expected, found, whole = given[pair.b], model.replayed.calls[pair.b], model.b.calls[pair.b]
+        noise = _noise(model, pair)
+        if (
+            expected.received is not None
+            and found.received is not None
+            and found.received.shape == expected.received.shape
+        ):
+            stage.checks.append(Check(f"input of {pair.title}", relative(expected.received, found.received), noise))
+            if stage.checks[-1].differs:
+                _explain_between(stage, before, pair, expected.received, found.received, model)
+        if found.returned is not None and expected.returned is not None:
+            added = relative(expected.returned, found.returned)
+            stage.checks.append(Check(pair.title, added, noise))
+            if stage.checks[-1].differs:
+                _explain_layer(stage, pair, expected, found, model)
+            elif whole.returned is not None and whole.returned.shape == expected.returned.shape:
+                stage.checks.append(
+                    Check(f"{pair.title} (whole model)", relative(expected.returned, whole.returned), noise, False)
+                )
+        before.append((pair, expected))
+    for a, b, r, c in zip(
+        model.a.outputs, model.b.outputs, model.replayed.outputs, model.disturbed.outputs, strict=False
+    ):
+        if a.shape != b.shape:
+            stage.checks.append(Check("outputs", np.inf))
+            stage.blame(
+                "shape_of_outputs", "b", "outputs", f"outputs are {list(a.shape)} in A and {list(b.shape)} in B"
+            )
+            break
+        noise = relative(a, c)
+        stage.checks.append(Check("outputs", relative(a, r), noise))
+        if stage.checks[-1].differs:
+            _explain_between(stage, before, None, a, r, model)
+        elif relative(a, b) > stage.checks[-1].noise:
+            stage.checks.append(Check("outputs (whole model)", relative(a, b), noise, False))
+        break  # B was replayed with the first micro-batch
+    return stage
+
+
+def _noise(model: Model, pair: LayerPair) -> float:
+    a, c = model.a.calls[pair.a].returned, model.disturbed.calls.get(pair.a, ZERO).returned
+    return relative(a, c) if a is not None and c is not None and a.shape == c.shape else 0.0
+
+
+def _explain_layer(stage: Stage, pair: LayerPair, a: Call, b: Call, model: Model) -> None:
+    """The layer itself: on the same input it returns something else."""
+    settings = [
+        (name, value, pair.settings[1][name])
+        for name, value in pair.settings[0].items()
+        if name in pair.settings[1] and name != "momentum" and _numbers(value) != _numbers(pair.settings[1][name])
+    ]
+    if settings:
+        name, x, y = settings[0]
+        confirmed = name == "epsilon" and _epsilon_explains(pair, (x, y), a, b, model)
+        stage.blame(name, "b", pair.title, f"{pair.title}: {name} is {x} in A and {y} in B", confirmed)
+        return
+    strides = max(_numbers(pair.settings[1].get("stride")) + _numbers(pair.settings[0].get("stride")))
+    if pair.kind == "convolution" and strides > 1:
+        words = "padding='same' at strides pads more at the end than at the start, PyTorch's padding as much on both"
+        stage.blame("same_padding_at_strides", "b", pair.title, f"{pair.title}: {words}", confirmed=False)
+        return
+    x, y, z = a.received, a.returned, b.returned
+    weight, bias = (model.weights.get(f"{pair.name}.{name}") for name in ("weight", "bias"))
+    if pair.kind == "linear" and weight is not None and x is not None and z is not None and x.ndim == 2:
+        shift = 0 if bias is None else bias
+        if weight.shape[0] == weight.shape[1] and close(x @ weight + shift, z):
+            stage.blame("transposed_kernel", "b", pair.title, f"{pair.title}: B multiplies by the transposed kernel")
+            return
+        if bias is not None and close(x @ weight.T, z):
+            stage.blame("bias_ignored", "b", pair.title, f"{pair.title}: B does not add the bias")
+            return
+    after = activation_of(y, z) if y is not None and z is not None else None
+    if after not in (None, "no activation"):
+        stage.blame("activation", "b", pair.title, f"{pair.title}: B has {after} after it, A has not")
+        return
+    if pair.kind in ("LSTM", "GRU", "RNN"):
+        words = "the layer's output differs on the same input: compare the order of gates, reset_after, activations"
+        stage.blame("recurrent_layer", "b", pair.title, f"{pair.title}: {words}", confirmed=False)
+        return
+    stage.blame("layer", "b", pair.title, f"{pair.title}: on the same input B returns something else", confirmed=False)
+
+
+def _epsilon_explains(pair: LayerPair, epsilons: tuple[float, float], a: Call, b: Call, model: Model) -> bool:
+    """Whether each side's output is what its epsilon makes of the same input, by a layer norm or a batch norm."""
+    x, gamma = a.received, model.weights.get(f"{pair.name}.weight")
+    if pair.kind not in ("layer norm", "batch norm") or x is None or gamma is None:
+        return False
+    if pair.kind == "layer norm":
+        mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+        shape = [len(gamma)]
+    else:
+        shape = [
+            len(gamma) if axis == (x.ndim - 1 if x.shape[-1] == len(gamma) else 1) else 1 for axis in range(x.ndim)
+        ]
+        mean, variance = (model.weights[f"{pair.name}.running_{each}"].reshape(shape) for each in ("mean", "var"))
+    beta = model.weights.get(f"{pair.name}.bias", np.zeros_like(gamma))
+    normal = [(x - mean) / np.sqrt(variance + each) * gamma.reshape(shape) + beta.reshape(shape) for each in epsilons]
+    return all(call.returned is not None and close(y, call.returned) for y, call in zip(normal, (a, b), strict=True))
+
+
+def _explain_between(
+    stage: Stage,
+    before: Sequence[tuple[LayerPair, Call]],
+    pair: LayerPair | None,
+    a: np.ndarray,
+    b: np.ndarray,
+    model: Model,
+) -> None:
+    """The code between the layers before and this one: given the same arrays it computes something else."""
+    title = pair.title if pair else "the outputs"
+    tensor = f"input of {title}" if pair else "outputs"
+    if a.shape != b.shape:
+        stage.blame("shape", "b", tensor, f"{tensor} is {list(a.shape)} in A and {list(b.shape)} in B")
+        return
+    masks = {name: each for name, each in model.batch.items() if each.ndim == 2 and set(np.unique(each)) <= {0, 1}}
+    for previous, call in reversed(before[-4:]):
+        z = call.returned
+        if z is None:
+            continue
+        where = f"between {previous.title} and {title}"
+        for explain, cause in ((activation_of, "activation"), (lambda x, y: pooling_of(x, y, masks), "pooling")):
+            ours, theirs = explain(z, a), explain(z, b)
+            if ours and theirs and ours != theirs:
+                stage.blame(cause, "b", tensor, f"{where}: A has {ours}, B {theirs}")
+                return
+    projections = [call.returned for _, call in before[-3:]]
+    if len(projections) == 3 and all(
+        each is not None and each.shape == a.shape and a.ndim == 3 for each in projections
+    ):
+        q, k, v = projections
+        assert q is not None and k is not None and v is not None
+        ours_, theirs_ = attention_of((q, k, v), masks, a), attention_of((q, k, v), masks, b)
+        if ours_ and theirs_:
+            for name in ours_:
+                if ours_[name] != theirs_[name]:
+                    words = f"attention's {name} is {ours_[name]} in A and {theirs_[name]} in B"
+                    stage.blame(f"attention_{name}", "b", tensor, f"before {title}: {words}")
+            return
+    if a.ndim == 2 and close(np.sort(a, axis=1), np.sort(b, axis=1)):
+        stage.blame(
+            "flatten_order", "b", tensor, f"{tensor} has the same values in another order: flattened differently"
+        )
+        return
+    factor = float((a * b).sum() / (a * a).sum()) if a.any() else 0.0
+    if factor and close(a * factor, b):
+        stage.blame("scale", "b", tensor, f"{tensor} is {factor:.6g} times A's")
+        return
+    last = f" and {before[-1][0].title}" if before else ""
+    words = f"given the same outputs of all layers, {tensor} differs: look between it{last}"
+    stage.blame("code_between_layers", "b", tensor, words, confirmed=False)
+
+
+def _numbers(value: object) -> list[float]:
+    try:
+        return [float(each) for each in np.ravel(np.asarray(0 if value is None else value, np.float64))]
+    except (TypeError, ValueError):
+        return []

@@ -1,0 +1,76 @@
+"""The last stages: the state after each step, dropout, and the evaluation of both sides."""
+
+import numpy as np
+
+from common.diagnose.ladder import Check, Stage
+from common.diagnose.observed import Observed
+from common.diagnose.runs import Run
+from common.mapping.differences import relative
+
+
+def compare_states(a: Run, b: Run, inherited: bool) -> Stage:
+    """Weights, moving statistics and losses after each step."""
+    stage = Stage("state")
+    for step, (ours, theirs) in enumerate(zip(a.states, b.states, strict=True)):
+        if step == 0:
+            continue
+        for name in [each for each in ours.weights if each in theirs.weights]:
+            x, y = ours.weights[name], theirs.weights[name]
+            if x.shape == y.shape:
+                noise = 1e-11 * step  # updates of parameters without a gradient are rounding, divided by epsilon
+                stage.checks.append(Check(f"step {step}: {name}", relative(x, y), noise, culprit=not inherited))
+    for key in ("loss", "learning_rate"):
+        for ours_, theirs_ in zip(a.rows, b.rows, strict=False):
+            x, y = np.array([ours_[key]]), np.array([theirs_[key]])
+            stage.checks.append(Check(f"step {ours_['step']}: {key}", relative(x, y), 1e-12, culprit=not inherited))
+    found = next((each for each in stage.checks if each.differs and each.culprit), None)
+    if found is not None:
+        words = f"{found.tensor} differs by {found.difference:.1e}, and nothing before it explains that"
+        if "running_" in found.tensor or "moving_" in found.tensor:
+            words = f"{found.tensor} differs: compare momentum (Keras's is 1 - PyTorch's) and the variance's n - 1"
+            stage.blame("moving_statistics", "b", found.tensor, words, confirmed=False)
+        else:
+            stage.blame("unexplained", "b", found.tensor, words, confirmed=False)
+    return stage
+
+
+def compare_dropout(a: Run, b: Run, ours: Observed, theirs: Observed, inherited: bool) -> Stage:
+    """The outputs in training mode, with dropout. inherited: whether they differ without it."""
+    stage = Stage("dropout")
+    rates = [getattr(each.config.model, "dropout", None) for each in (a, b)]
+    if rates == [0, 0]:
+        stage.note = "the models have no dropout"
+        return stage
+    for x, y in zip(ours.outputs, theirs.outputs, strict=False):
+        if x.shape == y.shape:
+            stage.checks.append(Check("outputs in training mode", relative(x, y), 1e-13, culprit=not inherited))
+    if stage.verdict == "differs":
+        native = [each.name.upper() for each in (a, b) if not each.config.model.aligned_dropout]
+        if native:
+            words = f"{' and '.join(native)} draw{'s' * (len(native) == 1)} dropout masks of its own framework"
+            stage.blame("dropout_masks", "b", "outputs", f"{words}: set model.dropout_semantics=aligned")
+        else:
+            stage.blame("training_mode", "b", "outputs", "the models differ in training mode only", confirmed=False)
+    return stage
+
+
+def compare_evaluations(a: Run, b: Run, inherited: bool) -> Stage:
+    """What both report of the validation data."""
+    stage = Stage("evaluation")
+    for key in [each for each in a.evaluation if each not in ("step", "duration")]:
+        if key in b.evaluation:
+            x, y = np.array([float(a.evaluation[key])]), np.array([float(b.evaluation[key])])
+            stage.checks.append(Check(key, relative(x, y), 1e-11, culprit=not inherited))
+    for run in (a, b):
+        missing = len(run.prepared.cache.validation) - int(run.evaluation["count"])
+        if missing:
+            stage.blame("examples_not_evaluated", run.name, "count", f"{missing} validation examples are not evaluated")
+    if stage.verdict == "differs" and not stage.causes:
+        stage.blame(
+            "evaluation",
+            "b",
+            stage.worst.tensor if stage.worst else "",
+            "with equal weights B reports another evaluation",
+            confirmed=False,
+        )
+    return stage

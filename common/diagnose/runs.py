@@ -1,0 +1,109 @@
+"""The two runs that are compared: a few steps of each strategy, with the state after every one of them."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.cluster.processes import python
+from common.config.compose import load
+from common.config.schema import Config
+from common.data.batches import GlobalBatch
+from common.diagnose.arguments import PACKAGES, SideArguments
+from common.errors import UserError
+from common.run.checkpoint import reopen_checkpoint
+from common.run.prepare import Prepared, open_prepared
+from common.run.rows import read_rows
+from common.training.batches import planned_batches
+from common.training.state import State
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run of a few steps."""
+
+    arguments: SideArguments
+    directory: Path
+    config: Config
+    prepared: Prepared
+
+    @property
+    def name(self) -> str:
+        return self.arguments.name
+
+    @property
+    def replicas(self) -> int:
+        return self.config.strategy.world_size
+
+    @cached_property
+    def batches(self) -> list[GlobalBatch]:
+        """Of steps 1, 2, ..."""
+        steps = range(1, self.config.train.steps + 1)
+        return list(planned_batches(self.config, self.prepared.cache.train, steps))
+
+    @cached_property
+    def states(self) -> list[State]:
+        """After steps 0, 1, ...: first the initial weights."""
+        initial = {name: array.astype(np.float64) for name, array in self.prepared.initial.weights().items()}
+        saved = [self.directory / "checkpoints" / f"step-{step + 1:08}" for step in range(self.config.train.steps)]
+        return [State(initial, {}), *(reopen_checkpoint(each).load() for each in saved)]
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """Of metrics.jsonl."""
+        return read_rows(self.directory / "metrics.jsonl")
+
+    @cached_property
+    def evaluation(self) -> dict[str, Any]:
+        """The last row of evals.jsonl."""
+        return read_rows(self.directory / "evals.jsonl")[-1]
+
+
+def train(sides: Sequence[SideArguments], output: Path) -> list[Run]:
+    """Train both sides at once. Raises UserError with what a training reports."""
+    processes = []
+    for side in sides:
+        directory = output / side.name
+        if directory.exists():
+            if not (directory / "config.yaml").exists():
+                raise UserError(f"output={output}: {directory} is not a run; choose another place")
+            shutil.rmtree(directory)
+    output.mkdir(parents=True, exist_ok=True)
+    try:
+        for side in sides:
+            training = (f"{PACKAGES[side.framework]}.train", f"strategy={side.strategy}", *side.overrides)
+            command = python("common.cluster.child_command", *training)
+            with (output / f"{side.name}.log").open("w") as log:
+                pipe = subprocess.PIPE  # the child ends when it is closed
+                processes.append(subprocess.Popen(command, stdin=pipe, stdout=log, stderr=log, start_new_session=True))
+        codes = [each.wait() for each in processes]
+    finally:
+        for each in processes:
+            if each.poll() is None:
+                each.terminate()
+                each.wait()
+    for side, code in zip(sides, codes, strict=True):
+        if code:
+            raise UserError(f"{side.name}={side.framework}:{side.strategy}: {_reason(output / f'{side.name}.log')}")
+    return [_open(side, output / side.name) for side in sides]
+
+
+def _open(side: SideArguments, directory: Path) -> Run:
+    config = load(directory / "config.yaml")
+    return Run(side, directory, config, open_prepared(config, directory))
+
+
+def _reason(log: Path) -> str:
+    """The line in which a training says why it failed."""
+    lines = log.read_text(errors="replace").splitlines()
+    found = [each.removeprefix("error: ") for each in lines if each.startswith("error: ")]
+    summary = log.with_suffix("") / "summary.json"
+    if not found and summary.exists():
+        found = [str(json.loads(summary.read_text()).get("error"))]
+    return found[0] if found else f"failed; see {log}"

@@ -1,0 +1,173 @@
+"""Walk the ladder: from two trained runs to what differs first, and why."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.config.models import Custom
+from common.config.strategies import ParameterServer
+from common.diagnose.arguments import PACKAGES, SideArguments
+from common.diagnose.inputs import compare_batches, compare_configs, compare_weights, config_differences
+from common.diagnose.ladder import DIFFERS, EQUAL, NOT_COMPARED, Diagnosis, Stage
+from common.diagnose.loss import compare_gradients, compare_losses
+from common.diagnose.model import LayerPair, Model, calls_for, compare_layers
+from common.diagnose.observed import Observed
+from common.diagnose.outcome import compare_dropout, compare_evaluations, compare_states
+from common.diagnose.reduction import compare_reduction, recovered
+from common.diagnose.runs import Run, train
+from common.diagnose.update import Update, compare_update
+from common.mapping.proof import received
+from common.mapping.side import Side
+
+ULP = 2.0**-52
+
+
+def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
+    """Train both sides for a few steps and compare them. Raises UserError."""
+    a, b = train(sides, output)
+    titles = {each.name: each.arguments.title for each in (a, b)}
+    stages = [compare_configs(a, b)]
+    if found := config_differences(a, b):  # the rest of the ladder compares B as it would be with A's values
+        b = _with(b, {key: ours for key, (ours, _) in found.items()}, output)
+    stages += [compare_batches(a, b), compare_weights(a, b)]
+    with (
+        Side(PACKAGES[a.arguments.framework], "observe") as ours,
+        Side(PACKAGES[b.arguments.framework], "observe") as theirs,
+    ):
+        ours.send("build", run_dir=str(a.directory))
+        theirs.send("build", run_dir=str(b.directory))
+        received(ours, theirs)
+        pairs = _pairs(a, b, ours.call("layers"), theirs.call("layers"))
+        stages += _compare_models(a, b, ours, theirs, pairs)
+        reduction, optimizer = Stage("reduction"), Stage("optimizer")
+        for run, side in ((a, ours), (b, theirs)):
+            _compare_updates(run, side, reduction, optimizer)
+        stages += [reduction, optimizer]
+    began = any(each.verdict == DIFFERS for each in stages[1:])
+    dropout = next(each for each in stages if each.name == "dropout")
+    stages.remove(dropout)
+    stages += [compare_states(a, b, began), dropout, compare_evaluations(a, b, began)]
+    if all(each.verdict in (EQUAL, NOT_COMPARED) for each in stages[1:]):  # with A's values B is A
+        stages[0].causes = [replace(each, confirmed=True) for each in stages[0].causes]
+    return Diagnosis(titles, stages, _unpaired(a, b, pairs))
+
+
+def _with(b: Run, values: dict[str, Any], output: Path) -> Run:
+    """B trained again with other values of some keys."""
+    overrides = [f"++{key}={'null' if value is None else value}" for key, value in values.items()]
+    own = [each for each in b.arguments.overrides if not each.startswith("run_dir=")]
+    kept = [each for each in own if each.partition("=")[0].lstrip("+") not in values]
+    arguments = SideArguments(
+        "b", b.arguments.framework, b.arguments.strategy, [*kept, *overrides, f"run_dir={(output / 'b').absolute()}"]
+    )
+    return train([arguments], output)[0]
+
+
+def _compare_models(a: Run, b: Run, ours: Side, theirs: Side, pairs: Sequence[LayerPair]) -> list[Stage]:
+    """From A's weights and A's first batch on both sides: layers, loss, gradients and dropout."""
+    batch, weights = a.batches[0], a.states[0].weights
+    shard = batch.shard(0, 1)
+    disturbed = _disturbed(weights)
+    stages, computed = [], {}
+    for training in (False, True):
+        first = ours.call("compute", weights=weights, shard=shard, weight=batch.weight, training=training)
+        ours.send("compute", weights=disturbed, shard=shard, weight=batch.weight, training=training)
+        theirs.send("compute", weights=_known(weights, b), shard=shard, weight=batch.weight, training=training)
+        noisy, second = received(ours, theirs)
+        given = calls_for(pairs, first, second)
+        replayed = theirs.call(
+            "compute", weights=_known(weights, b), shard=shard, weight=batch.weight, training=training, given=given
+        )
+        computed[training] = first, second, noisy
+        if not training or _has_statistics(a):
+            name = "activations in training mode" if training else "activations"
+            stages.append(compare_layers(name, Model(first, noisy, second, replayed, pairs, shard[0], weights)))
+    (first, second, noisy), differs = computed[False], any(each.verdict != "equal" for each in stages)
+    labels = shard[0]["labels"]
+    of_b = lambda outputs, targets: theirs.call("losses", outputs=outputs, labels=targets)  # noqa: E731
+    stages.append(compare_losses(first, second, noisy, labels, of_b, b.config))
+    dropout = compare_dropout(a, b, computed[True][0], computed[True][1], differs)
+    differs = differs or any(each.verdict != "equal" for each in stages)
+    stages.append(compare_gradients(first, second, noisy, differs))
+    return [*stages, dropout]
+
+
+def _compare_updates(run: Run, side: Side, reduction: Stage, optimizer: Stage) -> None:
+    """Each step of one side, by its own weights: the sum over its shards, and the update by the optimizer."""
+    before = None
+    if isinstance(run.config.strategy, ParameterServer) and not run.config.strategy.synchronous:
+        reduction.note = optimizer.note = f"{run.arguments.title} updates asynchronously"
+        return
+    for step, batch in enumerate(run.batches, start=1):
+        previous, now = run.states[step - 1], run.states[step]
+        shards, weights = [], []
+        whole = run.config.model.global_batch_norm
+        for rank in range(1 if whole else run.replicas):
+            shard = batch.shard(rank, 1 if whole else run.replicas)
+            computed: Observed = side.call(
+                "compute", weights=previous.weights, shard=shard, weight=batch.weight, training=True
+            )
+            shards.append(computed.gradients)
+            weights.append(float(sum(part["weights"].sum() for part in shard)))
+        gradients = recovered(run.config, previous.slots, now.slots, previous.weights)
+        if run.config.optimizer.kind == "sgd" and not run.config.optimizer.momentum:
+            gradients = {}
+        reported = float(run.rows[step - 1]["grad_norm"])
+        compare_reduction(reduction, run.name, run.config, step, shards, weights, gradients, before, reported)
+        before = {name: np.sum([each[name] for each in shards], axis=0) for name in shards[0]}
+        found = Update(
+            run.config, step, run.replicas, previous.weights, now.weights, previous.slots, now.slots, gradients
+        )
+        if gradients:
+            compare_update(optimizer, run.name, found)
+
+
+def _pairs(a: Run, b: Run, ours: dict[str, str], theirs: dict[str, str]) -> list[LayerPair]:
+    """Layers that hold the same parameters."""
+    if isinstance(a.config.model, Custom):
+        layers = a.prepared.initial.hf_config["layers"]
+        if layers:
+            x, y = a.arguments.framework, b.arguments.framework
+            return [
+                LayerPair(
+                    each["kind"],
+                    each["torch"],
+                    each[x],
+                    each[y],
+                    each["flattened"] if x != y else None,
+                    (each["settings"][x], each["settings"][y]),
+                )
+                for each in layers
+            ]
+    found: dict[str, tuple[str, str]] = {}
+    for name in ours:
+        if name in theirs:
+            found.setdefault(name.rpartition(".")[0], (ours[name], theirs[name]))
+    return [LayerPair("", name, *paths) for name, paths in found.items()]
+
+
+def _unpaired(a: Run, b: Run, pairs: Sequence[LayerPair]) -> list[str]:
+    """Parameters that no pair of layers has."""
+    names = {each.name for each in pairs}
+    return [each for each in a.states[0].weights if not any(each.startswith(f"{name}.") for name in names)]
+
+
+def _disturbed(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Weights with a random unit in the last place more or less."""
+    stream = np.random.default_rng(0)
+    return {name: each * (1 + ULP * stream.choice([-1, 1], each.shape)) for name, each in weights.items()}
+
+
+def _known(weights: dict[str, np.ndarray], b: Run) -> dict[str, np.ndarray]:
+    """Those that B has, and B's own where A lacks them."""
+    own = b.states[0].weights
+    return {
+        name: weights[name] if name in weights and weights[name].shape == own[name].shape else own[name] for name in own
+    }
+
+
+def _has_statistics(run: Run) -> bool:
+    return any(name.endswith(("running_mean", "moving_mean")) for name in run.states[0].weights)

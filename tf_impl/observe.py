@@ -1,0 +1,82 @@
+"""A run's model, computed step by step for common.diagnose: what every layer, the loss and the gradients are."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from common.config.compose import load
+from common.data.batches import Arrays
+from common.diagnose.observed import Observed
+from common.mapping.description import Call
+from common.run.prepare import open_prepared
+from tf_impl.batches import to_tensors
+from tf_impl.models import build_model
+from tf_impl.models.layout import Mapped
+from tf_impl.models.weights import load_weights, weights_by_name
+from tf_impl.step import Batch, compute_outputs, summed_loss
+from tf_impl.task import build_losses
+from tf_impl.trace import Trace
+
+
+class Subject:
+    """The model and the losses of a run directory that is prepared."""
+
+    def __init__(self, run_dir: str) -> None:
+        config = load(Path(run_dir) / "config.yaml")
+        self.model = build_model(config, open_prepared(config, Path(run_dir)).initial)
+        self.task = build_losses(config.task)
+        self.paths = {
+            name: each.variable.path.rpartition("/")[0]
+            for each in self.model.named_parameters
+            for name in (each.shapes if isinstance(each, Mapped) else [each.name])
+        }
+
+    def layers(self) -> dict[str, str]:
+        """The layer of each parameter and moving statistic, by the parameter's name."""
+        return self.paths
+
+    def compute(
+        self,
+        weights: Mapping[str, np.ndarray],
+        shard: Sequence[Arrays],
+        weight: float,
+        training: bool,
+        given: Mapping[str, Call] | None = None,
+    ) -> Observed:
+        """A shard with these weights. weight: of the global batch. given: see Trace; the first micro-batch's."""
+        load_weights(self.model, dict(weights))
+        named = {id(each.variable): each for each in self.model.named_parameters}
+        variables = self.model.trainable_variables
+        losses, outputs, calls = [], [], {}
+        sums = [np.zeros(variable.shape) for variable in variables]
+        for index, part in enumerate(to_tensors(list(shard))):
+            with tf.GradientTape() as tape:
+                if index == 0:
+                    with Trace(self.model, given) as trace:
+                        computed, loss = self._forward(part, training)
+                    calls = trace.calls
+                else:
+                    computed, loss = self._forward(part, training)
+                total = summed_loss(self.task, computed, part) / weight
+            if given is None:
+                found = tape.gradient(
+                    total, [each.value for each in variables], unconnected_gradients=tf.UnconnectedGradients.ZERO
+                )
+                sums = [a + tf.convert_to_tensor(b).numpy() for a, b in zip(sums, found, strict=True)]
+            losses.append(loss.numpy())
+            outputs.append(computed.numpy())
+        gradients: dict[str, np.ndarray] = {}
+        for variable, gradient in zip(variables, sums, strict=True):
+            named[id(variable)].to_torch(gradient, gradients)
+        return Observed(outputs, losses, calls, gradients, weights_by_name(self.model))
+
+    def losses(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """The losses [n] of any outputs."""
+        found: np.ndarray = self.task.losses(tf.constant(outputs), tf.constant(labels)).numpy()
+        return found
+
+    def _forward(self, part: Batch, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        outputs = compute_outputs(self.model, part, training)
+        return outputs, self.task.losses(outputs, part["labels"])

@@ -1,0 +1,76 @@
+"""A run's model, computed step by step for common.diagnose: what every layer, the loss and the gradients are."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from common.config.compose import load
+from common.data.batches import Arrays
+from common.diagnose.observed import Observed
+from common.mapping.description import Call
+from common.run.prepare import open_prepared
+from torch_impl.batches import to_tensors
+from torch_impl.models import build_model, trained
+from torch_impl.models.weights import load_weights, weights_by_name
+from torch_impl.step import Batch, compute_outputs, summed_loss
+from torch_impl.task import build_losses
+from torch_impl.trace import Trace
+
+
+class Subject:
+    """The model and the losses of a run directory that is prepared."""
+
+    def __init__(self, run_dir: str) -> None:
+        config = load(Path(run_dir) / "config.yaml")
+        self.precision = config.train.precision
+        self.model = build_model(config, open_prepared(config, Path(run_dir)).initial)
+        self.task = build_losses(config.task)
+        self.paths = {name: name.rpartition(".")[0] for name in weights_by_name(self.model)}
+
+    def layers(self) -> dict[str, str]:
+        """The layer of each parameter and moving statistic, by the parameter's name."""
+        return self.paths
+
+    def compute(
+        self,
+        weights: Mapping[str, np.ndarray],
+        shard: Sequence[Arrays],
+        weight: float,
+        training: bool,
+        given: Mapping[str, Call] | None = None,
+    ) -> Observed:
+        """A shard with these weights. weight: of the global batch. given: see Trace; the first micro-batch's."""
+        load_weights(self.model, dict(weights))
+        self.model.train(training)
+        self.model.zero_grad()
+        parameters = trained(self.model)
+        losses, outputs, calls = [], [], {}
+        for index, part in enumerate(to_tensors(list(shard), torch.device("cpu"))):
+            if index == 0:
+                with Trace(self.model, given) as trace:
+                    computed, loss = self._forward(part)
+                calls = trace.calls
+            else:
+                computed, loss = self._forward(part)
+            if given is None:
+                (summed_loss(self.task, computed, part) / weight).backward()
+            losses.append(loss.detach().numpy())
+            outputs.append(computed.detach().numpy())
+        gradients = {
+            name: np.zeros(each.shape) if each.grad is None else each.grad.to_dense().numpy().copy()
+            for name, each in parameters.items()
+        }
+        after = {name: array.copy() for name, array in weights_by_name(self.model).items()}
+        return Observed(outputs, losses, calls, gradients, after)
+
+    def losses(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """The losses [n] of any outputs."""
+        labels = labels.astype(np.int64) if labels.dtype.kind in "iu" else labels
+        found: np.ndarray = self.task.losses(torch.from_numpy(outputs), torch.from_numpy(labels)).detach().numpy()
+        return found
+
+    def _forward(self, part: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        outputs = compute_outputs(self.model, part, self.precision)
+        return outputs, self.task.losses(outputs, part["labels"])
