@@ -4,7 +4,7 @@ PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test-fast test test-integration test-faults check architecture bench bench-gpu bench-network bench-parity bench-starts bench-start-up bench-stops faults clean
+.PHONY: demo test-fast test test-integration test-faults check architecture bench bench-diagnose bench-gpu bench-network bench-parity bench-starts bench-start-up bench-stops faults clean
 
 demo: $(READY)
 	$(BIN)/python -m torch_impl.train experiment=demo strategy=ddp
@@ -59,6 +59,10 @@ bench-parity: $(READY)
 # 20 starts in a row of everything that starts many processes.
 bench-starts: $(READY)
 	$(BIN)/python -m pytest -q -m bench -rP tests/integration/test_starts.py
+
+# Planted causes of differences and pairs without any, into docs/diagnosis_table.md; some forty minutes.
+bench-diagnose: $(READY)
+	$(BIN)/python -m benchmarks.diagnose
 
 # From the start of a rank to its first batch, with a small corpus and a large one.
 bench-start-up: $(READY)

@@ -24,6 +24,7 @@ class Subject:
     """The model and the losses of a run directory that is prepared."""
 
     def __init__(self, run_dir: str) -> None:
+        tf.get_logger().setLevel("ERROR")  # it warns of functions that are traced for several shapes
         config = load(Path(run_dir) / "config.yaml")
         self.model = build_model(config, open_prepared(config, Path(run_dir)).initial)
         self.task = build_losses(config.task)
@@ -49,14 +50,14 @@ class Subject:
         load_weights(self.model, dict(weights))
         named = {id(each.variable): each for each in self.model.named_parameters}
         variables = self.model.trainable_variables
-        losses, outputs, calls = [], [], {}
+        losses, outputs, calls, flattened = [], [], {}, {}
         sums = [np.zeros(variable.shape) for variable in variables]
         for index, part in enumerate(to_tensors(list(shard))):
             with tf.GradientTape() as tape:
                 if index == 0:
                     with Trace(self.model, given) as trace:
                         computed, loss = self._forward(part, training)
-                    calls = trace.calls
+                    calls, flattened = trace.calls, trace.flattened
                 else:
                     computed, loss = self._forward(part, training)
                 total = summed_loss(self.task, computed, part) / weight
@@ -70,7 +71,7 @@ class Subject:
         gradients: dict[str, np.ndarray] = {}
         for variable, gradient in zip(variables, sums, strict=True):
             named[id(variable)].to_torch(gradient, gradients)
-        return Observed(outputs, losses, calls, gradients, weights_by_name(self.model))
+        return Observed(outputs, losses, calls, flattened, gradients, weights_by_name(self.model))
 
     def losses(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """The losses [n] of any outputs."""

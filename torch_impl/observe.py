@@ -46,12 +46,12 @@ class Subject:
         self.model.train(training)
         self.model.zero_grad()
         parameters = trained(self.model)
-        losses, outputs, calls = [], [], {}
+        losses, outputs, calls, flattened = [], [], {}, {}
         for index, part in enumerate(to_tensors(list(shard), torch.device("cpu"))):
             if index == 0:
                 with Trace(self.model, given) as trace:
                     computed, loss = self._forward(part)
-                calls = trace.calls
+                calls, flattened = trace.calls, trace.flattened
             else:
                 computed, loss = self._forward(part)
             if given is None:
@@ -63,7 +63,7 @@ class Subject:
             for name, each in parameters.items()
         }
         after = {name: array.copy() for name, array in weights_by_name(self.model).items()}
-        return Observed(outputs, losses, calls, gradients, after)
+        return Observed(outputs, losses, calls, flattened, gradients, after)
 
     def losses(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """The losses [n] of any outputs."""

@@ -95,19 +95,30 @@ def _split(x: np.ndarray, heads: int) -> np.ndarray:
 
 
 def pooling_of(received: np.ndarray, returned: np.ndarray, masks: Mapping[str, np.ndarray]) -> str | None:
-    """How [n, ..., features] became [n, features]."""
-    if received.ndim < 3 or returned.shape != (received.shape[0], received.shape[-1]):
+    """How [n, ..., features], or [n, features, ...], became [n, features], perhaps after an activation."""
+    if received.ndim < 3 or returned.ndim != 2:
         return None
-    axes = tuple(range(1, received.ndim - 1))
-    found = {"mean": received.mean(axes), "maximum": received.max(axes), "sum": received.sum(axes)}
-    if received.ndim == 3:
-        found |= {"the first token": received[:, 0], "the last token": received[:, -1]}
-        for name, mask in masks.items():
-            if mask.shape == received.shape[:2]:
-                keep = mask[..., None]
-                count = np.maximum(keep.sum(1), 1)
-                found[f"the mean where {name} is 1"] = (received * keep).sum(1) / count
-                found[f"the maximum where {name} is 1"] = np.where(keep > 0, received, -np.inf).max(1)
-                last = np.maximum(mask.sum(1).astype(int) - 1, 0)
-                found[f"the last token where {name} is 1"] = received[np.arange(len(received)), last]
-    return next((name for name, each in found.items() if close(each, returned)), None)
+    for features_last in (received, np.moveaxis(received, 1, -1)):
+        if returned.shape == (len(received), features_last.shape[-1]):
+            for activation in ("no activation", "relu", "tanh", "exact gelu"):
+                found = _pooled(ACTIVATIONS[activation](features_last), masks)
+                name = next((name for name, each in found.items() if close(each, returned)), None)
+                if name is not None:
+                    return name
+    return None
+
+
+def _pooled(x: np.ndarray, masks: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    axes = tuple(range(1, x.ndim - 1))
+    found = {"the mean": x.mean(axes), "the maximum": x.max(axes), "the sum": x.sum(axes)}
+    if x.ndim != 3:
+        return found
+    found |= {"the first token": x[:, 0], "the last token": x[:, -1]}
+    for name, mask in masks.items():
+        if mask.shape == x.shape[:2]:
+            keep = mask[..., None]
+            found[f"the mean where {name} is 1"] = (x * keep).sum(1) / np.maximum(keep.sum(1), 1)
+            found[f"the maximum where {name} is 1"] = np.where(keep > 0, x, -np.inf).max(1)
+            last = np.maximum(mask.sum(1).astype(int) - 1, 0)
+            found[f"the last token where {name} is 1"] = x[np.arange(len(x)), last]
+    return found

@@ -76,11 +76,11 @@ def _compare_arrays(
             x, y = a[name].astype(np.float64), b[name].astype(np.float64)
             stage.checks.append(Check(f"{where}: {name}", relative(x, y)))
             if stage.checks[-1].differs:
-                cause, words = _explain_array(x, y)
+                cause, words = explain_array(x, y)
                 stage.blame(cause, "b", name, f"{where}: {name} of B {words}", confirmed=cause != "other_values")
 
 
-def _explain_array(a: np.ndarray, b: np.ndarray) -> tuple[str, str]:
+def explain_array(a: np.ndarray, b: np.ndarray) -> tuple[str, str]:
     """What makes b of a."""
     rows = [each for each in range(len(a)) if not np.array_equal(a[each], b[each])]
     if not b.any():

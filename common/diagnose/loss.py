@@ -5,19 +5,17 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import log_softmax, softmax
 
-from common.config.schema import Config
 from common.diagnose.functions import close
 from common.diagnose.ladder import Check, Stage
 from common.diagnose.observed import Observed
+from common.diagnose.reduction import SMALL
 from common.mapping.differences import relative
 
 Losses = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of B: outputs and labels to the losses
 SMOOTHING = (0.0, 0.05, 0.1, 0.15, 0.2)
 
 
-def compare_losses(
-    a: Observed, b: Observed, disturbed: Observed, labels: np.ndarray, of_b: Losses, config: Config
-) -> Stage:
+def compare_losses(a: Observed, b: Observed, disturbed: Observed, labels: np.ndarray, of_b: Losses) -> Stage:
     """B's losses of A's outputs, and of its own."""
     stage = Stage("loss")
     outputs, ours = a.outputs[0], a.losses[0]
@@ -95,8 +93,8 @@ def compare_gradients(a: Observed, b: Observed, disturbed: Observed, inherited: 
         stage.blame("not_trained", lacks, name, f"{name} is trained in {where} only: the other side has it frozen")
     for name in [each for each in a.gradients if each in b.gradients]:
         x, y = a.gradients[name], b.gradients[name]
-        noise = relative(x, disturbed.gradients[name], 1e-6 * largest)
-        stage.checks.append(Check(name, relative(x, y, 1e-6 * largest), noise, culprit=not inherited))
+        noise = relative(x, disturbed.gradients[name], SMALL * largest)
+        stage.checks.append(Check(name, relative(x, y, SMALL * largest), noise, culprit=not inherited))
         if stage.checks[-1].differs and not inherited:
             cause, words = _explain_gradient(x, y)
             stage.blame(cause, "b", name, f"{name}: {words}", confirmed=cause != "gradient")

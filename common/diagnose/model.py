@@ -19,14 +19,13 @@ ZERO = Call(None, None)
 class LayerPair:
     """A layer of A and its counterpart.
 
-    name: what the names of its parameters begin with. a, b: the two paths. flattened: see Layer of common.mapping.
+    name: what the names of its parameters begin with. a, b: the two paths.
     """
 
     kind: str
     name: str
     a: str
     b: str
-    flattened: tuple[int, ...] | None = None
     settings: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
 
     @property
@@ -35,16 +34,21 @@ class LayerPair:
 
 
 def in_layout(
-    array: np.ndarray | None, like: np.ndarray | None, flattened: tuple[int, ...] | None
+    array: np.ndarray | None, like: np.ndarray | None, flattened: tuple[int, ...] | None = None
 ) -> np.ndarray | None:
-    """A's array in the layout of B's: channels first or last, heads in one axis or two. None where none fits."""
+    """A's array in the layout of B's: channels first or last, heads in one axis or two. None where none fits.
+
+    flattened: the shape of A's examples before they were flattened, where B's had their channels elsewhere.
+    """
     if array is None or like is None or array.size != like.size or array.shape[:1] != like.shape[:1]:
         return None
-    candidates = [array]
-    if array.ndim >= 3:
-        candidates += [channels_last(array), np.moveaxis(array, -1, 1), array.swapaxes(0, 1)]
-    if flattened is not None and array.ndim == 2 and array.shape[1] == int(np.prod(flattened)):
-        candidates.append(channels_last(array.reshape(-1, *flattened)).reshape(array.shape))
+    if flattened is not None and array.shape[1:] == (int(np.prod(flattened)),):
+        whole = array.reshape(-1, *flattened)
+        candidates = [each.reshape(array.shape) for each in (channels_last(whole), np.moveaxis(whole, -1, 1))]
+    else:
+        candidates = [array]
+        if array.ndim >= 3:
+            candidates += [channels_last(array), np.moveaxis(array, -1, 1), array.swapaxes(0, 1)]
     fitting = [each for each in candidates if each.shape == like.shape]
     if not fitting and array.ndim != like.ndim:
         fitting = [array.reshape(like.shape)]
@@ -57,8 +61,9 @@ def calls_for(pairs: Sequence[LayerPair], a: Observed, b: Observed) -> dict[str,
     for pair in pairs:
         ours, theirs = a.calls.get(pair.a), b.calls.get(pair.b)
         if ours is not None and theirs is not None:
-            moved = in_layout(ours.received, theirs.received, pair.flattened)
-            returned = in_layout(ours.returned, theirs.returned, None)
+            shapes = a.flattened.get(pair.a), b.flattened.get(pair.b)
+            moved = in_layout(ours.received, theirs.received, shapes[0] if shapes[0] != shapes[1] else None)
+            returned = in_layout(ours.returned, theirs.returned)
             if moved is not None and returned is not None and moved.dtype.kind == "f":
                 given[pair.b] = Call(moved, returned)
             elif moved is not None and returned is not None:

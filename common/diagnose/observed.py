@@ -12,12 +12,14 @@ from common.mapping.description import Call
 class Observed:
     """What a model computed of a shard.
 
-    outputs: [n, ...] and losses: [n] of each micro-batch. calls: of the layers, in the first micro-batch. gradients: of
-    the shard's part of the mean loss, in PyTorch's layout. weights: after it, with the moving statistics.
+    outputs: [n, ...] and losses: [n] of each micro-batch. calls, flattened: of the layers in the first micro-batch, as
+    a Trace has them. gradients: of the shard's part of the mean loss, in PyTorch's layout. weights: after it, with the
+    moving statistics.
     """
 
     outputs: list[np.ndarray]
     losses: list[np.ndarray]
     calls: Mapping[str, Call]
+    flattened: Mapping[str, tuple[int, ...]]
     gradients: dict[str, np.ndarray]
     weights: dict[str, np.ndarray]

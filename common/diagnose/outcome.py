@@ -1,24 +1,30 @@
 """The last stages: the state after each step, dropout, and the evaluation of both sides."""
 
+from collections.abc import Collection
+
 import numpy as np
 
+from common.diagnose.functions import close
 from common.diagnose.ladder import Check, Stage
 from common.diagnose.observed import Observed
 from common.diagnose.runs import Run
 from common.mapping.differences import relative
 
 
-def compare_states(a: Run, b: Run, inherited: bool) -> Stage:
-    """Weights, moving statistics and losses after each step."""
+def compare_states(a: Run, b: Run, inherited: bool, idle: Collection[str]) -> Stage:
+    """Weights, moving statistics and losses after each step.
+
+    idle: parameters whose gradients are nothing but rounding, such as the bias of an attention's key. Adam divides them
+    by their own size, so that they move at random.
+    """
     stage = Stage("state")
     for step, (ours, theirs) in enumerate(zip(a.states, b.states, strict=True)):
         if step == 0:
             continue
-        for name in [each for each in ours.weights if each in theirs.weights]:
+        for name in [each for each in ours.weights if each in theirs.weights and each not in idle]:
             x, y = ours.weights[name], theirs.weights[name]
             if x.shape == y.shape:
-                noise = 1e-11 * step  # updates of parameters without a gradient are rounding, divided by epsilon
-                stage.checks.append(Check(f"step {step}: {name}", relative(x, y), noise, culprit=not inherited))
+                stage.checks.append(Check(f"step {step}: {name}", relative(x, y), 1e-12 * step, culprit=not inherited))
     for key in ("loss", "learning_rate"):
         for ours_, theirs_ in zip(a.rows, b.rows, strict=False):
             x, y = np.array([ours_[key]]), np.array([theirs_[key]])
@@ -26,9 +32,16 @@ def compare_states(a: Run, b: Run, inherited: bool) -> Stage:
     found = next((each for each in stage.checks if each.differs and each.culprit), None)
     if found is not None:
         words = f"{found.tensor} differs by {found.difference:.1e}, and nothing before it explains that"
-        if "running_" in found.tensor or "moving_" in found.tensor:
-            words = f"{found.tensor} differs: compare momentum (Keras's is 1 - PyTorch's) and the variance's n - 1"
-            stage.blame("moving_statistics", "b", found.tensor, words, confirmed=False)
+        name = found.tensor.partition(": ")[2]
+        if "running_" in name or "moving_" in name:
+            start, moved, other = (each.weights[name] for each in (a.states[0], a.states[1], b.states[1]))
+            factor = float(((other - start) * (moved - start)).sum() / max(((moved - start) ** 2).sum(), 1e-300))
+            if close((moved - start) * factor, other - start):
+                words = f"in B {name} moves {factor:.4g} times as far: compare momentum (Keras's is 1 - PyTorch's)"
+                stage.blame("moving_statistics", "b", found.tensor, words)
+            else:
+                words = f"{name} differs: compare the examples that it is computed of, and the variance's n - 1"
+                stage.blame("moving_statistics", "b", found.tensor, words, confirmed=False)
         else:
             stage.blame("unexplained", "b", found.tensor, words, confirmed=False)
     return stage

@@ -10,6 +10,7 @@ from common.mapping.differences import relative
 from common.training.schedule import learning_rate
 
 Gradients = Mapping[str, np.ndarray]
+SMALL = 1e-4  # of all gradients: smaller ones are compared relative to that
 
 
 def recovered(config: Config, before: Gradients, after: Gradients, weights: Gradients) -> dict[str, np.ndarray]:
@@ -55,11 +56,13 @@ def compare_reduction(
     found: Gradients,
     before: Gradients | None,
     reported: float,
+    parameters: Gradients,
 ) -> None:
-    """One step of one side. shards: of each replica, over the weight of the global batch. weights: of their examples.
+    """One step of one side.
 
-    found: the gradients that the update was made from. before: the sum that the step before should have had. reported:
-    the norm before clipping that the run wrote.
+    shards: of each replica, over the weight of the global batch. weights: of their examples. found: the gradients that
+    the update was made from. before: the sum that the step before should have had. reported: the norm before clipping
+    that the run wrote. parameters: before the step.
     """
     summed = {name: np.sum([each[name] for each in shards], axis=0) for name in shards[0]}
     scale = clipping(config, summed)
@@ -67,7 +70,7 @@ def compare_reduction(
     differing = []
     for name in [each for each in summed if each in found]:
         check = Check(
-            f"{side.upper()}, step {step}: {name}", relative(summed[name] * scale, found[name], 1e-6 * largest), 1e-13
+            f"{side.upper()}, step {step}: {name}", relative(summed[name] * scale, found[name], SMALL * largest), 1e-13
         )
         stage.checks.append(check)
         if check.differs:
@@ -79,9 +82,8 @@ def compare_reduction(
     if len(frozen) == len(differing) < len(names):
         stage.blame("no_gradient", side, frozen[0], f"{', '.join(frozen[:3])}: gets no gradient in the update")
         return
-    cause, words = explain(
-        config, step, shards, weights, summed, {name: found[name] for name in names}, before, reported
-    )
+    kept = {name: found[name] for name in names}
+    cause, words = explain(config, step, shards, weights, summed, kept, before, reported, parameters)
     stage.blame(cause, side, differing[0], f"step {step}: {words}", confirmed=cause != "reduction")
 
 
@@ -94,6 +96,7 @@ def explain(
     found: Gradients,
     before: Gradients | None,
     reported: float,
+    parameters: Gradients,
 ) -> tuple[str, str]:
     """What was made of the shards' gradients."""
     names, count = list(found), len(shards)
@@ -148,6 +151,13 @@ def explain(
         stale = _flat(before, names) * clipping(config, before)
         if float(np.linalg.norm(stale - target)) < 1e-9 * size:
             return "stale_gradient", "the update is made from the gradients of the step before"
+    decayed = np.stack([whole, _flat(parameters, names)], axis=1)
+    (kept, decay), *_ = np.linalg.lstsq(decayed, target, rcond=None)
+    if float(np.linalg.norm(decayed @ [kept, decay] - target)) < 1e-9 * size and abs(decay) > 1e-9:
+        return "weight_decay_coupled", (
+            f"{decay / kept:.4g} times the parameters are added to the gradients: weight decay as an L2 penalty, which "
+            "Adam divides by the gradients' size"
+        )
     unclipped = target if largest is None else target / min(1.0, largest / (reported + 1e-6))
     rounding = float(np.linalg.norm(whole - unclipped) / np.linalg.norm(whole))
     for bits, name in ((8, "bfloat16"), (11, "float16"), (24, "float32")):

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,8 @@ from common.run.prepare import Prepared, open_prepared
 from common.run.rows import read_rows
 from common.training.batches import planned_batches
 from common.training.state import State
+
+POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,8 @@ def train(sides: Sequence[SideArguments], output: Path) -> list[Run]:
     for side in sides:
         directory = output / side.name
         if directory.exists():
-            if not (directory / "config.yaml").exists():
-                raise UserError(f"output={output}: {directory} is not a run; choose another place")
+            if not (output / f"{side.name}.log").exists():
+                raise UserError(f"output={output}: {directory} is not of this command; choose another place")
             shutil.rmtree(directory)
     output.mkdir(parents=True, exist_ok=True)
     try:
@@ -82,15 +85,16 @@ def train(sides: Sequence[SideArguments], output: Path) -> list[Run]:
             with (output / f"{side.name}.log").open("w") as log:
                 pipe = subprocess.PIPE  # the child ends when it is closed
                 processes.append(subprocess.Popen(command, stdin=pipe, stdout=log, stderr=log, start_new_session=True))
-        codes = [each.wait() for each in processes]
+        while any(each.poll() is None for each in processes) and not any(each.poll() for each in processes):
+            time.sleep(POLL_SECONDS)
+        failed = [side for side, each in zip(sides, processes, strict=True) if each.poll()]
     finally:
         for each in processes:
             if each.poll() is None:
                 each.terminate()
                 each.wait()
-    for side, code in zip(sides, codes, strict=True):
-        if code:
-            raise UserError(f"{side.name}={side.framework}:{side.strategy}: {_reason(output / f'{side.name}.log')}")
+    for side in failed:
+        raise UserError(f"{side.name}={side.framework}:{side.strategy}: {_reason(output / f'{side.name}.log')}")
     return [_open(side, output / side.name) for side in sides]
 
 

@@ -71,7 +71,7 @@ class Update:
 def compare_update(stage: Stage, side: str, update: Update) -> None:
     """The slots and the weights against the formula of the config."""
     _compare_second_moment(stage, side, update)
-    names = [name for name in update.gradients if name in update.before]
+    names = [name for name, each in update.gradients.items() if name in update.before and each.any()]
     weights = {name: update.before[name] for name in names}
     seen = {name: update.after[name] - update.before[name] for name in names}
     formula = _of_config(update)

@@ -23,6 +23,7 @@ from common.mapping.proof import received
 from common.mapping.side import Side
 
 ULP = 2.0**-52
+IDLE = 1e-10  # of the largest gradient: what is nothing but rounding
 
 
 def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
@@ -30,8 +31,8 @@ def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
     a, b = train(sides, output)
     titles = {each.name: each.arguments.title for each in (a, b)}
     stages = [compare_configs(a, b)]
-    if found := config_differences(a, b):  # the rest of the ladder compares B as it would be with A's values
-        b = _with(b, {key: ours for key, (ours, _) in found.items()}, output)
+    if differences := config_differences(a, b):  # the rest of the ladder compares B as it would be with A's values
+        b = _with(b, {key: value for key, (value, _) in differences.items()}, output)
     stages += [compare_batches(a, b), compare_weights(a, b)]
     with (
         Side(PACKAGES[a.arguments.framework], "observe") as ours,
@@ -41,7 +42,8 @@ def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
         theirs.send("build", run_dir=str(b.directory))
         received(ours, theirs)
         pairs = _pairs(a, b, ours.call("layers"), theirs.call("layers"))
-        stages += _compare_models(a, b, ours, theirs, pairs)
+        found, idle = _compare_models(a, b, ours, theirs, pairs)
+        stages += found
         reduction, optimizer = Stage("reduction"), Stage("optimizer")
         for run, side in ((a, ours), (b, theirs)):
             _compare_updates(run, side, reduction, optimizer)
@@ -49,7 +51,9 @@ def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
     began = any(each.verdict == DIFFERS for each in stages[1:])
     dropout = next(each for each in stages if each.name == "dropout")
     stages.remove(dropout)
-    stages += [compare_states(a, b, began), dropout, compare_evaluations(a, b, began)]
+    states = compare_states(a, b, began, idle)
+    began = began or states.verdict == DIFFERS
+    stages += [states, dropout, compare_evaluations(a, b, began)]
     if all(each.verdict in (EQUAL, NOT_COMPARED) for each in stages[1:]):  # with A's values B is A
         stages[0].causes = [replace(each, confirmed=True) for each in stages[0].causes]
     return Diagnosis(titles, stages, _unpaired(a, b, pairs))
@@ -66,12 +70,18 @@ def _with(b: Run, values: dict[str, Any], output: Path) -> Run:
     return train([arguments], output)[0]
 
 
-def _compare_models(a: Run, b: Run, ours: Side, theirs: Side, pairs: Sequence[LayerPair]) -> list[Stage]:
-    """From A's weights and A's first batch on both sides: layers, loss, gradients and dropout."""
+def _compare_models(
+    a: Run, b: Run, ours: Side, theirs: Side, pairs: Sequence[LayerPair]
+) -> tuple[list[Stage], set[str]]:
+    """From A's weights and A's first batch on both sides: layers, loss, gradients and dropout.
+
+    Returns the parameters whose gradients are rounding too.
+    """
     batch, weights = a.batches[0], a.states[0].weights
     shard = batch.shard(0, 1)
     disturbed = _disturbed(weights)
-    stages, computed = [], {}
+    computed = {}
+    stages: list[Stage] = []
     for training in (False, True):
         first = ours.call("compute", weights=weights, shard=shard, weight=batch.weight, training=training)
         ours.send("compute", weights=disturbed, shard=shard, weight=batch.weight, training=training)
@@ -84,15 +94,20 @@ def _compare_models(a: Run, b: Run, ours: Side, theirs: Side, pairs: Sequence[La
         computed[training] = first, second, noisy
         if not training or _has_statistics(a):
             name = "activations in training mode" if training else "activations"
-            stages.append(compare_layers(name, Model(first, noisy, second, replayed, pairs, shard[0], weights)))
+            stage = compare_layers(name, Model(first, noisy, second, replayed, pairs, shard[0], weights))
+            known = {(each.cause, each.tensor) for before in stages for each in before.causes}
+            stage.causes = [each for each in stage.causes if (each.cause, each.tensor) not in known]
+            stages.append(stage)
     (first, second, noisy), differs = computed[False], any(each.verdict != "equal" for each in stages)
     labels = shard[0]["labels"]
     of_b = lambda outputs, targets: theirs.call("losses", outputs=outputs, labels=targets)  # noqa: E731
-    stages.append(compare_losses(first, second, noisy, labels, of_b, b.config))
+    stages.append(compare_losses(first, second, noisy, labels, of_b))
     dropout = compare_dropout(a, b, computed[True][0], computed[True][1], differs)
     differs = differs or any(each.verdict != "equal" for each in stages)
     stages.append(compare_gradients(first, second, noisy, differs))
-    return [*stages, dropout]
+    norms = {name: float(np.linalg.norm(each)) for name, each in first.gradients.items()}
+    idle = {name for name, norm in norms.items() if norm < IDLE * max(norms.values())}
+    return [*stages, dropout], idle
 
 
 def _compare_updates(run: Run, side: Side, reduction: Stage, optimizer: Stage) -> None:
@@ -116,7 +131,9 @@ def _compare_updates(run: Run, side: Side, reduction: Stage, optimizer: Stage) -
         if run.config.optimizer.kind == "sgd" and not run.config.optimizer.momentum:
             gradients = {}
         reported = float(run.rows[step - 1]["grad_norm"])
-        compare_reduction(reduction, run.name, run.config, step, shards, weights, gradients, before, reported)
+        compare_reduction(
+            reduction, run.name, run.config, step, shards, weights, gradients, before, reported, previous.weights
+        )
         before = {name: np.sum([each[name] for each in shards], axis=0) for name in shards[0]}
         found = Update(
             run.config, step, run.replicas, previous.weights, now.weights, previous.slots, now.slots, gradients
@@ -137,7 +154,6 @@ def _pairs(a: Run, b: Run, ours: dict[str, str], theirs: dict[str, str]) -> list
                     each["torch"],
                     each[x],
                     each[y],
-                    each["flattened"] if x != y else None,
                     (each["settings"][x], each["settings"][y]),
                 )
                 for each in layers

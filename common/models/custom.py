@@ -193,7 +193,6 @@ def _layers(found: Match | None) -> list[dict[str, Any]]:
             "kind": ours.kind,
             "torch": ours.output,
             "tf": theirs.output,
-            "flattened": ours.flattened if ours.flattened != theirs.flattened else None,
             "settings": {"torch": _plain(ours.settings), "tf": _plain(theirs.settings)},
         }
         for ours, theirs in (found.pairing.parts if found else [])

@@ -18,6 +18,7 @@ ORDER = [
     "common/training",
     "common/run",
     "common/cluster",
+    "common/diagnose",
 ]
 BESIDE = {
     "common/compare": {"common/errors.py", "common/config"},  # reads run directories, nothing else

@@ -15,6 +15,7 @@ EXCEPTIONS = {  # to the scopes of their groups
     "model.torch": SOURCE,
     "model.tf": SOURCE,
     "model.map": SOURCE,
+    "model.prove": RUN,
     "data.channels": CURVE,
     "train.log_every": HOST,
     "train.profile": HOST,

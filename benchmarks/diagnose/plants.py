@@ -1,0 +1,164 @@
+"""Causes that are planted: the arguments of common.diagnose, and what it must name."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+TEXT = (
+    "model=custom model.torch=benchmarks.diagnose.models_torch:text model.tf=benchmarks.diagnose.models_keras:text "
+    "data=arrays data.train={data}/text.npz data.validation={data}/text.npz train.global_batch_size=7 train.steps=20 "
+    "optimizer.learning_rate=0.01"
+)
+IMAGES = TEXT.replace(":text", ":images").replace("text.npz", "images.npz") + " data.channels=[images]"
+FAULTY = "extensions=[benchmarks.diagnose.strategies] hydra.searchpath=[pkg://benchmarks.diagnose.conf]"
+
+
+@dataclass(frozen=True)
+class Plant:
+    """causes: any of these is right, as the first that is named; none where nothing is planted."""
+
+    name: str
+    arguments: str
+    causes: tuple[str, ...]
+
+
+def model_faults() -> Iterator[Plant]:
+    """On either side."""
+    faults = {
+        "text": {
+            "gelu_tanh": "activation",
+            "relu": "activation",
+            "epsilon": "epsilon",
+            "scale": "attention_scale",
+            "mask_ignored": "attention_mask",
+            "mask_inverted": "attention_mask",
+            "causal": "attention_mask",
+            "query_key": "attention_order",
+            "first_token": "pooling",
+            "mean_of_padding": "pooling",
+            "double_softmax": "activation",
+            "frozen": "not_trained",
+            "detached": "no_gradient",
+        },
+        "images": {
+            "bn_epsilon": "epsilon",
+            "bn_momentum": "moving_statistics",
+            "leaky": "activation",
+            "max_pool": "pooling",
+            "scaled": "scale",
+        },
+    }
+    for model, found in faults.items():
+        for fault, cause in found.items():
+            for side, pair in (("tf", "a=torch:single b=tf:single"), ("torch", "a=tf:single b=torch:single")):
+                base = TEXT if model == "text" else IMAGES
+                if (fault, side) == ("detached", "tf"):
+                    continue  # TensorFlow refuses to train
+                yield Plant(f"{fault} in {side}", f"{pair} {base} +model.arguments.{side}_fault={fault}", (cause,))
+    yield Plant(
+        "same_padding in tf",
+        f"a=torch:single b=tf:single {IMAGES} +model.arguments.tf_fault=same_padding",
+        ("same_padding_at_strides", "padding"),
+    )
+
+
+def data_faults() -> Iterator[Plant]:
+    causes = {
+        "swapped": "examples_swapped",
+        "labels": "other_values",
+        "no_mask": "other_values",
+        "reversed": "reversed",
+        "shifted": "other_values",
+        "zeros": "array_of_zeros",
+    }
+    for fault, cause in causes.items():
+        arguments = f"a=torch:single b=tf:single {TEXT} b.data.train={{data}}/{fault}.npz"
+        expected = (cause, "order_of_values") if fault == "swapped" else (cause,)
+        yield Plant(f"data: {fault}", arguments, (*expected, "other_values") if fault == "swapped" else expected)
+    scaled = f"a=torch:single b=tf:single {IMAGES} b.data.train={{data}}/scaled.npz"
+    yield Plant("data: scaled images", scaled, ("scaled_inputs",))
+
+
+def config_faults() -> Iterator[Plant]:
+    keys = {
+        "train.seed": "1",
+        "train.global_batch_size": "8",
+        "optimizer.learning_rate": "0.02",
+        "optimizer.weight_decay": "0",
+        "optimizer.epsilon": "1e-7",
+        "optimizer.beta2": "0.99",
+        "optimizer.max_grad_norm": "null",
+        "schedule.warmup_steps": "2",
+        "task.label_smoothing": "0.1",
+    }
+    for key, value in keys.items():
+        yield Plant(f"config: {key}", f"a=torch:single b=tf:single {TEXT} b.{key}={value}", (key,))
+
+
+def strategy_faults() -> Iterator[Plant]:
+    clipped = "optimizer.max_grad_norm=0.3"
+    both = {
+        "averaged_twice": ("optimizer.max_grad_norm=null", "averaged_twice"),
+        "not_averaged": ("optimizer.max_grad_norm=null", "not_averaged"),
+        "missing": ("", "missing_gradient"),
+        "mean_of_means": ("", "mean_of_means"),
+        "bfloat16": ("", "reduced_in_bfloat16"),
+        "clip_per_variable": (clipped, "clipped_per_variable"),
+        "stale": ("", "stale_gradient"),
+        "schedule_late": ("schedule.warmup_steps=5", "schedule_late"),
+    }
+    torch_only = {
+        "clip_before": (clipped, "clipped_before_reduction"),
+        "epsilon": ("", "epsilon"),
+        "no_decay": ("", "no_weight_decay"),
+        "beta2": ("", "beta2"),
+        "decay_coupled": ("", "weight_decay_coupled"),
+        "decay_on_matrices": ("", "weight_decay_on_biases"),
+        "rate_scaled": ("", "learning_rate_scaled"),
+    }
+    for fault, (extra, cause) in {**both, **torch_only}.items():
+        for framework in ("torch", "tf") if fault in both else ("torch",):
+            yield Plant(
+                f"strategy: {fault} in {framework}",
+                f"a=torch:single b={framework}:faulty b.strategy.fault={fault} {FAULTY} {TEXT} {extra}",
+                (cause,),
+            )
+    native = f"a=torch:single b=tf:single {TEXT} optimizer.semantics=native"
+    yield Plant("Keras's AdamW", native, ("clipping_norm", "epsilon", "repeated_indices"))
+    hook = f"a=torch:ddp b=torch:ddp b.strategy.comm_hook=bf16 strategy.replicas=2 {TEXT}"
+    yield Plant("ddp in bfloat16", hook, ("reduced_in_bfloat16",))
+    masks = f"a=torch:single b=tf:single {TEXT} model.arguments.dropout=0.1 model.dropout_semantics=native"
+    yield Plant("native dropout", masks.replace("model.arguments", "+model.arguments"), ("dropout_masks",))
+
+
+def plants() -> list[Plant]:
+    return [*model_faults(), *data_faults(), *config_faults(), *strategy_faults()]
+
+
+def clean() -> list[Plant]:
+    """Pairs that are equal: every synchronous strategy against single, both frameworks."""
+    dropout = "+model.arguments.dropout=0.1"
+    found = []
+    for a, b in (
+        ("torch:single", "torch:ddp"),
+        ("torch:single", "torch:dp"),
+        ("torch:single", "torch:allreduce"),
+        ("torch:single", "tf:single"),
+        ("tf:single", "tf:mirrored"),
+        ("tf:single", "tf:multiworker"),
+        ("torch:ddp", "tf:mirrored"),
+        ("tf:mirrored", "torch:ddp"),
+    ):
+        for replicas in (2, 3):
+            for extra in ("", dropout):
+                found.append(f"a={a} b={b} {TEXT} {extra}" + _replicas(a, b, replicas))
+    for b in ("torch:ddp", "tf:mirrored"):
+        found.append(f"a=torch:single b={b} {IMAGES} model.sync_batch_norm=true" + _replicas("torch:single", b, 2))
+        found.append(f"a=torch:single b={b} model=convnet data=digits" + _replicas("torch:single", b, 2))
+        found.append(f"a=torch:single b={b} model=bert_tiny model.dropout=0.1" + _replicas("torch:single", b, 2))
+        found.append(f"a=torch:single b={b} {TEXT} optimizer=sgd" + _replicas("torch:single", b, 2))
+    return [Plant(arguments, arguments, ()) for arguments in dict.fromkeys(found)]
+
+
+def _replicas(a: str, b: str, count: int) -> str:
+    sides = [name for name, each in (("a", a), ("b", b)) if not each.endswith("single")]
+    return "".join(f" {name}.strategy.replicas={count}" for name in sides)

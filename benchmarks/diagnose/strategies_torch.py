@@ -1,0 +1,117 @@
+"""One process computes the gradients of the replicas one after the other, and makes a mistake."""
+
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from common.config.schema import Config
+from common.data.batches import GlobalBatch
+from common.run.prepare import Prepared
+from common.training.schedule import learning_rate
+from common.training.strategy import StepResult
+from torch_impl.batches import to_tensors
+from torch_impl.communication.rendezvous import Group
+from torch_impl.models import trained
+from torch_impl.step import backward
+from torch_impl.strategies.single import Single
+
+Gradients = list[torch.Tensor]
+
+
+class Faulty(Single):
+    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
+        super().__init__(config, prepared, group)
+        self.fault: str = config.strategy.fault  # type: ignore[attr-defined]
+        self.world_size = config.strategy.world_size
+        self.parameters = list(trained(self.model).values())
+        self.last: Gradients | None = None
+        self.last_norm = torch.zeros(())
+        settings, inner = config.optimizer, self.optimizer._optimizer
+        for group_ in inner.param_groups:
+            if self.fault == "epsilon":
+                group_["eps"] = 1e-5
+            if self.fault in ("decay_coupled", "no_decay"):
+                group_["weight_decay"] = 0.0
+            if self.fault == "beta2":
+                group_["betas"] = (settings.beta1, 0.99)
+            if self.fault == "decay_on_matrices":
+                matrices = [each for each in group_["params"] if each.dim() > 1]
+                vectors = [each for each in group_["params"] if each.dim() <= 1]
+                group_["params"] = matrices
+        if self.fault == "decay_on_matrices":
+            inner.add_param_group(
+                {**{k: v for k, v in inner.param_groups[0].items() if k != "params"}, "params": vectors}
+            )
+            inner.param_groups[1]["weight_decay"] = 0.0
+
+    def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
+        self.model.train()
+        for batch in batches:
+            losses, shards, sizes = [], [], []
+            for rank in range(self.world_size):
+                shard = batch.shard(rank, self.world_size)
+                sizes.append(sum(float(part["weights"].sum()) for part in shard))
+                losses.append(
+                    backward(self.model, self.task, to_tensors(shard, self.device), batch.weight, self.precision)
+                )
+                shards.append([each.grad.to_dense().clone() for each in self.parameters])  # type: ignore[union-attr]
+                self.model.zero_grad()
+            reduced = self.reduce(shards, [each / batch.weight for each in sizes])
+            for parameter, gradient in zip(self.parameters, reduced, strict=True):
+                parameter.grad = gradient
+            norm = self.update(batch.step)
+            yield StepResult(batch, torch.stack(losses).sum(), norm)
+
+    def reduce(self, shards: list[Gradients], share: list[float]) -> Gradients:
+        count = len(shards)
+        if self.fault == "mean_of_means":
+            shards = [[each / part / count for each in shard] for shard, part in zip(shards, share, strict=True)]
+        if self.fault == "clip_before":
+            shards = [self.clip(shard, part) for shard, part in zip(shards, share, strict=True)]
+        if self.fault == "missing":
+            shards = shards[:-1]
+        if self.fault == "bfloat16":
+            shards = [[each.bfloat16().double() for each in shard] for shard in shards]
+        summed = [torch.stack(parts).sum(0) for parts in zip(*shards, strict=True)]
+        if self.fault == "averaged_twice":
+            summed = [each / count for each in summed]
+        if self.fault == "not_averaged":
+            summed = [each * count for each in summed]
+        if self.fault == "clip_per_variable":
+            largest = self.config.optimizer.max_grad_norm or 1.0
+            summed = [each * min(1.0, largest / (float(each.norm()) + 1e-6)) for each in summed]
+        if self.fault == "decay_coupled":
+            decay = self.config.optimizer.weight_decay
+            summed = [each + decay * p.detach() for each, p in zip(summed, self.parameters, strict=True)]
+        if self.fault == "stale":
+            summed, self.last = self.last or summed, summed
+        return summed
+
+    def clip(self, shard: Gradients, part: float) -> Gradients:
+        norm = torch.stack([each.norm() for each in shard]).norm() / part
+        largest = self.config.optimizer.max_grad_norm or 1.0
+        return [each * min(1.0, largest / (float(norm) + 1e-6)) for each in shard]
+
+    def update(self, step: int) -> torch.Tensor:
+        if self.fault == "rate_scaled":
+            with_rate(self, step, learning_rate(self.config, step) * self.world_size)
+            return self.last_norm
+        if self.fault == "schedule_late":
+            with_rate(self, step, learning_rate(self.config, step - 1) if step > 1 else 0.0)
+            return self.last_norm
+        return self.optimizer.update(step)
+
+
+def with_rate(strategy: Faulty, step: int, rate: float) -> None:
+    """An update at another learning rate."""
+    norm = torch.stack([each.grad.norm() for each in strategy.parameters]).norm()  # type: ignore[union-attr]
+    largest = strategy.config.optimizer.max_grad_norm
+    for each in strategy.parameters:
+        if largest is not None and each.grad is not None:
+            each.grad *= (largest / (norm + 1e-6)).clamp(max=1.0)
+    inner = strategy.optimizer._optimizer
+    for group in inner.param_groups:
+        group["lr"] = rate
+    inner.step()
+    inner.zero_grad()
+    strategy.last_norm = norm

@@ -1,0 +1,75 @@
+"""python -m common.diagnose on whole trainings: a pair without a difference, planted causes, mistakes."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.diagnose.data import write
+from benchmarks.diagnose.plants import Plant, clean, plants
+from tests.conftest import ROOT
+
+PLANTED = {each.name: each for each in plants()}
+CHOSEN = ("mask_ignored in tf", "config: optimizer.weight_decay", "strategy: mean_of_means in torch")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("diagnose")
+    write(directory)
+    return directory
+
+
+def diagnose(plant: Plant, data: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    output = data / "diagnosis"
+    arguments = [*shlex.split(plant.arguments.format(data=data)), f"output={output}", f"cache_dir={data}/cache"]
+    command = [sys.executable, "-m", "common.diagnose", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode in (0, 1), done.stderr
+    return done, json.loads((output / "diagnosis.json").read_text())
+
+
+def test_two_strategies_of_two_frameworks_are_the_same(data: Path) -> None:
+    plant = next(
+        each for each in clean() if each.name.startswith("a=torch:ddp b=tf:mirrored") and "dropout" in each.name
+    )
+    done, found = diagnose(plant, data)
+    assert (done.returncode, found["equal"], found["first"], found["causes"]) == (0, True, None, [])
+    assert done.stdout.startswith("no difference: A (torch ddp) and B (tf mirrored)")
+    compared = {each["stage"] for each in found["ladder"] if each["verdict"] == "equal"}
+    assert {"config", "batch", "initial weights", "activations", "loss", "gradients"} <= compared
+    assert {"reduction", "optimizer", "state", "dropout", "evaluation"} <= compared
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_planted_cause_is_named(name: str, data: Path) -> None:
+    done, found = diagnose(PLANTED[name], data)
+    assert (done.returncode, found["equal"]) == (1, False)
+    assert [each["cause"] for each in found["causes"]] == list(PLANTED[name].causes)
+    assert found["causes"][0]["confirmed"] and found["causes"][0]["side"] == "b"
+    assert found["causes"][0]["sentence"] in done.stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ("a=torch:ddp", "b: has no value; give b=torch:ddp or another strategy"),
+        (
+            "a=torch:single b=tf:single train.sed=1",
+            "a=torch:single: train.sed: no such key here; did you mean train.seed?",
+        ),
+        (
+            "a=torch:single b=tf:single b.model.layers=0",
+            "b=tf:single: model.layers=0: must be at least 1",
+        ),
+    ],
+)
+def test_a_mistake_is_an_error_of_one_line(arguments: str, error: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "common.diagnose", *arguments.split(), f"output={tmp_path}/diagnosis"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {error}") and done.stderr.count("\n") == 1, done.stderr

@@ -1,0 +1,78 @@
+"""Candidates that explain arrays exactly."""
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from common.diagnose.functions import ACTIVATIONS, activation_of, attention_of, pooling_of
+
+STREAM = np.random.default_rng(0)
+X = STREAM.standard_normal((4, 6, 8))
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_an_activation_is_named(name: str) -> None:
+    wide = X * 4  # relu6 is not relu then
+    assert activation_of(wide, ACTIVATIONS[name](wide)) == name
+
+
+def test_what_no_activation_explains_has_no_name() -> None:
+    assert activation_of(X, X**3) is None
+    assert activation_of(X, X[:, 0]) is None
+
+
+def attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, heads: int, scale: float, bias: np.ndarray) -> np.ndarray:
+    q, k, v = (each.reshape(4, 6, heads, -1).transpose(0, 2, 1, 3) for each in (q, k, v))
+    out = softmax(q @ k.transpose(0, 1, 3, 2) * scale + bias, -1) @ v
+    return np.asarray(out.transpose(0, 2, 1, 3).reshape(4, 6, 8))
+
+
+@pytest.mark.parametrize(
+    ("heads", "scale", "mask", "order", "expected"),
+    [
+        (2, 0.5, "real", 1, {"scale": "1 / sqrt(head size)", "mask": "real", "order": "query and key"}),
+        (2, 1.0, "real", 1, {"scale": "no scale"}),
+        (2, 8**-0.5, "real", 1, {"scale": "1 / sqrt(all features)"}),
+        (4, 2**-0.5, "real", 1, {"heads": "4"}),
+        (2, 0.5, "none", 1, {"mask": "no mask"}),
+        (2, 0.5, "inverted", 1, {"mask": "inverted real"}),
+        (2, 0.5, "causal", 1, {"mask": "causal, real"}),
+        (2, 0.5, "real", -1, {"order": "key and query"}),
+    ],
+)
+def test_an_attention_is_explained(heads: int, scale: float, mask: str, order: int, expected: dict[str, str]) -> None:
+    q, k, v = (STREAM.standard_normal((4, 6, 8)) for _ in range(3))
+    real = (np.arange(6) < np.array([3, 6, 2, 5])[:, None]).astype(int)
+    keep = {
+        "real": real[:, None, None],
+        "none": np.ones((1, 1, 1, 1)),
+        "inverted": 1 - real[:, None, None],
+        "causal": real[:, None, None] * np.tril(np.ones((6, 6))),
+    }[mask]
+    bias = np.where(keep > 0, 0, -1e300)
+    first, second = (q, k)[::order]
+    out = attended(first, second, v, heads, scale, bias)
+    found = attention_of((q, k, v), {"real": real}, out)
+    assert found is not None
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_a_pooling_is_named() -> None:
+    real = (np.arange(6) < np.array([3, 6, 2, 5])[:, None]).astype(int)
+    masked = (X * real[..., None]).sum(1) / real.sum(1)[:, None]
+    cases = {
+        "the mean": X.mean(1),
+        "the maximum": X.max(1),
+        "the first token": X[:, 0],
+        "the last token": X[:, -1],
+        "the mean where real is 1": masked,
+        "the last token where real is 1": X[np.arange(4), real.sum(1) - 1],
+    }
+    assert {name: pooling_of(X, each, {"real": real}) for name, each in cases.items()} == {name: name for name in cases}
+    assert pooling_of(X, X.mean(1) * 2, {}) is None
+
+
+def test_a_pooling_of_channels_first_after_an_activation_is_named() -> None:
+    images = STREAM.standard_normal((4, 3, 5, 5))
+    assert pooling_of(images, np.maximum(images, 0).mean((2, 3)), {}) == "the mean"
+    assert pooling_of(images, np.maximum(images, 0).max((2, 3)), {}) == "the maximum"

@@ -1,0 +1,129 @@
+"""What a strategy makes of the gradients of its replicas, as numbers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.config.compose import parse
+from common.config.schema import Config
+from common.diagnose.ladder import Stage
+from common.diagnose.reduction import clipping, compare_reduction, explain, recovered
+from tests.conftest import Compose
+
+Gradients = dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def config(composed: Compose) -> Config:
+    return parse(composed("schedule=constant", "schedule.warmup_steps=0"))
+
+
+def drawn(seed: int, scale: float = 1.0) -> Gradients:
+    stream = np.random.default_rng(seed)
+    return {"weight": scale * stream.standard_normal((5, 7)), "bias": scale * stream.standard_normal(5)}
+
+
+def summed(shards: list[Gradients]) -> Gradients:
+    return {name: np.sum([each[name] for each in shards], axis=0) for name in shards[0]}
+
+
+def times(gradients: Gradients, factor: float) -> Gradients:
+    return {name: each * factor for name, each in gradients.items()}
+
+
+def norm(gradients: Gradients) -> float:
+    return float(np.sqrt(sum(np.square(each).sum() for each in gradients.values())))
+
+
+def bfloat16(gradients: Gradients) -> Gradients:
+    def rounded(each: np.ndarray) -> np.ndarray:
+        mantissa, exponent = np.frexp(each)
+        return np.asarray(np.ldexp(np.round(mantissa * 256) / 256, exponent))
+
+    return {name: rounded(each) for name, each in gradients.items()}
+
+
+def clipped(gradients: Gradients, largest: float) -> Gradients:
+    return times(gradients, min(1.0, largest / (norm(gradients) + 1e-6)))
+
+
+WEIGHTS = [3.0, 2.0, 2.0]
+SHARE = [each / sum(WEIGHTS) for each in WEIGHTS]
+SHARDS = [drawn(seed, share) for seed, share in enumerate(SHARE)]
+TOTAL = summed(SHARDS)
+FAULTS: dict[str, tuple[float | None, Gradients]] = {  # the largest norm, and the gradients of the update
+    "averaged_twice": (None, times(TOTAL, 1 / 3)),
+    "not_averaged": (None, times(TOTAL, 3)),
+    "missing_gradient": (None, summed(SHARDS[:2])),
+    "mean_of_means": (None, summed([times(each, 1 / part / 3) for each, part in zip(SHARDS, SHARE, strict=True)])),
+    "stale_gradient": (None, drawn(9)),
+    "reduced_in_bfloat16": (None, summed([bfloat16(each) for each in SHARDS])),
+    "not_clipped": (0.5, TOTAL),
+    "clipped_per_variable": (
+        0.5,
+        {name: clipped({name: each}, 0.5)[name] for name, each in TOTAL.items()},
+    ),
+    "clipped_before_reduction": (
+        0.5,
+        summed(
+            [times(clipped(times(each, 1 / part), 0.5), part) for each, part in zip(SHARDS, SHARE, strict=True)],
+        ),
+    ),
+    "clipping_norm": (0.5, times(TOTAL, 0.5 / (1.5 * norm(TOTAL) + 1e-6))),
+    "weight_decay_coupled": (None, {name: each + 0.01 * drawn(7)[name] for name, each in TOTAL.items()}),
+}
+
+
+def configured(config: Config, largest: float | None) -> Config:
+    return replace(config, optimizer=replace(config.optimizer, max_grad_norm=largest))
+
+
+@pytest.mark.parametrize("cause", FAULTS)
+def test_a_fault_is_named(cause: str, config: Config) -> None:
+    largest, found = FAULTS[cause]
+    reported = norm(TOTAL) * (1.5 if cause == "clipping_norm" else 1.0)
+    named, _ = explain(configured(config, largest), 2, SHARDS, WEIGHTS, TOTAL, found, drawn(9), reported, drawn(7))
+    assert named == cause
+
+
+def test_a_parameter_without_a_gradient_is_named(config: Config) -> None:
+    stage = Stage("reduction")
+    found = {**TOTAL, "bias": np.zeros(5)}
+    compare_reduction(stage, "b", configured(config, None), 1, SHARDS, WEIGHTS, found, None, norm(TOTAL), drawn(7))
+    assert [(each.cause, each.side, each.tensor) for each in stage.causes] == [("no_gradient", "b", "bias")]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 5), st.sampled_from([None, 0.1, 100.0]))
+def test_a_correct_reduction_has_no_cause(config: Config, seed: int, count: int, largest: float | None) -> None:
+    config = configured(config, largest)
+    shards = [drawn(seed + rank) for rank in range(count)]
+    total = summed(shards)
+    stage = Stage("reduction")
+    compare_reduction(
+        stage,
+        "a",
+        config,
+        1,
+        shards,
+        [1.0] * count,
+        times(total, clipping(config, total)),
+        None,
+        norm(total),
+        drawn(1),
+    )
+    assert stage.verdict == "equal"
+
+
+@pytest.mark.parametrize(
+    ("kind", "slot", "keep", "share"), [("adamw", "exp_avg", 0.9, 0.1), ("sgd", "momentum_buffer", 0.9, 1)]
+)
+def test_gradients_are_recovered_from_slots(kind: str, slot: str, keep: float, share: float, config: Config) -> None:
+    config = replace(config, optimizer=replace(config.optimizer, kind=kind, momentum=0.9, weight_decay=0.0))
+    before = {f"{slot}.{name}": each for name, each in drawn(3).items()}
+    after = {f"{slot}.{name}": keep * before[f"{slot}.{name}"] + share * each for name, each in TOTAL.items()}
+    found = recovered(config, before, after, drawn(7))
+    assert all(np.allclose(found[name], each, rtol=1e-12) for name, each in TOTAL.items())
