@@ -1,5 +1,6 @@
 """Answers to what a person asks first: do the runs agree, which is faster, and what did the cheaper ways cost."""
 
+import shlex
 from dataclasses import dataclass, field
 
 from common.compare.formats import number
@@ -36,11 +37,21 @@ def with_reference(comparison: Comparison) -> list[tuple[Run, Pair]]:
     return [(pair.b if pair.a is reference else pair.a, pair) for pair in found]
 
 
+def diagnoses(comparison: Comparison) -> list[str]:
+    """The commands that find out why pairs diverged."""
+    return [
+        f"python -m common.diagnose {shlex.quote(str(pair.a.path))} {shlex.quote(str(pair.b.path))}"
+        for pair in comparison.pairs
+        if pair.verdict == DIVERGED
+    ]
+
+
 def _agreement(comparison: Comparison) -> Answer:
     """How far the runs agree with the reference, and until where."""
     pairs = with_reference(comparison)
     lines = [_agrees(run, pair) for run, pair in pairs]
     diverged = [pair.first_step_beyond or 0 for _, pair in pairs if pair.verdict in (DIVERGED, OTHER_CURVE)]
+    lines += [f"why: {command}" for command in diagnoses(comparison)[:1]]
     if diverged:
         return Answer("Do they agree?", f"until step {min(diverged) - 1:,}", "bad", lines)
     synchronous = [pair for _, pair in pairs if not pair.asynchronous]

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from common.compare import staleness, traffic
+from common.compare.answers import diagnoses
 from common.compare.formats import Section, memory, number
 from common.compare.pair import DIVERGED, LOCKSTEP, Pair, explain
 from common.compare.runs import Run
@@ -45,6 +46,8 @@ def print_comparison(comparison: Comparison) -> None:
         console.print(f"note: {len(notes) - MOST_NOTES} more notes are in report.html")
     if notes:
         console.print()
+    for command in diagnoses(comparison)[:1]:
+        console.print(f"to find out why: {command}")
     console.print(comparison.sentence, style=f"bold {STYLES.get(comparison.verdict, 'yellow')}")
 
 

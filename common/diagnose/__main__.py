@@ -24,7 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog=f"keys, with their defaults:\n\n{DEFAULTS.read_text()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="a.KEY and b.KEY are of one side only")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="RUN_DIR | key=value",
+        help="two run directories, or a=FRAMEWORK:STRATEGY and b=FRAMEWORK:STRATEGY; keys of a training for both, "
+        "a.KEY and b.KEY for one",
+    )
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     settings, sides = parse_arguments(parser.parse_intermixed_args(arguments).overrides)
     from common.diagnose.report import print_diagnosis, write_diagnosis  # not needed for --help and errors

@@ -12,6 +12,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from common.config.command_line import KEYS, explain
 from common.config.compose import CONF
 from common.config.strategies import strategies_of
+from common.diagnose.of_run import arguments_of
 from common.errors import UserError
 
 DEFAULTS = Path(CONF, "diagnose.yaml")
@@ -46,11 +47,12 @@ class SideArguments:
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[Settings, list[SideArguments]]:
     """The command's own settings and the two sides. Raises UserError."""
+    run_dirs = [each for each in arguments if "=" not in each]
+    if run_dirs:
+        return parse_arguments([*_of_runs(run_dirs), *(each for each in arguments if "=" in each)])
     own, shared, single = [], [], {name: list[str]() for name in NAMES}
     for each in arguments:
-        key, equals, _ = each.partition("=")
-        if not equals:
-            raise UserError(f"{each}: not a key=value; give a=torch:ddp b=tf:mirrored and keys of a training")
+        key = each.partition("=")[0]
         if key in Settings.__dataclass_fields__:
             own.append(each)
         elif (bare := key.lstrip("+~"))[:2] in ("a.", "b."):
@@ -59,6 +61,18 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Settings, list[SideArgume
             shared.append(each)
     settings = _settings(own)
     return settings, [_side(settings, name, [*shared, *single[name]]) for name in NAMES]
+
+
+def _of_runs(run_dirs: Sequence[str]) -> list[str]:
+    """The arguments that two run directories stand for."""
+    if len(run_dirs) != 2:
+        raise UserError(f"{run_dirs[0]}: give two run directories, or a=torch:ddp b=tf:mirrored and keys of a training")
+    found = []
+    for name, run_dir in zip(NAMES, run_dirs, strict=True):
+        side, overrides = arguments_of(Path(run_dir))
+        found.append(f"{name}={side}")
+        found += [f"++{name}.{each[2:]}" if each.startswith("++") else f"{name}.{each}" for each in overrides]
+    return found
 
 
 def _settings(overrides: Sequence[str]) -> Settings:
@@ -92,8 +106,8 @@ def _side(settings: Settings, name: str, overrides: list[str]) -> SideArguments:
 def _for_training(settings: Settings, name: str, overrides: list[str]) -> list[str]:
     """In float64, a few steps of the schedule of all, with a checkpoint after each."""
     given = {each.partition("=")[0]: each.partition("=")[2] for each in overrides}
-    kept = [each for each in overrides if each.partition("=")[0] != "train.steps"]
-    if "schedule.total_steps" not in given:
+    kept = [each for each in overrides if each.partition("=")[0] not in ("train.steps", "train.epochs")]
+    if given.get("schedule.total_steps", "null") == "null":
         kept.append(f"schedule.total_steps={given.get('train.steps', 300)}")
     if given.get("model") == "custom" and "model.prove" not in given:
         kept.append("model.prove=false")

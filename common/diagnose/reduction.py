@@ -189,9 +189,10 @@ def _clipped_alike(
         ),
         (before, "clipped_before_reduction", "each replica clips its gradients before they are reduced"),
     ):
-        flat = _flat(found, names)
-        if float(np.linalg.norm(flat - target)) < 1e-6 * float(np.linalg.norm(target)):
-            return cause, words
+        for scale in (1.0, clipping(config, found)):  # perhaps once more, by the norm of all
+            flat = _flat(found, names) * scale
+            if float(np.linalg.norm(flat - target)) < 1e-6 * float(np.linalg.norm(target)):
+                return cause, words
     return None
 
 

@@ -58,6 +58,8 @@ def test_runs_that_part(make_run: MakeRun) -> None:
     agreement, fastest, _ = answers(comparison)
     assert (agreement.short, agreement.tone) == ("until step 11", "bad")
     assert "part at step 12 of 20: loss differs by 0.05" in agreement.lines[0]
+    a, b = (run.path for run in comparison.runs)
+    assert agreement.lines[-1] == f"why: python -m common.diagnose {a} {b}"
     assert fastest.short == "no clear difference"
 
 

@@ -27,7 +27,8 @@ def test_keys_of_one_side_and_of_both() -> None:
         (["a=torch:ddp", "b=tf:ddp"], "b=tf:ddp: no such strategy of tf; there are single, mirrored"),
         (["a=torch:ddp", "b=tf:single", "steps=1"], "steps=1: must be 2 to 100"),
         (["a=torch:ddp", "b=tf:single", "steps=x"], "steps: "),
-        (["runs"], "runs: not a key=value; give a=torch:ddp b=tf:mirrored"),
+        (["runs"], "runs: give two run directories, or a=torch:ddp b=tf:mirrored"),
+        (["no", "run"], "no: not a finished run; give two run directories"),
     ],
 )
 def test_a_mistake_is_named(arguments: list[str], error: str) -> None:

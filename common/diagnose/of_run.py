@@ -1,0 +1,80 @@
+"""The overrides that train a finished run's experiment again."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from common.config.compose import CONF
+from common.errors import UserError
+
+GROUPS = ("data", "task", "model", "optimizer", "schedule", "strategy")
+LEFT_OUT = ("train.precision", "train.log_every", "train.profile", "train.epochs", "train.early_stopping")
+OWN = ("train.checkpoint_every", "train.checkpoint_seconds", "train.keep_checkpoints", "train.max_restarts")
+
+
+def arguments_of(run_dir: Path) -> tuple[str, list[str]]:
+    """`framework:strategy`, and the overrides but for the strategy's name. Raises UserError where it is no run."""
+    try:
+        framework = json.loads((run_dir / "summary.json").read_text())["framework"]
+        config = OmegaConf.load(run_dir / "config.yaml")
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{run_dir}: not a finished run; give two run directories, or a=... and b=...") from error
+    assert isinstance(config, DictConfig)
+    overrides = []
+    for group in GROUPS:
+        if group != "strategy":
+            overrides.append(f"{group}={_choice(group, config[group].kind)}")
+        overrides += _flat(f"{group}.", config[group])
+    overrides += [
+        each for each in _flat("train.", config.train) if not each.partition("=")[0].startswith((*LEFT_OUT, *OWN))
+    ]
+    overrides += [f"cache_dir={_quoted(config.cache_dir)}", f"extensions={_quoted(list(config.extensions))}"]
+    return f"{framework}:{config.strategy.kind}", overrides
+
+
+def _choice(group: str, kind: str) -> str:
+    """A file of conf/ with this kind; its values are overridden."""
+    for path in sorted(Path(CONF, group).glob("*.yaml")):
+        if _kind(group, path) == kind:
+            return path.stem
+    raise UserError(
+        f"{group}.kind={kind}: no file in conf/{group} has it; give a=... and b=... and the run's overrides"
+    )
+
+
+def _kind(group: str, path: Path) -> str | None:
+    """Of a file, or of the one that it starts from. A file for all groups has a section for its own."""
+    found = OmegaConf.load(path)
+    base = next((each for each in found.get("defaults", []) if isinstance(each, str) and each != "_self_"), None)
+    found = found.get(group, found)
+    if "kind" in found:
+        return str(found.kind)
+    return _kind(group, path.with_name(f"{base}.yaml")) if base else None
+
+
+def _flat(prefix: str, section: DictConfig) -> Iterator[str]:
+    values: dict[str, Any] = OmegaConf.to_container(section)  # type: ignore[assignment]
+    for name, value in values.items():
+        if name == "arguments" and value:
+            yield f"++{prefix}{name}={_quoted(value)}"
+        elif isinstance(value, dict) and value:
+            yield from _flat(f"{prefix}{name}.", section[name])
+        elif name != "kind" and not isinstance(value, dict):
+            yield f"{prefix}{name}={_quoted(value)}"
+
+
+def _quoted(value: Any) -> str:
+    """A value as Hydra reads it."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{_quoted(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_quoted, value)) + "]"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{escaped}'"
+    return repr(value)
