@@ -111,19 +111,21 @@ def strategy_faults() -> Iterator[Plant]:
         "epsilon": ("", "epsilon"),
         "no_decay": ("", "no_weight_decay"),
         "beta2": ("", "beta2"),
-        "decay_coupled": ("", "weight_decay_coupled"),
+        "decay_coupled": ("", "weight_decay_coupled", "no_weight_decay"),
         "decay_on_matrices": ("", "weight_decay_on_biases"),
         "rate_scaled": ("", "learning_rate_scaled"),
     }
-    for fault, (extra, cause) in {**both, **torch_only}.items():
+    for fault, (extra, *causes) in {**both, **torch_only}.items():
         for framework in ("torch", "tf") if fault in both else ("torch",):
             yield Plant(
                 f"strategy: {fault} in {framework}",
                 f"a=torch:single b={framework}:faulty b.strategy.fault={fault} {FAULTY} {TEXT} {extra}",
-                (cause,),
+                tuple(causes),
             )
     native = f"a=torch:single b=tf:single {TEXT} optimizer.semantics=native"
-    yield Plant("Keras's AdamW", native, ("clipping_norm", "epsilon", "repeated_indices"))
+    yield Plant(
+        "Keras's AdamW", native, ("clipping_norm", "epsilon", "epsilon_place", "weight_decay", "repeated_indices")
+    )
     hook = f"a=torch:ddp b=torch:ddp b.strategy.comm_hook=bf16 strategy.replicas=2 {TEXT}"
     yield Plant("ddp in bfloat16", hook, ("reduced_in_bfloat16",))
     masks = f"a=torch:single b=tf:single {TEXT} model.arguments.dropout=0.1 model.dropout_semantics=native"

@@ -7,6 +7,7 @@ import tensorflow as tf
 from common.config.schema import Config
 from common.data.batches import GlobalBatch
 from common.run.prepare import Prepared
+from common.training.schedule import learning_rate
 from common.training.strategy import StepResult
 from tf_impl.batches import to_tensors
 from tf_impl.communication.rendezvous import Group
@@ -34,8 +35,11 @@ class Faulty(Single):
                 )
                 losses.append(loss)
                 shards.append([tf.convert_to_tensor(each) for each in gradients])
-            step = batch.step - 1 if self.fault == "schedule_late" and batch.step > 1 else batch.step
-            norm = self.optimizer.update(self.reduce(shards, sizes), self.optimizer.scalars(step))
+            scalars = self.optimizer.scalars(batch.step)
+            if self.fault == "schedule_late":
+                rate = learning_rate(self.config, batch.step - 1) if batch.step > 1 else 0.0
+                scalars = tf.constant(self.optimizer.corrected(rate, batch.step), tf.float64)
+            norm = self.optimizer.update(self.reduce(shards, sizes), scalars)
             yield StepResult(batch, tf.add_n(losses), norm)
 
     def reduce(self, shards: list[Gradients], share: list[float]) -> Gradients:

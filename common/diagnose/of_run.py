@@ -48,6 +48,7 @@ def _choice(group: str, kind: str) -> str:
 def _kind(group: str, path: Path) -> str | None:
     """Of a file, or of the one that it starts from. A file for all groups has a section for its own."""
     found = OmegaConf.load(path)
+    assert isinstance(found, DictConfig)
     base = next((each for each in found.get("defaults", []) if isinstance(each, str) and each != "_self_"), None)
     found = found.get(group, found)
     if "kind" in found:

@@ -216,7 +216,7 @@ def _variants(formula: Formula, update: Update) -> Iterator[Formula]:
 def _search(formula: Formula, weights: Arrays, update: Update, seen: Arrays) -> list[Formula]:
     """The changes that explain an update: one, or several that each bring it nearer, the largest first."""
     chosen: list[Formula] = []
-    off = start = _distance(formula, weights, update, seen)
+    off = start = min(1.0, _distance(formula, weights, update, seen))
     while off > max(OFF, start * 1e-4) and len(chosen) < MOST:
         taken = {cause for each in chosen for cause in each.cause.split("+")}
         variants = [each for each in _variants(formula, update) if taken.isdisjoint(each.cause.split("+"))]

@@ -116,6 +116,9 @@ def _compare_updates(run: Run, side: Side, reduction: Stage, optimizer: Stage) -
     if isinstance(run.config.strategy, ParameterServer) and not run.config.strategy.synchronous:
         reduction.note = optimizer.note = f"{run.arguments.title} updates asynchronously"
         return
+    if run.config.model.dropout_semantics == "native" and getattr(run.config.model, "dropout", 1.0) > 0:
+        reduction.note = optimizer.note = f"{run.arguments.title} draws its own dropout masks"
+        return
     for step, batch in enumerate(run.batches, start=1):
         previous, now = run.states[step - 1], run.states[step]
         shards, weights = [], []

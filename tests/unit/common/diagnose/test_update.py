@@ -106,3 +106,10 @@ def test_a_parameter_that_stays_is_named(config: Config) -> None:
     stage = Stage("optimizer")
     compare_update(stage, "a", replace(update, after={**update.after, "bias": update.before["bias"]}))
     assert [(each.cause, each.tensor) for each in stage.causes] == [("not_updated", "bias")]
+
+
+def test_an_update_at_a_rate_of_zero_is_a_late_schedule(config: Config) -> None:
+    update = update_by(correct(config), config)
+    stage = Stage("optimizer")
+    compare_update(stage, "a", replace(update, step=1, after=update.before))
+    assert [each.cause for each in stage.causes][-1] == "schedule_late"
