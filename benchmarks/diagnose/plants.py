@@ -138,9 +138,7 @@ def plants() -> list[Plant]:
 
 def clean() -> list[Plant]:
     """Pairs that are equal: every synchronous strategy against single, both frameworks."""
-    dropout = "+model.arguments.dropout=0.1"
-    found = []
-    for a, b in (
+    pairs = (
         ("torch:single", "torch:ddp"),
         ("torch:single", "torch:dp"),
         ("torch:single", "torch:allreduce"),
@@ -149,18 +147,30 @@ def clean() -> list[Plant]:
         ("tf:single", "tf:multiworker"),
         ("torch:ddp", "tf:mirrored"),
         ("tf:mirrored", "torch:ddp"),
-    ):
-        for replicas in (2, 3):
-            for extra in ("", dropout):
-                found.append(f"a={a} b={b} {TEXT} {extra}" + _replicas(a, b, replicas))
-    for b in ("torch:ddp", "tf:mirrored"):
-        found.append(f"a=torch:single b={b} {IMAGES} model.sync_batch_norm=true" + _replicas("torch:single", b, 2))
-        found.append(f"a=torch:single b={b} model=convnet data=digits" + _replicas("torch:single", b, 2))
-        found.append(f"a=torch:single b={b} model=bert_tiny model.dropout=0.1" + _replicas("torch:single", b, 2))
-        found.append(f"a=torch:single b={b} {TEXT} optimizer=sgd" + _replicas("torch:single", b, 2))
-    return [Plant(arguments, arguments, ()) for arguments in dict.fromkeys(found)]
+    )
+    found = [
+        _clean(a, b, replicas, name, arguments)
+        for a, b in pairs
+        for replicas in (2, 3)
+        for name, arguments in (("text", TEXT), ("text with dropout", f"{TEXT} +model.arguments.dropout=0.1"))
+        if replicas == 2 or not (a.endswith("single") and b.endswith("single"))
+    ]
+    others = {
+        "images with synchronized BatchNorm": f"{IMAGES} model.sync_batch_norm=true",
+        "convnet": "model=convnet data=digits",
+        "bert_tiny with dropout": "model=bert_tiny model.dropout=0.1",
+        "text by SGD": f"{TEXT} optimizer=sgd",
+        "text by Adam with an L2 penalty": f"{TEXT} optimizer=adam optimizer.weight_decay=0.01",
+    }
+    return found + [
+        _clean("torch:single", b, 2, name, arguments)
+        for b in ("torch:ddp", "tf:mirrored")
+        for name, arguments in others.items()
+    ]
 
 
-def _replicas(a: str, b: str, count: int) -> str:
-    sides = [name for name, each in (("a", a), ("b", b)) if not each.endswith("single")]
-    return "".join(f" {name}.strategy.replicas={count}" for name in sides)
+def _clean(a: str, b: str, count: int, name: str, arguments: str) -> Plant:
+    replicas = [
+        f"{side}.strategy.replicas={count}" for side, each in (("a", a), ("b", b)) if not each.endswith("single")
+    ]
+    return Plant(f"a={a} b={b} x{count}, {name}", " ".join((f"a={a} b={b}", arguments, *replicas)), ())

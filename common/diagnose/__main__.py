@@ -1,7 +1,7 @@
 """Why two trainings differ, and where first.
 
 Trains both sides for a few steps in float64 and compares them stage by stage: config, batches, initial weights, layers,
-loss, gradients, reduction, optimizer, state, dropout, evaluation. Exits with 0 where nothing differs, with 1 where
+loss, gradients, dropout, reduction, optimizer, state, evaluation. Exits with 0 where nothing differs, with 1 where
 something does, with 2 for a mistake to fix.
 """
 

@@ -49,11 +49,9 @@ def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
             _compare_updates(run, side, reduction, optimizer)
         stages += [reduction, optimizer]
     began = any(each.verdict == DIFFERS for each in stages[1:])
-    dropout = next(each for each in stages if each.name == "dropout")
-    stages.remove(dropout)
     states = compare_states(a, b, began, idle)
     began = began or states.verdict == DIFFERS
-    stages += [states, dropout, compare_evaluations(a, b, began)]
+    stages += [states, compare_evaluations(a, b, began)]
     if all(each.verdict in (EQUAL, NOT_COMPARED) for each in stages[1:]):  # with A's values B is A
         stages[0].causes = [replace(each, confirmed=True) for each in stages[0].causes]
     return Diagnosis(titles, stages, _unpaired(a, b, pairs))
