@@ -128,6 +128,9 @@ def strategy_faults() -> Iterator[Plant]:
     )
     hook = f"a=torch:ddp b=torch:ddp b.strategy.comm_hook=bf16 strategy.replicas=2 {TEXT}"
     yield Plant("ddp in bfloat16", hook, ("reduced_in_bfloat16",))
+    for framework in ("torch", "tf"):
+        workers = f"a=torch:single b={framework}:parameter_server b.strategy.replicas=2 {TEXT}"
+        yield Plant(f"asynchronous updates in {framework}", workers, ("asynchronous",))
     masks = f"a=torch:single b=tf:single {TEXT} model.arguments.dropout=0.1 model.dropout_semantics=native"
     yield Plant("native dropout", masks.replace("model.arguments", "+model.arguments"), ("dropout_masks",))
 

@@ -8,6 +8,7 @@ from common.config.compose import values_of
 from common.config.keys import CURVE
 from common.diagnose.ladder import Check, Stage
 from common.diagnose.runs import Run
+from common.errors import UserError
 from common.mapping.differences import relative
 
 OF_THIS_COMMAND = ("train.steps", "schedule.total_steps", "model.kind", "model.arguments")
@@ -24,7 +25,9 @@ def config_differences(a: Run, b: Run) -> dict[str, tuple[object, object]]:
 
 
 def compare_configs(a: Run, b: Run) -> Stage:
-    """Keys that decide the curve. Each that differs is a cause."""
+    """Keys that decide the curve. Each that differs is a cause. Raises UserError for two kinds of models."""
+    if a.config.model.kind != b.config.model.kind:
+        raise UserError(f"model.kind: is {a.config.model.kind} in a and {b.config.model.kind} in b; compare one model")
     stage = Stage("config")
     found = config_differences(a, b)
     for key, (x, y) in found.items():

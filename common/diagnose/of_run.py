@@ -31,7 +31,7 @@ def arguments_of(run_dir: Path) -> tuple[str, list[str]]:
     overrides += [
         each for each in _flat("train.", config.train) if not each.partition("=")[0].startswith((*LEFT_OUT, *OWN))
     ]
-    overrides += [f"cache_dir={_quoted(config.cache_dir)}", f"extensions={_quoted(list(config.extensions))}"]
+    overrides += [f"cache_dir={quoted(config.cache_dir)}", f"extensions={quoted(list(config.extensions))}"]
     return f"{framework}:{config.strategy.kind}", overrides
 
 
@@ -60,21 +60,21 @@ def _flat(prefix: str, section: DictConfig) -> Iterator[str]:
     values: dict[str, Any] = OmegaConf.to_container(section)  # type: ignore[assignment]
     for name, value in values.items():
         if name == "arguments" and value:
-            yield f"++{prefix}{name}={_quoted(value)}"
+            yield f"++{prefix}{name}={quoted(value)}"
         elif isinstance(value, dict) and value:
             yield from _flat(f"{prefix}{name}.", section[name])
         elif name != "kind" and not isinstance(value, dict):
-            yield f"{prefix}{name}={_quoted(value)}"
+            yield f"{prefix}{name}={quoted(value)}"
 
 
-def _quoted(value: Any) -> str:
+def quoted(value: Any) -> str:
     """A value as Hydra reads it."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{_quoted(each)}" for key, each in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{quoted(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(_quoted, value)) + "]"
+        return "[" + ",".join(map(quoted, value)) + "]"
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace("'", "\\'")
         return f"'{escaped}'"

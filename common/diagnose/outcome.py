@@ -18,6 +18,16 @@ def compare_states(a: Run, b: Run, inherited: bool, idle: Collection[str]) -> St
     by their own size, so that they move at random.
     """
     stage = Stage("state")
+    for run in (a, b):
+        if run.asynchronous:
+            last = [each.states[-1].weights for each in (a, b)]
+            stage.checks += [Check(f"end: {name}", relative(each, last[1][name])) for name, each in last[0].items()]
+            words = (
+                f"{run.arguments.title} updates asynchronously, from weights that are older by the updates of other "
+                "workers; strategy.max_staleness=0 makes it synchronous"
+            )
+            stage.blame("asynchronous", run.name, "weights", words, confirmed=False)
+            return stage
     for step, (ours, theirs) in enumerate(zip(a.states, b.states, strict=True)):
         if step == 0:
             continue

@@ -15,6 +15,7 @@ import numpy as np
 from common.cluster.processes import python
 from common.config.compose import load
 from common.config.schema import Config
+from common.config.strategies import ParameterServer
 from common.data.batches import GlobalBatch
 from common.diagnose.arguments import PACKAGES, SideArguments
 from common.errors import UserError
@@ -50,11 +51,18 @@ class Run:
         steps = range(1, self.config.train.steps + 1)
         return list(planned_batches(self.config, self.prepared.cache.train, steps))
 
+    @property
+    def asynchronous(self) -> bool:
+        """Whether its updates are not those of its steps."""
+        return isinstance(self.config.strategy, ParameterServer) and not self.config.strategy.synchronous
+
     @cached_property
     def states(self) -> list[State]:
-        """After steps 0, 1, ...: first the initial weights."""
+        """After steps 0, 1, ...: first the initial weights. Of an asynchronous run only the first and the last."""
         initial = {name: array.astype(np.float64) for name, array in self.prepared.initial.weights().items()}
-        saved = [self.directory / "checkpoints" / f"step-{step + 1:08}" for step in range(self.config.train.steps)]
+        saved = sorted((self.directory / "checkpoints").glob("step-" + "[0-9]" * 8))
+        if self.asynchronous:
+            saved = saved[-1:]
         return [State(initial, {}), *(reopen_checkpoint(each).load() for each in saved)]
 
     @cached_property

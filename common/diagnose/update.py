@@ -233,11 +233,7 @@ def _distance(formula: Formula, weights: Arrays, update: Update, seen: Arrays) -
     """Of the updates, as one vector, relative to its norm."""
     settings = update.config.optimizer
     betas = settings.beta1 or 0.0, settings.beta2 or 0.0
-    slots = update.slots
-    if settings.kind == "sgd" and not settings.momentum:
-        decayed = {name: each + settings.weight_decay * update.before[name] for name, each in update.gradients.items()}
-        slots = {f"momentum_buffer.{name}": each for name, each in decayed.items()}
-    expected = formula.update(weights, slots, betas, update.step)
+    expected = formula.update(weights, update.slots, betas, update.step)
     return _relative([expected[name] for name in seen], list(seen.values()))
 
 

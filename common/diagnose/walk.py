@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from common.config.models import Custom
-from common.config.strategies import ParameterServer
 from common.diagnose.arguments import PACKAGES, SideArguments
 from common.diagnose.inputs import compare_batches, compare_configs, compare_weights, config_differences
 from common.diagnose.ladder import DIFFERS, EQUAL, NOT_COMPARED, Diagnosis, Stage
 from common.diagnose.loss import compare_gradients, compare_losses
 from common.diagnose.model import LayerPair, Model, calls_for, compare_layers
 from common.diagnose.observed import Observed
+from common.diagnose.of_run import quoted
 from common.diagnose.outcome import compare_dropout, compare_evaluations, compare_states
 from common.diagnose.reduction import compare_reduction, recovered
 from common.diagnose.runs import Run, train
@@ -34,6 +34,8 @@ def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
     if differences := config_differences(a, b):  # the rest of the ladder compares B as it would be with A's values
         b = _with(b, {key: value for key, (value, _) in differences.items()}, output)
     stages += [compare_batches(a, b), compare_weights(a, b)]
+    if any(each.cause == "missing_array" for each in stages[1].causes):  # no model takes both batches
+        return Diagnosis(titles, stages)
     with (
         Side(PACKAGES[a.arguments.framework], "observe") as ours,
         Side(PACKAGES[b.arguments.framework], "observe") as theirs,
@@ -59,7 +61,7 @@ def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
 
 def _with(b: Run, values: dict[str, Any], output: Path) -> Run:
     """B trained again with other values of some keys."""
-    overrides = [f"++{key}={'null' if value is None else value}" for key, value in values.items()]
+    overrides = [f"++{key}={quoted(value)}" for key, value in values.items()]
     own = [each for each in b.arguments.overrides if not each.startswith("run_dir=")]
     kept = [each for each in own if each.partition("=")[0].lstrip("+") not in values]
     arguments = SideArguments(
@@ -111,11 +113,14 @@ def _compare_models(
 def _compare_updates(run: Run, side: Side, reduction: Stage, optimizer: Stage) -> None:
     """Each step of one side, by its own weights: the sum over its shards, and the update by the optimizer."""
     before = None
-    if isinstance(run.config.strategy, ParameterServer) and not run.config.strategy.synchronous:
+    if run.asynchronous:
         reduction.note = optimizer.note = f"{run.arguments.title} updates asynchronously"
         return
     if run.config.model.dropout_semantics == "native" and getattr(run.config.model, "dropout", 1.0) > 0:
         reduction.note = optimizer.note = f"{run.arguments.title} draws its own dropout masks"
+        return
+    if run.config.optimizer.kind == "sgd" and not run.config.optimizer.momentum:
+        reduction.note = optimizer.note = "SGD without momentum keeps nothing of its gradients"
         return
     for step, batch in enumerate(run.batches, start=1):
         previous, now = run.states[step - 1], run.states[step]
@@ -129,8 +134,6 @@ def _compare_updates(run: Run, side: Side, reduction: Stage, optimizer: Stage) -
             shards.append(computed.gradients)
             weights.append(float(sum(part["weights"].sum() for part in shard)))
         gradients = recovered(run.config, previous.slots, now.slots, previous.weights)
-        if run.config.optimizer.kind == "sgd" and not run.config.optimizer.momentum:
-            gradients = {}
         reported = float(run.rows[step - 1]["grad_norm"])
         compare_reduction(
             reduction, run.name, run.config, step, shards, weights, gradients, before, reported, previous.weights
@@ -139,8 +142,7 @@ def _compare_updates(run: Run, side: Side, reduction: Stage, optimizer: Stage) -
         found = Update(
             run.config, step, run.replicas, previous.weights, now.weights, previous.slots, now.slots, gradients
         )
-        if gradients:
-            compare_update(optimizer, run.name, found)
+        compare_update(optimizer, run.name, found)
 
 
 def _pairs(a: Run, b: Run, ours: dict[str, str], theirs: dict[str, str]) -> list[LayerPair]:
