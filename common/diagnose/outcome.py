@@ -5,7 +5,7 @@ from collections.abc import Collection
 import numpy as np
 
 from common.diagnose.functions import close
-from common.diagnose.ladder import Check, Stage
+from common.diagnose.ladder import DIFFERS, Check, Stage
 from common.diagnose.observed import Observed
 from common.diagnose.runs import Run
 from common.mapping.differences import relative
@@ -58,23 +58,30 @@ def compare_states(a: Run, b: Run, inherited: bool, idle: Collection[str]) -> St
 
 
 def compare_dropout(a: Run, b: Run, ours: Observed, theirs: Observed, inherited: bool) -> Stage:
-    """The outputs in training mode, with dropout. inherited: whether they differ without it."""
+    """The outputs in training mode, with aligned dropout. inherited: whether they differ without it."""
     stage = Stage("dropout")
-    rates = [getattr(each.config.model, "dropout", None) for each in (a, b)]
-    if rates == [0, 0]:
+    if [getattr(each.config.model, "dropout", None) for each in (a, b)] == [0, 0]:
         stage.note = "the models have no dropout"
         return stage
     for x, y in zip(ours.outputs, theirs.outputs, strict=False):
         if x.shape == y.shape:
             stage.checks.append(Check("outputs in training mode", relative(x, y), 1e-13, culprit=not inherited))
-    if stage.verdict == "differs":
-        native = [each.name.upper() for each in (a, b) if not each.config.model.aligned_dropout]
-        if native:
-            words = f"{' and '.join(native)} draw{'s' * (len(native) == 1)} dropout masks of its own framework"
-            stage.blame("dropout_masks", "b", "outputs", f"{words}: set model.dropout_semantics=aligned")
-        else:
-            stage.blame("training_mode", "b", "outputs", "the models differ in training mode only", confirmed=False)
+    for run, computed in ((a, ours), (b, theirs)):
+        if run.config.model.dropout_semantics == "native":
+            found, without = np.array([run.rows[0]["loss"]]), np.array([_mean_loss(run, computed)])
+            stage.checks.append(Check(f"{run.name.upper()}: loss without dropout", relative(found, without), 1e-13))
+            if stage.checks[-1].differs and not inherited and not stage.causes:
+                words = f"{run.arguments.title} draws dropout masks of its own: set model.dropout_semantics=aligned"
+                stage.blame("dropout_masks", run.name, "outputs", words)
+    if stage.verdict == DIFFERS and not stage.causes:
+        stage.blame("training_mode", "b", "outputs", "the models differ in training mode only", confirmed=False)
     return stage
+
+
+def _mean_loss(run: Run, computed: Observed) -> float:
+    """Of the first global batch. Layers that drop by themselves drop nothing where they are observed."""
+    parts = zip(computed.losses, run.batches[0].shard(0, 1), strict=True)
+    return float(sum((losses * part["weights"]).sum() for losses, part in parts)) / run.batches[0].weight
 
 
 def compare_evaluations(a: Run, b: Run, inherited: bool) -> Stage:

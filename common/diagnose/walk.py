@@ -1,6 +1,6 @@
 """Walk the ladder: from two trained runs to what differs first, and why."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from common.config.models import Custom
+from common.data.batches import Arrays
 from common.diagnose.arguments import PACKAGES, SideArguments
 from common.diagnose.inputs import compare_batches, compare_configs, compare_weights, config_differences
 from common.diagnose.ladder import DIFFERS, EQUAL, NOT_COMPARED, Diagnosis, Stage
@@ -46,10 +47,7 @@ def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
         pairs = _pairs(a, b, ours.call("layers"), theirs.call("layers"))
         found, idle = _compare_models(a, b, ours, theirs, pairs)
         stages += found
-        reduction, optimizer = Stage("reduction"), Stage("optimizer")
-        for run, side in ((a, ours), (b, theirs)):
-            _compare_updates(run, side, reduction, optimizer)
-        stages += [reduction, optimizer]
+        stages += _compare_updates({"a": (a, ours), "b": (b, theirs)})
     began = any(each.verdict == DIFFERS for each in stages[1:])
     states = compare_states(a, b, began, idle)
     began = began or states.verdict == DIFFERS
@@ -110,39 +108,62 @@ def _compare_models(
     return [*stages, dropout], idle
 
 
-def _compare_updates(run: Run, side: Side, reduction: Stage, optimizer: Stage) -> None:
-    """Each step of one side, by its own weights: the sum over its shards, and the update by the optimizer."""
-    before = None
+def _not_recovered(run: Run) -> str:
+    """Why the gradients of a run's updates cannot be recovered; empty where they can."""
     if run.asynchronous:
-        reduction.note = optimizer.note = f"{run.arguments.title} updates asynchronously"
-        return
+        return f"{run.arguments.title} updates asynchronously"
     if run.config.model.dropout_semantics == "native" and getattr(run.config.model, "dropout", 1.0) > 0:
-        reduction.note = optimizer.note = f"{run.arguments.title} draws its own dropout masks"
-        return
+        return f"{run.arguments.title} draws its own dropout masks"
     if run.config.optimizer.kind == "sgd" and not run.config.optimizer.momentum:
-        reduction.note = optimizer.note = "SGD without momentum keeps nothing of its gradients"
-        return
-    for step, batch in enumerate(run.batches, start=1):
-        previous, now = run.states[step - 1], run.states[step]
-        shards, weights = [], []
-        whole = run.config.model.global_batch_norm
-        for rank in range(1 if whole else run.replicas):
-            shard = batch.shard(rank, 1 if whole else run.replicas)
-            computed: Observed = side.call(
-                "compute", weights=previous.weights, shard=shard, weight=batch.weight, training=True
+        return "SGD without momentum keeps nothing of its gradients"
+    return ""
+
+
+def _compare_updates(runs: Mapping[str, tuple[Run, Side]]) -> list[Stage]:
+    """Each step of each side, by its own weights: the sum over its shards, and the update by the optimizer."""
+    reduction, optimizer = Stage("reduction"), Stage("optimizer")
+    reduction.note = optimizer.note = next(filter(None, (_not_recovered(run) for run, _ in runs.values())), "")
+    compared = {name: each for name, each in runs.items() if not _not_recovered(each[0])}
+    before: dict[str, dict[str, np.ndarray]] = {}
+    for step in range(1, 1 + max((len(run.batches) for run, _ in compared.values()), default=0)):
+        observed = _observe_shards(compared, step)
+        for name, (run, _) in compared.items():
+            previous, now = run.states[step - 1], run.states[step]
+            shards = [each.gradients for each in observed[name]]
+            weights = [sum(float(part["weights"].sum()) for part in shard) for shard in _shards(run, step)]
+            gradients = recovered(run.config, previous.slots, now.slots, previous.weights)
+            reported = float(run.rows[step - 1]["grad_norm"])
+            last = before.get(name)
+            compare_reduction(
+                reduction, name, run.config, step, shards, weights, gradients, last, reported, previous.weights
             )
-            shards.append(computed.gradients)
-            weights.append(float(sum(part["weights"].sum() for part in shard)))
-        gradients = recovered(run.config, previous.slots, now.slots, previous.weights)
-        reported = float(run.rows[step - 1]["grad_norm"])
-        compare_reduction(
-            reduction, run.name, run.config, step, shards, weights, gradients, before, reported, previous.weights
-        )
-        before = {name: np.sum([each[name] for each in shards], axis=0) for name in shards[0]}
-        found = Update(
-            run.config, step, run.replicas, previous.weights, now.weights, previous.slots, now.slots, gradients
-        )
-        compare_update(optimizer, run.name, found)
+            before[name] = {key: np.sum([each[key] for each in shards], axis=0) for key in shards[0]}
+            found = Update(
+                run.config, step, run.replicas, previous.weights, now.weights, previous.slots, now.slots, gradients
+            )
+            compare_update(optimizer, name, found)
+    return [reduction, optimizer]
+
+
+def _shards(run: Run, step: int) -> list[list[Arrays]]:
+    """What the replicas trained on; one shard where BatchNorm has the statistics of all of them."""
+    count = 1 if run.config.model.global_batch_norm else run.replicas
+    return [run.batches[step - 1].shard(rank, count) for rank in range(count)]
+
+
+def _observe_shards(runs: Mapping[str, tuple[Run, Side]], step: int) -> dict[str, list[Observed]]:
+    """Every shard computed with the run's own weights before a step, on both sides at once."""
+    shards = {name: _shards(run, step) for name, (run, _) in runs.items()}
+    observed: dict[str, list[Observed]] = {name: [] for name in runs}
+    for rank in range(max(map(len, shards.values()))):
+        asked = [name for name in runs if rank < len(shards[name])]
+        for name in asked:
+            run, side = runs[name]
+            weights, weight = run.states[step - 1].weights, run.batches[step - 1].weight
+            side.send("compute", weights=weights, shard=shards[name][rank], weight=weight, training=True)
+        for name, each in zip(asked, received(*(runs[name][1] for name in asked)), strict=True):
+            observed[name].append(each)
+    return observed
 
 
 def _pairs(a: Run, b: Run, ours: dict[str, str], theirs: dict[str, str]) -> list[LayerPair]:
