@@ -3,7 +3,6 @@
 Exits with 0 where they do, with 1 where they do not or where something is not matched, with 2 for a mistake to fix.
 """
 
-import argparse
 import re
 import sys
 from collections.abc import Sequence
@@ -11,12 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
-from omegaconf import OmegaConf
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
-
-from common.config.command_line import KEYS, explain, one_line_errors
+from common.config.command_line import command_parser, compose_settings, one_line_errors
 from common.config.compose import CONF
 from common.errors import FAILURE, UserError
 from common.mapping.inputs import parse_input
@@ -52,16 +46,8 @@ class Settings:
 
 def load_settings(overrides: Sequence[str]) -> Settings:
     """conf/map.yaml with Hydra overrides. Raises UserError for unknown keys and for values of the wrong type."""
-    try:
-        with initialize_config_dir(CONF, version_base="1.3"):
-            config = compose("map", overrides=[_quoted(each) for each in overrides])
-        settings = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Settings), config))
-    except MissingMandatoryValue as error:
-        raise UserError(f"{error.full_key}: has no value; give {error.full_key}=...") from error
-    except (HydraException, OmegaConfBaseException) as error:
-        keys = "the keys are model.torch, model.tf, model.arguments, model.map, inputs, seed, write"
-        raise UserError(explain(error, ()).replace(KEYS, keys)) from error
-    assert isinstance(settings, Settings)
+    keys = "the keys are model.torch, model.tf, model.arguments, model.map, inputs, seed, write"
+    settings = compose_settings(Settings, "map", [_quoted(each) for each in overrides], keys)
     if not settings.inputs:
         raise UserError("inputs: is empty; give the inputs of the models, such as 'inputs={x: float32[8,16]}'")
     if not 0 <= settings.seed < 2**32:
@@ -72,14 +58,8 @@ def load_settings(overrides: Sequence[str]) -> Settings:
 @one_line_errors(())
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m common.map",
-        description=__doc__,
-        epilog=f"keys, with their defaults:\n\n{DEFAULTS.read_text()}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("common.map", __doc__, DEFAULTS)
     parser.add_argument("overrides", nargs="*", metavar="key=value")
-    parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     settings = load_settings(parser.parse_intermixed_args(arguments).overrides)
     model = settings.model
     inputs = {name: parse_input(name, text) for name, text in settings.inputs.items()}

@@ -1,6 +1,5 @@
 """Benchmark contestants that take turns: Lockstep's strategies, and scripts as users of other libraries write them."""
 
-import argparse
 import os
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from common.bench.scaling import prediction
 from common.bench.settings import DEFAULTS, load_settings
 from common.bench.table import print_result
 from common.bench.turns import finish, started, take_turns
-from common.config.command_line import one_line_errors
+from common.config.command_line import command_parser, one_line_errors
 from common.errors import UserError, cannot_be_written
 from common.run.progress import log_to
 
@@ -25,14 +24,8 @@ from common.run.progress import log_to
 @one_line_errors(())
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code. A user's error exits with 2."""
-    parser = argparse.ArgumentParser(
-        prog="python -m common.bench",
-        description=__doc__,
-        epilog=f"keys, with their defaults:\n\n{DEFAULTS.read_text()}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("common.bench", __doc__, DEFAULTS)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="bench.KEY=value, or of the training config")
-    parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     settings, overrides = load_settings(parser.parse_intermixed_args(arguments).overrides)
     output = _new_directory(settings.output)
     log_to(None)

@@ -4,12 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
-from common.config.command_line import KEYS, explain
+from common.config.command_line import compose_settings
 from common.config.compose import CONF
 from common.errors import UserError
 from common.hardware import cores
@@ -54,14 +49,8 @@ def load_settings(arguments: Sequence[str]) -> tuple[Settings, list[str]]:
     """The settings, and the overrides of the training config. Raises UserError for what cannot be."""
     own = [text.replace(PREFIX, "", 1) for text in arguments if text.lstrip("+~").startswith(PREFIX)]
     others = [text for text in arguments if not text.lstrip("+~").startswith(PREFIX)]
-    try:
-        with initialize_config_dir(CONF, version_base="1.3"):
-            config = compose("bench", overrides=own)
-        settings = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Settings), config))
-    except (HydraException, OmegaConfBaseException) as error:
-        keys = f"the keys are {', '.join(f'{PREFIX}{each.name}' for each in fields(Settings))}"
-        raise UserError(PREFIX + explain(error, ()).replace(KEYS, keys)) from error
-    assert isinstance(settings, Settings)
+    keys = f"the keys are {', '.join(f'{PREFIX}{each.name}' for each in fields(Settings))}"
+    settings = compose_settings(Settings, "bench", own, keys, PREFIX)
     _check(settings)
     return settings, others
 

@@ -1,16 +1,12 @@
 """Compare runs: tables and a verdict on the terminal, report.html, report.md and report.json in a directory."""
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from common.compare.elsewhere.load import load_elsewhere
 from common.compare.find import named_runs, newest_runs
@@ -19,7 +15,7 @@ from common.compare.report import write_report
 from common.compare.runs import load_runs
 from common.compare.table import print_comparison
 from common.compare.verdict import Tolerance, compare
-from common.config.command_line import KEYS, explain, one_line_errors
+from common.config.command_line import command_parser, compose_settings, one_line_errors
 from common.config.compose import CONF
 from common.errors import UserError
 
@@ -40,17 +36,8 @@ class Settings:
 
 def load_settings(overrides: Sequence[str] = ()) -> Settings:
     """conf/compare.yaml with Hydra overrides. Raises UserError for unknown keys and for values of the wrong type."""
-    try:
-        with initialize_config_dir(CONF, version_base="1.3"):
-            config = compose("compare", overrides=list(overrides))
-        settings = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Settings), config))
-    except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(
-            explain(error, ()).replace(
-                KEYS, f"the keys are {', '.join(_keys())}; NAME=PATH is a run from elsewhere where PATH exists"
-            )
-        ) from error
-    assert isinstance(settings, Settings)
+    keys = f"the keys are {', '.join(_keys())}; NAME=PATH is a run from elsewhere where PATH exists"
+    settings = compose_settings(Settings, "compare", overrides, keys)
     for precision, tolerance in settings.tolerances.items():
         if not (tolerance.loss >= 0 and tolerance.grad_norm >= 0):
             raise UserError(f"tolerances.{precision}: loss and grad_norm must be numbers, 0 or more")
@@ -67,12 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     A run that cannot be read counts as not in lockstep. A user's error exits with 2.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m common.compare",
-        description=__doc__,
-        epilog=f"keys, with their defaults:\n\n{DEFAULTS.read_text()}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("common.compare", __doc__, DEFAULTS)
     parser.add_argument(
         "arguments",
         nargs="*",
@@ -87,7 +69,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="exit with 1 unless every run could be read and every pair is in lockstep; an asynchronous run is in "
         "lockstep with none, and one from elsewhere needs the same curve",
     )
-    parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     options = parser.parse_intermixed_args(arguments)
     # The directories of a Hydra sweep may have "=" in their names.
     overrides = [text for text in options.arguments if text.find("=") > 0 and not os.path.exists(text)]

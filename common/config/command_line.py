@@ -1,5 +1,6 @@
 """What every command has in common: errors of one line, the jobs of a sweep, and output that may go unread."""
 
+import argparse
 import os
 import re
 import sys
@@ -9,17 +10,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TypeVar
 
+from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf import OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from common.config.compose import CONF
 from common.config.overrides import MULTIRUN, divided, job_name, readable
 from common.config.schema import all_keys
 from common.errors import FAILURE, USER_ERROR, Interrupted, UserError
 from common.output import survive_closed_output
+
+T = TypeVar("T")
 
 PLAN = "--plan" in sys.argv  # say what would be done, and do not train
 DEBUG = "--debug" in sys.argv or "HYDRA_FULL_ERROR" in os.environ
@@ -110,6 +116,36 @@ def one_line_errors(strategies: Sequence[str]) -> Iterator[None]:
     finally:
         if before is None:
             os.environ.pop("HYDRA_FULL_ERROR", None)
+
+
+def command_parser(module: str, description: str | None, defaults: Path) -> argparse.ArgumentParser:
+    """The parser of a command whose keys are a file of conf/, which its help shows."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}",
+        description=description,
+        epilog=f"keys, with their defaults:\n\n{defaults.read_text()}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
+    return parser
+
+
+def compose_settings(schema: type[T], name: str, overrides: Sequence[str], keys: str, prefix: str = "") -> T:
+    """conf/NAME.yaml with Hydra overrides as an instance of a schema.
+
+    keys: which there are, in words, for errors. prefix: of the keys on the command line. Raises UserError for unknown
+    keys, for values of the wrong type and for a value that is missing.
+    """
+    try:
+        with initialize_config_dir(CONF, version_base="1.3"):
+            config = compose(name, overrides=list(overrides))
+        settings = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), config))
+    except MissingMandatoryValue as error:
+        raise UserError(f"{prefix}{error.full_key}: has no value; give {prefix}{error.full_key}=...") from error
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(prefix + explain(error, ()).replace(KEYS, keys)) from error
+    assert isinstance(settings, schema)
+    return settings
 
 
 def explain(error: Exception, strategies: Sequence[str]) -> str:

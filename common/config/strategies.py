@@ -7,6 +7,7 @@ from common.config.keys import RUN, key
 from common.errors import UserError
 
 TITLES = {"torch": "PyTorch", "tf": "TensorFlow"}
+PACKAGES = {"torch": "torch_impl", "tf": "tf_impl"}
 COMMANDS = {"torch": "python -m torch_impl.train", "tf": "python -m tf_impl.train"}
 
 

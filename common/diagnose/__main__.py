@@ -5,12 +5,11 @@ loss, gradients, dropout, reduction, optimizer, state, evaluation. Exits with 0 
 something does, with 2 for a mistake to fix.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.config.command_line import one_line_errors
+from common.config.command_line import command_parser, one_line_errors
 from common.diagnose.arguments import DEFAULTS, parse_arguments
 from common.errors import FAILURE
 
@@ -18,12 +17,7 @@ from common.errors import FAILURE
 @one_line_errors(())
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m common.diagnose",
-        description=__doc__,
-        epilog=f"keys, with their defaults:\n\n{DEFAULTS.read_text()}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("common.diagnose", __doc__, DEFAULTS)
     parser.add_argument(
         "overrides",
         nargs="*",
@@ -31,7 +25,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="two run directories, or a=FRAMEWORK:STRATEGY and b=FRAMEWORK:STRATEGY; keys of a training for both, "
         "a.KEY and b.KEY for one",
     )
-    parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     settings, sides = parse_arguments(parser.parse_intermixed_args(arguments).overrides)
     from common.diagnose.report import print_diagnosis, write_diagnosis  # not needed for --help and errors
     from common.diagnose.walk import diagnose

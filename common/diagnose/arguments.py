@@ -4,19 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
-from omegaconf import OmegaConf
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
-
-from common.config.command_line import KEYS, explain
+from common.config.command_line import compose_settings
 from common.config.compose import CONF
-from common.config.strategies import strategies_of
+from common.config.strategies import PACKAGES, strategies_of
 from common.diagnose.of_run import arguments_of
 from common.errors import UserError
 
 DEFAULTS = Path(CONF, "diagnose.yaml")
-PACKAGES = {"torch": "torch_impl", "tf": "tf_impl"}
 NAMES = ("a", "b")
 
 
@@ -24,8 +18,8 @@ NAMES = ("a", "b")
 class Settings:
     """The keys of conf/diagnose.yaml."""
 
-    a: str
-    b: str
+    a: str | None
+    b: str | None
     steps: int
     output: str
 
@@ -76,17 +70,7 @@ def _of_runs(run_dirs: Sequence[str]) -> list[str]:
 
 
 def _settings(overrides: Sequence[str]) -> Settings:
-    try:
-        with initialize_config_dir(CONF, version_base="1.3"):
-            config = compose("diagnose", overrides=list(overrides))
-        settings = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Settings), config))
-    except MissingMandatoryValue as error:
-        raise UserError(
-            f"{error.full_key}: has no value; give {error.full_key}=torch:ddp or another strategy"
-        ) from error
-    except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(explain(error, ()).replace(KEYS, "the keys are a, b, steps, output")) from error
-    assert isinstance(settings, Settings)
+    settings = compose_settings(Settings, "diagnose", overrides, "the keys are a, b, steps, output")
     if not 2 <= settings.steps <= 100:
         raise UserError(f"steps={settings.steps}: must be 2 to 100")
     return settings
@@ -94,6 +78,8 @@ def _settings(overrides: Sequence[str]) -> Settings:
 
 def _side(settings: Settings, name: str, overrides: list[str]) -> SideArguments:
     value = getattr(settings, name)
+    if value is None:
+        raise UserError(f"{name}: has no value; give {name}=torch:ddp or another strategy")
     framework, _, strategy = value.partition(":")
     if framework not in PACKAGES or not strategy:
         raise UserError(f"{name}={value}: must be torch:STRATEGY or tf:STRATEGY, such as {name}=torch:ddp")

@@ -15,9 +15,9 @@ import numpy as np
 from common.cluster.processes import python
 from common.config.compose import load
 from common.config.schema import Config
-from common.config.strategies import ParameterServer
+from common.config.strategies import PACKAGES, ParameterServer
 from common.data.batches import GlobalBatch
-from common.diagnose.arguments import PACKAGES, SideArguments
+from common.diagnose.arguments import SideArguments
 from common.errors import UserError
 from common.run.checkpoint import reopen_checkpoint
 from common.run.prepare import Prepared, open_prepared

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from common.config.models import Custom
+from common.config.strategies import PACKAGES
 from common.data.batches import Arrays
-from common.diagnose.arguments import PACKAGES, SideArguments
+from common.diagnose.arguments import SideArguments
 from common.diagnose.inputs import compare_batches, compare_configs, compare_weights, config_differences
 from common.diagnose.ladder import DIFFERS, EQUAL, NOT_COMPARED, Diagnosis, Stage
 from common.diagnose.loss import compare_gradients, compare_losses

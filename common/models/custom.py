@@ -13,6 +13,7 @@ import numpy as np
 
 from common.config.models import Custom
 from common.config.schema import Config
+from common.config.strategies import PACKAGES
 from common.data.arrays.array_cache import ArrayCache
 from common.data.atomic_directory import checksum
 from common.data.identity import file_identity
@@ -27,7 +28,6 @@ from common.models.outputs import check_output, output_of
 from common.models.user_weights import read_weights
 
 EXAMPLES = 4  # that the models are computed on
-PACKAGES = {"torch": "torch_impl", "tf": "tf_impl"}
 VERSIONS = ("torch", "tensorflow", "keras", "keras-hub", "transformers")
 AVERAGED = ("single", "ddp", "dp", "allreduce", "mirrored", "multiworker")  # strategies that keep moving statistics
 
