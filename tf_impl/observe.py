@@ -14,8 +14,8 @@ from common.run.prepare import open_prepared
 from tf_impl.batches import to_tensors
 from tf_impl.models import build_model
 from tf_impl.models.layout import Mapped
-from tf_impl.models.weights import load_weights, weights_by_name
-from tf_impl.step import Batch, compute_outputs, summed_loss
+from tf_impl.models.weights import load_weights
+from tf_impl.step import Batch, backward, compute_outputs, summed_loss
 from tf_impl.task import build_losses
 from tf_impl.trace import Trace
 
@@ -48,8 +48,7 @@ class Subject:
     ) -> Observed:
         """A shard with these weights. weight: of the global batch. given: see Trace; the first micro-batch's."""
         load_weights(self.model, dict(weights))
-        named = {id(each.variable): each for each in self.model.named_parameters}
-        variables = self.model.trainable_variables
+        variables = [each.value for each in self.model.trainable_variables]
         losses, outputs, calls, flattened = [], [], {}, {}
         sums = [np.zeros(variable.shape) for variable in variables]
         for index, part in enumerate(to_tensors(list(shard))):
@@ -62,20 +61,35 @@ class Subject:
                     computed, loss = self._forward(part, training)
                 total = summed_loss(self.task, computed, part) / weight
             if given is None:
-                found = tape.gradient(
-                    total, [each.value for each in variables], unconnected_gradients=tf.UnconnectedGradients.ZERO
-                )
+                found = tape.gradient(total, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
                 sums = [a + tf.convert_to_tensor(b).numpy() for a, b in zip(sums, found, strict=True)]
             losses.append(loss.numpy())
             outputs.append(computed.numpy())
-        gradients: dict[str, np.ndarray] = {}
-        for variable, gradient in zip(variables, sums, strict=True):
-            named[id(variable)].to_torch(gradient, gradients)
-        return Observed(outputs, losses, calls, flattened, gradients, weights_by_name(self.model))
+        return Observed(outputs, losses, calls, flattened, self._by_name(sums))
+
+    def gradients(
+        self, weights: Mapping[str, np.ndarray], shard: Sequence[Arrays], weight: float
+    ) -> dict[str, np.ndarray]:
+        """Of the shard's part of the mean loss over the global batch, as a training step computes them."""
+        load_weights(self.model, dict(weights))
+        variables = [each.value for each in self.model.trainable_variables]
+        total = tf.constant(weight, tf.float64)
+        _, found = backward(self.model, self.task, to_tensors(list(shard)), total, variables)
+        zeros = [np.zeros(variable.shape) for variable in variables]
+        pairs = zip(found, zeros, strict=True)
+        return self._by_name([zero if each is None else tf.convert_to_tensor(each).numpy() for each, zero in pairs])
 
     def losses(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """The losses [n] of any outputs."""
         found: np.ndarray = self.task.losses(tf.constant(outputs), tf.constant(labels)).numpy()
+        return found
+
+    def _by_name(self, gradients: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        """Gradients of the trainable variables, in PyTorch's layout."""
+        named = {id(each.variable): each for each in self.model.named_parameters}
+        found: dict[str, np.ndarray] = {}
+        for variable, gradient in zip(self.model.trainable_variables, gradients, strict=True):
+            named[id(variable)].to_torch(gradient, found)
         return found
 
     def _forward(self, part: Batch, training: bool) -> tuple[tf.Tensor, tf.Tensor]:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from common.mapping.description import Call
 from common.mapping.factory import plain_attributes
 from common.mapping.keras_parts import KINDS, RECURRENT
+from common.mapping.nested import replaced
 
 RESHAPES = (tf, "reshape")
 DROPOUTS = ((keras.random, "dropout"), (tf.nn, "dropout"), (tf.nn.experimental, "stateless_dropout"))
@@ -185,17 +186,7 @@ def replace_first(found: Any, array: np.ndarray | None) -> Any:
     first = first_tensor(found)
     if array is None or first is None or tuple(first.shape) != array.shape:
         return found
-    return _replaced(found, first, tf.constant(array, first.dtype))
-
-
-def _replaced(found: Any, old: tf.Tensor, new: tf.Tensor) -> Any:
-    if found is old:
-        return new
-    if type(found) in (list, tuple):
-        return type(found)(_replaced(each, old, new) for each in found)
-    if type(found) is dict:
-        return {name: _replaced(each, old, new) for name, each in found.items()}
-    return found
+    return replaced(found, first, tf.constant(array, first.dtype))
 
 
 def _array(tensor: Any) -> np.ndarray | None:

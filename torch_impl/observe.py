@@ -14,7 +14,7 @@ from common.run.prepare import open_prepared
 from torch_impl.batches import to_tensors
 from torch_impl.models import build_model, trained
 from torch_impl.models.weights import load_weights, weights_by_name
-from torch_impl.step import Batch, compute_outputs, summed_loss
+from torch_impl.step import Batch, backward, compute_outputs, summed_loss
 from torch_impl.task import build_losses
 from torch_impl.trace import Trace
 
@@ -42,10 +42,7 @@ class Subject:
         given: Mapping[str, Call] | None = None,
     ) -> Observed:
         """A shard with these weights. weight: of the global batch. given: see Trace; the first micro-batch's."""
-        load_weights(self.model, dict(weights))
-        self.model.train(training)
-        self.model.zero_grad()
-        parameters = trained(self.model)
+        self._prepare(weights, training)
         losses, outputs, calls, flattened = [], [], {}, {}
         for index, part in enumerate(to_tensors(list(shard), torch.device("cpu"))):
             if index == 0:
@@ -58,18 +55,32 @@ class Subject:
                 (summed_loss(self.task, computed, part) / weight).backward()
             losses.append(loss.detach().numpy())
             outputs.append(computed.detach().numpy())
-        gradients = {
-            name: np.zeros(each.shape) if each.grad is None else each.grad.to_dense().numpy().copy()
-            for name, each in parameters.items()
-        }
-        after = {name: array.copy() for name, array in weights_by_name(self.model).items()}
-        return Observed(outputs, losses, calls, flattened, gradients, after)
+        return Observed(outputs, losses, calls, flattened, self._gradients())
+
+    def gradients(
+        self, weights: Mapping[str, np.ndarray], shard: Sequence[Arrays], weight: float
+    ) -> dict[str, np.ndarray]:
+        """Of the shard's part of the mean loss over the global batch, as a training step computes them."""
+        self._prepare(weights, training=True)
+        backward(self.model, self.task, to_tensors(list(shard), torch.device("cpu")), weight, self.precision)
+        return self._gradients()
 
     def losses(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """The losses [n] of any outputs."""
         labels = labels.astype(np.int64) if labels.dtype.kind in "iu" else labels
         found: np.ndarray = self.task.losses(torch.from_numpy(outputs), torch.from_numpy(labels)).detach().numpy()
         return found
+
+    def _prepare(self, weights: Mapping[str, np.ndarray], training: bool) -> None:
+        load_weights(self.model, dict(weights))
+        self.model.train(training)
+        self.model.zero_grad()
+
+    def _gradients(self) -> dict[str, np.ndarray]:
+        return {
+            name: np.zeros(each.shape) if each.grad is None else each.grad.to_dense().numpy().copy()
+            for name, each in trained(self.model).items()
+        }
 
     def _forward(self, part: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         outputs = compute_outputs(self.model, part, self.precision)

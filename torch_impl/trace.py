@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from common.mapping.description import Call
 from common.mapping.factory import plain_attributes
+from common.mapping.nested import replaced
 from common.mapping.torch_parts import KINDS
 
 RESHAPES = {"flatten", "view", "reshape"}
@@ -150,17 +151,7 @@ def replace_first(found: Any, array: np.ndarray | None) -> Any:
     first = first_tensor(found)
     if array is None or first is None or tuple(first.shape) != array.shape:
         return found
-    return _replaced(found, first, torch.from_numpy(array).to(first.dtype))
-
-
-def _replaced(found: Any, old: torch.Tensor, new: torch.Tensor) -> Any:
-    if found is old:
-        return new
-    if type(found) in (list, tuple):
-        return type(found)(_replaced(each, old, new) for each in found)
-    if type(found) is dict:
-        return {name: _replaced(each, old, new) for name, each in found.items()}
-    return found
+    return replaced(found, first, torch.from_numpy(array).to(first.dtype))
 
 
 def _array(found: Any, turned: bool) -> np.ndarray | None:

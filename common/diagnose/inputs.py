@@ -59,15 +59,13 @@ def compare_batches(a: Run, b: Run) -> Stage:
         mine, other_arrays = ours.shard(0, 1), theirs.shard(0, 1)
         if len(mine) == len(other_arrays):
             for first, second in zip(mine, other_arrays, strict=True):
-                _compare_arrays(stage, where, first, second, ours.ids)
+                _compare_arrays(stage, where, first, second)
         if stage.causes:
             return stage
     return stage
 
 
-def _compare_arrays(
-    stage: Stage, where: str, a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray], ids: np.ndarray
-) -> None:
+def _compare_arrays(stage: Stage, where: str, a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> None:
     for name in [*a, *(each for each in b if each not in a)]:
         if name not in a or name not in b:
             stage.checks.append(Check(f"{where}: {name}", np.inf))

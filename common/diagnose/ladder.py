@@ -80,7 +80,7 @@ class Diagnosis:
 
     @property
     def causes(self) -> list[Cause]:
-        """Of all stages; unexplained stages that follow an explained one are its consequences."""
+        """Of all stages, in order."""
         return [cause for stage in self.stages for cause in stage.causes]
 
     @property

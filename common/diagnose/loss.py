@@ -1,25 +1,21 @@
 """The stage of the loss: of each example, from the same outputs."""
 
-from collections.abc import Callable
-
 import numpy as np
 from scipy.special import log_softmax, softmax
 
 from common.diagnose.functions import close
 from common.diagnose.ladder import Check, Stage
 from common.diagnose.observed import Observed
-from common.diagnose.reduction import SMALL
 from common.mapping.differences import relative
+from common.mapping.proof import SMALL
 
-Losses = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of B: outputs and labels to the losses
 SMOOTHING = (0.0, 0.05, 0.1, 0.15, 0.2)
 
 
-def compare_losses(a: Observed, b: Observed, disturbed: Observed, labels: np.ndarray, of_b: Losses) -> Stage:
-    """B's losses of A's outputs, and of its own."""
+def compare_losses(a: Observed, b: Observed, disturbed: Observed, labels: np.ndarray, theirs: np.ndarray) -> Stage:
+    """B's losses of its own outputs, and of A's, which are `theirs`."""
     stage = Stage("loss")
     outputs, ours = a.outputs[0], a.losses[0]
-    theirs = of_b(outputs, labels)
     noise = relative(ours, disturbed.losses[0])
     if ours.shape != theirs.shape:
         stage.checks.append(Check("losses", np.inf))

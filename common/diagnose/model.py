@@ -10,7 +10,7 @@ from common.diagnose.functions import activation_of, attention_of, close, poolin
 from common.diagnose.ladder import Check, Stage
 from common.diagnose.observed import Observed
 from common.mapping.description import Call
-from common.mapping.differences import channels_last, relative
+from common.mapping.differences import channels_last, different_settings, has_strides, relative
 
 ZERO = Call(None, None)
 
@@ -113,23 +113,24 @@ def compare_layers(name: str, model: Model) -> Stage:
                     Check(f"{pair.title} (whole model)", relative(expected.returned, whole.returned), noise, False)
                 )
         before.append((pair, expected))
-    for a, b, r, c in zip(
-        model.a.outputs, model.b.outputs, model.replayed.outputs, model.disturbed.outputs, strict=False
-    ):
-        if a.shape != b.shape:
-            stage.checks.append(Check("outputs", np.inf))
-            stage.blame(
-                "shape_of_outputs", "b", "outputs", f"outputs are {list(a.shape)} in A and {list(b.shape)} in B"
-            )
-            break
-        noise = relative(a, c)
-        stage.checks.append(Check("outputs", relative(a, r), noise))
-        if stage.checks[-1].differs:
-            _explain_between(stage, before, None, a, r, model)
-        elif relative(a, b) > stage.checks[-1].noise:
-            stage.checks.append(Check("outputs (whole model)", relative(a, b), noise, False))
-        break  # B was replayed with the first micro-batch
+    _compare_outputs(stage, before, model)
     return stage
+
+
+def _compare_outputs(stage: Stage, before: Sequence[tuple[LayerPair, Call]], model: Model) -> None:
+    """Of the first micro-batch, with which B was replayed."""
+    a, b, replayed = (each.outputs[0] for each in (model.a, model.b, model.replayed))
+    if a.shape != b.shape:
+        stage.checks.append(Check("outputs", np.inf))
+        words = f"outputs are {list(a.shape)} in A and {list(b.shape)} in B"
+        stage.blame("shape_of_outputs", "b", "outputs", words)
+        return
+    noise = relative(a, model.disturbed.outputs[0])
+    stage.checks.append(Check("outputs", relative(a, replayed), noise))
+    if stage.checks[-1].differs:
+        _explain_between(stage, before, None, a, replayed, model)
+    elif relative(a, b) > noise:
+        stage.checks.append(Check("outputs (whole model)", relative(a, b), noise, False))
 
 
 def _noise(model: Model, pair: LayerPair) -> float:
@@ -139,18 +140,12 @@ def _noise(model: Model, pair: LayerPair) -> float:
 
 def _explain_layer(stage: Stage, pair: LayerPair, a: Call, b: Call, model: Model) -> None:
     """The layer itself: on the same input it returns something else."""
-    settings = [
-        (name, value, pair.settings[1][name])
-        for name, value in pair.settings[0].items()
-        if name in pair.settings[1] and name != "momentum" and _numbers(value) != _numbers(pair.settings[1][name])
-    ]
-    if settings:
+    if settings := different_settings(*pair.settings):
         name, x, y = settings[0]
-        confirmed = name == "epsilon" and _epsilon_explains(pair, (x, y), a, b, model)
+        confirmed = name == "epsilon" and _epsilon_explains(pair, a, b, model)
         stage.blame(name, "b", pair.title, f"{pair.title}: {name} is {x} in A and {y} in B", confirmed)
         return
-    strides = max(_numbers(pair.settings[1].get("stride")) + _numbers(pair.settings[0].get("stride")))
-    if pair.kind == "convolution" and strides > 1:
+    if pair.kind == "convolution" and any(map(has_strides, pair.settings)):
         words = "padding='same' at strides pads more at the end than at the start, PyTorch's padding as much on both"
         stage.blame("same_padding_at_strides", "b", pair.title, f"{pair.title}: {words}", confirmed=False)
         return
@@ -175,7 +170,7 @@ def _explain_layer(stage: Stage, pair: LayerPair, a: Call, b: Call, model: Model
     stage.blame("layer", "b", pair.title, f"{pair.title}: on the same input B returns something else", confirmed=False)
 
 
-def _epsilon_explains(pair: LayerPair, epsilons: tuple[float, float], a: Call, b: Call, model: Model) -> bool:
+def _epsilon_explains(pair: LayerPair, a: Call, b: Call, model: Model) -> bool:
     """Whether each side's output is what its epsilon makes of the same input, by a layer norm or a batch norm."""
     x, gamma = a.received, model.weights.get(f"{pair.name}.weight")
     if pair.kind not in ("layer norm", "batch norm") or x is None or gamma is None:
@@ -189,6 +184,7 @@ def _epsilon_explains(pair: LayerPair, epsilons: tuple[float, float], a: Call, b
         ]
         mean, variance = (model.weights[f"{pair.name}.running_{each}"].reshape(shape) for each in ("mean", "var"))
     beta = model.weights.get(f"{pair.name}.bias", np.zeros_like(gamma))
+    epsilons = [float(each["epsilon"]) for each in pair.settings]
     normal = [(x - mean) / np.sqrt(variance + each) * gamma.reshape(shape) + beta.reshape(shape) for each in epsilons]
     return all(call.returned is not None and close(y, call.returned) for y, call in zip(normal, (a, b), strict=True))
 
@@ -243,10 +239,3 @@ def _explain_between(
     last = f" and {before[-1][0].title}" if before else ""
     words = f"given the same outputs of all layers, {tensor} differs: look between it{last}"
     stage.blame("code_between_layers", "b", tensor, words, confirmed=False)
-
-
-def _numbers(value: object) -> list[float]:
-    try:
-        return [float(each) for each in np.ravel(np.asarray(0 if value is None else value, np.float64))]
-    except (TypeError, ValueError):
-        return []

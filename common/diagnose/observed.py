@@ -13,8 +13,7 @@ class Observed:
     """What a model computed of a shard.
 
     outputs: [n, ...] and losses: [n] of each micro-batch. calls, flattened: of the layers in the first micro-batch, as
-    a Trace has them. gradients: of the shard's part of the mean loss, in PyTorch's layout. weights: after it, with the
-    moving statistics.
+    a Trace has them. gradients: of the shard's part of the mean loss, in PyTorch's layout.
     """
 
     outputs: list[np.ndarray]
@@ -22,4 +21,3 @@ class Observed:
     calls: Mapping[str, Call]
     flattened: Mapping[str, tuple[int, ...]]
     gradients: dict[str, np.ndarray]
-    weights: dict[str, np.ndarray]

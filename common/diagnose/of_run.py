@@ -1,37 +1,39 @@
 """The overrides that train a finished run's experiment again."""
 
 import json
-from collections.abc import Iterator
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from common.config.compose import CONF
+from common.config.compose import CONF, load, values_of
 from common.errors import UserError
 
-GROUPS = ("data", "task", "model", "optimizer", "schedule", "strategy")
-LEFT_OUT = ("train.precision", "train.log_every", "train.profile", "train.epochs", "train.early_stopping")
-OWN = ("train.checkpoint_every", "train.checkpoint_seconds", "train.keep_checkpoints", "train.max_restarts")
+GROUPS = ("data", "task", "model", "optimizer", "schedule")
+LEFT_OUT = (
+    *("train.precision", "train.log_every", "train.profile", "train.epochs", "train.early_stopping"),
+    *("train.checkpoint_every", "train.checkpoint_seconds", "train.keep_checkpoints", "train.max_restarts"),
+)
 
 
 def arguments_of(run_dir: Path) -> tuple[str, list[str]]:
     """`framework:strategy`, and the overrides but for the strategy's name. Raises UserError where it is no run."""
     try:
         framework = json.loads((run_dir / "summary.json").read_text())["framework"]
-        config = OmegaConf.load(run_dir / "config.yaml")
-    except (OSError, ValueError, KeyError) as error:
+        config = load(run_dir / "config.yaml")
+    except (OSError, JSONDecodeError, KeyError) as error:
         raise UserError(f"{run_dir}: not a finished run; give two run directories, or a=... and b=...") from error
-    assert isinstance(config, DictConfig)
-    overrides = []
-    for group in GROUPS:
-        if group != "strategy":
-            overrides.append(f"{group}={_choice(group, config[group].kind)}")
-        overrides += _flat(f"{group}.", config[group])
-    overrides += [
-        each for each in _flat("train.", config.train) if not each.partition("=")[0].startswith((*LEFT_OUT, *OWN))
-    ]
-    overrides += [f"cache_dir={quoted(config.cache_dir)}", f"extensions={quoted(list(config.extensions))}"]
+    groups = {name: _choice(name, getattr(config, name).kind) for name in GROUPS}
+    values = {
+        name: value
+        for name, value in values_of(config).items()
+        if name.startswith((*(f"{group}." for group in GROUPS), "strategy.", "train.", "cache_dir", "extensions"))
+        and not name.endswith(".kind")
+        and not name.startswith(LEFT_OUT)
+    }
+    overrides = [f"{name}={choice}" for name, choice in groups.items()]
+    overrides += [f"{'++' if isinstance(value, dict) else ''}{name}={quoted(value)}" for name, value in values.items()]
     return f"{framework}:{config.strategy.kind}", overrides
 
 
@@ -54,17 +56,6 @@ def _kind(group: str, path: Path) -> str | None:
     if "kind" in found:
         return str(found.kind)
     return _kind(group, path.with_name(f"{base}.yaml")) if base else None
-
-
-def _flat(prefix: str, section: DictConfig) -> Iterator[str]:
-    values: dict[str, Any] = OmegaConf.to_container(section)  # type: ignore[assignment]
-    for name, value in values.items():
-        if name == "arguments" and value:
-            yield f"++{prefix}{name}={quoted(value)}"
-        elif isinstance(value, dict) and value:
-            yield from _flat(f"{prefix}{name}.", section[name])
-        elif name != "kind" and not isinstance(value, dict):
-            yield f"{prefix}{name}={quoted(value)}"
 
 
 def quoted(value: Any) -> str:

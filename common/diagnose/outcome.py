@@ -28,9 +28,7 @@ def compare_states(a: Run, b: Run, inherited: bool, idle: Collection[str]) -> St
             )
             stage.blame("asynchronous", run.name, "weights", words, confirmed=False)
             return stage
-    for step, (ours, theirs) in enumerate(zip(a.states, b.states, strict=True)):
-        if step == 0:
-            continue
+    for step, (ours, theirs) in enumerate(zip(a.states[1:], b.states[1:], strict=True), start=1):
         for name in [each for each in ours.weights if each in theirs.weights and each not in idle]:
             x, y = ours.weights[name], theirs.weights[name]
             if x.shape == y.shape:
@@ -95,7 +93,7 @@ def compare_evaluations(a: Run, b: Run, inherited: bool) -> Stage:
         missing = len(run.prepared.cache.validation) - int(run.evaluation["count"])
         if missing:
             stage.blame("examples_not_evaluated", run.name, "count", f"{missing} validation examples are not evaluated")
-    if stage.verdict == "differs" and not stage.causes:
+    if stage.verdict == DIFFERS and not stage.causes:
         stage.blame(
             "evaluation",
             "b",

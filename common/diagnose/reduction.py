@@ -1,200 +1,135 @@
-"""The stage of the reduction: what a strategy makes of the gradients of its replicas' shards."""
-
-from collections.abc import Mapping, Sequence
+"""The stage of the reduction: what makes an update's gradients differ from the sum over the replicas."""
 
 import numpy as np
 
-from common.config.schema import Config
 from common.diagnose.ladder import Check, Stage
+from common.diagnose.reduced import Reduction, clipping, norm, total
 from common.mapping.differences import relative
+from common.mapping.proof import SMALL
 from common.training.schedule import learning_rate
 
-Gradients = Mapping[str, np.ndarray]
-SMALL = 1e-4  # of all gradients: smaller ones are compared relative to that
+Named = tuple[str, str]  # a cause, and the sentence
 
 
-def recovered(config: Config, before: Gradients, after: Gradients, weights: Gradients) -> dict[str, np.ndarray]:
-    """The gradients that an update was made from, clipped, by the optimizer's slots before and after it.
-
-    Adam's m' = beta1 m + (1 - beta1) g, SGD's b' = momentum b + g, each solved for g. weights: before the update, since
-    Adam and SGD add weight_decay times these to the gradient.
-    """
-    settings = config.optimizer
-    if settings.kind == "sgd":
-        slot, keep, share = "momentum_buffer", settings.momentum or 0.0, 1.0
-    else:
-        assert settings.beta1 is not None
-        slot, keep, share = "exp_avg", settings.beta1, 1 - settings.beta1
-    found = {}
-    for name in [each.removeprefix(f"{slot}.") for each in after if each.startswith(f"{slot}.")]:
-        now = after[f"{slot}.{name}"].astype(np.float64)
-        last = before.get(f"{slot}.{name}", np.zeros_like(now))
-        found[name] = (now - keep * last) / share
-        if settings.kind != "adamw":
-            found[name] = found[name] - settings.weight_decay * weights[name]
-    return found
-
-
-def clipping(config: Config, summed: Gradients) -> float:
-    """What torch.nn.utils.clip_grad_norm_ multiplies the gradients by."""
-    largest = config.optimizer.max_grad_norm
-    return 1.0 if largest is None else min(1.0, largest / (norm(summed) + 1e-6))
-
-
-def norm(gradients: Gradients) -> float:
-    """Of all of them as one vector."""
-    return float(np.sqrt(sum(float(np.square(each).sum()) for each in gradients.values())))
-
-
-def compare_reduction(
-    stage: Stage,
-    side: str,
-    config: Config,
-    step: int,
-    shards: Sequence[Gradients],
-    weights: Sequence[float],
-    found: Gradients,
-    before: Gradients | None,
-    reported: float,
-    parameters: Gradients,
-) -> None:
-    """One step of one side.
-
-    shards: of each replica, over the weight of the global batch. weights: of their examples. found: the gradients that
-    the update was made from. before: the sum that the step before should have had. reported: the norm before clipping
-    that the run wrote. parameters: before the step.
-    """
-    summed = {name: np.sum([each[name] for each in shards], axis=0) for name in shards[0]}
-    scale = clipping(config, summed)
-    largest = norm(summed)
+def compare_reduction(stage: Stage, side: str, found: Reduction) -> None:
+    """Compare the update's gradients with the sum over the shards, and name what made them differ."""
+    largest = norm(found.summed)
     differing = []
-    for name in [each for each in summed if each in found]:
-        check = Check(
-            f"{side.upper()}, step {step}: {name}", relative(summed[name] * scale, found[name], SMALL * largest), 1e-13
-        )
+    for name in found.names:
+        difference = relative(found.summed[name] * found.scale, found.found[name], SMALL * largest)
+        check = Check(f"{side.upper()}, step {found.step}: {name}", difference, 1e-13)
         stage.checks.append(check)
         if check.differs:
             differing.append(name)
     if not differing or any(each.side == side for each in stage.causes):
         return
-    names = [each for each in summed if each in found]
-    frozen = [name for name in differing if not found[name].any()]
-    if len(frozen) == len(differing) < len(names):
+    frozen = [name for name in differing if not found.found[name].any()]
+    if len(frozen) == len(differing) < len(found.names):
         stage.blame("no_gradient", side, frozen[0], f"{', '.join(frozen[:3])}: gets no gradient in the update")
         return
-    kept = {name: found[name] for name in names}
-    cause, words = explain(config, step, shards, weights, summed, kept, before, reported, parameters)
-    stage.blame(cause, side, differing[0], f"step {step}: {words}", confirmed=cause != "reduction")
+    cause, words = explain(found)
+    stage.blame(cause, side, differing[0], f"step {found.step}: {words}", confirmed=cause != "reduction")
 
 
-def explain(
-    config: Config,
-    step: int,
-    shards: Sequence[Gradients],
-    weights: Sequence[float],
-    summed: Gradients,
-    found: Gradients,
-    before: Gradients | None,
-    reported: float,
-    parameters: Gradients,
-) -> tuple[str, str]:
-    """What was made of the shards' gradients."""
-    names, count = list(found), len(shards)
-    target = _flat(found, names)
-    columns = np.stack([_flat(each, names) for each in shards], axis=1)
-    whole = columns.sum(1)
-    size = float(np.linalg.norm(target)) or 1.0
-    scale = clipping(config, summed)
-    factors, *_ = np.linalg.lstsq(columns, target, rcond=None)
-    off = float(np.linalg.norm(columns @ factors - target)) / size
-    share = np.asarray(weights) / sum(weights)
-    rate, largest = learning_rate(config, step), config.optimizer.max_grad_norm
-    if off < 1e-9 and np.linalg.matrix_rank(columns) == count:
-        relative_to_clipped = factors / scale
-        if np.allclose(relative_to_clipped, 1 / count, rtol=1e-6) and count > 1:
-            return "averaged_twice", f"the gradients are averaged twice: each counts 1/{count}"
-        if np.allclose(factors, count, rtol=1e-6) and count > 1:
-            return "not_averaged", f"the gradients are {count} times too large: summed where they should be averaged"
-        missing = [each for each, factor in enumerate(factors) if abs(factor) < 1e-6 * float(np.abs(factors).max())]
-        if missing:
-            return "missing_gradient", f"the gradient of replica {missing[0]} is missing"
-        ratio = factors * share
-        if count > 1 and np.ptp(share) > 1e-9 and np.allclose(ratio / ratio[0], 1, rtol=1e-6):
-            return "mean_of_means", "the loss is the mean of the replicas' means, though their shards differ in weight"
-        mean = _clipped_alike(config, shards, weights, target, names)
-        if mean:
-            return mean
-        if np.allclose(factors, factors[0], rtol=1e-6):
-            value = float(factors[0])
-            if np.isclose(abs(value), rate * scale, rtol=1e-6):
-                return (
-                    "rate_inside_velocity",
-                    "the momentum has the learning rate inside: its slot is the rate times torch's",
-                )
-            if np.isclose(value, 1.0, rtol=1e-6):
-                return "not_clipped", f"the gradients are not clipped to optimizer.max_grad_norm ({norm(summed):.4g})"
-            if largest is not None and np.isclose(value, min(1.0, largest / (reported + 1e-6)), rtol=1e-6):
-                return "clipping_norm", (
-                    f"the gradients are clipped by a norm of {reported:.6g} where theirs is {norm(summed):.6g}, as "
-                    "where repeated rows of an embedding's gradient are not merged"
-                )
-            if np.isclose(scale, 1.0) or not np.isclose(value, scale):
-                kept = 1 - value / scale * (1 - (config.optimizer.beta1 or 0.0))
-                return "scaled_gradient", (
-                    f"the gradients are {value / scale:.6g} times what they should be"
-                    + (f", or beta1 is {kept:.4g}" if config.optimizer.beta1 and step == 1 else "")
-                )
-    clipped = _clipped_alike(config, shards, weights, target, names)
-    if clipped:
-        return clipped
-    if before is not None:
-        stale = _flat(before, names) * clipping(config, before)
-        if float(np.linalg.norm(stale - target)) < 1e-9 * size:
-            return "stale_gradient", "the update is made from the gradients of the step before"
-    decayed = np.stack([whole, _flat(parameters, names)], axis=1)
-    (kept, decay), *_ = np.linalg.lstsq(decayed, target, rcond=None)
-    if float(np.linalg.norm(decayed @ [kept, decay] - target)) < 1e-9 * size and abs(decay) > 1e-9:
-        return "weight_decay_coupled", (
-            f"{decay / kept:.4g} times the parameters are added to the gradients: weight decay as an L2 penalty, which "
-            "Adam divides by the gradients' size"
-        )
-    unclipped = target if largest is None else target / min(1.0, largest / (reported + 1e-6))
-    rounding = float(np.linalg.norm(whole - unclipped) / np.linalg.norm(whole))
-    for bits, name in ((8, "bfloat16"), (11, "float16"), (24, "float32")):
-        if 0.01 * 2.0**-bits < rounding < 4 * 2.0**-bits:
-            return f"reduced_in_{name}", f"the gradients are reduced in {name}: off by {rounding:.1e}"
-    return "reduction", f"the gradients of the update are {rounding:.1e} off the sum over the replicas"
+def explain(found: Reduction) -> Named:
+    """The first explanation that gives exactly the update's gradients."""
+    explanations = (_counted_otherwise, _clipped_otherwise, _scaled, _stale, _decayed, _rounded)
+    named = next(filter(None, (each(found) for each in explanations)), None)
+    return named or ("reduction", f"the gradients of the update are {_off(found):.1e} off the sum over the replicas")
 
 
-def _clipped_alike(
-    config: Config, shards: Sequence[Gradients], weights: Sequence[float], target: np.ndarray, names: list[str]
-) -> tuple[str, str] | None:
-    """Whether another way of clipping explains the gradients."""
-    largest = config.optimizer.max_grad_norm
+def _counted_otherwise(found: Reduction) -> Named | None:
+    """Whether the shards count as they should not."""
+    factors, count = found.factors, len(found.shards)
+    if factors is None or count == 1:
+        return None
+    if np.allclose(factors / found.scale, 1 / count, rtol=1e-6):
+        return "averaged_twice", f"the gradients are averaged twice: each counts 1/{count}"
+    if np.allclose(factors, count, rtol=1e-6):
+        return "not_averaged", f"the gradients are {count} times too large: summed where they should be averaged"
+    missing = [each for each, factor in enumerate(factors) if abs(factor) < 1e-6 * float(np.abs(factors).max())]
+    if missing:
+        return "missing_gradient", f"the gradient of replica {missing[0]} is missing"
+    ratio = factors * found.share
+    if np.ptp(found.share) > 1e-9 and np.allclose(ratio / ratio[0], 1, rtol=1e-6):
+        return "mean_of_means", "the loss is the mean of the replicas' means, though their shards differ in weight"
+    return None
+
+
+def _clipped_otherwise(found: Reduction) -> Named | None:
+    """Whether each variable, or each replica, is clipped by its own norm."""
+    largest = found.config.optimizer.max_grad_norm
     if largest is None:
         return None
-    summed = {name: np.sum([each[name] for each in shards], axis=0) for name in names}
-    by_variable = {name: each * min(1.0, largest / (norm({name: each}) + 1e-6)) for name, each in summed.items()}
-    share = np.asarray(weights) / sum(weights)
+    by_variable = {name: each * min(1.0, largest / (norm({name: each}) + 1e-6)) for name, each in found.summed.items()}
     parts = []
-    for each, part in zip(shards, share, strict=True):
-        own = {name: each[name] / part for name in names}  # the gradient of the shard's own mean
-        parts.append({name: array * clipping(config, own) * part for name, array in own.items()})
-    before = {name: np.sum([each[name] for each in parts], axis=0) for name in names}
-    for found, cause, words in (
-        (
-            by_variable,
-            "clipped_per_variable",
-            "each variable's gradient is clipped by its own norm, not by that of all",
-        ),
-        (before, "clipped_before_reduction", "each replica clips its gradients before they are reduced"),
+    for each, share in zip(found.shards, found.share, strict=True):
+        own = {name: array / share for name, array in each.items()}  # the gradient of the shard's own mean
+        parts.append({name: array * clipping(found.config, own) * share for name, array in own.items()})
+    for clipped, cause, words in (
+        (by_variable, "clipped_per_variable", "each variable's gradient is clipped by its own norm, not that of all"),
+        (total(parts), "clipped_before_reduction", "each replica clips its gradients before they are reduced"),
     ):
-        for scale in (1.0, clipping(config, found)):  # perhaps once more, by the norm of all
-            flat = _flat(found, names) * scale
-            if float(np.linalg.norm(flat - target)) < 1e-6 * float(np.linalg.norm(target)):
+        for scale in (1.0, clipping(found.config, clipped)):  # perhaps once more, by the norm of all
+            if found.near(found.vector(clipped) * scale, 1e-6):
                 return cause, words
     return None
 
 
-def _flat(gradients: Gradients, names: Sequence[str]) -> np.ndarray:
-    return np.concatenate([np.ravel(gradients[name]) for name in names])
+def _scaled(found: Reduction) -> Named | None:
+    """Whether the sum is multiplied by something else than it should be clipped by."""
+    factors, optimizer = found.factors, found.config.optimizer
+    if factors is None or not np.allclose(factors, factors[0], rtol=1e-6):
+        return None
+    value, largest = float(factors[0]), optimizer.max_grad_norm
+    if np.isclose(abs(value), learning_rate(found.config, found.step) * found.scale, rtol=1e-6):
+        words = "the momentum has the learning rate inside: its slot is the rate times torch's"
+        return "rate_inside_velocity", words
+    if np.isclose(value, 1.0, rtol=1e-6):
+        return "not_clipped", f"the gradients are not clipped to optimizer.max_grad_norm ({norm(found.summed):.4g})"
+    if largest is not None and np.isclose(value, min(1.0, largest / (found.reported + 1e-6)), rtol=1e-6):
+        return "clipping_norm", (
+            f"the gradients are clipped by a norm of {found.reported:.6g} where theirs is {norm(found.summed):.6g}, as "
+            "where repeated rows of an embedding's gradient are not merged"
+        )
+    factor = value / found.scale
+    words = f"the gradients are {factor:.6g} times what they should be"
+    if optimizer.beta1 and found.step == 1:
+        words += f", or beta1 is {1 - factor * (1 - optimizer.beta1):.4g}"
+    return "scaled_gradient", words
+
+
+def _stale(found: Reduction) -> Named | None:
+    if found.before is None:
+        return None
+    vector = found.vector(found.before) * clipping(found.config, found.before)
+    words = "the update is made from the gradients of the step before"
+    return ("stale_gradient", words) if found.near(vector, 1e-9) else None
+
+
+def _decayed(found: Reduction) -> Named | None:
+    """Whether a multiple of the parameters is added."""
+    columns = np.stack([found.vector(found.summed), found.vector(found.parameters)], axis=1)
+    (kept, decay), *_ = np.linalg.lstsq(columns, found.target, rcond=None)
+    if not found.near(columns @ [kept, decay], 1e-9) or abs(decay) <= 1e-9:
+        return None
+    return "weight_decay_coupled", (
+        f"{decay / kept:.4g} times the parameters are added to the gradients: weight decay as an L2 penalty, which "
+        "Adam divides by the gradients' size"
+    )
+
+
+def _rounded(found: Reduction) -> Named | None:
+    """Whether the difference has the size of a precision's rounding."""
+    off = _off(found)
+    for bits, name in ((8, "bfloat16"), (11, "float16"), (24, "float32")):
+        if 0.01 * 2.0**-bits < off < 4 * 2.0**-bits:
+            return f"reduced_in_{name}", f"the gradients are reduced in {name}: off by {off:.1e}"
+    return None
+
+
+def _off(found: Reduction) -> float:
+    """By how much the update's gradients are off the sum, relative to that; clipped by the norm that was reported."""
+    largest, summed = found.config.optimizer.max_grad_norm, found.vector(found.summed)
+    scale = 1.0 if largest is None else min(1.0, largest / (found.reported + 1e-6))
+    return float(np.linalg.norm(summed - found.target / scale) / np.linalg.norm(summed))

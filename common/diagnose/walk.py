@@ -15,10 +15,10 @@ from common.diagnose.inputs import compare_batches, compare_configs, compare_wei
 from common.diagnose.ladder import DIFFERS, EQUAL, NOT_COMPARED, Diagnosis, Stage
 from common.diagnose.loss import compare_gradients, compare_losses
 from common.diagnose.model import LayerPair, Model, calls_for, compare_layers
-from common.diagnose.observed import Observed
 from common.diagnose.of_run import quoted
 from common.diagnose.outcome import compare_dropout, compare_evaluations, compare_states
-from common.diagnose.reduction import compare_reduction, recovered
+from common.diagnose.reduced import Reduction, recovered
+from common.diagnose.reduction import compare_reduction
 from common.diagnose.runs import Run, train
 from common.diagnose.update import Update, compare_update
 from common.mapping.proof import received
@@ -53,7 +53,7 @@ def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
     states = compare_states(a, b, began, idle)
     began = began or states.verdict == DIFFERS
     stages += [states, compare_evaluations(a, b, began)]
-    if all(each.verdict in (EQUAL, NOT_COMPARED) for each in stages[1:]):  # with A's values B is A
+    if not _differ(stages[1:]):  # with A's values B is A
         stages[0].causes = [replace(each, confirmed=True) for each in stages[0].causes]
     return Diagnosis(titles, stages, _unpaired(a, b, pairs))
 
@@ -63,10 +63,8 @@ def _with(b: Run, values: dict[str, Any], output: Path) -> Run:
     overrides = [f"++{key}={quoted(value)}" for key, value in values.items()]
     own = [each for each in b.arguments.overrides if not each.startswith("run_dir=")]
     kept = [each for each in own if each.partition("=")[0].lstrip("+") not in values]
-    arguments = SideArguments(
-        "b", b.arguments.framework, b.arguments.strategy, [*kept, *overrides, f"run_dir={(output / 'b').absolute()}"]
-    )
-    return train([arguments], output)[0]
+    overrides = [*kept, *overrides, f"run_dir={(output / 'b').absolute()}"]
+    return train([replace(b.arguments, overrides=overrides)], output)[0]
 
 
 def _compare_models(
@@ -97,16 +95,18 @@ def _compare_models(
             known = {(each.cause, each.tensor) for before in stages for each in before.causes}
             stage.causes = [each for each in stage.causes if (each.cause, each.tensor) not in known]
             stages.append(stage)
-    (first, second, noisy), differs = computed[False], any(each.verdict != "equal" for each in stages)
-    labels = shard[0]["labels"]
-    of_b = lambda outputs, targets: theirs.call("losses", outputs=outputs, labels=targets)  # noqa: E731
-    stages.append(compare_losses(first, second, noisy, labels, of_b))
-    dropout = compare_dropout(a, b, computed[True][0], computed[True][1], differs)
-    differs = differs or any(each.verdict != "equal" for each in stages)
-    stages.append(compare_gradients(first, second, noisy, differs))
+    (first, second, noisy), labels = computed[False], shard[0]["labels"]
+    dropout = compare_dropout(a, b, computed[True][0], computed[True][1], _differ(stages))
+    given_outputs = theirs.call("losses", outputs=first.outputs[0], labels=labels)
+    stages.append(compare_losses(first, second, noisy, labels, given_outputs))
+    stages.append(compare_gradients(first, second, noisy, _differ(stages)))
     norms = {name: float(np.linalg.norm(each)) for name, each in first.gradients.items()}
     idle = {name for name, norm in norms.items() if norm < IDLE * max(norms.values())}
     return [*stages, dropout], idle
+
+
+def _differ(stages: Sequence[Stage]) -> bool:
+    return any(each.verdict not in (EQUAL, NOT_COMPARED) for each in stages)
 
 
 def _not_recovered(run: Run) -> str:
@@ -127,22 +127,22 @@ def _compare_updates(runs: Mapping[str, tuple[Run, Side]]) -> list[Stage]:
     compared = {name: each for name, each in runs.items() if not _not_recovered(each[0])}
     before: dict[str, dict[str, np.ndarray]] = {}
     for step in range(1, 1 + max((len(run.batches) for run, _ in compared.values()), default=0)):
-        observed = _observe_shards(compared, step)
+        shards = {name: _shards(run, step) for name, (run, _) in compared.items()}
+        computed = _gradients_of_shards(compared, shards, step)
         for name, (run, _) in compared.items():
             previous, now = run.states[step - 1], run.states[step]
-            shards = [each.gradients for each in observed[name]]
-            weights = [sum(float(part["weights"].sum()) for part in shard) for shard in _shards(run, step)]
             gradients = recovered(run.config, previous.slots, now.slots, previous.weights)
+            weights = [sum(float(part["weights"].sum()) for part in shard) for shard in shards[name]]
             reported = float(run.rows[step - 1]["grad_norm"])
-            last = before.get(name)
-            compare_reduction(
-                reduction, name, run.config, step, shards, weights, gradients, last, reported, previous.weights
+            found = Reduction(
+                run.config, step, computed[name], weights, gradients, before.get(name), reported, previous.weights
             )
-            before[name] = {key: np.sum([each[key] for each in shards], axis=0) for key in shards[0]}
-            found = Update(
+            compare_reduction(reduction, name, found)
+            before[name] = found.summed
+            update = Update(
                 run.config, step, run.replicas, previous.weights, now.weights, previous.slots, now.slots, gradients
             )
-            compare_update(optimizer, name, found)
+            compare_update(optimizer, name, update)
     return [reduction, optimizer]
 
 
@@ -152,19 +152,20 @@ def _shards(run: Run, step: int) -> list[list[Arrays]]:
     return [run.batches[step - 1].shard(rank, count) for rank in range(count)]
 
 
-def _observe_shards(runs: Mapping[str, tuple[Run, Side]], step: int) -> dict[str, list[Observed]]:
-    """Every shard computed with the run's own weights before a step, on both sides at once."""
-    shards = {name: _shards(run, step) for name, (run, _) in runs.items()}
-    observed: dict[str, list[Observed]] = {name: [] for name in runs}
+def _gradients_of_shards(
+    runs: Mapping[str, tuple[Run, Side]], shards: Mapping[str, list[list[Arrays]]], step: int
+) -> dict[str, list[dict[str, np.ndarray]]]:
+    """By the weights that each run had before a step; both sides compute at once."""
+    found: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in runs}
     for rank in range(max(map(len, shards.values()))):
         asked = [name for name in runs if rank < len(shards[name])]
         for name in asked:
             run, side = runs[name]
             weights, weight = run.states[step - 1].weights, run.batches[step - 1].weight
-            side.send("compute", weights=weights, shard=shards[name][rank], weight=weight, training=True)
+            side.send("gradients", weights=weights, shard=shards[name][rank], weight=weight)
         for name, each in zip(asked, received(*(runs[name][1] for name in asked)), strict=True):
-            observed[name].append(each)
-    return observed
+            found[name].append(each)
+    return found
 
 
 def _pairs(a: Run, b: Run, ours: dict[str, str], theirs: dict[str, str]) -> list[LayerPair]:

@@ -1,6 +1,6 @@
 """By how much arrays of the two sides differ, and where in two models they differ first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from common.mapping.description import Computed
 from common.mapping.parts import Part
 
 Parts = Sequence[tuple[Part, Part]]
+Settings = Mapping[str, object]
 LARGE = 1e3  # times the smaller elements: these are judged by themselves
 AROUND_ZERO = 1e-6  # the least norm where elements are judged apart: what is nothing but rounding is no difference
 
@@ -90,16 +91,28 @@ def _named(ours: Part, theirs: Part) -> str:
 
 def _settings(ours: Part, theirs: Part) -> list[str]:
     """What the layers should have in common and have not."""
-    both = [(name, value, theirs.settings[name]) for name, value in ours.settings.items() if name in theirs.settings]
     found = [
         f"{name} is {value} in PyTorch and {other} in Keras"
-        for name, value, other in both
-        if name != "momentum" and _numbers(value) != _numbers(other)
+        for name, value, other in different_settings(ours.settings, theirs.settings)
     ]
-    if theirs.settings.get("padding") == "same" and max(_numbers(theirs.settings.get("stride"))) > 1:
+    if theirs.settings.get("padding") == "same" and has_strides(theirs.settings):
         found.append("Keras pads more at the end than at the start for padding='same' with strides")
     return found
 
 
+def different_settings(ours: Settings, theirs: Settings) -> list[tuple[str, object, object]]:
+    """Name and values of what two layers have both, and differs. The momentum decides no output."""
+    both = [(name, value, theirs[name]) for name, value in ours.items() if name in theirs and name != "momentum"]
+    return [(name, x, y) for name, x, y in both if x != y and _numbers(x) != _numbers(y)]
+
+
+def has_strides(settings: Settings) -> bool:
+    """Whether a convolution leaves out places."""
+    return max(_numbers(settings.get("stride"))) > 1
+
+
 def _numbers(value: object) -> list[float]:
+    """A number or several, all of None as 0; of a word none."""
+    if isinstance(value, str):
+        return []
     return [float(each) for each in np.ravel(np.asarray(0 if value is None else value, np.float64))]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from common.config.compose import parse
 from common.config.schema import Config
 from common.diagnose.ladder import Stage
-from common.diagnose.reduction import clipping, compare_reduction, explain, recovered
+from common.diagnose.reduced import Reduction, clipping, norm, recovered, total
+from common.diagnose.reduction import compare_reduction, explain
 from tests.conftest import Compose
 
 Gradients = dict[str, np.ndarray]
@@ -26,16 +27,8 @@ def drawn(seed: int, scale: float = 1.0) -> Gradients:
     return {"weight": scale * stream.standard_normal((5, 7)), "bias": scale * stream.standard_normal(5)}
 
 
-def summed(shards: list[Gradients]) -> Gradients:
-    return {name: np.sum([each[name] for each in shards], axis=0) for name in shards[0]}
-
-
 def times(gradients: Gradients, factor: float) -> Gradients:
     return {name: each * factor for name, each in gradients.items()}
-
-
-def norm(gradients: Gradients) -> float:
-    return float(np.sqrt(sum(np.square(each).sum() for each in gradients.values())))
 
 
 def bfloat16(gradients: Gradients) -> Gradients:
@@ -53,14 +46,14 @@ def clipped(gradients: Gradients, largest: float) -> Gradients:
 WEIGHTS = [3.0, 2.0, 2.0]
 SHARE = [each / sum(WEIGHTS) for each in WEIGHTS]
 SHARDS = [drawn(seed, share) for seed, share in enumerate(SHARE)]
-TOTAL = summed(SHARDS)
+TOTAL = total(SHARDS)
 FAULTS: dict[str, tuple[float | None, Gradients]] = {  # the largest norm, and the gradients of the update
     "averaged_twice": (None, times(TOTAL, 1 / 3)),
     "not_averaged": (None, times(TOTAL, 3)),
-    "missing_gradient": (None, summed(SHARDS[:2])),
-    "mean_of_means": (None, summed([times(each, 1 / part / 3) for each, part in zip(SHARDS, SHARE, strict=True)])),
+    "missing_gradient": (None, total(SHARDS[:2])),
+    "mean_of_means": (None, total([times(each, 1 / part / 3) for each, part in zip(SHARDS, SHARE, strict=True)])),
     "stale_gradient": (None, drawn(9)),
-    "reduced_in_bfloat16": (None, summed([bfloat16(each) for each in SHARDS])),
+    "reduced_in_bfloat16": (None, total([bfloat16(each) for each in SHARDS])),
     "not_clipped": (0.5, TOTAL),
     "clipped_per_variable": (
         0.5,
@@ -68,7 +61,7 @@ FAULTS: dict[str, tuple[float | None, Gradients]] = {  # the largest norm, and t
     ),
     "clipped_before_reduction": (
         0.5,
-        summed(
+        total(
             [times(clipped(times(each, 1 / part), 0.5), part) for each, part in zip(SHARDS, SHARE, strict=True)],
         ),
     ),
@@ -85,14 +78,15 @@ def configured(config: Config, largest: float | None) -> Config:
 def test_a_fault_is_named(cause: str, config: Config) -> None:
     largest, found = FAULTS[cause]
     reported = norm(TOTAL) * (1.5 if cause == "clipping_norm" else 1.0)
-    named, _ = explain(configured(config, largest), 2, SHARDS, WEIGHTS, TOTAL, found, drawn(9), reported, drawn(7))
+    named, _ = explain(Reduction(configured(config, largest), 2, SHARDS, WEIGHTS, found, drawn(9), reported, drawn(7)))
     assert named == cause
 
 
 def test_a_parameter_without_a_gradient_is_named(config: Config) -> None:
     stage = Stage("reduction")
     found = {**TOTAL, "bias": np.zeros(5)}
-    compare_reduction(stage, "b", configured(config, None), 1, SHARDS, WEIGHTS, found, None, norm(TOTAL), drawn(7))
+    reduction = Reduction(configured(config, None), 1, SHARDS, WEIGHTS, found, None, norm(TOTAL), drawn(7))
+    compare_reduction(stage, "b", reduction)
     assert [(each.cause, each.side, each.tensor) for each in stage.causes] == [("no_gradient", "b", "bias")]
 
 
@@ -101,20 +95,10 @@ def test_a_parameter_without_a_gradient_is_named(config: Config) -> None:
 def test_a_correct_reduction_has_no_cause(config: Config, seed: int, count: int, largest: float | None) -> None:
     config = configured(config, largest)
     shards = [drawn(seed + rank) for rank in range(count)]
-    total = summed(shards)
+    summed = total(shards)
+    found = times(summed, clipping(config, summed))
     stage = Stage("reduction")
-    compare_reduction(
-        stage,
-        "a",
-        config,
-        1,
-        shards,
-        [1.0] * count,
-        times(total, clipping(config, total)),
-        None,
-        norm(total),
-        drawn(1),
-    )
+    compare_reduction(stage, "a", Reduction(config, 1, shards, [1.0] * count, found, None, norm(summed), drawn(1)))
     assert stage.verdict == "equal"
 
 
