@@ -90,7 +90,7 @@ def make_config(composed: Compose, tmp_path: Path) -> MakeConfig:
         choices = [each for each in overrides if "." not in each.partition("=")[0] and not each.startswith(PLACES)]
         config = copy.deepcopy(composed(*choices))
         for each in OVERRIDES.parse_overrides([each for each in overrides if each not in choices]):
-            OmegaConf.update(config, each.key_or_group, each.value())
+            OmegaConf.update(config, each.key_or_group, each.value(), force_add=each.is_force_add())
         if not any(each.startswith("cache_dir=") for each in overrides):
             config.cache_dir = str(tmp_path / "cache")
         return parse(config)

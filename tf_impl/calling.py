@@ -6,8 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from common.errors import UserError
-from common.mapping.factory import takes_by_name
+from common.mapping.factory import not_taken, takes_by_name
 
 Call = Callable[[dict[str, tf.Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -38,9 +37,11 @@ def _takes_by_name(key: str, model: keras.Layer, names: Sequence[str]) -> bool |
         taken = [each.name for each in model.inputs]
         for name in names if len(names) > 1 or len(taken) > 1 else []:
             if name not in taken:
-                raise UserError(f"inputs.{name}: {key} takes no such input; it takes {', '.join(taken)}")
+                raise not_taken(key, name, taken, names)
         return None if len(taken) > 1 else False
-    parameters = [name for name in model._call_signature.parameters if name not in ("training", "mask")]
+    parameters = [
+        name for name in model._call_signature.parameters if name != "training" and (name != "mask" or name in names)
+    ]
     if len(names) > 1 and len(parameters) == 1:
         return None
     return takes_by_name(key, model.call, names)

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import re
 import site
 import sys
 import sysconfig
@@ -13,10 +14,12 @@ import numpy as np
 
 from common.errors import UserError
 
+TERMINAL_CODE = re.compile(r"\x1b\[[0-9;]*m")  # of Keras's errors
+
 
 def first_line(error: Exception) -> str:
     """An error of a user's code in one line."""
-    words = " ".join(str(error).split())
+    words = " ".join(TERMINAL_CODE.sub("", str(error)).split())
     return f"{type(error).__name__}: {words[:300]}" if words else type(error).__name__
 
 
@@ -68,13 +71,20 @@ def takes_by_name(key: str, call: Callable[..., Any], names: Sequence[str]) -> b
     """
     found = inspect.signature(call).parameters.values()
     own = [each for each in found if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
-    taken = [each.name for each in own if each.name not in ("self", "training", "mask")]
+    taken = [each.name for each in own if each.name not in ("self", "training")]
     unknown = [name for name in names if name not in taken]
     if not unknown or (any(each.kind is each.VAR_KEYWORD for each in found) and len(names) > 1):
         return True
     if len(names) == 1:
         return False
-    raise UserError(f"inputs.{unknown[0]}: {key} takes no such input; it takes {', '.join(taken)}")
+    raise not_taken(key, unknown[0], taken, names)
+
+
+def not_taken(key: str, name: str, taken: Sequence[str], names: Sequence[str]) -> UserError:
+    """The error of an input that a model does not take. names: of all inputs."""
+    of = name.removesuffix("_mask")
+    ragged = f"; it is 1 where {of} has values and 0 where a batch is padded" if of != name and of in names else ""
+    return UserError(f"{key}: takes no input {name}, which the data has{ragged}; it takes {', '.join(taken)}")
 
 
 def plain_attributes(layer: object, names: Mapping[str, str]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from common.mapping.side import Side
 from common.models.outputs import check_output, output_of
 from common.models.user_weights import read_weights
 
+FORMAT = 2  # of what `build` returns
 EXAMPLES = 4  # that the models are computed on
 VERSIONS = ("torch", "tensorflow", "keras", "keras-hub", "transformers")
 AVERAGED = ("single", "ddp", "dp", "allreduce", "mirrored", "multiworker")  # strategies that keep moving statistics
@@ -50,6 +51,7 @@ def identity(config: Config, cache: ArrayCache) -> dict[str, Any]:
     named = {name: getattr(config.model, name) for name in ("map", "checkpoint")}
     paths = {name: file_identity(_existing(f"model.{name}", path)) for name, path in named.items() if path is not None}
     return {
+        "custom_format": FORMAT,
         "versions": {name: version(name) for name in VERSIONS},
         "files": paths,
         "inputs": repr(cache.inputs),

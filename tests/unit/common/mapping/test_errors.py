@@ -28,8 +28,18 @@ ERRORS = {  # factories, inputs, what the error says
     "raised": ("fails", "linear", FEATURES, "torch_models:fails: raised KeyError: 'weights of 2019'"),
     "type": ("no_module", "linear", FEATURES, "returned list, not a torch.nn.Module"),
     "Keras's type": ("linear", "torch_models:linear", FEATURES, "returned Linear, not a keras.Model or keras.Layer"),
-    "input": ("two_inputs", "two_inputs", NUMBERS, "inputs.count: model.torch takes no such input; it takes tokens, "),
-    "Keras's input": ("plain", "two_inputs", NUMBERS, "inputs.tokens: model.torch takes no such input; it takes x"),
+    "input": (
+        "two_inputs",
+        "two_inputs",
+        NUMBERS,
+        "model.torch: takes no input count, which the data has; it takes tokens, ",
+    ),
+    "Keras's input": (
+        "plain",
+        "two_inputs",
+        NUMBERS,
+        "model.torch: takes no input tokens, which the data has; it takes x",
+    ),
     "forward": ("linear", "linear", {"x": "float32[4,5]"}, "its forward pass raised RuntimeError: mat1 and mat2"),
 }
 

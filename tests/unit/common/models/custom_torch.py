@@ -1,0 +1,59 @@
+"""PyTorch models as users write them, right and wrong, for x [n, 5] and 3 classes."""
+
+import torch
+from torch import nn
+
+
+class Plain(nn.Module):
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__()
+        self.hidden, self.out = nn.Linear(5, 4), nn.Linear(4, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.out(torch.relu(self.hidden(x)))
+        return result
+
+
+class Late(nn.Module):
+    """Its parameters are made in the first call."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not hasattr(self, "out"):
+            self.out = nn.Linear(5, 3)
+        result: torch.Tensor = self.out(x)
+        return result
+
+
+class Masked(Plain):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(x * mask)
+
+
+class TwoInputs(Plain):
+    def forward(self, x: torch.Tensor, missing: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(x + missing)
+
+
+class TwoOutputs(Plain):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]
+        return super().forward(x), x
+
+
+def plain(classes: int = 3) -> nn.Module:
+    return Plain(classes)
+
+
+def late() -> nn.Module:
+    return Late()
+
+
+def masked() -> nn.Module:
+    return Masked()
+
+
+def two_inputs() -> nn.Module:
+    return TwoInputs()
+
+
+def two_outputs() -> nn.Module:
+    return TwoOutputs()
