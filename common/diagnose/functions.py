@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 
 import numpy as np
+from scipy.optimize import least_squares
 from scipy.special import erf, expit, log_softmax, softmax
 
 EXACT = 1e-9  # relative: what a candidate must reproduce; Keras rounds some constants to float32
@@ -40,6 +41,25 @@ def activation_of(received: np.ndarray, returned: np.ndarray) -> str | None:
     if received.shape != returned.shape:
         return None
     return next((name for name, function in ACTIVATIONS.items() if close(function(received), returned)), None)
+
+
+def scaled_activation_of(received: np.ndarray, returned: np.ndarray) -> str | None:
+    """The activation that makes one of the other after a multiplication by some factor."""
+    if received.shape != returned.shape or not returned.any():
+        return None
+    for name, function in ACTIVATIONS.items():
+        factor = _factor(function, received, returned)
+        if name != "no activation" and close(function(factor * received), returned):
+            return name if np.isclose(factor, 1) else f"{name} of {factor:.6g} times its input"
+    return None
+
+
+def _factor(function: Function, received: np.ndarray, returned: np.ndarray) -> float:
+    """Of the input, with which a function comes nearest to what was returned."""
+    fitted = least_squares(
+        lambda factor: (function(factor * received) - returned).ravel(), 1.0, ftol=1e-15, xtol=1e-15, gtol=1e-15
+    )
+    return float(fitted.x[0])
 
 
 def attention_of(

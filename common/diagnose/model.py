@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from common.diagnose.functions import activation_of, attention_of, close, pooling_of
+from common.diagnose.functions import activation_of, attention_of, close, pooling_of, scaled_activation_of
 from common.diagnose.ladder import Check, Stage
 from common.diagnose.observed import Observed
 from common.mapping.description import Call
@@ -209,7 +209,11 @@ def _explain_between(
         if z is None:
             continue
         where = f"between {previous.title} and {title}"
-        for explain, cause in ((activation_of, "activation"), (lambda x, y: pooling_of(x, y, masks), "pooling")):
+        for explain, cause in (
+            (activation_of, "activation"),
+            (scaled_activation_of, "scale"),
+            (lambda x, y: pooling_of(x, y, masks), "pooling"),
+        ):
             ours, theirs = explain(z, a), explain(z, b)
             if ours and theirs and ours != theirs:
                 stage.blame(cause, "b", tensor, f"{where}: A has {ours}, B {theirs}")

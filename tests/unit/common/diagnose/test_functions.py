@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from common.diagnose.functions import ACTIVATIONS, activation_of, attention_of, pooling_of
+from common.diagnose.functions import ACTIVATIONS, activation_of, attention_of, pooling_of, scaled_activation_of
 
 STREAM = np.random.default_rng(0)
 X = STREAM.standard_normal((4, 6, 8))
@@ -16,8 +16,17 @@ def test_an_activation_is_named(name: str) -> None:
     assert activation_of(wide, ACTIVATIONS[name](wide)) == name
 
 
+@pytest.mark.parametrize("name", ["tanh", "exact gelu", "relu", "softmax", "log_softmax"])
+@pytest.mark.parametrize("factor", [0.125, 2.0])
+def test_a_factor_inside_of_an_activation_is_named(name: str, factor: float) -> None:
+    assert scaled_activation_of(X, ACTIVATIONS[name](factor * X)) == f"{name} of {factor:g} times its input"
+    assert scaled_activation_of(X, ACTIVATIONS[name](X)) == name
+
+
 def test_what_no_activation_explains_has_no_name() -> None:
     assert activation_of(X, X**3) is None
+    assert scaled_activation_of(X, X**3) is None
+    assert scaled_activation_of(X, 2 * X) is None
     assert activation_of(X, X[:, 0]) is None
 
 
