@@ -12,9 +12,9 @@ from common import hardware
 from common.bench.plan import MATRICES, Planned
 from common.bench.rows import per_second
 from common.bench.settings import LINK, Settings
-from common.bench.timeline import timeline
-from common.bench.trace import read_trace, time_split
 from common.bench.turns import Contestant
+from common.compare.timeline import timeline
+from common.compare.trace import read_trace, time_split
 from common.run.directory import profile_path
 from common.run.summary import installed_versions
 
@@ -139,7 +139,7 @@ def _of_profile(one: Measured) -> dict[str, Any]:
     events = read_trace(path) if path.exists() else []
     return {
         "time_split": time_split(events, framework) if events else None,
-        "timeline": timeline(events) if framework == "torch" else None,
+        "timeline": timeline(events, framework),
     }
 
 

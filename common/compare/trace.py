@@ -55,20 +55,24 @@ def _torch(events: Iterable[dict[str, Any]]) -> Iterator[tuple[str, list[Interva
 
 
 def _tensorflow(events: Iterable[dict[str, Any]]) -> Iterator[tuple[str, list[Interval]]]:
-    """The operations of the first replica; their names say what they belong to. "name:Type" is an operation's."""
     found: dict[str, list[Interval]] = {"forward": [], "backward": [], "update": [], "reduce": []}
-    for event in events:
-        name, colon, kind = event["name"].partition(":")
-        if not colon or not kind or kind.startswith(":") or " " in name or "replica_" in name:
-            continue
-        if REDUCES.search(name):
-            phase = "reduce"
-        elif name.startswith("update/"):
-            phase = "update"
-        else:
-            phase = "backward" if BACKWARD.search(name) else "forward"
+    for phase, event in operations(events):
         found[phase].append(_interval(event))
     yield from found.items()
+
+
+def operations(events: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The operations of TensorFlow's first replica, with their phases, which their names ("name:Type") say."""
+    for event in events:
+        name, colon, kind = event["name"].partition(":")
+        if not colon or not kind or kind[0] in ": " or " " in name or "replica_" in name:
+            continue
+        if REDUCES.search(name):
+            yield "reduce", event
+        elif name.startswith("update/"):
+            yield "update", event
+        else:
+            yield "backward" if BACKWARD.search(name) else "forward", event
 
 
 def _interval(event: dict[str, Any]) -> Interval:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from common.bench.trace import read_trace, time_split
+from common.compare.trace import read_trace, time_split
 
 MAIN, OTHER = 1, 2
 
@@ -35,6 +35,7 @@ TORCH = [
 ]
 TENSORFLOW = [
     event("_train_step", 0, 100, cat=""),
+    event("EagerLocalExecute: __inference__train_step_978", 5, 100, cat=""),
     event("bert/MatMul:_MklMatMul", 10, 30, cat=""),
     event("replica_1/bert/MatMul:_MklMatMul", 30, 50, cat=""),  # of the other replica
     event("gradient_tape/bert/MatMul/MatMul_1:_MklMatMul", 50, 55, OTHER, ""),
