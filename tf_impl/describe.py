@@ -14,6 +14,7 @@ from common.mapping.factory import build_with, first_line, user_files
 from common.mapping.inputs import Input
 from common.mapping.keras_parts import RECURRENT
 from tf_impl.calling import arguments_of, mode, variables_by_path
+from tf_impl.convolution import skip_inputs_first
 from tf_impl.dropout import dropout_layers
 from tf_impl.float64 import compute_in_float64
 from tf_impl.trace import Trace, attributes_of, kind_of, tensors_of
@@ -34,6 +35,7 @@ class Subject:
     ) -> None:
         self.factory = factory
         compute_in_float64()
+        skip_inputs_first()
         keras.utils.clear_session()  # names count from the start again
         keras.utils.set_random_seed(seed)
         model = build_with(KEY, factory, arguments)

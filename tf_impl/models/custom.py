@@ -9,8 +9,9 @@ from keras.src.utils.naming import reset_uids
 from common.mapping.factory import build_with
 from common.mapping.transformations import Source, Transformation, parse
 from common.models.initial_weights import InitialCheckpoint
-from tf_impl.batch_norm import synchronize
+from tf_impl.batch_norm import leave_out, synchronize
 from tf_impl.calling import arguments_of, mode, variables_by_path
+from tf_impl.convolution import skip_inputs_first
 from tf_impl.dropout import align_dropout, dropout_layers, use_keys
 from tf_impl.float64 import compute_in_float64
 from tf_impl.models.layout import Mapped
@@ -29,7 +30,7 @@ class Custom(keras.Model):
         dtype = self.variable_dtype
         cast = {name: tf.cast(each, dtype) if each.dtype.is_floating else each for name, each in inputs.items()}
         args, kwargs = self.arguments(cast)
-        with use_keys(inputs.get("dropout_keys")):
+        with use_keys(inputs.get("dropout_keys")), leave_out(inputs.get("real_rows")):
             returned = self.inner(*args, **kwargs, **mode(self.inner, training))
         return tensors_of(returned)[self.result]
 
@@ -39,6 +40,7 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     settings = initial.hf_config
     if keras.config.dtype_policy().variable_dtype == "float64":
         compute_in_float64()
+    skip_inputs_first()
     reset_uids()  # names count from the start, as when the model was proven
     inner = build_with("model.tf", settings["factories"]["tf"], settings["arguments"])
     model = Custom(inner, settings)
