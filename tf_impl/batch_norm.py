@@ -1,6 +1,8 @@
 """BatchNorm in several replicas: each has the statistics of its own shard, or all have those of the global batch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import local
 from typing import Any
 
 import keras
@@ -8,6 +10,7 @@ import tensorflow as tf
 from keras.layers import BatchNormalization
 
 STATISTICS = ("moving_mean", "moving_variance")
+_current = local()  # each replica's function is traced in a thread of its own
 
 
 def statistics(model: keras.Model) -> list[keras.Variable]:
@@ -22,12 +25,13 @@ class AlignedBatchNorm(BatchNormalization):
         if not (training and self.trainable):
             return super().call(inputs, training=False)
         x, axes = tf.cast(inputs, self.moving_mean.dtype), self._reduction_axes
-        count = tf.cast(tf.size(x) / tf.shape(x)[self.axis], x.dtype)
-        sums = self._sum(tf.concat((tf.reduce_sum(x, axes), [count]), 0))
+        real = self._real(x)
+        per_row = tf.cast(tf.size(x[0]) / tf.shape(x)[self.axis], x.dtype)
+        sums = self._sum(tf.concat((tf.reduce_sum(x * real, axes), [tf.reduce_sum(real) * per_row]), 0))
         count = sums[-1]
         mean = sums[:-1] / count
         centred = x - self._along(mean, x)
-        variance = self._sum(tf.reduce_sum(tf.square(centred), axes)) / count
+        variance = self._sum(tf.reduce_sum(tf.square(centred) * real, axes)) / count
         self._move(self.moving_mean, mean)
         self._move(self.moving_variance, variance * (count / (count - 1)))
         x = centred * self._along(tf.math.rsqrt(variance + self.epsilon), x)
@@ -36,6 +40,14 @@ class AlignedBatchNorm(BatchNormalization):
         if self.center:
             x += self._along(self.beta, x)
         return tf.cast(x, self.compute_dtype)
+
+    def _real(self, x: tf.Tensor) -> tf.Tensor:
+        """1 for each row of x that is of an example and 0 for the others, in a shape that goes with x."""
+        real = getattr(_current, "real", None)
+        if real is None:
+            real = tf.ones(tf.shape(x)[:1], x.dtype)
+        real = tf.repeat(tf.cast(real, x.dtype), tf.shape(x)[0] // tf.shape(real)[0])
+        return tf.reshape(real, [-1, *[1] * (x.shape.rank - 1)])
 
     def _sum(self, x: tf.Tensor) -> tf.Tensor:
         """Over the replicas."""
@@ -61,6 +73,19 @@ def synchronize(model: keras.Layer, over_replicas: bool) -> None:
         if type(layer) is BatchNormalization:
             layer.__class__ = AlignedBatchNorm
             layer.synchronized = over_replicas
+
+
+@contextmanager
+def leave_out(real: tf.Tensor | None) -> Iterator[None]:
+    """Have the statistics leave out rows of the batch that is computed meanwhile. real: int32 [n], 0 for these.
+
+    None leaves out none. A layer may have several rows of an example, one after the other.
+    """
+    _current.real = real
+    try:
+        yield
+    finally:
+        _current.real = None
 
 
 def averaging(strategy: tf.distribute.Strategy, model: keras.Model) -> Callable[[], None]:

@@ -33,6 +33,7 @@ class SyncBatchNorm(_BatchNorm):
     """With the mean and the variance of all replicas' examples, on any device: PyTorch's own needs a GPU."""
 
     sum: Sum
+    real: torch.Tensor | None  # see `leave_out`
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
         """Any will do."""
@@ -43,17 +44,25 @@ class SyncBatchNorm(_BatchNorm):
         axes = [axis for axis in range(input.dim()) if axis != 1]
         shape = [1, -1, *[1] * (input.dim() - 2)]
         x = input if input.dtype == torch.float64 else input.float()
-        own = torch.cat((x.sum(axes), x.new_tensor([x.numel() / x.shape[1]])))
+        real = self._real(x)
+        own = torch.cat(((x * real).sum(axes), real.sum().view(1) * x[0, 0].numel()))
         sums = self.sum(own)
         count = sums[-1].detach()
         mean = sums[:-1] / count
         centred = x - mean.view(shape)
-        variance = self.sum(centred.square().sum(axes)) / count
+        variance = self.sum((centred.square() * real).sum(axes)) / count
         self._move(mean.detach(), variance.detach() * (count / (count - 1)))
         x = centred * torch.rsqrt(variance + self.eps).view(shape)
         if self.weight is not None:
             x = x * self.weight.view(shape) + self.bias.view(shape)
         return x.to(input.dtype)
+
+    def _real(self, x: torch.Tensor) -> torch.Tensor:
+        """1 for each row of x that is of an example and 0 for the others, in a shape that goes with x."""
+        shape = [-1, *[1] * (x.dim() - 1)]
+        if self.real is None:
+            return torch.ones(len(x), dtype=x.dtype, device=x.device).view(shape)
+        return self.real.repeat_interleave(len(x) // len(self.real)).to(x.dtype).view(shape)
 
     @torch.no_grad()
     def _move(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
@@ -69,7 +78,17 @@ def synchronize(model: Module, sum_of: Sum) -> None:
         if isinstance(module, _BatchNorm):
             module.__class__ = SyncBatchNorm
             assert isinstance(module, SyncBatchNorm)
-            module.sum = sum_of
+            module.sum, module.real = sum_of, None
+
+
+def leave_out(model: Module, real: torch.Tensor | None) -> None:
+    """Have the statistics leave out rows of the batch that is about to be computed. real: int32 [n], 0 for these.
+
+    None leaves out none. A layer may have several rows of an example, one after the other.
+    """
+    for module in model.modules():
+        if isinstance(module, SyncBatchNorm):
+            module.real = real
 
 
 def sum_over_ranks() -> Sum:

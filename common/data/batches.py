@@ -24,7 +24,7 @@ class Split(Protocol):
         """The class of each example, int32 [n]; of arrays also what a model is to predict, see `ArraySplit`."""
 
     def lengths(self, ids: np.ndarray) -> np.ndarray:
-        """Tokens of each example, int64 [n]; 0 of images."""
+        """Tokens of each example, int64 [n]; 0 where there are none, as in images."""
 
     def weights(self, ids: np.ndarray) -> np.ndarray:
         """The weight of each example in the loss, float64 [n]."""
@@ -47,7 +47,7 @@ class GlobalBatch:
     """The examples of one synchronous update. `size` is their number; `tokens` counts theirs, padding left out.
 
     padding: as `train.padding`. part: which of the parts of global batch `step` this is, for asynchronous updates.
-    dropout_seed: where the model's dropout is aligned. class_weights: as `task.class_weights`.
+    dropout_seed: where the model's dropout is aligned. class_weights: as `task.class_weights`. mark_real: see `shard`.
     """
 
     step: int
@@ -57,6 +57,7 @@ class GlobalBatch:
     part: int = 0
     dropout_seed: int | None = None
     class_weights: Sequence[float] | None = None
+    mark_real: bool = False
 
     @property
     def size(self) -> int:
@@ -88,15 +89,21 @@ class GlobalBatch:
         Text: `input_ids`, `token_type_ids`, `attention_mask` int32 [rows, width], padded to the longest example of the
         global batch (padding=global) or of the micro-batch; for padding=unpadded see `gather_unpadded` of the token
         cache. Images: `images` float32 [rows, height, width, channels]. All: `labels` int32 [rows], and `dropout_keys`
-        int64 [rows] where dropout is aligned: see common.data.dropout.
+        int64 [rows] where dropout is aligned: see common.data.dropout. With `mark_real`: `real_rows` int32 [rows], 0
+        for the rows that fill up, which statistics of the batch must leave out.
         """
         count = micro_batches * (MICRO_BATCHES if self.padding == "micro_batches" else 1)
         missing = max(0, world_size * count - self.size)
         ids = np.concatenate((self.ids, np.repeat(self.ids[:1], missing)))
         weights = np.concatenate((self._weights(), np.zeros(missing)))
+        real = np.repeat(np.array([1, 0], np.int32), (self.size, missing))
         mine = plan.deal(self.split.lengths(ids), world_size)[rank]
         parts = np.split(mine, plan.shard_bounds(len(mine), count)[1:-1])
-        return [{**self._gather(ids[part]), "weights": weights[part], **self._keys(ids[part])} for part in parts]
+        marks = [{"real_rows": real[part]} if self.mark_real else {} for part in parts]
+        return [
+            {**self._gather(ids[part]), "weights": weights[part], **self._keys(ids[part]), **mark}
+            for part, mark in zip(parts, marks, strict=True)
+        ]
 
     def _gather(self, ids: np.ndarray) -> Arrays:
         if self.padding == "unpadded":
@@ -125,12 +132,13 @@ def training_batches(
     padding: str,
     aligned_dropout: bool = False,
     class_weights: Sequence[float] | None = None,
+    mark_real: bool = False,
 ) -> Iterator[GlobalBatch]:
     """The global batches of `steps`."""
     dropout_seed = seed if aligned_dropout else None
     for step in steps:
         ids = plan.example_ids(len(split), global_batch_size, seed, step)
-        yield GlobalBatch(step, ids, split, padding, 0, dropout_seed, class_weights)
+        yield GlobalBatch(step, ids, split, padding, 0, dropout_seed, class_weights, mark_real)
 
 
 def evaluation_batches(
@@ -139,6 +147,7 @@ def evaluation_batches(
     padding: str,
     aligned_dropout: bool = False,
     class_weights: Sequence[float] | None = None,
+    mark_real: bool = False,
 ) -> Iterator[GlobalBatch]:
     """Every example once, from the shortest to the longest: little padding is left.
 
@@ -148,4 +157,4 @@ def evaluation_batches(
     by_length = np.argsort(split.lengths(np.arange(len(split))), kind="stable")
     for index, start in enumerate(range(0, len(split), global_batch_size)):
         ids = by_length[start : start + global_batch_size]
-        yield GlobalBatch(index + 1, ids, split, padding, 0, dropout_seed, class_weights)
+        yield GlobalBatch(index + 1, ids, split, padding, 0, dropout_seed, class_weights, mark_real)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import xxhash
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from common.config.models import Custom
@@ -40,6 +41,12 @@ class InitialCheckpoint:
         """config.json."""
         hf_config: dict[str, Any] = json.loads((self.directory / "config.json").read_text())
         return hf_config
+
+    @property
+    def batch_norm(self) -> bool:
+        """Whether the model has moving statistics, which BatchNorm layers have."""
+        with safe_open(self.directory / WEIGHTS, "numpy") as file:
+            return any(name.endswith(("running_mean", "moving_mean")) for name in file.keys())  # noqa: SIM118
 
     def weights(self) -> dict[str, np.ndarray]:
         """Parameters by Hugging Face name, float32."""

@@ -172,6 +172,8 @@ def _resolve_padding(config: Config, split: Split) -> Config:
     if train.padding != "auto":
         return config
     padding = choose_padding(split, train.global_batch_size, train.seed, strategy.replicas or 1, config.model.unpadded)
+    if config.model.global_batch_norm:
+        padding = "global"  # whose statistics are asked for
     return replace(config, train=replace(train, padding=padding))
 
 

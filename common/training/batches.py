@@ -8,8 +8,8 @@ from common.data.batches import GlobalBatch, Split, evaluation_batches, training
 
 def planned_batches(config: Config, split: Split, steps: range) -> Iterator[GlobalBatch]:
     """The global batches of these steps."""
-    train, aligned, class_weights = config.train, config.model.aligned_dropout, config.task.weights_of_classes
-    return training_batches(split, train.global_batch_size, train.seed, steps, train.padding, aligned, class_weights)
+    train = config.train
+    return training_batches(split, train.global_batch_size, train.seed, steps, train.padding, *_marks(config))
 
 
 def find_batch(config: Config, split: Split, number: int) -> GlobalBatch:
@@ -19,5 +19,10 @@ def find_batch(config: Config, split: Split, number: int) -> GlobalBatch:
 
 def validation_batches(config: Config, split: Split) -> Iterator[GlobalBatch]:
     """The batches of an evaluation."""
-    train, aligned, class_weights = config.train, config.model.aligned_dropout, config.task.weights_of_classes
-    return evaluation_batches(split, train.global_batch_size, train.padding, aligned, class_weights)
+    train = config.train
+    return evaluation_batches(split, train.global_batch_size, train.padding, *_marks(config))
+
+
+def _marks(config: Config) -> tuple[bool, list[float] | None, bool]:
+    """What every batch of a run has beside its examples: see GlobalBatch."""
+    return config.model.aligned_dropout, config.task.weights_of_classes, config.model.global_batch_norm

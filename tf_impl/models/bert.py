@@ -77,7 +77,8 @@ class Bert(keras.Model):
         for index, layer in enumerate(bert.transformer_layers):
             weights = {name: _values(sublayer) for name, sublayer in _sublayers(layer).items()}
             seeds = _seeds(layer, f"bert.encoder.layer.{index}", dropout_keys, training)
-            x = self.encode(x, attention_mask, places, weights, seeds, dropout_keys, tokens)
+            with tf.name_scope(f"layer_{index}"):  # a profile says it
+                x = self.encode(x, attention_mask, places, weights, seeds, dropout_keys, tokens)
         return bert.pooled_dense(tf.gather(x, first_tokens))
 
 

@@ -8,6 +8,7 @@ from torch.nn import Module
 
 from common.mapping.factory import build_with
 from common.models.initial_weights import InitialCheckpoint
+from torch_impl.batch_norm import leave_out
 from torch_impl.calling import Call, arguments_of
 from torch_impl.dropout import use_keys
 from torch_impl.models.weights import load_weights
@@ -35,6 +36,7 @@ def build(initial: InitialCheckpoint) -> Module:
 def _take(arguments: Call, model: Module, args: tuple[Any, ...], inputs: dict[str, Any]) -> Any:
     """Before the model's forward pass: from the arrays of a batch to its own arguments."""
     use_keys(model, inputs.get("dropout_keys"))
+    leave_out(model, inputs.get("real_rows"))
     dtype = next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
     return arguments({name: each.to(dtype) if each.is_floating_point() else each for name, each in inputs.items()})
 

@@ -32,8 +32,14 @@ class ArraySplit:
         return self.label.values
 
     def lengths(self, ids: np.ndarray) -> np.ndarray:
-        """The sum of the lengths of an example's ragged inputs, int64 [n]; 0 where none are ragged."""
-        return sum((column.lengths(ids) for column in self.inputs.values()), np.zeros(len(ids), np.int64))
+        """The sum of the lengths of an example's ragged inputs, int64 [n].
+
+        Where none are ragged: the number of its labels, if each of its tokens has one, else 0.
+        """
+        ragged = [column.lengths(ids) for column in self.inputs.values() if column.offsets is not None]
+        if not ragged and self._labels_tokens:
+            return self.terms(ids).astype(np.int64)
+        return sum(ragged, np.zeros(len(ids), np.int64))
 
     def weights(self, ids: np.ndarray) -> np.ndarray:
         """The weight of each example in the loss, float64 [n]."""
@@ -44,7 +50,7 @@ class ArraySplit:
         if self.label.offsets is not None:
             labels, rows, _ = self.label.flat(ids)
             return np.bincount(rows, labels >= 0, len(ids))
-        if len(self.label.shape) == 0 or self.label.values.dtype.kind == "f":
+        if not self._labels_tokens:
             return np.ones(len(ids))
         return np.count_nonzero(self.label.values[ids] >= 0, axis=tuple(range(1, self.label.values.ndim))).astype(float)
 
@@ -66,5 +72,10 @@ class ArraySplit:
         return self.gather(ids, ids)
 
     def computed_tokens(self, arrays: Arrays) -> int:
-        """The sizes of the padded inputs."""
-        return sum(arrays[f"{name}_mask"].size for name, column in self.inputs.items() if column.offsets is not None)
+        """The sizes of the padded inputs; where none are ragged, of the labels of tokens."""
+        ragged = [arrays[f"{name}_mask"].size for name, column in self.inputs.items() if column.offsets is not None]
+        return sum(ragged) if ragged or not self._labels_tokens else arrays["labels"].size
+
+    @property
+    def _labels_tokens(self) -> bool:
+        return self.label.offsets is not None or (len(self.label.shape) > 0 and self.label.values.dtype.kind != "f")

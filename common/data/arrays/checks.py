@@ -12,7 +12,7 @@ from common.data.columns import show
 from common.errors import UserError
 
 BLOCK = 1 << 24  # bytes that are read at once
-OWN_NAMES = ("labels", "weights", "dropout_keys")
+OWN_NAMES = ("labels", "weights", "dropout_keys", "real_rows")
 SORTS = {"f": "floats", "i": "integers", "u": "integers", "b": "bools"}
 OTHERS = {"c": "complex", "O": "objects", "U": "text", "S": "text", "V": "records", "M": "times", "m": "times"}
 

@@ -35,7 +35,8 @@ class Split:
 
 train = SimpleNamespace(global_batch_size=1, seed=0, padding="unpadded")
 task = SimpleNamespace(weights_of_classes=None)
-config = SimpleNamespace(train=train, model=SimpleNamespace(aligned_dropout=False), task=task)
+model = SimpleNamespace(aligned_dropout=False, global_batch_norm=False)
+config = SimpleNamespace(train=train, model=model, task=task)
 arrays, found = dict(np.load(sys.argv[1])), {}
 for kind in {key.partition("/")[0] for key in arrays}:
     given = {key.partition("/")[2]: array for key, array in arrays.items() if key.startswith(f"{kind}/")}

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -47,6 +49,18 @@ def test_world_size_and_padding_change_only_who_computes_what(
     assert all(len(part["labels"]) for part in parts), "no micro-batch is empty"
     assert {len(shard) for shard in shards} == {micro_batches * TOKENS[padding]}
     assert sum(part["weights"].sum() for part in parts) == batch.size
+
+
+@given(count=st.integers(1, 9), world_size=world_sizes)
+def test_rows_that_fill_up_are_marked(make_split: MakeSplit, count: int, world_size: int) -> None:
+    """Also where examples have no weight."""
+    batch = replace(batch_of(make_split, [3] * count), mark_real=True, class_weights=[0.0, 0.0, 0.0])
+    parts = [batch.shard(rank, world_size)[0] for rank in range(world_size)]
+    assert sum(part["real_rows"].sum() for part in parts) == count
+    assert all(part["real_rows"].shape == part["labels"].shape for part in parts)
+    real = [example for part in parts for example in part["input_ids"][part["real_rows"] == 1].tolist()]
+    assert sorted(real) == sorted(batch.shard(0, 1)[0]["input_ids"].tolist())
+    assert {part["real_rows"].dtype for part in parts} == {np.dtype(np.int32)}
 
 
 @given(lengths=lengths, world_size=world_sizes)

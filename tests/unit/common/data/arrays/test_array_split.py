@@ -70,6 +70,17 @@ def test_terms(labels: Column, terms: list[int]) -> None:
     assert make(labels).terms(ALL[::-1][:3]).tolist() == terms[::-1][:3]
 
 
+def test_without_ragged_inputs_the_labels_of_tokens_are_counted() -> None:
+    """As in blocks of text, all of one length."""
+    tokens = Column(np.array([[5, -1], [0, 0]] * 4, np.int32))
+    of_tokens, of_examples = (ArraySplit({"tokens": tokens}, labels) for labels in (tokens, CLASSES))
+    assert of_tokens.lengths(ALL).tolist() == [1, 2] * 4
+    assert of_tokens.lengths(ALL).dtype == np.int64
+    assert of_tokens.computed_tokens(of_tokens.gather(ALL[:3], ALL)) == 6
+    assert of_examples.lengths(ALL).tolist() == [0] * 8
+    assert of_examples.computed_tokens(of_examples.gather(ALL[:3], ALL)) == 0
+
+
 def test_ragged_labels_are_padded_with_no_label() -> None:
     split = make(ragged(WORDS))
     arrays = split.gather(np.array([0, 4]), np.array([0, 1, 4]))

@@ -50,6 +50,7 @@ def with_value(value: float, dtype: str = "float64") -> np.ndarray:
         # names
         ({**GOOD, "weights": LABELS}, "weights is a name that Lockstep gives in batches; rename the array"),
         ({**GOOD, "dropout_keys": LABELS}, "dropout_keys is a name that Lockstep gives in batches; rename the array"),
+        ({**GOOD, "real_rows": LABELS}, "real_rows is a name that Lockstep gives in batches; rename the array"),
         ({**GOOD, "z": RAGGED, "z_mask": X}, "z_mask is a name that Lockstep gives in batches; rename the array"),
     ],
 )
