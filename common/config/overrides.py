@@ -41,6 +41,14 @@ def swept(overrides: Sequence[str]) -> list[str]:
     return [each for each, override in parsed.items() if override is not None and override.is_sweep_override()]
 
 
+def choices(override: str) -> list[str]:
+    """The override for each of its values: only itself, where it has one."""
+    parsed = _parsed(override)
+    if parsed is None or not parsed.is_sweep_override():
+        return [override]
+    return [f"{parsed.get_key_element()}={value}" for value in parsed.sweep_string_iterator()]
+
+
 def job_name(arguments: Sequence[str], task: Sequence[str]) -> str:
     """What distinguishes a job of a sweep: "replicas=2,seed=1". Empty where nothing is swept.
 

@@ -109,6 +109,7 @@ class Places:
     run_name: str | None = key(HOST)
     cache_dir: str = key(HOST)
     extensions: list[str] = key(HOST)
+    trackers: list[str] = key(HOST)
 
 
 @dataclass(frozen=True)

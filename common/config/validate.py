@@ -1,5 +1,7 @@
 """Every check on a config's values: a mistake in it is found here, before any process starts."""
 
+from importlib.util import find_spec
+
 from common.config.data import DATA
 from common.config.keys import iterate
 from common.config.models import MODELS, Custom
@@ -8,6 +10,8 @@ from common.config.strategies import COMMANDS, STRATEGIES, TITLES, strategies_of
 from common.config.tasks import CustomTask
 from common.errors import UserError
 from common.hardware import has_cpp_compiler, visible_gpus
+
+TRACKERS = ("mlflow", "wandb")  # the names of their modules, too
 
 
 def check(config: Config, framework: str | None = None) -> None:
@@ -33,6 +37,8 @@ def check(config: Config, framework: str | None = None) -> None:
             f"train.padding=unpadded: model={config.model.name} computes on padded batches only; choose micro_batches "
             "or auto"
         )
+    if config.model.global_batch_norm:
+        _check_no_micro_batches(config)
     if config.model.aligned_dropout and not config.model.aligns_dropout:
         raise UserError(
             f"model.dropout_semantics=aligned: model={config.model.name} has native dropout only; set it to native"
@@ -42,6 +48,11 @@ def check(config: Config, framework: str | None = None) -> None:
             f"train.matmul_precision={config.train.matmul_precision}: model={config.model.name} has no such "
             "mode; leave it"
         )
+    for name in config.trackers:
+        if name not in TRACKERS:
+            raise UserError(f"trackers=[{name}]: no such tracker; there are {', '.join(TRACKERS)}")
+        if find_spec(name) is None:
+            raise UserError(f"trackers=[{name}]: is not installed; pip install 'lockstep[{name}]'")
     if config.resume == "auto" and config.run_dir is None:
         raise UserError("resume=auto: resumes the run in run_dir; give run_dir=...")
     if config.run_name is not None and (not config.run_name.strip() or {"/", "\\"} & set(config.run_name)):
@@ -67,6 +78,15 @@ def _check_framework(config: Config, framework: str) -> None:
         raise UserError("train.compile=true: XLA cannot sum over replicas; set it or model.sync_batch_norm to false")
     if config.train.compile and framework == "torch" and not has_cpp_compiler():
         raise UserError("train.compile=true: PyTorch needs a C++ compiler for it; install g++, or name one by CXX=...")
+
+
+def _check_no_micro_batches(config: Config) -> None:
+    wrong = "BatchNorm would have the statistics of micro-batches;"
+    if config.train.padding == "micro_batches":
+        raise UserError(f"train.padding=micro_batches: {wrong} choose global, or model.sync_batch_norm=false")
+    accumulate = getattr(config.strategy, "accumulate", 1)
+    if accumulate > 1:
+        raise UserError(f"strategy.accumulate={accumulate}: {wrong} set it to 1, or model.sync_batch_norm to false")
 
 
 def _check_task(config: Config) -> None:

@@ -113,7 +113,7 @@ def report_end(run_dir: Path, exit_code: int) -> None:
         shown("final_loss", ".6f"),
         shown("accuracy", ".4f"),
         shown("examples_per_second", ".1f"),
-        shown("tokens_per_second", ".0f"),
+        shown("tokens_per_second", ".0f") if summary["tokens_per_second"] else "-",
         f"{max(peaks) / 2**20:.0f} MiB" if peaks else "-",
     )
     console = Console()

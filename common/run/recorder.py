@@ -15,23 +15,22 @@ from tensorboard.compat.proto.event_pb2 import Event  # noqa: E402
 from tensorboard.compat.proto.summary_pb2 import Summary  # noqa: E402
 from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: E402
 
-from common.config.tasks import METRICS  # noqa: E402
 from common.errors import cannot_be_written  # noqa: E402
-from common.run.rows import append_rows, keep_rows  # noqa: E402
+from common.run.rows import append_rows, keep_rows, scalars  # noqa: E402
 from common.training.observer import Row  # noqa: E402
 from common.training.state import Position, State  # noqa: E402
-
-TRAIN_SCALARS = ("loss", "learning_rate", "grad_norm")
 
 
 class Recorder:
     """Appends complete rows only, so that a killed run leaves valid files.
 
-    start: where the run begins; rows after it are dropped, since they will be written again.
+    start: where the run begins; rows after it are dropped, since they will be written again. trained_by: the framework
+    and the strategy, which the first row says.
     """
 
-    def __init__(self, run_dir: Path, start: Position) -> None:
+    def __init__(self, run_dir: Path, start: Position, trained_by: str) -> None:
         self.run_dir = run_dir
+        self._said: Row = {"trained_by": trained_by}
         kept = keep_rows(run_dir, start)
         shutil.rmtree(run_dir / "tensorboard", ignore_errors=True)
         self._metrics = (run_dir / "metrics.jsonl").open("ab")
@@ -43,6 +42,9 @@ class Recorder:
 
     def steps(self, rows: list[Row], traffic: list[Row], speed: float) -> None:
         """Append rows of metrics.jsonl and traffic.jsonl. Raises UserError where the disk is full."""
+        if rows and self._said:
+            rows = [{**rows[0], **self._said}, *rows[1:]]
+            self._said = {}
         append_rows(self._metrics, rows)
         for row in rows:
             self._scalars(row)
@@ -74,9 +76,7 @@ class Recorder:
                 file.close()
 
     def _scalars(self, row: Row) -> None:
-        evaluated = [name for name in ("loss", *METRICS) if name in row]
-        split, keys = ("validation", evaluated) if "count" in row else ("train", TRAIN_SCALARS)
-        values = [Summary.Value(tag=f"{split}/{key}", simple_value=row[key]) for key in keys]
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars(row).items()]
         try:
             self._events.add_event(Event(wall_time=time.time(), step=row["step"], summary=Summary(value=values)))
         except OSError as error:

@@ -5,9 +5,12 @@ import os
 from pathlib import Path
 from typing import IO, Any
 
+from common.config.tasks import METRICS
 from common.errors import cannot_be_written
+from common.training.observer import Row
 from common.training.state import Position
 
+TRAIN_SCALARS = ("loss", "learning_rate", "grad_norm")
 ROWS = ("metrics.jsonl", "evals.jsonl", "traffic.jsonl")
 
 
@@ -15,6 +18,13 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     """The complete rows of a JSONL file; a last line that a killed writer left unfinished is left out."""
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def scalars(row: Row) -> dict[str, float]:
+    """What TensorBoard and the trackers show of a row of metrics.jsonl or evals.jsonl: {"train/loss": 0.7, ...}."""
+    if "count" in row:
+        return {f"validation/{name}": row[name] for name in ("loss", *METRICS) if name in row}
+    return {f"train/{name}": row[name] for name in TRAIN_SCALARS}
 
 
 def append_rows(file: IO[bytes], rows: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""summary.json: what a run was, how it ended, how fast it was."""
+"""summary.json: what a run was, how it ended, how fast it was; running.json before it has ended."""
 
 import json
 import os
@@ -18,6 +18,7 @@ from common.data import plan
 from common.run.rows import read_rows, replace_text
 
 RESTARTS = "LOCKSTEP_RESTARTS"  # the variable that says how often the run has been restarted
+RUNNING = "running.json"
 PACKAGES = {"torch": ("torch", "transformers"), "tf": ("tensorflow", "keras", "keras-hub")}
 
 
@@ -51,6 +52,12 @@ def installed_versions(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def write_running(run_dir: Path, about: dict[str, Any]) -> None:
+    """Write running.json, the facts of a run that trains: `write_summary` replaces it."""
+    with suppress(OSError):  # on a full disk the rows fail next, and say so
+        replace_text(run_dir / RUNNING, json.dumps({**about, "status": "running"}, indent=1) + "\n")
+
+
 def write_summary(
     run_dir: Path, config: Config, about: dict[str, Any], status: str, report: dict[str, Any], error: str | None = None
 ) -> dict[str, Any]:
@@ -59,7 +66,7 @@ def write_summary(
     about: the facts. report: of the strategy; see common.training.strategy.
     """
     steps, evals = read_rows(run_dir / "metrics.jsonl"), read_rows(run_dir / "evals.jsonl")
-    changed = _replicas_changed(steps)
+    changed, trained_by = _changes(steps, "replicas"), _changes(steps, "trained_by")
     before = max(report.get("resumed_from", 0), changed[-1]["step"] - 1 if changed else 0)
     summary = {
         **about,
@@ -74,24 +81,27 @@ def write_summary(
     }
     if changed:
         summary["replicas_changed"] = changed
+    if trained_by:
+        summary["trained_by"] = trained_by
     if stale := Counter(row["staleness"] for row in steps if "staleness" in row):
         summary["staleness"] = {str(staleness): stale[staleness] for staleness in sorted(stale)}
     if error:
         summary["error"] = error
     with suppress(OSError):  # a full disk is then the error, and has been reported
         replace_text(run_dir / "summary.json", json.dumps(summary, indent=1) + "\n")
+        (run_dir / RUNNING).unlink(missing_ok=True)
     return summary
 
 
-def _replicas_changed(steps: list[dict[str, Any]]) -> list[dict[str, int]]:
-    """Each number of replicas with the first step that it trained; empty where the number never changed.
+def _changes(steps: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    """Each value of a key with the first step that has it; empty where it never changed.
 
-    steps: rows of metrics.jsonl. Those of earlier versions do not say how many replicas trained them.
+    steps: rows of metrics.jsonl. Those of earlier versions say neither how many replicas trained them nor which.
     """
-    found: list[dict[str, int]] = []
+    found: list[dict[str, Any]] = []
     for row in steps:
-        if "replicas" in row and (not found or found[-1]["replicas"] != row["replicas"]):
-            found.append({"step": row["step"], "replicas": row["replicas"]})
+        if key in row and (not found or found[-1][key] != row[key]):
+            found.append({"step": row["step"], key: row[key]})
     return found if len(found) > 1 else []
 
 

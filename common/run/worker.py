@@ -17,7 +17,7 @@ from common.run.directory import profile_path
 from common.run.export import export
 from common.run.prepare import Prepared
 from common.run.progress import TrainingProgress, log_to
-from common.run.summary import facts, write_summary
+from common.run.summary import facts, write_running, write_summary
 from common.training.loop import Loop, NonFiniteLoss
 from common.training.stop import Stop
 from common.training.strategy import Strategy
@@ -117,14 +117,20 @@ def _record(
     The command prints the summary, so that how a run ended is said even where this process was killed.
     """
     from common.run.recorder import Recorder  # TensorBoard's writer, which no other process needs
+    from common.run.trackers import Trackers
 
     log_to(run_dir)
     cache, start = prepared.cache, prepared.start
     about = facts(
         config, framework, {"token_cache": cache.fingerprint, "initial_weights": prepared.initial.fingerprint}
     )
+    if prepared.initial.batch_norm:
+        about["batch_norm"] = "global" if config.model.global_batch_norm else "replica"
     log.info("%s%s", cache, f"; classes {', '.join(cache.classes)}" if cache.classes else "")
-    recorder, checkpoints = Recorder(run_dir, start), Checkpoints(config, run_dir, prepared)
+    recorder, checkpoints = (
+        Recorder(run_dir, start, f"{framework} {config.strategy.kind}"),
+        Checkpoints(config, run_dir, prepared),
+    )
     updates = (config.train.steps - start.plan_position) * config.strategy.updates_per_batch
     if config.strategy.updates_per_batch > 1:
         log.info(
@@ -133,11 +139,13 @@ def _record(
         )
     title = f"{config.strategy.kind} x{strategy.world_size}"
     progress = TrainingProgress(title, start.step + updates, config.train.log_every)
+    trackers = Trackers(config, run_dir)
     status, exit_code, problem = "failed", FAILURE, None
     report: dict[str, Any] = {"resumed_from": start.step}
     try:
+        write_running(run_dir, about)
         try:
-            Loop(config, strategy, cache, start, stop, (recorder, checkpoints, progress), profiled).run()
+            Loop(config, strategy, cache, start, stop, (recorder, checkpoints, progress, trackers), profiled).run()
             report |= strategy.report()
             if config.train.compile:
                 report |= compilations()
@@ -160,6 +168,7 @@ def _record(
         checkpoints.close()
         recorder.close()
         write_summary(run_dir, config, about, status, report, problem)
+        trackers.close(status)
     if problem and not (run_dir / "summary.json").exists():  # the disk is full
         print(f"{status}: {problem}", file=sys.stderr)
     return exit_code

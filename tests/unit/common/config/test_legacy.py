@@ -51,7 +51,7 @@ def test_a_run_of_the_first_edition(make_config: MakeConfig, name: str, kind: st
     }
     assert expected.items() <= found.items()
     today = values_of(make_config(f"strategy={kind}"))
-    added = {"extensions", "train.checkpoint_seconds", "train.compile", "train.padding", "train.profile"}
+    added = {"extensions", "trackers", "train.checkpoint_seconds", "train.compile", "train.padding", "train.profile"}
     assert found.keys() - DROPPED == today.keys() - added
 
 

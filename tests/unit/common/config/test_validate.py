@@ -10,6 +10,9 @@ from tests.unit.common.config.conftest import Said
 
 TF = "single, mirrored, multiworker, central_storage, parameter_server"
 
+CUSTOM = ["model=custom", "model.torch=models:build", "model.sync_batch_norm=true", "data=arrays"]
+CUSTOM += ["data.train=train.npz", "data.validation=validation.npz"]
+
 
 @pytest.mark.parametrize(
     ("framework", "overrides", "expected"),
@@ -91,6 +94,14 @@ def test_strategies_of_this_side_only(said: Said, framework: str, overrides: lis
             ["model=convnet", "data=builtin_nli"],
             "data.kind=builtin_nli: text, but model=convnet reads images; choose a model of the kind bert or "
             "pretrained, or data of the kind digits or idx or hub_images",
+        ),
+        (
+            [*CUSTOM, "train.padding=micro_batches"],
+            "train.padding=micro_batches: BatchNorm would have the statistics of micro-batches; choose global",
+        ),
+        (
+            [*CUSTOM, "strategy=ddp", "strategy.accumulate=2"],
+            "strategy.accumulate=2: BatchNorm would have the statistics of micro-batches; set it to 1",
         ),
         # runs
         (["run_name=a/b"], "run_name=a/b: a name without path separators; use run_dir=PATH for a place"),

@@ -98,7 +98,7 @@ def evaluation(number: int, duration: float = 0.0, accuracy: float = 0.5) -> dic
 
 
 def record(run_dir: Path, steps: list[dict[str, Any]], evals: list[dict[str, Any]]) -> None:
-    recorder = Recorder(run_dir, Position())
+    recorder = Recorder(run_dir, Position(), "torch single")
     recorder.steps(steps[:2], [], 1.0)
     recorder.steps(steps[2:], [], 1.0)
     for row in evals:
@@ -117,7 +117,10 @@ def make_run(small_config: MakeConfig, tmp_path: Path) -> MakeRun:
         config = small_config(f"run_dir={tmp_path / name}", *overrides)
         with open_run_dir(config, "torch") as run_dir:
             config, prepared = prepare_run(config, run_dir)
-            checkpoints, recorder = Checkpoints(config, run_dir, prepared), Recorder(run_dir, Position())
+            checkpoints, recorder = (
+                Checkpoints(config, run_dir, prepared),
+                Recorder(run_dir, Position(), "torch single"),
+            )
             for number in range(1, 6):
                 recorder.steps([step(number, 0.1 * number, **values)], [{"step": number, "gathered": [number]}], 1.0)
                 if number in STEPS:
@@ -139,7 +142,7 @@ def resume(config: Config) -> int:
     with open_run_dir(config, "torch") as run_dir:
         prepare_run(config, run_dir)
         start = open_prepared(configs.load(run_dir / "config.yaml"), run_dir).start
-        Recorder(run_dir, start).close()
+        Recorder(run_dir, start, "torch single").close()
         return start.step
 
 

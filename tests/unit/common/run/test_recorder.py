@@ -13,12 +13,12 @@ from tests.unit.common.run.conftest import evaluation, record, recorded, step
 def test_losses_at_full_precision(run_dir: Path) -> None:
     rows = [step(1, 0.1, loss=0.1 + 0.2, grad_norm=1e-17 / 3), step(2, 0.2, loss=1 / 3)]
     record(run_dir, rows, [evaluation(2, accuracy=2 / 3)])
-    assert read_rows(run_dir / "metrics.jsonl") == rows
+    assert read_rows(run_dir / "metrics.jsonl") == [{**rows[0], "trained_by": "torch single"}, rows[1]]
     assert read_rows(run_dir / "evals.jsonl") == [evaluation(2, accuracy=2 / 3)]
 
 
 def test_rows_are_there_as_soon_as_they_are_recorded(run_dir: Path) -> None:
-    recorder = Recorder(run_dir, Position())
+    recorder = Recorder(run_dir, Position(), "torch single")
     recorder.steps([step(1, 0.1)], [], 1.0)
     recorder.evaluation(evaluation(1))
     assert len(read_rows(run_dir / "metrics.jsonl")) == len(read_rows(run_dir / "evals.jsonl")) == 1
@@ -26,7 +26,7 @@ def test_rows_are_there_as_soon_as_they_are_recorded(run_dir: Path) -> None:
 
 
 def test_traffic_only_where_there_is_any(run_dir: Path) -> None:
-    recorder = Recorder(run_dir, Position())
+    recorder = Recorder(run_dir, Position(), "torch single")
     recorder.steps([step(1, 0.1)], [], 1.0)
     assert not (run_dir / "traffic.jsonl").exists()
     recorder.steps([step(2, 0.2)], [{"step": 2, "gathered": [1]}], 1.0)
@@ -36,7 +36,7 @@ def test_traffic_only_where_there_is_any(run_dir: Path) -> None:
 
 def test_rows_after_the_start_are_dropped(run_dir: Path) -> None:
     record(run_dir, [step(number, 0.1) for number in (1, 2, 3)], [evaluation(2), evaluation(3)])
-    recorder = Recorder(run_dir, Position(2, validation={"loss": 0.7, "accuracy": 0.5}))
+    recorder = Recorder(run_dir, Position(2, validation={"loss": 0.7, "accuracy": 0.5}), "torch single")
     recorder.steps([step(3, 0.3)], [], 1.0)
     recorder.close()
     assert recorded(run_dir) == [[1, 2, 3], [2], []]
@@ -64,7 +64,7 @@ def test_tensorboard_reads_the_events(run_dir: Path) -> None:
 
 def test_rows_are_flushed_to_the_disk_before_a_checkpoint(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
-    recorder = Recorder(run_dir, Position())
+    recorder = Recorder(run_dir, Position(), "torch single")
     recorder.steps([step(1, 0.1)], [{"step": 1}], 1.0)
     monkeypatch.setattr("os.fsync", synced.append)
     recorder.save(State({}, {}), Position(1))
@@ -83,7 +83,7 @@ def test_recording_imports_no_framework(run_dir: Path, python: Python) -> None:
     code = (
         "import sys; from pathlib import Path\n"
         "from common.training.state import Position; from common.run.recorder import Recorder\n"
-        "recorder = Recorder(Path(sys.argv[1]), Position())\n"
+        "recorder = Recorder(Path(sys.argv[1]), Position(), 'torch single')\n"
         "recorder.steps([dict(step=1, loss=1.0, learning_rate=1.0, grad_norm=1.0)], [], 1.0)\n"
         "recorder.close()\n"
         "print([name for name in ('torch', 'tensorflow', 'keras', 'transformers') if name in sys.modules])\n"

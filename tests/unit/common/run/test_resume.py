@@ -79,7 +79,7 @@ def train_further(config: Config, replicas: int, until: int) -> Any:
     """Resume, train up to this step, and write the summary. Returns where its number of replicas changed."""
     with open_run_dir(config, "torch") as run_dir:
         _, prepared = prepare_run(config, run_dir)
-        recorder = Recorder(run_dir, prepared.start)
+        recorder = Recorder(run_dir, prepared.start, "torch single")
         numbers = range(prepared.start.step + 1, until + 1)
         recorder.steps([step(number, 0.1 * number, replicas=replicas) for number in numbers], [], 1.0)
         recorder.close()

@@ -7,7 +7,9 @@ import pytest
 
 from common.config.schema import Config
 from common.data import plan
-from common.run.summary import RESTARTS, facts, installed_versions, write_summary
+from common.run.recorder import Recorder
+from common.run.summary import RESTARTS, facts, installed_versions, write_running, write_summary
+from common.training.state import Position
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import evaluation, record, step
 
@@ -43,6 +45,14 @@ def test_summary(run_dir: Path, config: Config) -> None:
     assert "error" not in found and "staleness" not in found
     assert {"python", "lockstep", "numpy", "torch", "transformers"} == found["versions"].keys()
     assert found["hardware"]["cores"] >= 1
+
+
+def test_a_run_is_running_until_it_has_a_summary(run_dir: Path, config: Config) -> None:
+    about = facts(config, "torch", {"token_cache": "a"})
+    write_running(run_dir, about)
+    assert json.loads((run_dir / "running.json").read_text()) == {**about, "status": "running"}
+    write_summary(run_dir, config, about, "completed", {})
+    assert not (run_dir / "running.json").exists() and (run_dir / "summary.json").exists()
 
 
 def test_restarts_are_counted(run_dir: Path, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,6 +117,21 @@ def test_where_the_number_of_replicas_changed(
     record(run_dir, [step(number, 1.0, **each) for number, each in enumerate(known, 1)], [])
     found = summary(run_dir, config).get("replicas_changed", [])
     assert [(each["step"], each["replicas"]) for each in found] == expected
+
+
+def test_what_trained_a_run_that_went_on_in_another_framework(run_dir: Path, config: Config) -> None:
+    rows = [step(number, 1.0) for number in (1, 2, 3)]
+    record(run_dir, rows, [])
+    assert "trained_by" not in summary(run_dir, config)
+    recorder = Recorder(run_dir, Position(2, validation={"loss": 0.7}), "tf mirrored")
+    recorder.steps([step(3, 1.5), step(4, 2.0)], [], 1.0)
+    recorder.close()
+    hops = [{"step": 1, "trained_by": "torch single"}, {"step": 3, "trained_by": "tf mirrored"}]
+    assert summary(run_dir, config)["trained_by"] == hops
+    recorder = Recorder(run_dir, Position(4, validation={"loss": 0.7}), "tf mirrored")
+    recorder.steps([step(5, 2.5)], [], 1.0)
+    recorder.close()
+    assert summary(run_dir, config)["trained_by"] == hops, "a resume by the same is no change"
 
 
 def test_the_speed_is_that_of_the_last_number_of_replicas(run_dir: Path, config: Config) -> None:

@@ -125,7 +125,7 @@ class Run:
     def __call__(self, strategy: Fake, record: bool = True, start: Position | None = None, **train: Any) -> None:
         config = with_train(self.config, **{"steps": 7, "global_batch_size": 4, "log_every": 3, **train})
         start = start or Position()
-        recorder = Recorder(self.directory, start) if record else None
+        recorder = Recorder(self.directory, start, "torch single") if record else None
         observers: list[Observer] = [recorder, self.saved] if recorder is not None else []
         try:
             Loop(config, strategy, self.cache, start, self.stop, observers).run()
@@ -135,7 +135,9 @@ class Run:
 
     @property
     def steps(self) -> list[dict[str, Any]]:
-        return read_rows(self.directory / "metrics.jsonl")
+        """Without what the recorder adds to the first row after each start."""
+        rows = read_rows(self.directory / "metrics.jsonl")
+        return [{key: value for key, value in row.items() if key != "trained_by"} for row in rows]
 
     @property
     def evals(self) -> list[dict[str, Any]]:
@@ -516,7 +518,10 @@ class ShardedRun:
         collectives, start = Collectives(), checkpoint.position if checkpoint else Position()
         self.ranks = [Sharded(self.config, collectives, rank) for rank in (0, 1)]
         stops = [Stop(), Stop()]
-        recorder, checkpoints = Recorder(self.directory, start), Checkpoints(self.config, self.directory, self.prepared)
+        recorder, checkpoints = (
+            Recorder(self.directory, start, "torch single"),
+            Checkpoints(self.config, self.directory, self.prepared),
+        )
         observers: list[list[Observer]] = [[recorder, checkpoints], []]
         stack = ExitStack()
         try:
@@ -545,7 +550,7 @@ class ShardedRun:
     def curve(self) -> list[dict[str, Any]]:
         """The rows of the steps and of the evaluations, without the times."""
         rows = read_rows(self.directory / "metrics.jsonl") + read_rows(self.directory / "evals.jsonl")
-        return [{name: row[name] for name in row if name not in ("seconds", "duration")} for row in rows]
+        return [{name: row[name] for name in row if name not in ("seconds", "duration", "trained_by")} for row in rows]
 
 
 @pytest.fixture
