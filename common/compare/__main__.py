@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -12,26 +13,36 @@ from common.compare.elsewhere.load import load_elsewhere
 from common.compare.find import named_runs, newest_runs
 from common.compare.markdown import write_markdown
 from common.compare.report import write_report
+from common.compare.run import plan, train
 from common.compare.runs import load_runs
+from common.compare.serve import serve, watch
 from common.compare.table import print_comparison
-from common.compare.verdict import Tolerance, compare
+from common.compare.verdict import Comparison, Tolerance, compare
 from common.config.command_line import command_parser, compose_settings, one_line_errors
 from common.config.compose import CONF
-from common.errors import UserError
+from common.config.schema import all_keys
+from common.errors import FAILURE, UserError
 
 DEFAULTS = Path(CONF, "compare.yaml")
+TRAINING = {*(name.partition(".")[0] for name in all_keys()), "experiment"}  # what the keys of a training begin with
 
 
 @dataclass
 class Settings:
     """The keys of conf/compare.yaml."""
 
+    run: list[str]
     runs: str
     output: str
+    pictures: str | None
     reference: str | None
+    port: int
     tolerance: float | None
     columns: dict[str, str | None] = field(default_factory=dict)
     tolerances: dict[str, Tolerance] = field(default_factory=dict)
+
+
+OWN = {each.name for each in fields(Settings)}  # what the keys of this command begin with
 
 
 def load_settings(overrides: Sequence[str] = ()) -> Settings:
@@ -69,44 +80,86 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="exit with 1 unless every run could be read and every pair is in lockstep; an asynchronous run is in "
         "lockstep with none, and one from elsewhere needs the same curve",
     )
+    parser.add_argument(
+        "--serve", action="store_true", help="then serve the page on this machine, at a URL with a secret token"
+    )
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="serve the page of runs that still train, and keep it up to date; writes no file",
+    )
     options = parser.parse_intermixed_args(arguments)
     # The directories of a Hydra sweep may have "=" in their names.
     overrides = [text for text in options.arguments if text.find("=") > 0 and not os.path.exists(text)]
     run_dirs = [Path(text) for text in options.arguments if text not in overrides]
     elsewhere = [text for text in overrides if _is_elsewhere(text)]
-    settings = load_settings([text for text in overrides if text not in elsewhere])
+    training = []
+    if any(text.startswith("run=") for text in overrides):
+        elsewhere = [text for text in elsewhere if _group(text) not in TRAINING]
+        training = [text for text in overrides if text not in elsewhere and _group(text) not in OWN]
+    settings = load_settings([text for text in overrides if text not in (*training, *elsewhere)])
+    if training and not settings.run:
+        raise UserError("run=[]: names no training; give 'run=[torch:ddp,tf:mirrored]'")
+    failed: list[str] = []
+    if settings.run:
+        trainings = plan(settings.run, training, Path(settings.runs))
+        failed = train(trainings)
+        run_dirs = [each.directory for each in trainings if each.directory.exists()] + run_dirs
+    named = [(name, Path(path)) for name, _, path in (text.partition("=") for text in elsewhere)]
+    look = partial(_look, settings, run_dirs, named, failed)
+    if options.watch:
+        roots = [*run_dirs, *(path for _, path in named)] or [Path(settings.runs)]
+        watch(look, roots, settings.port)
+        return 0
+    comparison = look()
+    for reason in comparison.left_out:
+        print(f"left out: {reason}", file=sys.stderr)
+    print_comparison(comparison)
+    output = Path(settings.output)
+    drawn = []
+    if settings.pictures is not None:
+        from common.compare.pictures import write_pictures  # matplotlib, which takes long to import
+
+        drawn = write_pictures(comparison, Path(settings.pictures))
+    for path in (write_markdown(comparison, output, drawn), *write_report(comparison, output), *drawn):
+        print(path)
+    if options.serve:
+        serve(comparison, settings.port)
+    return FAILURE if failed or (options.check and not comparison.in_lockstep) else 0
+
+
+def _look(
+    settings: Settings, run_dirs: Sequence[Path], elsewhere: Sequence[tuple[str, Path]], failed: list[str]
+) -> Comparison:
+    """Read the runs and compare them. failed: why some of those to train have failed. Raises UserError."""
     notes: list[str] = []
-    if run_dirs or elsewhere:
+    if run_dirs or elsewhere or failed:
         found, left_out = named_runs(run_dirs)
     else:
         found, left_out, notes = newest_runs(Path(settings.runs))
     runs, damaged = load_runs(found)
-    left_out += damaged
-    for text in elsewhere:
-        name, _, path = text.partition("=")
+    left_out += failed + damaged
+    for name, path in elsewhere:
         try:
-            runs.append(load_elsewhere(name, Path(path), settings.columns))
+            runs.append(load_elsewhere(name, path, settings.columns))
         except UserError as error:
             left_out.append(str(error))
     if not runs:
         others = f" (and {len(left_out) - 1} more that cannot be read)" if len(left_out) > 1 else ""
         raise UserError(left_out[0] + others)
-    for reason in left_out:
-        print(f"left out: {reason}", file=sys.stderr)
     comparison = compare(runs, settings.tolerances, settings.reference, left_out)
     comparison.notes[:0] = notes
-    print_comparison(comparison)
-    output = Path(settings.output)
-    for path in (write_markdown(comparison, output), *write_report(comparison, output)):
-        print(path)
-    return 1 if options.check and not comparison.in_lockstep else 0
+    return comparison
 
 
 def _is_elsewhere(text: str) -> bool:
     """Whether an argument with "=" in it names a run from elsewhere, and not a key of the config."""
-    name, _, path = text.partition("=")
-    group = name.lstrip("+~").partition(".")[0]
-    return group not in {each.name for each in fields(Settings)} and os.path.exists(path)
+    return _group(text) not in OWN and os.path.exists(text.partition("=")[2])
+
+
+def _group(text: str) -> str:
+    """What the key of an override begins with."""
+    return text.partition("=")[0].lstrip("+~").partition(".")[0]
 
 
 def _keys() -> list[str]:

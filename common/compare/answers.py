@@ -53,7 +53,8 @@ def _agreement(comparison: Comparison) -> Answer:
     diverged = [pair.first_step_beyond or 0 for _, pair in pairs if pair.verdict in (DIVERGED, OTHER_CURVE)]
     lines += [f"why: {command}" for command in diagnoses(comparison)[:1]]
     if diverged:
-        return Answer("Do they agree?", f"until step {min(diverged) - 1:,}", "bad", lines)
+        last = min(diverged) - 1
+        return Answer("Do they agree?", f"until step {last:,}" if last > 0 else "at no step", "bad", lines)
     synchronous = [pair for _, pair in pairs if not pair.asynchronous]
     if synchronous and all(pair.verdict == LOCKSTEP for pair in synchronous):
         rest = "" if len(synchronous) == len(pairs) else ", the synchronous ones"

@@ -35,7 +35,15 @@ class Chart:
 
 def charts(runs: list[Run]) -> list[Chart]:
     """The charts for which a run has numbers."""
-    found = [_throughput(runs), _peaks(runs), _staleness(runs), _traffic(runs), _memory(runs), _sent(runs)]
+    found = [
+        _throughput(runs),
+        _split(runs),
+        _peaks(runs),
+        _staleness(runs),
+        _traffic(runs),
+        _memory(runs),
+        _sent(runs),
+    ]
     return [chart for chart in found if chart.groups]
 
 
@@ -57,6 +65,19 @@ def _throughput(runs: list[Run]) -> Chart:
             text += f", {scaled[0]:.0%} efficient against {scaled[1].replicas} replica" + "s" * (scaled[1].replicas > 1)
         ends = (spread.lower / most, spread.upper / most) if spread else (None, None)
         chart.groups.append((index, [Bar("", text, value / most, *ends)]))
+    return chart
+
+
+def _split(runs: list[Run]) -> Chart:
+    chart = Chart(
+        "Time of a step",
+        "Shares of five steps of the first rank, from its profile. A hidden reduction runs while the rank computes "
+        "and counts there too; an exposed one is waited for.",
+    )
+    for index, run in enumerate(runs):
+        if run.profile:
+            shares = [Bar(phase, f"{share:.1%}", share) for phase, share in run.profile.split.items()]
+            chart.groups.append((index, shares))
     return chart
 
 

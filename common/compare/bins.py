@@ -1,14 +1,18 @@
 """Divides long curves into parts of consecutive rows that keep their extremes, so that a page can hold them."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
-MOST_BINS, FEWEST_BINS = 20_000, 2_000  # of one curve: for two runs, and for twenty or more
-BUDGET = 40_000  # bins of all runs together
+BUDGET, FEWEST_BINS = 40_000, 2_000  # bins of all runs together, and of each where there are many
 
 
-def bins_for(runs: int) -> int:
-    """Into how many parts a curve is divided where a page shows so many runs."""
-    return min(MOST_BINS, max(FEWEST_BINS, BUDGET // max(runs, 1)))
+def bins_for(lengths: Iterable[int]) -> int:
+    """Into how many parts the longer ones of curves of these lengths are divided; the shorter ones fit as they are."""
+    room, long = BUDGET, sorted(lengths)
+    while long and long[0] * len(long) <= room:
+        room -= long.pop(0)
+    return max(FEWEST_BINS, room // len(long)) if long else BUDGET
 
 
 def first_rows(rows: int, bins: int) -> np.ndarray:

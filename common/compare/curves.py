@@ -37,12 +37,12 @@ def curves(comparison: Comparison) -> dict[str, Any]:
     the last one, and a curve has the `last` value, the `mean`, the `min` and the `max`.
     """
     runs = comparison.runs
-    bins = bins_for(len(runs))
+    bins = bins_for(len(run.steps) for run in runs)
     index = {id(run): place for place, run in enumerate(runs)}
     arrays = Arrays()
     return {
         "reference": index[id(comparison.reference)],
-        "axis": _usual_axis(runs),
+        "axis": usual_axis(runs),
         "axes": [axis for axis in AXES if any(np.isfinite(_x(run, axis)).any() for run in runs)],
         "runs": [_run(run, place, bins, arrays) for place, run in enumerate(runs)],
         "pairs": [_pair(pair, index, arrays) for pair in comparison.pairs],
@@ -50,7 +50,7 @@ def curves(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _usual_axis(runs: list[Run]) -> str:
+def usual_axis(runs: list[Run]) -> str:
     """Steps, or examples where a step does not have the same number of examples in every run."""
     if any(run.asynchronous for run in runs):
         return "examples"
@@ -106,12 +106,13 @@ def _evals(run: Run, arrays: Arrays) -> dict[str, int]:
 
 
 def _marks(run: Run) -> list[dict[str, Any]]:
-    """What happened to a run, at which step: its number of replicas changed, it was resumed, it ended early."""
+    """What happened to a run, at which step: its replicas or its framework changed, it was resumed, it ended early."""
     changes = run.replica_changes
     marks = [
         {"step": step, "text": f"{before} → {after} replicas"}
         for (_, before), (step, after) in zip(changes, changes[1:], strict=False)
     ]
+    marks += [{"step": step, "text": f"from here {name}"} for step, name in run.trained_by[1:]]
     if resumed := run.summary.get("resumed_from"):
         restarts = run.summary.get("restarts")
         times = f", restarted {restarts} time{'s' * (restarts != 1)}" if restarts else ""

@@ -88,17 +88,20 @@ def step_mismatches(a: Run, b: Run) -> list[str]:
         spans = [f"{run} has {_span(run.steps.tolist()) if len(run.steps) else 'none'}" for run in (a, b)]
         reasons.append(f"no common steps: {', '.join(spans)}")
     elif common < max(len(a.steps), len(b.steps)):
-        only = [
-            f"only {run} has {_span(np.setdiff1d(run.steps, other.steps).tolist())}"
-            for run, other in ((a, b), (b, a))
-            if len(np.setdiff1d(run.steps, other.steps))
-        ]
-        reasons.append(f"different steps: {', '.join(only)}; compared at the {common} common steps")
+        missing = [(run, _missing(run, other)) for run, other in ((a, b), (b, a))]
+        if only := [f"only {run} has {_span(steps.tolist())}" for run, steps in missing if len(steps)]:
+            reasons.append(f"different steps: {', '.join(only)}; compared at the {common} common steps")
     return reasons
 
 
+def _missing(run: Run, other: Run) -> np.ndarray:
+    """The steps of a run that the other one lacks; one that is running may still come to them."""
+    steps = np.setdiff1d(run.steps, other.steps)
+    return steps[steps <= other.steps[-1]] if other.running else steps
+
+
 def explanations(a: Run, b: Run) -> list[str]:
-    """What explains diverging curves: different batches, a different learning rate, dropout."""
+    """What explains diverging curves: different batches, a different learning rate, BatchNorm, dropout."""
     notes = []
     steps, i, j = common_steps(a, b)
     for name, explanation in (
@@ -111,6 +114,12 @@ def explanations(a: Run, b: Run) -> list[str]:
         differ = steps[~np.isclose(a.metrics[name][i], b.metrics[name][j], rtol=1e-9, atol=0, equal_nan=True)]
         if len(differ):
             notes.append(f"{name} differs from step {differ[0]}: {explanation}")
+    replicas = [run.replica_changes or run.replicas for run in (a, b)]
+    if all(run.summary.get("batch_norm") == "replica" for run in (a, b)) and replicas[0] != replicas[1]:
+        notes.append(
+            "BatchNorm has the statistics of each replica's shard, so the curve depends on the number of replicas "
+            f"({a.replicas} | {b.replicas}); with model.sync_batch_norm=true it has those of the global batch"
+        )
     if all(_draws_its_masks(run) for run in (a, b)) and a.label != b.label:
         notes.append(
             "model.dropout_semantics=native: every replica draws its own dropout masks, so the curves cannot agree at "

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from common.compare.read import read_config, read_summary
-from common.compare.runs import check_files, variant
+from common.compare.runs import check_files, summary_file, variant
 from common.config.strategies import TITLES, strategies_of
 from common.errors import UserError
 
@@ -79,7 +79,7 @@ def _look(paths: Iterable[Path]) -> tuple[list[Found], list[str]]:
     for path in paths:
         try:
             check_files(path)
-            summary, config = read_summary(path / "summary.json"), read_config(path / "config.yaml")
+            summary, config = read_summary(summary_file(path)), read_config(path / "config.yaml")
         except UserError as error:
             errors.append(str(error))
             continue

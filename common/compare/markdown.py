@@ -1,32 +1,41 @@
 """The comparison as Markdown, for a pull request: verdict, answers, tables."""
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from common.compare.answers import answers, with_reference
-from common.compare.pair import DIVERGED, LOCKSTEP, SAME_CURVE
+from common.compare.pair import DIVERGED, LOCKSTEP, OTHER_CURVE, SAME_CURVE
 from common.compare.report import write_text
 from common.compare.table import PAIR_COLUMNS, RUN_COLUMNS, pair_cells, run_cells
 from common.compare.verdict import Comparison
 from common.compare.what_differs import what_differs
 
-SIGNS = {LOCKSTEP: "✅", SAME_CURVE: "✅", DIVERGED: "❌"}
+SIGNS = {LOCKSTEP: "✅", SAME_CURVE: "✅", DIVERGED: "❌", OTHER_CURVE: "❌"}
 MOST_NOTES, MOST_LETTERS = 10, 600
+PICTURE = "loss.png"
 
 
-def write_markdown(comparison: Comparison, directory: Path) -> Path:
-    """Write report.md into `directory`, made if missing; return its absolute path."""
-    return write_text(directory, "report.md", render_markdown(comparison))
+def write_markdown(comparison: Comparison, directory: Path, pictures: Sequence[Path] = ()) -> Path:
+    """Write report.md into `directory`, made if missing; return its absolute path. pictures: of which it shows one."""
+    shown = [path for path in pictures if path.name == PICTURE]
+    links = [quote(os.path.relpath(path, directory.resolve())) for path in shown]
+    return write_text(directory, "report.md", render_markdown(comparison, links))
 
 
-def render_markdown(comparison: Comparison) -> str:
-    """The verdict first; then the answers, the runs, the pairs with the reference, and the settings that differ."""
+def render_markdown(comparison: Comparison, links: Sequence[str] = ()) -> str:
+    """The verdict first; then the answers, the runs, the pairs with the reference, and the settings that differ.
+
+    links: to pictures.
+    """
     reference = comparison.reference
     parts = [f"**{SIGNS.get(comparison.verdict, '⚠️')} {_text(comparison.sentence)}**"]
     found = answers(comparison)
     if found:
         parts.append("".join(f"- {each.question} **{_text(each.short)}**\n" for each in found).rstrip())
+    parts += [f"![The loss of each run]({link})" for link in links]
     parts.append(_table(RUN_COLUMNS, (run_cells(run, reference) for run in comparison.runs)))
     if comparison.pairs:
         parts.append(_table(PAIR_COLUMNS, (pair_cells(pair) for _, pair in with_reference(comparison))))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from common.compare.bins import MOST_BINS, first_rows, largest, last_rows
+from common.compare.bins import BUDGET, first_rows, largest, last_rows
 from common.compare.experiment import (
     curve_differences,
     experiment_mismatches,
@@ -68,7 +68,7 @@ class Pair:
     envelope: Envelope = field(default_factory=Envelope)
 
 
-def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int = MOST_BINS) -> Pair:
+def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int = BUDGET) -> Pair:
     """Compare two runs, with the tolerance of the coarser precision. `bins`: the parts of the envelope."""
     known = [run.precision for run in (a, b) if not run.elsewhere] or [USUAL_PRECISION]
     of_a, of_b = tolerances[known[0]], tolerances[known[-1]]

@@ -42,6 +42,12 @@ def read_summary(file: Path) -> dict[str, Any]:
         for each in changes
     ):
         raise UserError(f"{file}: 'replicas_changed' must list steps and numbers of replicas, found {changes!r}")
+    hops = summary.get("trained_by", [])
+    if not isinstance(hops, list) or not all(
+        isinstance(each, dict) and isinstance(each.get("step"), int) and isinstance(each.get("trained_by"), str)
+        for each in hops
+    ):
+        raise UserError(f"{file}: 'trained_by' must list steps and what trained from there, found {hops!r}")
     histogram = summary.get("staleness", {})
     if not isinstance(histogram, dict) or not all(
         staleness.isdecimal() and isinstance(count, int) for staleness, count in histogram.items()

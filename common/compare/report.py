@@ -42,8 +42,9 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     tolerances: {precision: {loss, grad_norm}}; runs: a list, each with its label (unique) and path; pairs: every pair,
     a and b are labels; of runs that recorded it: staleness (updates of each) and mean_staleness, against_reference (run
     minus reference), traffic_per_step (bytes of each replica by kind), bytes_sent and messages_sent (of each rank),
-    replicas_changed (each number of replicas with the first step that it trained); config_differences: {key: {values:
-    {label: value}, may_change_curve}}; notes: sentences; left_out: why other runs cannot be read.
+    replicas_changed (each number of replicas with the first step that it trained), trained_by (the same of frameworks
+    and strategies); config_differences: {key: {values: {label: value}, may_change_curve}}; notes: sentences; left_out:
+    why other runs cannot be read.
     """
     return _finite(
         {
@@ -79,7 +80,7 @@ def _run_as_json(run: Run, reference: Run) -> dict[str, Any]:
         found["against_reference"] = vars(staleness.difference(run, reference))
     if run.traffic:
         found["traffic_per_step"] = {kind: traffic.per_step(run, kind).tolist() for kind in run.traffic}
-    optional = ("replicas_changed", "bytes_sent", "messages_sent")
+    optional = ("replicas_changed", "trained_by", "bytes_sent", "messages_sent")
     return found | {key: run.summary[key] for key in optional if run.summary.get(key)}
 
 

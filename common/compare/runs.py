@@ -10,20 +10,21 @@ from typing import Any
 import numpy as np
 
 from common.compare.columns import read_columns
+from common.compare.profile import Profile, read_profile
 from common.compare.read import read_config, read_summary, read_traffic
 from common.config.tasks import METRICS as TASK_METRICS
 from common.errors import UserError
 
-REQUIRED_FILES = ("config.yaml", "metrics.jsonl", "summary.json")
+REQUIRED_FILES = ("config.yaml", "metrics.jsonl")
+SUMMARIES = ("summary.json", "running.json")
+RUNNING = "running"  # the status of a run that has not ended
 METRICS = ("loss", "grad_norm", "learning_rate", "examples", "tokens")
 MEASURED = ("seconds",)  # what the first runs may not have recorded
+UPDATES = ("worker", "staleness")  # what only the rows of a parameter server have
 EVALS = ("loss", "examples")
 EVALUATED = (*TASK_METRICS, "duration")  # what only evaluations of some tasks have
 MOST_NUMBERS = 3  # of replicas in a label; of more, only the first and the last
-STILL_RUNNING = (
-    "summary.json is missing: still running, or killed before it could write one; compare it when it has ended, or "
-    "resume it with resume=auto"
-)
+KILLED = "summary.json is missing: killed before it could write one; resume it with resume=auto"
 
 
 @dataclass(eq=False)
@@ -39,6 +40,8 @@ class Run:
     evals: dict[str, np.ndarray]
     repeated_steps: list[int]  # those with more than one row; the last row counts
     traffic: dict[str, np.ndarray] = field(default_factory=dict)  # bytes by kind, [steps, replicas]; see read_traffic
+    updates: dict[str, np.ndarray] = field(default_factory=dict)  # of a parameter server: UPDATES, as long as `steps`
+    profile: Profile | None = None
     notes: list[str] = field(default_factory=list)
     label: str = ""
     missing: frozenset[str] = frozenset()  # the metrics that its files do not have; they are NaN
@@ -59,6 +62,11 @@ class Run:
         return self.label
 
     @property
+    def running(self) -> bool:
+        """Whether it has not ended, or was killed with its command before it could say so."""
+        return bool(self.summary["status"] == RUNNING)
+
+    @property
     def framework(self) -> str:
         return str(self.summary["framework"])
 
@@ -74,6 +82,11 @@ class Run:
     def replica_changes(self) -> list[tuple[int, int]]:
         """Each number of replicas after the first step that it trained; empty where the number never changed."""
         return [(each["step"], each["replicas"]) for each in self.summary.get("replicas_changed", [])]
+
+    @property
+    def trained_by(self) -> list[tuple[int, str]]:
+        """Each framework and strategy after the first step that it trained; empty where the run had only one."""
+        return [(each["step"], each["trained_by"]) for each in self.summary.get("trained_by", [])]
 
     @property
     def precision(self) -> str:
@@ -131,6 +144,11 @@ VARIANTS: dict[str, tuple[str, Callable[[Any], str]]] = {
 }
 
 
+def summary_file(path: Path) -> Path:
+    """summary.json, or running.json, which a run has until it has ended."""
+    return next((file for name in SUMMARIES if (file := path / name).is_file()), path / SUMMARIES[0])
+
+
 def check_files(path: Path) -> None:
     """Raise UserError where `path` is not a directory or lacks a file that every run has."""
     if not os.path.isdir(path):
@@ -142,20 +160,23 @@ def check_files(path: Path) -> None:
         raise UserError(f"{path}: {what}")
     for name in REQUIRED_FILES:
         if not os.path.isfile(path / name):
-            missing = STILL_RUNNING if name == "summary.json" else f"not a run directory: {name} is missing"
-            raise UserError(f"{path}: {missing}")
+            raise UserError(f"{path}: not a run directory: {name} is missing")
+    if not summary_file(path).is_file():
+        raise UserError(f"{path}: {KILLED}")
 
 
 def load_run(path: Path) -> Run:
     """Read one run directory. Raises UserError that names the file (and line) that is missing or malformed."""
     check_files(path)
     notes: list[str] = []
-    steps, metrics, repeated_steps = read_columns(path / "metrics.jsonl", METRICS, notes, MEASURED)
+    summary = read_summary(summary_file(path))
+    of_updates = UPDATES if summary["strategy"] == "parameter_server" else ()
+    optional = (*MEASURED, *of_updates)
+    steps, metrics, repeated_steps = read_columns(path / "metrics.jsonl", METRICS, notes, optional)
     evals_file, traffic_file = path / "evals.jsonl", path / "traffic.jsonl"
     eval_steps, evals, _ = (
         read_columns(evals_file, EVALS, notes, EVALUATED) if evals_file.is_file() else (np.array([], int), {}, [])
     )
-    summary = read_summary(path / "summary.json")
     run = Run(
         path=path,
         config=read_config(path / "config.yaml"),
@@ -165,6 +186,8 @@ def load_run(path: Path) -> Run:
         eval_steps=eval_steps,
         evals=evals or {name: np.array([]) for name in (*EVALS, *EVALUATED)},
         repeated_steps=repeated_steps,
+        updates={name: metrics.pop(name) for name in of_updates},
+        profile=read_profile(path, summary["framework"], notes),
         notes=notes,
     )
     if traffic_file.is_file():

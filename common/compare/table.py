@@ -91,7 +91,7 @@ def run_cells(run: Run, reference: Run) -> list[str]:
         number(summary.get("final_loss"), ".6f"),
         number(summary.get("accuracy"), ".2%"),
         number(summary.get("examples_per_second"), ",.1f"),
-        number(summary.get("tokens_per_second"), ",.0f"),
+        number(summary.get("tokens_per_second") or None, ",.0f"),  # images have none
         "-" if ratio is None else f"{ratio:.2f}x",
         memory(summary.get("peak_memory_bytes") or []),
     ]

@@ -46,10 +46,11 @@ class Comparison:
     def in_lockstep(self) -> bool:
         """Whether every pair is in lockstep, asynchronous ones too; not so where a run is alone or was left out.
 
-        A run from elsewhere only needs to have the same curve.
+        A run from elsewhere only needs to have the same curve; one that has not ended may still leave it.
         """
+        complete = not self.left_out and not any(run.running for run in self.runs)
         agree = (LOCKSTEP, SAME_CURVE)
-        return bool(self.pairs) and not self.left_out and all(pair.verdict in agree for pair in self.pairs)
+        return bool(self.pairs) and complete and all(pair.verdict in agree for pair in self.pairs)
 
 
 def compare_runs(
@@ -84,7 +85,7 @@ def compare(
     if not runs:
         raise UserError("no run to compare")
     distinguish(runs)
-    bins = bins_for(len(runs))
+    bins = bins_for(len(run.steps) for run in runs)
     pairs = [compare_pair(a, b, tolerances, bins) for a, b in combinations(runs, 2)]
     verdict, sentence = _overall(runs, pairs)
     if left_out:
@@ -93,7 +94,12 @@ def compare(
     notes += [note for run in runs for note in run.notes]
     notes += [_describe_changes(run) for run in runs if run.replica_changes]
     notes += [
-        f"{run}: status {run.summary['status']}"
+        f"{run}: trained by {', '.join(f'{name} from step {step}' for step, name in run.trained_by)}"
+        for run in runs
+        if run.trained_by
+    ]
+    notes += [
+        f"{run}: status {run.summary['status']}" + f", {len(run.steps)} steps so far" * run.running
         for run in runs
         if run.summary["status"] not in ("completed", "unknown")
     ]
@@ -128,8 +134,9 @@ def _overall(runs: list[Run], pairs: list[Pair]) -> tuple[str, str]:
     count = f"{len(by_verdict[verdict])} of {len(pairs)} pairs{others}; " if len(pairs) > 1 else ""
     sentence = f"{verdict}: {count}{explain(first)}"
     if verdict == LOCKSTEP:
+        so_far = " so far" if any(run.running for run in runs) else ""
         sentence = (
-            f"{verdict}: {len(synchronous)} runs agree at all {first.steps} steps: "
+            f"{verdict}: {len(synchronous)} runs agree at all {min(pair.steps for pair in pairs)} steps{so_far}: "
             f"loss within {max(p.max_loss_difference or 0 for p in pairs):.2g} (tolerance {first.tolerance.loss:g}), "
             f"grad_norm within {max(p.max_grad_norm_difference or 0 for p in pairs):.2g} "
             f"(relative; tolerance {first.tolerance.grad_norm:g})"

@@ -96,7 +96,11 @@ def assert_hops_change_nothing(
 
 @pytest.mark.faults
 def test_a_run_changes_frameworks_and_strategies(train: Train) -> None:
-    assert_hops_change_nothing(train, "hops", HOPS, 6, "optimizer.learning_rate=1e-3")
+    _, hopped = assert_hops_change_nothing(train, "hops", HOPS, 6, "optimizer.learning_rate=1e-3")
+    said = json.loads((hopped / "summary.json").read_text())["trained_by"]
+    expected = [f"{framework} {strategy.split()[0].partition('=')[2]}" for framework, strategy in HOPS]
+    assert [each["trained_by"] for each in said] == expected
+    assert [each["step"] for each in said] == [1 + 6 * index for index in range(len(HOPS))]
 
 
 @pytest.mark.faults
@@ -173,7 +177,9 @@ def resumed(train: Train) -> dict[str, tuple[Path, Path]]:
 
 
 def curve(path: Path) -> list[dict[str, Any]]:
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in read_rows(path / "metrics.jsonl")]
+    """The rows, without their time and without what marks the first one after a start."""
+    rows = read_rows(path / "metrics.jsonl")
+    return [{key: value for key, value in row.items() if key not in ("seconds", "trained_by")} for row in rows]
 
 
 @pytest.mark.faults

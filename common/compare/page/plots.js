@@ -53,7 +53,8 @@ function yRange(plot) {
   let [low, high] = extent(lists, log);
   if (!(low <= high)) return log ? [1e-9, 1e-4] : [0, 1];
   if (log) return plot.kind === "difference" ? [10 ** (Math.floor(Math.log10(low)) - 1), 10 ** Math.ceil(Math.log10(high) + 0.3)] : [low * 0.95, high * 1.05];
-  const room = (high - low || Math.abs(high) || 1) * 0.06;
+  const size = Math.max(Math.abs(low), Math.abs(high));
+  const room = (high - low > size * 1e-4 ? high - low : size || 1) * 0.06; // what is nearly the same looks the same
   return [low >= 0 && low < room * 4 ? 0 : low - room, high + room];
 }
 
@@ -87,6 +88,12 @@ function logSplits(u, scale, low, high) {
   return Array.from({ length: 5 }, (_, i) => +(low * (high / low) ** (i / 4)).toPrecision(2));
 }
 
+// Values of an axis, with as many digits as tell them apart.
+function distinct(values) {
+  const shown = [4, 5, 6, 7, 8].map((digits) => values.map((value) => measured(value, digits)));
+  return shown.find((texts) => new Set(texts).size === texts.length) ?? shown[shown.length - 1];
+}
+
 function draw(plot) {
   const width = Math.max(200, Math.floor(plot.place.clientWidth));
   const inner = Math.max(100, width - 84);
@@ -112,7 +119,7 @@ function draw(plot) {
         ...axis,
         size: 68,
         ...(log && { splits: logSplits, filter: (u, splits) => splits }),
-        values: (u, splits) => splits.map((v) => (percent ? `${+(100 * v).toFixed(1)}%` : measured(v, 4))),
+        values: (u, splits) => (percent ? splits.map((v) => `${+(100 * v).toFixed(1)}%`) : distinct(splits)),
       },
     ],
     series: [{}, ...seriesOf(plot)],

@@ -4,9 +4,9 @@ import base64
 import hashlib
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
-from common.compare import bars, staleness, traffic
+from common.compare import bars, staleness, traffic, workers
 from common.compare.answers import answers
 from common.compare.curves import curves
 from common.compare.formats import Section, readable
@@ -36,25 +36,28 @@ CAPTIONS = {
 }
 
 
-def render_html(comparison: Comparison) -> str:
+def render_html(comparison: Comparison, version: str = "") -> str:
     """The page. Users' text is escaped, by Jinja2 in HTML and by `tojson` in the data; scripts show it as text.
 
-    Only the page's own scripts run: the content security policy names their hashes.
+    Only the page's own scripts run: the content security policy names their hashes. version: of a page that is served
+    and loads itself again when the server has another version; a page without one makes no request.
     """
-    environment = Environment(
-        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     runs, reference = comparison.runs, comparison.reference
-    scripts = [_read("uPlot.min.js"), '"use strict";\n(() => {\n' + "".join(map(_read, SCRIPTS)) + "})();\n"]
-    return environment.get_template("report.html.j2").render(
+    own = "".join(map(_read, (*SCRIPTS, "live.js") if version else SCRIPTS))
+    scripts = [_read("uPlot.min.js"), f'"use strict";\n(() => {{\n{own}}})();\n']
+    return _template("report.html.j2").render(
         comparison=comparison,
+        version=version,
         headline=comparison.sentence.removeprefix(f"{comparison.verdict}: "),
         answers=answers(comparison),
         charts=bars.charts(runs),
+        profiles=[(index, run.profile) for index, run in enumerate(runs) if run.profile],
+        timelines=workers.timelines(runs),
         differences=what_differs(comparison),
         tables=[
             Section("Runs", RUN_COLUMNS, [run_cells(run, reference) for run in runs], ("run", "status", "precision")),
             *staleness.sections(runs, reference),
+            *workers.sections(runs),
             *traffic.sections(runs),
         ],
         pair_columns=PAIR_COLUMNS,
@@ -76,6 +79,17 @@ def render_html(comparison: Comparison) -> str:
         hashes=" ".join(f"'sha256-{_digest(script)}'" for script in scripts),
         licence=_read("uPlot.LICENSE.txt"),
     )
+
+
+def render_message(message: str) -> str:
+    """A page for as long as there is nothing to compare; it loads itself again."""
+    return _template("message.html.j2").render(message=message, style=_read("page.css"))
+
+
+def _template(name: str) -> Template:
+    return Environment(
+        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    ).get_template(name)
 
 
 def _read(name: str) -> str:

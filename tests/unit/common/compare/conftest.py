@@ -1,5 +1,6 @@
 """Run directories as training writes them, without training."""
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -7,12 +8,20 @@ from typing import Any
 
 import pytest
 
+from common.compare.profile import FILE
 from common.config.compose import save
 from tests.conftest import MakeConfig
 
 STEPS = 20
 CHANGED = [{"step": 1, "replicas": 3}, {"step": 8, "replicas": 2}, {"step": 15, "replicas": 4}]
 MakeRun = Callable[..., Path]
+
+
+def write_profile(run_dir: Path, events: list[dict[str, Any]]) -> None:
+    """The trace of a run's first rank."""
+    path = run_dir / FILE
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
 
 
 @pytest.fixture

@@ -63,6 +63,14 @@ def test_runs_that_part(make_run: MakeRun) -> None:
     assert fastest.short == "no clear difference"
 
 
+def test_runs_that_part_at_once(make_run: MakeRun) -> None:
+    def at_once(rows: list[dict[str, Any]]) -> None:
+        rows[0]["loss"] += 1
+
+    agreement, *_ = answers(comparison_of(make_run("a"), make_run("b", change=at_once)))
+    assert agreement.short == "at no step"
+
+
 def test_different_experiments(make_run: MakeRun) -> None:
     runs = [make_run("a"), make_run("b"), make_run("c", "train.seed=3")]
     assert shorts(comparison_of(*runs))[0] == "1 of 2 with torch ddp x2 (train.seed=0, a)"

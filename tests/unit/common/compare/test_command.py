@@ -94,7 +94,7 @@ def test_damaged_runs_alone_are_an_error(make_run: MakeRun, capsys: pytest.Captu
         main(list(map(str, runs)))
     printed = capsys.readouterr().err
     assert stopped.value.code == 2 and printed.count("\n") == 1
-    assert printed.startswith(f"error: {runs[0]}: summary.json is missing: still running")
+    assert printed.startswith(f"error: {runs[0]}: summary.json is missing: killed before")
     assert printed.endswith("(and 1 more that cannot be read)\n")
 
 

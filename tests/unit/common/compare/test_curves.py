@@ -47,8 +47,8 @@ def test_a_long_curve_keeps_its_extremes(make_run: MakeRun, monkeypatch: Any) ->
     def spike(rows: list[dict[str, Any]]) -> None:
         rows[6]["loss"] = 99.0
 
-    monkeypatch.setattr(bins, "MOST_BINS", 5)
-    monkeypatch.setattr("common.compare.pair.MOST_BINS", 5)
+    monkeypatch.setattr(bins, "BUDGET", 2 * 5)
+    monkeypatch.setattr(bins, "FEWEST_BINS", 1)
     data = data_of(make_run("a", change=spike), make_run("b"))
     loss = {key: decoded(data, index) for key, index in data["runs"][0]["curves"]["loss"].items()}
     assert decoded(data, data["runs"][0]["first"]).tolist() == [1, 5, 9, 13, 17]
@@ -58,6 +58,16 @@ def test_a_long_curve_keeps_its_extremes(make_run: MakeRun, monkeypatch: Any) ->
     difference = decoded(data, data["pairs"][0]["loss"])
     assert np.isclose(difference[1], 99 - 1.03) and np.count_nonzero(difference) == 1
     assert data["pairs"][0]["identical"] == STEPS - 1 and data["pairs"][0]["beyond"] == {"loss": 7, "grad_norm": None}
+
+
+def test_short_curves_leave_their_room_to_long_ones() -> None:
+    budget, fewest = bins.BUDGET, bins.FEWEST_BINS
+    for lengths in ([], [0], [budget], [budget // 2, budget // 2]):
+        assert bins.bins_for(lengths) >= max(lengths, default=0)
+    assert bins.bins_for([budget + 1]) == budget
+    assert bins.bins_for([budget, budget]) == budget // 2
+    assert bins.bins_for([budget, 100]) == budget - 100
+    assert bins.bins_for([10**6] * 100) == fewest
 
 
 def test_bins_cover_every_row_once() -> None:
@@ -87,6 +97,14 @@ def test_what_happened_to_a_run_is_marked(make_run: MakeRun) -> None:
         (8, "resumed, restarted 1 time"),
         (STEPS, "interrupted"),
     ]
+
+
+def test_where_a_run_went_on_in_another_framework_is_marked_and_noted(make_run: MakeRun) -> None:
+    hops = [{"step": 1, "trained_by": "torch ddp"}, {"step": 8, "trained_by": "tf mirrored"}]
+    comparison = compare_runs([make_run("a", trained_by=hops, resumed_from=7)], TOLERANCES)
+    (run,) = curves(comparison)["runs"]
+    assert [(mark["step"], mark["text"]) for mark in run["marks"]] == [(8, "from here tf mirrored"), (8, "resumed")]
+    assert "torch ddp x2: trained by torch ddp from step 1, tf mirrored from step 8" in comparison.notes
 
 
 def test_curves_of_asynchronous_runs_are_over_examples(make_run: MakeRun, make_asynchronous: MakeRun) -> None:

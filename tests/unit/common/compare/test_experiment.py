@@ -1,4 +1,5 @@
 from dataclasses import make_dataclass
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from common.compare.runs import Run, load_run
 from common.config.keys import CURVE, HOST, RUN, SOURCE, Scope, key
 from common.config.models import Bert
 from common.config.schema import GROUPS, all_keys
-from tests.unit.common.compare.conftest import MakeRun
+from tests.unit.common.compare.conftest import CHANGED, MakeRun
 
 TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}
 
@@ -103,3 +104,20 @@ def test_native_dropout_explains_a_difference(make_run: MakeRun, dropout: float,
     a, b = (load_run(make_run(name, *keys, replicas=int(name))) for name in ("1", "2"))
     notes = [note for note in explanations(a, b) if "dropout" in note]
     assert bool(notes) == noted
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "noted"),
+    [
+        ({"replicas": 2, "batch_norm": "replica"}, {"replicas": 4, "batch_norm": "replica"}, True),
+        ({"replicas": 4, "batch_norm": "replica", "replicas_changed": CHANGED}, {"batch_norm": "replica"}, True),
+        ({"replicas": 2, "batch_norm": "replica"}, {"replicas": 2, "batch_norm": "replica"}, False),
+        ({"replicas": 2, "batch_norm": "global"}, {"replicas": 4, "batch_norm": "global"}, False),
+        ({"replicas": 2}, {"replicas": 4}, False),
+    ],
+)
+def test_batch_norm_of_each_replica_explains_a_difference(
+    make_run: MakeRun, a: dict[str, Any], b: dict[str, Any], noted: bool
+) -> None:
+    found = explanations(load_run(make_run("a", **a)), load_run(make_run("b", **b)))
+    assert bool([note for note in found if "model.sync_batch_norm=true" in note]) == noted

@@ -57,9 +57,9 @@ def test_a_run_with_runs_below_it_is_a_run(make_run: MakeRun) -> None:
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_a_run_below_that_is_still_running_is_an_error_of_its_own(make_run: MakeRun, named: bool) -> None:
+def test_a_run_below_that_was_killed_is_an_error_of_its_own(make_run: MakeRun, named: bool) -> None:
     complete, running = make_run("a"), make_run("b")
     (running / "summary.json").unlink()
     found, errors, *_ = named_runs([running.parent]) if named else newest_runs(running.parent)
     assert found == [complete] and len(errors) == 1
-    assert errors[0].startswith(f"{running}: summary.json is missing: still running")
+    assert errors[0].startswith(f"{running}: summary.json is missing: killed before")

@@ -10,8 +10,10 @@ import pytest
 
 from common.compare.page.render import render_html
 from common.compare.pair import Tolerance
+from common.compare.serve import Page, serving
 from common.compare.verdict import compare_runs
-from tests.unit.common.compare.conftest import CHANGED, MakeRun
+from tests.unit.common.compare.conftest import CHANGED, MakeRun, write_profile
+from tests.unit.common.compare.test_timeline import STEP
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -227,6 +229,22 @@ def test_the_time_to_a_loss(show: Open, make_run: MakeRun) -> None:
     assert page.locator("#times-rows tr").all_inner_texts()[0].split("\t")[1] == "not reached"
 
 
+def test_a_profiled_step(show: Open, runs: list[Path]) -> None:
+    write_profile(runs[0], [{**each, "name": each["name"].replace("Pooler", HOSTILE)} for each in STEP])
+    page = show(*runs)
+    figures = page.locator("figure.timeline")
+    assert figures.count() == 1 and figures.get_attribute("data-run") == "0"
+    assert page.locator(".lane").evaluate_all("lanes => lanes.map((lane) => lane.firstChild.textContent)") == [
+        *("forward", "backward", "reduce", "update")
+    ]
+    widths = page.locator(".lane rect").evaluate_all("parts => parts.map((part) => part.getBoundingClientRect().width)")
+    assert len(widths) == 4 + 4 + 2 + 1 and min(widths) > 5
+    assert page.locator(".lane rect title").first.text_content() == "Embeddings: 10 ms, from 10 ms"
+    assert page.locator(".layers").inner_text().split("\n") == ["Embeddings", "Layer 1", "Layer 2", HOSTILE]
+    page.click('.chip[data-run="0"]')
+    assert not figures.is_visible()
+
+
 def test_hostile_names_are_text(show: Open, make_run: MakeRun) -> None:
     long = make_run("c", "train.seed=3", strategy="x" * 10_000)
     page = show(
@@ -236,3 +254,41 @@ def test_hostile_names_are_text(show: Open, make_run: MakeRun) -> None:
     assert HOSTILE in page.inner_text(".chips") and "{{ 7 * 7 }}" in page.inner_text(".chips")
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     assert HOSTILE in hover(page, "loss", 0.5)
+
+
+def test_a_page_that_is_served_follows_and_stays_as_it_was_set(browser: Any, runs: list[Path]) -> None:
+    comparison = compare_runs(runs, TOLERANCES)
+    served = Page(render_html(comparison, "1").encode(), "1")
+
+    def publish(version: str) -> None:
+        served.html, served.version = render_html(comparison, version).encode(), version
+
+    problems: list[str] = []
+    with serving(served, 0) as url, browser.new_context(viewport={"width": 1280, "height": 800}) as context:
+        page = context.new_page()
+        page.on("console", lambda message: problems.append(message.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda request: problems.extend([] if request.url.startswith((url, "data:")) else [url]))
+        page.goto(url)
+        page.wait_for_selector("#live:text-is('Follows the runs.')")
+        page.check('input[value="examples"]')
+        page.check('input[value="log"]')
+        page.click('.chip[data-run="1"]')
+        page.select_option("#reference", "2")
+        page.select_option("#smoothing", index=1)
+        page.fill("#target", "0.95")
+        page.click("#in")
+        publish("2")
+        page.wait_for_selector("html[data-version='2'][data-ready]", state="attached")
+        assert page.is_checked('input[value="examples"]') and page.is_checked('input[value="log"]')
+        assert page.get_attribute('.chip[data-run="1"]', "aria-pressed") == "false"
+        assert page.input_value("#reference") == "2" and page.input_value("#target") == "0.95"
+        assert page.evaluate("document.getElementById('smoothing').selectedIndex") == 1
+        assert not page.is_disabled("#reset") and page.evaluate("document.activeElement.id") == "in"
+        hover(page, "loss", 0.5)
+        publish("3")
+        page.wait_for_selector("#live:has-text('There is news')")
+        assert page.get_attribute("html", "data-version") == "2"
+        page.mouse.move(2, 2)
+        page.wait_for_selector("html[data-version='3'][data-ready]", state="attached")
+    assert problems == []

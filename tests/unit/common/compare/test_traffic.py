@@ -81,6 +81,7 @@ def test_an_unfinished_last_line_is_left_out(make_dp: MakeRun) -> None:
 
 
 MALFORMED = [("bytes_sent", 3), ("messages_sent", ["a"]), ("staleness", {"x": 1})]
+MALFORMED += [("trained_by", value) for value in (3, ["tf"], [{"step": 1}], [{"step": 1, "trained_by": 3}])]
 MALFORMED += [("replicas_changed", value) for value in (3, [3], [{"step": 1}], [{"step": 1, "replicas": None}])]
 
 

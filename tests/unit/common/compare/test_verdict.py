@@ -129,3 +129,18 @@ def test_a_malformed_row_is_named(make_run: MakeRun) -> None:
     (b / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     with pytest.raises(UserError, match=r"b/metrics\.jsonl:5: 'loss' must be a number"):
         compare_runs([a, b], TOLERANCES)
+
+
+@pytest.mark.parametrize(("status", "verdict"), [("running", "lockstep"), ("interrupted", "not comparable")])
+def test_a_run_that_has_not_ended_is_compared_as_far_as_it_is(make_run: MakeRun, status: str, verdict: str) -> None:
+    whole, part = make_run("a"), make_run("b", change=lambda rows: rows.__delitem__(slice(12, None)), status=status)
+    (part / "summary.json").rename(part / "running.json")
+    comparison = compare_runs([whole, part], TOLERANCES)
+    assert (comparison.verdict, comparison.pairs[0].steps) == (verdict, 12)
+    assert not comparison.in_lockstep, "it may still diverge"
+    assert ("steps so far" in comparison.sentence) == (status == "running")
+
+
+def test_a_running_run_lacks_no_step_before_its_last(make_run: MakeRun) -> None:
+    gap = make_run("b", change=lambda rows: rows.__delitem__(slice(4, 6)), status="running")
+    assert "different steps: only torch ddp x2 (a) has steps 5 to 6" in " ".join(pair_of(make_run("a"), gap).reasons)
