@@ -14,11 +14,15 @@ FAULTY = "extensions=[benchmarks.diagnose.strategies] hydra.searchpath=[pkg://be
 
 @dataclass(frozen=True)
 class Plant:
-    """causes: any of these is right, as the first that is named; none where nothing is planted."""
+    """causes: any of these is right, as the first that is named; none where nothing is planted.
+
+    others: the same for what is planted beside it, which has to be named too.
+    """
 
     name: str
     arguments: str
     causes: tuple[str, ...]
+    others: tuple[str, ...] = ()
 
 
 def model_faults() -> Iterator[Plant]:
@@ -114,6 +118,9 @@ def strategy_faults() -> Iterator[Plant]:
         "decay_coupled": ("", "weight_decay_coupled", "no_weight_decay"),
         "decay_on_matrices": ("", "weight_decay_on_biases"),
         "rate_scaled": ("", "learning_rate_scaled"),
+        "state_lost": ("", "optimizer_state_lost"),
+        "l2_twice": ("optimizer=adam optimizer.weight_decay=0.01", "l2_counted_twice"),
+        "rate_inside": ("optimizer=sgd optimizer.momentum=0.9 optimizer.learning_rate=0.1", "rate_inside_velocity"),
     }
     for fault, (extra, *causes) in {**both, **torch_only}.items():
         for framework in ("torch", "tf") if fault in both else ("torch",):
@@ -137,6 +144,52 @@ def strategy_faults() -> Iterator[Plant]:
 
 def plants() -> list[Plant]:
     return [*model_faults(), *data_faults(), *config_faults(), *strategy_faults()]
+
+
+TOGETHER = (
+    ("gelu_tanh in tf", "epsilon in tf"),
+    ("mask_ignored in torch", "gelu_tanh in torch"),
+    ("query_key in tf", "first_token in tf"),
+    ("scale in torch", "epsilon in torch"),
+    ("relu in tf", "mask_inverted in tf"),
+    ("causal in torch", "double_softmax in torch"),
+    ("bn_epsilon in tf", "leaky in tf"),
+    ("max_pool in torch", "scaled in torch"),
+    ("bn_momentum in tf", "max_pool in tf"),
+    ("gelu_tanh in tf", "data: labels"),
+    ("relu in torch", "data: reversed"),
+    ("bn_epsilon in torch", "data: scaled images"),
+    ("gelu_tanh in tf", "config: optimizer.epsilon"),
+    ("epsilon in torch", "config: optimizer.weight_decay"),
+    ("mask_ignored in tf", "config: task.label_smoothing"),
+    ("data: labels", "config: optimizer.beta2"),
+    ("gelu_tanh in torch", "strategy: averaged_twice in torch"),
+    ("epsilon in tf", "strategy: missing in tf"),
+    ("scale in torch", "strategy: mean_of_means in torch"),
+    ("first_token in tf", "strategy: bfloat16 in tf"),
+    ("relu in torch", "strategy: no_decay in torch"),
+    ("mask_ignored in tf", "strategy: schedule_late in tf"),
+    ("strategy: rate_scaled in torch", "config: task.label_smoothing"),
+    ("strategy: missing in torch", "config: optimizer.beta2"),
+)
+
+
+def two_at_once() -> list[Plant]:
+    """Two of the plants in one pair of trainings."""
+    found = {each.name: each for each in plants()}
+    return [_together(found[first], found[second]) for first, second in TOGETHER]
+
+
+def _together(first: Plant, second: Plant) -> Plant:
+    """Side a is that of the first plant, side b that of the second where it is faulty; the faults of a model add up."""
+    arguments = dict(each.split("=", 1) for each in first.arguments.split())
+    for key, value in (each.split("=", 1) for each in second.arguments.split()):
+        if key.startswith("+model.arguments.") and key in arguments:
+            arguments[key] += f"+{value}"
+        elif key not in ("a", "b") or (key == "b" and value.endswith("faulty")):
+            arguments[key] = value
+    joined = " ".join(f"{key}={value}" for key, value in arguments.items())
+    return Plant(f"two: {first.name}, {second.name}", joined, first.causes, second.causes)
 
 
 def clean() -> list[Plant]:

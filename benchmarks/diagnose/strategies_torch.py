@@ -83,6 +83,9 @@ class Faulty(Single):
         if self.fault == "decay_coupled":
             decay = self.config.optimizer.weight_decay
             summed = [each + decay * p.detach() for each, p in zip(summed, self.parameters, strict=True)]
+        if self.fault == "l2_twice":
+            penalty = self.config.optimizer.weight_decay
+            summed = [each + penalty * p.detach() for each, p in zip(summed, self.parameters, strict=True)]
         if self.fault == "stale":
             summed, self.last = self.last or summed, summed
         return summed
@@ -99,16 +102,23 @@ class Faulty(Single):
         if self.fault == "schedule_late":
             with_rate(self, step, learning_rate(self.config, step - 1) if step > 1 else 0.0)
             return self.last_norm
+        if self.fault == "rate_inside":
+            with_rate(self, step, 1.0, learning_rate(self.config, step))
+            return self.last_norm
+        if self.fault == "state_lost" and step == 2:
+            self.optimizer._optimizer.state.clear()
         return self.optimizer.update(step)
 
 
-def with_rate(strategy: Faulty, step: int, rate: float) -> None:
-    """An update at another learning rate."""
+def with_rate(strategy: Faulty, step: int, rate: float, inside: float = 1.0) -> None:
+    """An update at another learning rate. inside: what the gradients are multiplied by."""
     norm = torch.stack([each.grad.norm() for each in strategy.parameters]).norm()  # type: ignore[union-attr]
     largest = strategy.config.optimizer.max_grad_norm
     for each in strategy.parameters:
         if largest is not None and each.grad is not None:
             each.grad *= (largest / (norm + 1e-6)).clamp(max=1.0)
+        if each.grad is not None:
+            each.grad *= inside
     inner = strategy.optimizer._optimizer
     for group in inner.param_groups:
         group["lr"] = rate

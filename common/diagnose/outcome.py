@@ -10,6 +10,8 @@ from common.diagnose.observed import Observed
 from common.diagnose.runs import Run
 from common.mapping.differences import relative
 
+FACTOR = 1e-6  # what a factor differs from one by, where it is not rounding
+
 
 def compare_states(a: Run, b: Run, inherited: bool, idle: Collection[str]) -> Stage:
     """Weights, moving statistics and losses after each step.
@@ -28,31 +30,47 @@ def compare_states(a: Run, b: Run, inherited: bool, idle: Collection[str]) -> St
             )
             stage.blame("asynchronous", run.name, "weights", words, confirmed=False)
             return stage
+    moving = _moving_by_a_factor(a, b)  # by the first step, before which nothing else has changed what they are of
     for step, (ours, theirs) in enumerate(zip(a.states[1:], b.states[1:], strict=True), start=1):
         for name in [each for each in ours.weights if each in theirs.weights and each not in idle]:
             x, y = ours.weights[name], theirs.weights[name]
             if x.shape == y.shape:
-                stage.checks.append(Check(f"step {step}: {name}", relative(x, y), 1e-12 * step, culprit=not inherited))
+                culprit = not inherited or (step == 1 and name in moving)
+                stage.checks.append(Check(f"step {step}: {name}", relative(x, y), 1e-12 * step, culprit=culprit))
     for key in ("loss", "learning_rate"):
         for ours_, theirs_ in zip(a.rows, b.rows, strict=False):
             x, y = np.array([ours_[key]]), np.array([theirs_[key]])
             stage.checks.append(Check(f"step {ours_['step']}: {key}", relative(x, y), 1e-12, culprit=not inherited))
     found = next((each for each in stage.checks if each.differs and each.culprit), None)
-    if found is not None:
+    if moving:
+        name, factor = next(iter(moving.items()))
+        words = f"in B {name} moves {factor:.4g} times as far: compare momentum (Keras's is 1 - PyTorch's)"
+        stage.blame("moving_statistics", "b", f"step 1: {name}", words)
+    elif found is not None and _is_moving(name := found.tensor.partition(": ")[2]):
+        words = f"{name} differs: compare the examples that it is computed of, and the variance's n - 1"
+        stage.blame("moving_statistics", "b", found.tensor, words, confirmed=False)
+    elif found is not None:
         words = f"{found.tensor} differs by {found.difference:.1e}, and nothing before it explains that"
-        name = found.tensor.partition(": ")[2]
-        if "running_" in name or "moving_" in name:
-            start, moved, other = (each.weights[name] for each in (a.states[0], a.states[1], b.states[1]))
-            factor = float(((other - start) * (moved - start)).sum() / max(((moved - start) ** 2).sum(), 1e-300))
-            if close((moved - start) * factor, other - start):
-                words = f"in B {name} moves {factor:.4g} times as far: compare momentum (Keras's is 1 - PyTorch's)"
-                stage.blame("moving_statistics", "b", found.tensor, words)
-            else:
-                words = f"{name} differs: compare the examples that it is computed of, and the variance's n - 1"
-                stage.blame("moving_statistics", "b", found.tensor, words, confirmed=False)
-        else:
-            stage.blame("unexplained", "b", found.tensor, words, confirmed=False)
+        stage.blame("unexplained", "b", found.tensor, words, confirmed=False)
     return stage
+
+
+def _is_moving(name: str) -> bool:
+    """Whether this is a moving statistic of BatchNorm."""
+    return "running_" in name or "moving_" in name
+
+
+def _moving_by_a_factor(a: Run, b: Run) -> dict[str, float]:
+    """The moving statistics that the first step of B moves so many times as far as that of A."""
+    found = {}
+    for name in filter(_is_moving, a.states[0].weights):
+        start, ours, theirs = (each.weights.get(name) for each in (a.states[0], a.states[1], b.states[1]))
+        if start is None or ours is None or theirs is None or theirs.shape != ours.shape or (ours == start).all():
+            continue
+        factor = float(((theirs - start) * (ours - start)).sum() / ((ours - start) ** 2).sum())
+        if abs(factor - 1) > FACTOR and close((ours - start) * factor, theirs - start):
+            found[name] = factor
+    return found
 
 
 def compare_dropout(a: Run, b: Run, ours: Observed, theirs: Observed, inherited: bool) -> Stage:

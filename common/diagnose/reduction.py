@@ -8,6 +8,10 @@ from common.mapping.differences import relative
 from common.mapping.proof import SMALL
 from common.training.schedule import learning_rate
 
+OF_SLOTS = (
+    "optimizer_state_lost",
+    "rate_inside_velocity",
+)  # causes that the optimizer's slots tell, and its update too
 Named = tuple[str, str]  # a cause, and the sentence
 
 
@@ -33,7 +37,7 @@ def compare_reduction(stage: Stage, side: str, found: Reduction) -> None:
 
 def explain(found: Reduction) -> Named:
     """The first explanation that gives exactly the update's gradients."""
-    explanations = (_counted_otherwise, _clipped_otherwise, _scaled, _stale, _decayed, _rounded)
+    explanations = (_counted_otherwise, _clipped_otherwise, _scaled, _stale, _forgotten, _decayed, _rounded)
     named = next(filter(None, (each(found) for each in explanations)), None)
     return named or ("reduction", f"the gradients of the update are {_off(found):.1e} off the sum over the replicas")
 
@@ -107,12 +111,30 @@ def _stale(found: Reduction) -> Named | None:
     return ("stale_gradient", words) if found.near(vector, 1e-9) else None
 
 
+def _forgotten(found: Reduction) -> Named | None:
+    """Whether the optimizer began from zero in the second step: the first gradient, which it should keep, is gone."""
+    optimizer = found.config.optimizer
+    keep = optimizer.momentum if optimizer.kind == "sgd" else optimizer.beta1
+    if found.before is None or found.step != 2 or not keep:
+        return None
+    last = found.vector(found.before) * clipping(found.config, found.before)
+    if not found.near(found.vector(found.summed) * found.scale - keep * last, 1e-9):
+        return None
+    return "optimizer_state_lost", "the optimizer starts from zero: its state of the step before was not restored"
+
+
 def _decayed(found: Reduction) -> Named | None:
     """Whether a multiple of the parameters is added."""
     columns = np.stack([found.vector(found.summed), found.vector(found.parameters)], axis=1)
     (kept, decay), *_ = np.linalg.lstsq(columns, found.target, rcond=None)
     if not found.near(columns @ [kept, decay], 1e-9) or abs(decay) <= 1e-9:
         return None
+    penalty = found.config.optimizer.weight_decay
+    if found.config.optimizer.kind != "adamw" and np.isclose(decay / kept, penalty, rtol=1e-6):
+        return "l2_counted_twice", (
+            f"the L2 penalty counts twice: {2 * penalty:.4g} times the parameters are added to the gradients, as where "
+            "it is in the loss and in the optimizer, or is Keras's l2, whose gradient is twice its factor"
+        )
     return "weight_decay_coupled", (
         f"{decay / kept:.4g} times the parameters are added to the gradients: weight decay as an L2 penalty, which "
         "Adam divides by the gradients' size"

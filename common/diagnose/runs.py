@@ -1,8 +1,6 @@
 """The two runs that are compared: a few steps of each strategy, with the state after every one of them."""
 
-import json
 import shutil
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from common.cluster.processes import python
+from common.cluster.trainings import start_training, stop_training, why_it_failed
 from common.config.compose import load
 from common.config.schema import Config
-from common.config.strategies import PACKAGES, ParameterServer
+from common.config.strategies import ParameterServer
 from common.data.batches import GlobalBatch
 from common.diagnose.arguments import SideArguments
 from common.errors import UserError
@@ -88,34 +86,20 @@ def train(sides: Sequence[SideArguments], output: Path) -> list[Run]:
     output.mkdir(parents=True, exist_ok=True)
     try:
         for side in sides:
-            training = (f"{PACKAGES[side.framework]}.train", f"strategy={side.strategy}", *side.overrides)
-            command = python("common.cluster.child_command", *training)
-            with (output / f"{side.name}.log").open("w") as log:
-                pipe = subprocess.PIPE  # the child ends when it is closed
-                processes.append(subprocess.Popen(command, stdin=pipe, stdout=log, stderr=log, start_new_session=True))
+            overrides = [f"strategy={side.strategy}", *side.overrides]
+            processes.append(start_training(side.framework, overrides, output / f"{side.name}.log"))
         while any(each.poll() is None for each in processes) and not any(each.poll() for each in processes):
             time.sleep(POLL_SECONDS)
         failed = [side for side, each in zip(sides, processes, strict=True) if each.poll()]
     finally:
         for each in processes:
-            if each.poll() is None:
-                each.terminate()
-                each.wait()
+            stop_training(each)
     for side in failed:
-        raise UserError(f"{side.name}={side.framework}:{side.strategy}: {_reason(output / f'{side.name}.log')}")
+        why = why_it_failed(output / f"{side.name}.log", output / side.name)
+        raise UserError(f"{side.name}={side.framework}:{side.strategy}: {why}")
     return [_open(side, output / side.name) for side in sides]
 
 
 def _open(side: SideArguments, directory: Path) -> Run:
     config = load(directory / "config.yaml")
     return Run(side, directory, config, open_prepared(config, directory))
-
-
-def _reason(log: Path) -> str:
-    """The line in which a training says why it failed."""
-    lines = log.read_text(errors="replace").splitlines()
-    found = [each.removeprefix("error: ") for each in lines if each.startswith("error: ")]
-    summary = log.with_suffix("") / "summary.json"
-    if not found and summary.exists():
-        found = [str(json.loads(summary.read_text()).get("error"))]
-    return found[0] if found else f"failed; see {log}"

@@ -18,7 +18,7 @@ from common.diagnose.model import LayerPair, Model, calls_for, compare_layers
 from common.diagnose.of_run import quoted
 from common.diagnose.outcome import compare_dropout, compare_evaluations, compare_states
 from common.diagnose.reduced import Reduction, recovered
-from common.diagnose.reduction import compare_reduction
+from common.diagnose.reduction import OF_SLOTS, compare_reduction
 from common.diagnose.runs import Run, train
 from common.diagnose.update import Update, compare_update
 from common.mapping.proof import received
@@ -142,7 +142,8 @@ def _compare_updates(runs: Mapping[str, tuple[Run, Side]]) -> list[Stage]:
             update = Update(
                 run.config, step, run.replicas, previous.weights, now.weights, previous.slots, now.slots, gradients
             )
-            compare_update(optimizer, name, update)
+            if not any(each.side == name and each.cause in OF_SLOTS for each in reduction.causes):
+                compare_update(optimizer, name, update)
     return [reduction, optimizer]
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from benchmarks.diagnose.data import write
-from benchmarks.diagnose.plants import Plant, clean, plants
+from benchmarks.diagnose.plants import Plant, clean, plants, two_at_once
+from examples.resnet import data as digits
 from tests.conftest import ROOT
 
 PLANTED = {each.name: each for each in plants()}
@@ -50,6 +51,27 @@ def test_a_planted_cause_is_named(name: str, data: Path) -> None:
     assert [each["cause"] for each in found["causes"]] == list(PLANTED[name].causes)
     assert found["causes"][0]["confirmed"] and found["causes"][0]["side"] == "b"
     assert found["causes"][0]["sentence"] in done.stdout.splitlines()[0]
+
+
+def test_two_causes_are_both_named(data: Path) -> None:
+    name = "two: gelu_tanh in torch, strategy: averaged_twice in torch"
+    (plant,) = [each for each in two_at_once() if each.name == name]
+    done, found = diagnose(plant, data)
+    assert done.returncode == 1
+    assert [each["cause"] for each in found["causes"]] == [*plant.causes, *plant.others]
+    assert all(each["confirmed"] for each in found["causes"])
+
+
+def test_the_three_causes_of_a_naive_port_are_named(tmp_path: Path) -> None:
+    """The story of docs/diagnosis.md."""
+    digits.write(tmp_path)
+    model = "model.torch=examples.resnet.model_torch:build model.tf=examples.resnet.naive_keras:build"
+    files = "data=arrays data.train={data}/train.npz data.validation={data}/validation.npz 'data.channels=[images]'"
+    plant = Plant("naive port", f"a=torch:single b=tf:single model=custom {model} {files}", ())
+    _, found = diagnose(plant, tmp_path)
+    causes = [each["cause"] for each in found["causes"]]
+    assert {*causes} == {"epsilon", "same_padding_at_strides", "moving_statistics"}
+    assert causes.count("epsilon") == 6
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,31 @@ def test_a_fault_is_named(cause: str, config: Config) -> None:
     assert named == cause
 
 
+@pytest.mark.parametrize(("kind", "largest"), [("adamw", None), ("adamw", 0.5), ("sgd", None), ("sgd", 0.5)])
+def test_a_state_that_was_not_restored_is_named_in_the_second_step(
+    kind: str, largest: float | None, config: Config
+) -> None:
+    config = replace(
+        config,
+        optimizer=replace(config.optimizer, kind=kind, momentum=0.9, weight_decay=0.0, max_grad_norm=largest),
+    )
+    slot, share = ("momentum_buffer", 1.0) if kind == "sgd" else ("exp_avg", 0.1)
+    first, second = (times(each, share * clipping(config, each)) for each in (drawn(9), TOTAL))
+    before, after = ({f"{slot}.{name}": each for name, each in found.items()} for found in (first, second))
+    found = recovered(config, before, after, drawn(7))  # as if the first step's slots were still there
+    for step, cause in ((2, "optimizer_state_lost"), (3, "reduction")):
+        named, _ = explain(Reduction(config, step, SHARDS, WEIGHTS, found, drawn(9), norm(TOTAL), drawn(7)))
+        assert named == cause
+
+
+@pytest.mark.parametrize(("kind", "cause"), [("adam", "l2_counted_twice"), ("adamw", "weight_decay_coupled")])
+def test_an_l2_penalty_that_counts_twice_is_named(kind: str, cause: str, config: Config) -> None:
+    config = configured(replace(config, optimizer=replace(config.optimizer, kind=kind, weight_decay=0.01)), None)
+    found = {name: each + 0.01 * drawn(7)[name] for name, each in TOTAL.items()}
+    named, words = explain(Reduction(config, 1, SHARDS, WEIGHTS, found, None, norm(TOTAL), drawn(7)))
+    assert named == cause and ("0.02 times" in words) == (kind == "adam")
+
+
 def test_a_parameter_without_a_gradient_is_named(config: Config) -> None:
     stage = Stage("reduction")
     found = {**TOTAL, "bias": np.zeros(5)}

@@ -1,0 +1,45 @@
+"""model_torch.py as one writes it down in Keras, and what docs/diagnosis.md makes of it: three causes, one by one."""
+
+import keras
+from keras import layers
+
+
+def _port(same: bool, epsilon: float, momentum: float) -> keras.Model:
+    def convolution(x: keras.KerasTensor, outputs: int, size: int, stride: int) -> keras.KerasTensor:
+        if same or size == 1:
+            return layers.Conv2D(outputs, size, stride, padding="same", use_bias=False)(x)
+        return layers.Conv2D(outputs, size, stride, use_bias=False)(layers.ZeroPadding2D(size // 2)(x))
+
+    def norm(x: keras.KerasTensor) -> keras.KerasTensor:
+        return layers.BatchNormalization(epsilon=epsilon, momentum=momentum)(x)
+
+    def block(x: keras.KerasTensor, outputs: int, stride: int) -> keras.KerasTensor:
+        y = layers.ReLU()(norm(convolution(x, outputs, 3, stride)))
+        y = norm(convolution(y, outputs, 3, 1))
+        if stride > 1:
+            x = norm(convolution(x, outputs, 1, stride))
+        return layers.ReLU()(layers.add([y, x]))
+
+    images = keras.Input((16, 16, 1), name="images")
+    x = block(block(layers.ReLU()(norm(convolution(images, 8, 3, 1))), 8, 1), 16, 2)
+    return keras.Model(images, layers.Dense(10)(layers.GlobalAveragePooling2D()(x)))
+
+
+def build() -> keras.Model:
+    """With the defaults of Keras."""
+    return _port(same=True, epsilon=1e-3, momentum=0.99)
+
+
+def build_padded_alike() -> keras.Model:
+    """With as many zeros at the start as at the end, as in PyTorch."""
+    return _port(same=False, epsilon=1e-3, momentum=0.99)
+
+
+def build_with_epsilon() -> keras.Model:
+    """Then with PyTorch's epsilon."""
+    return _port(same=False, epsilon=1e-5, momentum=0.99)
+
+
+def build_with_momentum() -> keras.Model:
+    """Then with what PyTorch calls a momentum of 0.1."""
+    return _port(same=False, epsilon=1e-5, momentum=0.9)

@@ -1,0 +1,47 @@
+"""What is said of moving statistics, alone and beside another cause."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.diagnose.outcome import compare_states
+
+MEAN, WEIGHT = "norm.running_mean", "dense.weight"
+
+
+def run(name: str, momentum: float = 0.1, rate: float = 0.1, of: float = 1.0) -> Any:
+    """Two steps of a mean that follows the batches' means, and of a weight. of: what the means are multiplied by."""
+    batches = np.random.default_rng(0).normal(size=(2, 4)) * of
+    states = [{MEAN: np.full(4, 0.5), WEIGHT: np.ones(3)}]
+    for batch in batches:
+        before = states[-1]
+        states.append({MEAN: before[MEAN] * (1 - momentum) + momentum * batch, WEIGHT: before[WEIGHT] - rate})
+    rows = [{"step": step, "loss": 1.0, "learning_rate": rate} for step in (1, 2)]
+    return SimpleNamespace(
+        name=name, asynchronous=False, rows=rows, states=[SimpleNamespace(weights=each) for each in states]
+    )
+
+
+def causes(a: Any, b: Any, inherited: bool) -> list[tuple[str, bool]]:
+    return [(each.cause, each.confirmed) for each in compare_states(a, b, inherited, ()).causes]
+
+
+@pytest.mark.parametrize("inherited", [False, True])
+def test_another_momentum_is_named_also_beside_another_cause(inherited: bool) -> None:
+    other = run("b", momentum=0.01, rate=0.2 if inherited else 0.1)
+    stage = compare_states(run("a"), other, inherited, ())
+    assert [each.cause for each in stage.causes] == ["moving_statistics"]
+    assert f"in B {MEAN} moves 0.1 times as far" in stage.causes[0].sentence and stage.causes[0].confirmed
+
+
+def test_what_was_inherited_is_not_blamed() -> None:
+    assert causes(run("a"), run("b", rate=0.2), True) == []
+    assert causes(run("a"), run("b", of=1.5), True) == [], "of other activations"
+    assert causes(run("a"), run("b"), False) == []
+
+
+def test_a_difference_that_nothing_explains() -> None:
+    assert causes(run("a"), run("b", of=1.5), False) == [("moving_statistics", False)]
+    assert causes(run("a"), run("b", rate=0.2), False) == [("unexplained", False)]
