@@ -18,7 +18,7 @@ TOLERANCES = {
     "float64": Tolerance(loss=1e-9, grad_norm=1e-9),
 }
 WEIGHTS = {"float32": 2e-5, "float64": 1e-9}
-STEPS = dict.fromkeys(EXPERIMENTS, 30) | {"float64": 100}
+STEPS = dict.fromkeys(EXPERIMENTS, 30) | {"float64": 100, "compiled64": 10}
 
 
 def violations(pair: Pair) -> list[str]:

@@ -21,7 +21,8 @@ ORDER = [
     "common/diagnose",
 ]
 BESIDE = {
-    "common/compare": {"common/errors.py", "common/config"},  # reads run directories, nothing else
+    # reads run directories, and starts the commands that write them
+    "common/compare": {"common/errors.py", "common/config", "common/training", "common/cluster"},
 }
 TOP = ["common/prepare.py", "common/export.py", "common/map.py"]  # commands, of what is in common
 SIDES = ["torch_impl", "tf_impl"]
@@ -83,6 +84,12 @@ def test_the_packages_import_in_one_order() -> None:
     assert len(file_imports(sources)) > 200
     found = against_the_order(sources)
     assert not found, "\n".join(found)
+
+
+def test_the_comparison_reads_run_directories_only() -> None:
+    ran = {"common/training", "common/cluster"}
+    found = {importer for importer, imported in file_imports(read_sources()) if room(imported) in ran}
+    assert {each for each in found if room(each) == "common/compare"} == {"common/compare/run.py"}
 
 
 def test_no_imports_in_a_circle() -> None:

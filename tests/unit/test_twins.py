@@ -72,6 +72,7 @@ DIFFERENT_PARAMETERS = {  # functions of both sides whose parameters differ, and
     "calling.py:arguments_of": "only PyTorch has channels in another place than the data",
     "dropout.py:align_dropout": "PyTorch's layers are found by their names, Keras's are paired with them",
     "dropout.py:use_keys": "PyTorch's layers keep the keys, Keras's steps are traced once",
+    "batch_norm.py:leave_out": "as use_keys",
     "optimizer.py:Optimizer.__init__": "a torch parameter server has parameters without a model",
     "optimizer.py:Optimizer.update": "torch keeps gradients in parameters, TensorFlow hands them around",
     "strategies/parameter_server/server.py:serve": "TensorFlow's workers get all data from the coordinator",
@@ -86,7 +87,7 @@ ONE_SIDED_FILES = {  # what only one side has besides strategies, and why
         "models/linear.py",  # TensorFlow multiplies by oneDNN by itself
     ],
     # Parameters are kept in PyTorch's layout, which is not Keras's; PyTorch rounds no constants to float32.
-    "tf_impl": ["models/layout.py", "float64.py"],
+    "tf_impl": ["models/layout.py", "float64.py", "convolution.py"],
 }
 
 
