@@ -4,12 +4,10 @@ PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test-fast test test-integration test-faults check architecture bench bench-diagnose bench-gpu bench-network bench-parity bench-starts bench-start-up bench-stops faults clean
+.PHONY: demo test-fast test test-integration test-faults check architecture bench bench-diagnose bench-gpu bench-network bench-parity bench-starts bench-start-up bench-stops faults gallery pictures clean
 
 demo: $(READY)
-	$(BIN)/python -m torch_impl.train experiment=demo strategy=ddp
-	$(BIN)/python -m tf_impl.train experiment=demo strategy=mirrored
-	$(BIN)/python -m common.compare
+	$(BIN)/python -m common.compare 'run=[torch:ddp,tf:mirrored]' experiment=demo
 
 # A worker of pytest-xdist takes whole files. One that crashes is not replaced, since the tests would then never end.
 BY_FILE := --dist loadfile --no-loadscope-reorder --max-worker-restart 0
@@ -34,6 +32,18 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The pages of docs/gallery, into build/gallery.
+gallery: $(READY)
+	@for runs in docs/gallery/*/; do \
+		$(BIN)/python -m common.compare $$runs output=build/gallery/$$(basename $$runs) | tail -3 || exit 1; done
+
+# The pictures of the README and of docs/diagnosis.md, and those of docs/report.md, for which Chromium is needed.
+pictures: $(READY)
+	$(BIN)/python -m common.compare 'run=[torch:ddp,tf:mirrored]' experiment=demo output=build pictures=build/pictures
+	cp build/pictures/loss.png build/pictures/loss_difference.png docs
+	$(BIN)/python -m docs.draw_story
+	$(BIN)/python -m docs.draw_report
 
 # The picture of the packages and of a run, from the imports as they are now, into docs/architecture.svg.
 architecture: $(READY)
