@@ -25,6 +25,10 @@ def bench(directory: Path, *overrides: str) -> list[str]:
     return [sys.executable, "-m", "common.bench", *small, *SHORT, *overrides]
 
 
+def ends_of_logs(directory: Path) -> str:
+    return "\n".join(f"{path.name}:\n{path.read_text()[-3000:]}" for path in sorted(directory.glob("*.log")))
+
+
 def test_every_contestant_takes_its_turns(tmp_path: Path) -> None:
     """The first to start is stopped the longest, while all others start: its workers must not give one another up."""
     names = ["tf_multiworker", *SCRIPTS, "link_rate", *(name for name in OURS if name != "tf_multiworker")]
@@ -34,7 +38,7 @@ def test_every_contestant_takes_its_turns(tmp_path: Path) -> None:
     }
     command = bench(tmp_path, f"bench.contestants=[{','.join(names)}]")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr + ends_of_logs(tmp_path / "out")
     result = json.loads((tmp_path / "out" / "bench.json").read_text())
     found = {each["name"]: each for each in result["contestants"]}
     assert set(found) == {*SCRIPTS, *OURS}
