@@ -96,7 +96,8 @@ def _command(
 ) -> Command:
     directory = output / name
     if definition.script is None:
-        own = [*ENDLESS, *PATIENT, "train.profile=true", *overrides, *definition.overrides, f"run_dir={directory}"]
+        profile = f"train.profile={definition.framework in config.strategy.profiles}"
+        own = [*ENDLESS, *PATIENT, profile, *overrides, *definition.overrides, f"run_dir={directory}"]
         train = python(f"{definition.framework}_impl.train", *own)
         return Command(name, train, directory, cores=definition.cores)
     if definition.script == LINK:

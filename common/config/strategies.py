@@ -18,6 +18,7 @@ class Strategy:
     sides: ClassVar[dict[str, str]]  # "module:class" of the sides that have it: "torch", "tf"
     one_process: ClassVar[bool] = True
     compiles: ClassVar[tuple[str, ...]] = ("torch", "tf")  # the sides on which train.compile works with it
+    profiles: ClassVar[tuple[str, ...]] = ("torch", "tf")  # the same for train.profile
 
     kind: str = key(RUN)
     replicas: int | None = key(RUN, at_least=1)
@@ -138,6 +139,7 @@ class MultiWorker(Strategy):
 
     sides = {"tf": "tf_impl.strategies.multiworker:MultiWorker"}
     one_process = False
+    profiles = ()  # TensorFlow's profiler frees events that end in another thread, as collectives do, twice
 
     communication: str = key(RUN, choices=("auto", "ring", "nccl"))
     bytes_per_pack: int = key(RUN, at_least=0, unit="bytes")

@@ -74,6 +74,10 @@ def _check_framework(config: Config, framework: str) -> None:
             f"train.compile=true: {TITLES[framework]}'s strategy={kind} cannot; set it to false, or choose a "
             f"strategy of {', '.join(others)}"
         )
+    if config.train.profile and framework not in config.strategy.profiles:
+        raise UserError(
+            f"train.profile=true: {TITLES[framework]}'s profiler may crash with strategy={kind}; set it to false"
+        )
     if config.train.compile and framework == "tf" and config.model.global_batch_norm:
         raise UserError("train.compile=true: XLA cannot sum over replicas; set it or model.sync_batch_norm to false")
     if config.train.compile and framework == "torch" and not has_cpp_compiler():

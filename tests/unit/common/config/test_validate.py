@@ -46,6 +46,11 @@ CUSTOM += ["data.train=train.npz", "data.validation=validation.npz"]
             "train.compile=true: TensorFlow's strategy=parameter_server cannot; set it to false, or choose a "
             "strategy of single, mirrored, multiworker",
         ),
+        (
+            "tf",
+            ["strategy=multiworker", "train.profile=true"],
+            "train.profile=true: TensorFlow's profiler may crash with strategy=multiworker; set it to false",
+        ),
     ],
 )
 def test_strategies_of_this_side_only(said: Said, framework: str, overrides: list[str], expected: str) -> None:
