@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hydra import compose, initialize_config_dir
 
 from common.bench.settings import LINK, Definition, Settings
 from common.bench.turns import Command
-from common.cluster.discover import discover
+from common.cluster.discover import config_of
 from common.cluster.network import loopback_interface
 from common.cluster.ports import reserved_ports
 from common.cluster.processes import python
-from common.config.compose import CONF, parse
 from common.config.data import BuiltinNli, Data, Files
 from common.config.models import AnyBert
 from common.config.overrides import readable
@@ -64,7 +62,10 @@ def plan(settings: Settings, overrides: Sequence[str], output: Path) -> list[Pla
     Raises UserError.
     """
     definitions = {name: settings.definitions[name] for name in settings.contestants}
-    configs = {name: config_of(definition, overrides) for name, definition in definitions.items()}
+    configs = {
+        name: config_of(each.framework, readable([*ENDLESS, *overrides, *each.overrides]), {})
+        for name, each in definitions.items()
+    }
     for name, definition in definitions.items():
         _check_script(name, definition, configs[name])
     with reserved_ports(2 * len(definitions)) as reserved:
@@ -103,13 +104,6 @@ def _command(
     if definition.script == LINK:
         return _script(name, definition, config, directory, [f"--output={directory}"], port)
     return _script(name, definition, config, directory, _arguments(config, prepared, directory, output), port)
-
-
-def config_of(definition: Definition, overrides: Sequence[str]) -> Config:
-    """What a contestant trains, resolved. Raises UserError, Hydra's or OmegaConf's errors."""
-    with initialize_config_dir(CONF, version_base="1.3"):
-        composed = compose("train", overrides=readable([*ENDLESS, *overrides, *definition.overrides]))
-    return discover(parse(composed), definition.framework, {})[0]
 
 
 def _check_script(name: str, definition: Definition, config: Config) -> None:

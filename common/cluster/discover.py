@@ -5,13 +5,23 @@ from dataclasses import replace
 from importlib import import_module
 from typing import cast
 
+from hydra import compose, initialize_config_dir
+
 from common.cluster.ports import check_ports
 from common.cluster.topology import Engine, Found, Member, Nodes, Remote, place
+from common.config.compose import CONF, parse
 from common.config.resolve import resolve
 from common.config.schema import Config
 from common.config.strategies import Strategy
 from common.config.validate import check
 from common.errors import UserError
+
+
+def config_of(framework: str, overrides: Sequence[str], environment: Mapping[str, str]) -> Config:
+    """The config that a training with these overrides has. Raises UserError, and Hydra's and OmegaConf's errors."""
+    with initialize_config_dir(CONF, version_base="1.3"):
+        composed = compose("train", overrides=list(overrides))
+    return discover(parse(composed), framework, environment)[0]
 
 
 def discover(config: Config, framework: str, environment: Mapping[str, str]) -> tuple[Config, Found]:

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from common.cluster.discover import discover
+from common.cluster.discover import config_of
 from common.cluster.trainings import start_training, stop_training, why_it_failed
-from common.config.compose import CONF, parse, values_of
+from common.config.compose import values_of
 from common.config.overrides import choices, readable
 from common.config.strategies import PACKAGES, strategies_of
 from common.errors import USER_ERROR, UserError
@@ -70,8 +69,7 @@ def plan(names: Sequence[str], overrides: Sequence[str], root: Path) -> list[Tra
 
 def _training(framework: str, strategy: str, chosen: Sequence[str], swept: Sequence[str], root: Path) -> Training:
     overrides = (f"strategy={strategy}", *chosen)
-    with initialize_config_dir(CONF, version_base="1.3"):
-        config, _ = discover(parse(compose("train", overrides=list(overrides))), framework, os.environ)
+    config = config_of(framework, overrides, os.environ)
     values = {key: value for key, value in values_of(config).items() if key not in OWN}
     fingerprint = hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:8]
     directory = root.absolute() / f"{framework}-{strategy}-{fingerprint}"

@@ -9,9 +9,11 @@ import pytest
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from common.bench.plan import Planned, config_of, plan
+from common.bench.plan import ENDLESS, Planned, plan
 from common.bench.settings import load_settings
+from common.cluster.discover import config_of
 from common.config.command_line import explain
+from common.config.overrides import readable
 from common.errors import UserError
 
 Plan = Callable[..., list[Planned]]
@@ -35,7 +37,10 @@ def planned(tmp_path: Path) -> Plan:
 @pytest.mark.parametrize("name", DEFINITIONS)
 def test_every_definition_is_valid(name: str) -> None:
     """Its own overrides win over those for all."""
-    config = config_of(DEFINITIONS[name], ["train.global_batch_size=64"])
+    definition = DEFINITIONS[name]
+    config = config_of(
+        definition.framework, readable([*ENDLESS, "train.global_batch_size=64", *definition.overrides]), {}
+    )
     given = re.search(r"_x(\d)$", name)
     alone = "single" in name or "core" in name
     assert config.strategy.world_size == (int(given[1]) if given else 1 if alone else 2)
