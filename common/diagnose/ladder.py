@@ -1,7 +1,12 @@
 """The ladder: what is compared at each stage, by how much it differs, and what explains it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from common.diagnose.values import Values, values_of
+from common.mapping.differences import relative
 
 EQUAL, DIFFERS, INHERITED, NOT_COMPARED = "equal", "differs", "inherited", "not compared"
 FLOOR = 1e-12  # float64: differences below it count as rounding, whatever noise was measured
@@ -10,12 +15,16 @@ MARGIN = 100.0  # times the measured noise
 
 @dataclass(frozen=True)
 class Check:
-    """One tensor. difference and noise: relative to its norm. culprit: whether the difference began here."""
+    """One tensor. difference and noise: relative to its norm. culprit: whether the difference began here.
+
+    values: of both sides, where they are arrays that differ.
+    """
 
     tensor: str
     difference: float
     noise: float = 0.0
     culprit: bool = True
+    values: Values | None = field(default=None, repr=False)
 
     @property
     def differs(self) -> bool:
@@ -59,6 +68,16 @@ class Stage:
         """Of those where a difference began; else of all."""
         began = [each for each in self.checks if each.differs and each.culprit]
         return max(began or self.checks, key=lambda each: each.difference, default=None)
+
+    def compare(
+        self, tensor: str, a: np.ndarray, b: np.ndarray, noise: float = 0.0, culprit: bool = True, least: float = 0.0
+    ) -> Check:
+        """Add the check of two arrays of one shape. least: see `relative`."""
+        found = Check(tensor, relative(a, b, least), noise, culprit)
+        if found.differs:
+            found = replace(found, values=values_of(a, b))
+        self.checks.append(found)
+        return found
 
     def blame(self, cause: str, side: str, tensor: str, sentence: str, confirmed: bool = True) -> None:
         """Add a cause."""

@@ -22,11 +22,10 @@ def compare_losses(a: Observed, b: Observed, disturbed: Observed, labels: np.nda
         words = f"the losses have the shape {list(theirs.shape)} in B and {list(ours.shape)} in A; they must be [n]"
         stage.blame("broadcast_in_loss", "b", "losses", words)
         return stage
-    stage.checks.append(Check("losses of A's outputs", relative(ours, theirs), noise))
-    if stage.checks[-1].differs:
+    if stage.compare("losses of A's outputs", ours, theirs, noise).differs:
         _explain(stage, outputs, labels, ours, theirs)
     elif b.losses[0].shape == ours.shape:
-        stage.checks.append(Check("losses (whole model)", relative(ours, b.losses[0]), noise, culprit=False))
+        stage.compare("losses (whole model)", ours, b.losses[0], noise, culprit=False)
     return stage
 
 
@@ -90,8 +89,7 @@ def compare_gradients(a: Observed, b: Observed, disturbed: Observed, inherited: 
     for name in [each for each in a.gradients if each in b.gradients]:
         x, y = a.gradients[name], b.gradients[name]
         noise = relative(x, disturbed.gradients[name], SMALL * largest)
-        stage.checks.append(Check(name, relative(x, y, SMALL * largest), noise, culprit=not inherited))
-        if stage.checks[-1].differs and not inherited:
+        if stage.compare(name, x, y, noise, not inherited, SMALL * largest).differs and not inherited:
             cause, words = _explain_gradient(x, y)
             stage.blame(cause, "b", name, f"{name}: {words}", confirmed=cause != "gradient")
     _merge(stage)

@@ -99,19 +99,14 @@ def compare_layers(name: str, model: Model) -> Stage:
             expected.received is not None
             and found.received is not None
             and found.received.shape == expected.received.shape
+            and stage.compare(f"input of {pair.title}", expected.received, found.received, noise).differs
         ):
-            stage.checks.append(Check(f"input of {pair.title}", relative(expected.received, found.received), noise))
-            if stage.checks[-1].differs:
-                _explain_between(stage, before, pair, expected.received, found.received, model)
+            _explain_between(stage, before, pair, expected.received, found.received, model)
         if found.returned is not None and expected.returned is not None:
-            added = relative(expected.returned, found.returned)
-            stage.checks.append(Check(pair.title, added, noise))
-            if stage.checks[-1].differs:
+            if stage.compare(pair.title, expected.returned, found.returned, noise).differs:
                 _explain_layer(stage, pair, expected, found, model)
             elif whole.returned is not None and whole.returned.shape == expected.returned.shape:
-                stage.checks.append(
-                    Check(f"{pair.title} (whole model)", relative(expected.returned, whole.returned), noise, False)
-                )
+                stage.compare(f"{pair.title} (whole model)", expected.returned, whole.returned, noise, culprit=False)
         before.append((pair, expected))
     _compare_outputs(stage, before, model)
     return stage
@@ -126,11 +121,10 @@ def _compare_outputs(stage: Stage, before: Sequence[tuple[LayerPair, Call]], mod
         stage.blame("shape_of_outputs", "b", "outputs", words)
         return
     noise = relative(a, model.disturbed.outputs[0])
-    stage.checks.append(Check("outputs", relative(a, replayed), noise))
-    if stage.checks[-1].differs:
+    if stage.compare("outputs", a, replayed, noise).differs:
         _explain_between(stage, before, None, a, replayed, model)
     elif relative(a, b) > noise:
-        stage.checks.append(Check("outputs (whole model)", relative(a, b), noise, False))
+        stage.compare("outputs (whole model)", a, b, noise, culprit=False)
 
 
 def _noise(model: Model, pair: LayerPair) -> float:

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from common.diagnose.ladder import Check, Stage
+from common.diagnose.ladder import Stage
 from common.diagnose.reduced import Reduction, clipping, norm, total
-from common.mapping.differences import relative
 from common.mapping.proof import SMALL
 from common.training.schedule import learning_rate
 
@@ -20,10 +19,8 @@ def compare_reduction(stage: Stage, side: str, found: Reduction) -> None:
     largest = norm(found.summed)
     differing = []
     for name in found.names:
-        difference = relative(found.summed[name] * found.scale, found.found[name], SMALL * largest)
-        check = Check(f"{side.upper()}, step {found.step}: {name}", difference, 1e-13)
-        stage.checks.append(check)
-        if check.differs:
+        summed, title = found.summed[name] * found.scale, f"{side.upper()}, step {found.step}: {name}"
+        if stage.compare(title, summed, found.found[name], 1e-13, least=SMALL * largest).differs:
             differing.append(name)
     if not differing or any(each.side == side for each in stage.causes):
         return

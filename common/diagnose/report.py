@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,13 @@ def write_diagnosis(diagnosis: Diagnosis, output: Path) -> list[Path]:
     stages = [(stage, sorted(stage.checks, key=_weight)[:SHOWN]) for stage in diagnosis.stages]
     paths[0].write_text(
         page.render(
-            diagnosis=diagnosis, headline=headline(diagnosis), stages=stages, number=_number, shade=_shade, row=_row
+            diagnosis=diagnosis,
+            headline=headline(diagnosis),
+            stages=stages,
+            number=_number,
+            shade=_shade,
+            row=_row,
+            outline=_outline,
         )
     )
     paths[1].write_text(json.dumps(as_json(diagnosis), indent=1) + "\n")
@@ -93,6 +100,12 @@ def _row(stage: Stage) -> dict[str, Any]:
         "noise": worst.noise if worst else None,
         "verdict": stage.verdict,
     }
+
+
+def _outline(counts: Sequence[int], most: int) -> str:
+    """The path of a histogram in a picture of 100 by 100. most: the count that is as high as the picture."""
+    width = 100 / len(counts)
+    return "M0,100 " + " ".join(f"V{100 - 100 * each / most:.1f} h{width:g}" for each in counts) + " V100 Z"
 
 
 def _finite(value: float) -> float | None:

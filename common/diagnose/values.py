@@ -25,10 +25,14 @@ def values_of(a: np.ndarray, b: np.ndarray) -> Values | None:
         return None
     apart = np.abs(np.nan_to_num(a) - np.nan_to_num(b))
     index = np.unravel_index(int(apart.argmax()), apart.shape)
-    functions = {"smallest": np.min, "mean": np.mean, "largest": np.max, "norm": np.linalg.norm}
-    numbers = [(name, *(float(function(each)) for each in sides)) for name, function in functions.items()]
+    numbers = [
+        ("smallest", float(sides[0].min()), float(sides[1].min())),
+        ("mean", float(sides[0].mean()), float(sides[1].mean())),
+        ("largest", float(sides[0].max()), float(sides[1].max())),
+        ("norm", float(np.linalg.norm(sides[0])), float(np.linalg.norm(sides[1]))),
+    ]
     if a.size > 1:
         numbers.append((f"farthest apart, at {[int(each) for each in index]}", float(a[index]), float(b[index])))
-    low, high = (float(function([function(each) for each in sides])) for function in (np.min, np.max))
+    low, high = min(numbers[0][1:]), max(numbers[2][1:])
     counts = [np.histogram(each, BINS, (low, high if high > low else low + 1.0))[0].tolist() for each in sides]
     return Values(numbers, (counts[0], counts[1]), low, high)

@@ -15,6 +15,7 @@ TITLES = {"a": "A (torch ddp)", "b": "B (tf <script>)"}
 def diagnosis() -> Diagnosis:
     batch = Stage("batch", [Check("step 1: ids", 0.0)])
     layers = Stage("activations", [Check("norm", 1e-3, 1e-16), Check("fc", 1e-14, 1e-15), Check("x", np.inf)])
+    layers.compare("pooler", np.arange(6.0).reshape(2, 3), np.array([[0, 1, 2], [3, np.inf, 50.0]]))
     layers.blame("epsilon", "b", "norm", "norm: epsilon is 1e-05 in A and 0.001 in B")
     state = Stage("state", [Check("step 1: norm", 1e-4, culprit=False)])
     return Diagnosis(TITLES, [batch, layers, state, Stage("dropout", note="the models have no dropout")], ["tail"])
@@ -40,6 +41,7 @@ def test_the_files(tmp_path: Path) -> None:
     text = page.read_text()
     assert "<script>" not in text and "&lt;script&gt;" in text
     assert "norm: epsilon is 1e-05 in A and 0.001 in B" in text and "http" not in text
+    assert text.count("<svg") == 1 and "farthest apart, at [1, 1]" in text, "values of what has them"
 
 
 def test_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
