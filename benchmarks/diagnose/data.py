@@ -32,12 +32,35 @@ def swapped(arrays: Arrays) -> Arrays:
     return {**arrays, "tokens": np.roll(arrays["tokens"], 1, axis=0)}
 
 
+def cut_at_the_start(arrays: Arrays) -> Arrays:
+    """The last tokens of texts of nine, where the others are the first."""
+    full = arrays["real"].all(1, keepdims=True)
+    more = np.random.default_rng(3).integers(1, 20, (EXAMPLES, 2))
+    return {**arrays, "tokens": np.where(full, np.hstack([arrays["tokens"][:, 2:], more]), arrays["tokens"])}
+
+
+def padded_at_the_start(arrays: Arrays) -> Arrays:
+    counts = arrays["real"].sum(1)
+    moved = {
+        name: np.array([np.roll(each, -count) for each, count in zip(arrays[name], counts, strict=True)])
+        for name in ("tokens", "real")
+    }
+    return {**arrays, **moved}
+
+
 FAULTS = {
     "swapped": swapped,
     "labels": lambda arrays: {**arrays, "labels": (arrays["labels"] + (np.arange(EXAMPLES) == 3)) % 3},
     "no_mask": lambda arrays: {**arrays, "real": np.ones_like(arrays["real"])},
     "reversed": lambda arrays: {**arrays, "tokens": arrays["tokens"][:, ::-1].copy()},
     "shifted": lambda arrays: {**arrays, "tokens": (arrays["tokens"] + 1) % 20},
+    "cut_at_the_start": cut_at_the_start,
+    "padded_at_the_start": padded_at_the_start,
+    "lower_case": lambda arrays: {
+        **arrays,
+        "tokens": np.where(arrays["tokens"] > 12, arrays["tokens"] - 10, arrays["tokens"]),
+    },
+    "order_of_classes": lambda arrays: {**arrays, "labels": 2 - arrays["labels"]},
     "zeros": lambda arrays: {**arrays, "tokens": np.zeros_like(arrays["tokens"])},
 }
 

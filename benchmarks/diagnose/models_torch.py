@@ -69,6 +69,8 @@ class Images(nn.Module):
         self.norm = nn.BatchNorm2d(
             6, eps=1e-3 if "bn_epsilon" in faults else 1e-5, momentum=0.01 if "bn_momentum" in faults else 0.1
         )
+        if "biased_variance" in faults:
+            self.norm.register_forward_hook(bias_variance)
         self.second = nn.Conv2d(6, 6, 3, padding=1)
         self.square = nn.Linear(6, 6)
         self.classifier = nn.Linear(6, 3)
@@ -83,6 +85,15 @@ class Images(nn.Module):
             x = x * 2
         result: torch.Tensor = self.classifier(x.tanh())
         return result
+
+
+def bias_variance(norm: nn.Module, inputs: tuple[torch.Tensor, ...], _: torch.Tensor) -> None:
+    """Have the moving variance follow sums of squares over n, not n - 1."""
+    assert isinstance(norm, nn.BatchNorm2d) and norm.running_var is not None and norm.momentum is not None
+    if norm.training:
+        x = inputs[0].detach()
+        biased = x.var((0, 2, 3), correction=0)
+        norm.running_var = norm.running_var - norm.momentum * biased / (x.numel() / x.shape[1] - 1)
 
 
 def text(torch_fault: str = "", tf_fault: str = "", dropout: float = 0.0) -> nn.Module:

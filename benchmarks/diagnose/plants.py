@@ -59,6 +59,13 @@ def model_faults() -> Iterator[Plant]:
                     continue  # TensorFlow refuses to train
                 yield Plant(f"{fault} in {side}", f"{pair} {base} +model.arguments.{side}_fault={fault}", (cause,))
     yield Plant(
+        "biased_variance in torch",
+        f"a=tf:single b=torch:single {IMAGES} +model.arguments.torch_fault=biased_variance",
+        ("biased_variance",),
+    )
+    row = "torch_fault=mean_of_padding+padding_row +model.arguments.tf_fault=mean_of_padding"
+    yield Plant("padding_row in torch", f"a=tf:single b=torch:single {TEXT} +model.arguments.{row}", ("padding_row",))
+    yield Plant(
         "same_padding in tf",
         f"a=torch:single b=tf:single {IMAGES} +model.arguments.tf_fault=same_padding",
         ("same_padding_at_strides", "padding"),
@@ -69,15 +76,18 @@ def data_faults() -> Iterator[Plant]:
     causes = {
         "swapped": "examples_swapped",
         "labels": "other_values",
-        "no_mask": "other_values",
+        "no_mask": "array_of_ones",
         "reversed": "reversed",
-        "shifted": "other_values",
+        "shifted": "renumbered",
+        "cut_at_the_start": "truncation_side",
+        "padded_at_the_start": "padding_side",
+        "lower_case": "renumbered",
+        "order_of_classes": "renumbered",
         "zeros": "array_of_zeros",
     }
     for fault, cause in causes.items():
         arguments = f"a=torch:single b=tf:single {TEXT} b.data.train={{data}}/{fault}.npz"
-        expected = (cause, "order_of_values") if fault == "swapped" else (cause,)
-        yield Plant(f"data: {fault}", arguments, (*expected, "other_values") if fault == "swapped" else expected)
+        yield Plant(f"data: {fault}", arguments, (cause,))
     scaled = f"a=torch:single b=tf:single {IMAGES} b.data.train={{data}}/scaled.npz"
     yield Plant("data: scaled images", scaled, ("scaled_inputs",))
 

@@ -30,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from common.diagnose.walk import diagnose
     from common.training.stop import interruptible
 
+    if settings.start is not None:
+        print(f"from {settings.start}: {settings.steps} steps")
     with interruptible():
         found = diagnose(sides, Path(settings.output))
     print_diagnosis(found)

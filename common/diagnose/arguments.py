@@ -7,11 +7,13 @@ from pathlib import Path
 from common.config.command_line import compose_settings
 from common.config.compose import CONF
 from common.config.strategies import PACKAGES, strategies_of
-from common.diagnose.of_run import arguments_of
+from common.diagnose.of_run import arguments_of, quoted, starting_point
 from common.errors import UserError
+from common.run.checkpoint import open_checkpoint, step_of
 
 DEFAULTS = Path(CONF, "diagnose.yaml")
 NAMES = ("a", "b")
+MOST_STEPS = 100
 
 
 @dataclass
@@ -21,17 +23,19 @@ class Settings:
     a: str | None
     b: str | None
     steps: int
+    start: str | None
     output: str
 
 
 @dataclass(frozen=True)
 class SideArguments:
-    """name: a or b. overrides: as `python -m torch_impl.train` takes them."""
+    """name: a or b. overrides: as `python -m torch_impl.train` takes them. start: the checkpoint to start from."""
 
     name: str
     framework: str
     strategy: str
     overrides: list[str]
+    start: Path | None = None
 
     @property
     def title(self) -> str:
@@ -66,13 +70,18 @@ def _of_runs(run_dirs: Sequence[str]) -> list[str]:
         side, overrides = arguments_of(Path(run_dir))
         found.append(f"{name}={side}")
         found += [f"++{name}.{each[2:]}" if each.startswith("++") else f"{name}.{each}" for each in overrides]
+    if point := starting_point(*map(Path, run_dirs)):
+        checkpoint, apart = point
+        found += [f"start={quoted(str(checkpoint))}", f"steps={min(max(apart - step_of(checkpoint), 3), MOST_STEPS)}"]
     return found
 
 
 def _settings(overrides: Sequence[str]) -> Settings:
-    settings = compose_settings(Settings, "diagnose", overrides, "the keys are a, b, steps, output")
-    if not 2 <= settings.steps <= 100:
-        raise UserError(f"steps={settings.steps}: must be 2 to 100")
+    settings = compose_settings(Settings, "diagnose", overrides, "the keys are a, b, steps, start, output")
+    if not 2 <= settings.steps <= MOST_STEPS:
+        raise UserError(f"steps={settings.steps}: must be 2 to {MOST_STEPS}")
+    if settings.start is not None:
+        open_checkpoint(Path(settings.start))
     return settings
 
 
@@ -86,7 +95,8 @@ def _side(settings: Settings, name: str, overrides: list[str]) -> SideArguments:
     if strategy not in strategies_of(framework) and not any(each.startswith("extensions=") for each in overrides):
         choices = ", ".join(strategies_of(framework))
         raise UserError(f"{name}={value}: no such strategy of {framework}; there are {choices}")
-    return SideArguments(name, framework, strategy, _for_training(settings, name, overrides))
+    start = Path(settings.start) if settings.start is not None else None
+    return SideArguments(name, framework, strategy, _for_training(settings, name, overrides), start)
 
 
 def _for_training(settings: Settings, name: str, overrides: list[str]) -> list[str]:
@@ -98,7 +108,8 @@ def _for_training(settings: Settings, name: str, overrides: list[str]) -> list[s
     if given.get("model") == "custom" and "model.prove" not in given:
         kept.append("model.prove=false")
     defaults = {"train.precision": "float64", "train.checkpoint_every": 1, "train.log_every": 1}
-    defaults |= {"train.keep_checkpoints": settings.steps + 1, "train.steps": settings.steps}
+    before = open_checkpoint(Path(settings.start)).position.plan_position if settings.start is not None else 0
+    defaults |= {"train.keep_checkpoints": settings.steps + 1, "train.steps": before + settings.steps}
     return [
         *(f"{key}={value}" for key, value in defaults.items() if key not in given or key == "train.steps"),
         *kept,

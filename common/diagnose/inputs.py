@@ -1,16 +1,17 @@
 """The first stages: config, global batches, initial weights."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
 from common.config.compose import values_of
 from common.config.keys import CURVE
+from common.diagnose.arrays import contents, explain_array
 from common.diagnose.ladder import Check, Stage
 from common.diagnose.runs import Run
 from common.errors import UserError
-from common.mapping.differences import relative
 
+GUESSES = ("other_values", "truncation_side", "renumbered")  # what more than one mistake may look like
 OF_THIS_COMMAND = ("train.steps", "schedule.total_steps", "model.kind", "model.arguments")
 
 
@@ -41,6 +42,7 @@ def compare_configs(a: Run, b: Run) -> Stage:
 def compare_batches(a: Run, b: Run) -> Stage:
     """The examples of each step and their arrays."""
     stage = Stage("batch")
+    known = contents(part for batch in a.batches for part in batch.shard(0, 1))
     for ours, theirs in zip(a.batches, b.batches, strict=True):
         where = f"step {ours.step}"
         if len(ours.ids) != len(theirs.ids):
@@ -59,13 +61,19 @@ def compare_batches(a: Run, b: Run) -> Stage:
         mine, other_arrays = ours.shard(0, 1), theirs.shard(0, 1)
         if len(mine) == len(other_arrays):
             for first, second in zip(mine, other_arrays, strict=True):
-                _compare_arrays(stage, where, first, second)
+                _compare_arrays(stage, where, first, second, known)
         if stage.causes:
             return stage
     return stage
 
 
-def _compare_arrays(stage: Stage, where: str, a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> None:
+def _compare_arrays(
+    stage: Stage,
+    where: str,
+    a: Mapping[str, np.ndarray],
+    b: Mapping[str, np.ndarray],
+    known: Mapping[str, Collection[bytes]],
+) -> None:
     for name in [*a, *(each for each in b if each not in a)]:
         if name not in a or name not in b:
             stage.checks.append(Check(f"{where}: {name}", np.inf))
@@ -75,37 +83,9 @@ def _compare_arrays(stage: Stage, where: str, a: Mapping[str, np.ndarray], b: Ma
             stage.blame("shape", "b", name, f"{name} is {list(a[name].shape)} in A and {list(b[name].shape)} in B")
         else:
             x, y = a[name].astype(np.float64), b[name].astype(np.float64)
-            stage.checks.append(Check(f"{where}: {name}", relative(x, y)))
-            if stage.checks[-1].differs:
-                cause, words = explain_array(x, y)
-                stage.blame(cause, "b", name, f"{where}: {name} of B {words}", confirmed=cause != "other_values")
-
-
-def explain_array(a: np.ndarray, b: np.ndarray) -> tuple[str, str]:
-    """What makes b of a."""
-    rows = [each for each in range(len(a)) if not np.array_equal(a[each], b[each])]
-    if not b.any():
-        return "array_of_zeros", "is all zeros"
-    if sorted(map(bytes, a)) == sorted(map(bytes, b)):
-        return "examples_swapped", f"has {len(rows)} examples of A in other places"
-    if np.array_equal(b, 1 - a):
-        return "inverted", "has 0 where A has 1, and 1 where A has 0"
-    if a.ndim > 1 and np.array_equal(np.sort(a, axis=1), np.sort(b, axis=1)):
-        for axis in range(1, a.ndim):
-            if np.array_equal(np.flip(a, axis), b):
-                return "reversed", f"is A's reversed along axis {axis}"
-        return "order_of_values", "has the same values in another order within the examples"
-    if len(rows) == len(a) and a.size > 2:
-        factor, shift = np.polyfit(a.ravel(), b.ravel(), 1)
-        if np.allclose(a * factor + shift, b, rtol=1e-5, atol=1e-6 * float(np.abs(b).max())):
-            return (
-                "scaled_inputs",
-                f"is {factor:.6g} times A's, plus {shift:.6g}: the inputs are prepared in another way",
-            )
-    return (
-        "other_values",
-        f"has other values in {len(rows)} of {len(a)} examples, first in example {rows[0]} of the batch",
-    )
+            if stage.compare(f"{where}: {name}", x, y).differs:
+                cause, words = explain_array(x, y, known[name])
+                stage.blame(cause, "b", name, f"{where}: {name} of B {words}", confirmed=cause not in GUESSES)
 
 
 def compare_weights(a: Run, b: Run) -> Stage:
@@ -117,16 +97,17 @@ def compare_weights(a: Run, b: Run) -> Stage:
         stage.blame("missing_parameter", "b" if name in ours else "a", name, f"{name}: one of the two models lacks it")
     for name in [each for each in ours if each in theirs]:
         x, y = ours[name], theirs[name]
-        stage.checks.append(Check(name, relative(x, y) if x.shape == y.shape else np.inf))
-        if stage.checks[-1].differs:
+        if x.shape != y.shape:
+            stage.checks.append(Check(name, np.inf))
+            words = f"{name} of B has the shape {list(y.shape)}, A's {list(x.shape)}"
+            stage.blame("shape", "b", name, words)
+        elif stage.compare(name, x, y).differs:
             cause, words = _explain_weight(name, x, y, ours)
             stage.blame(cause, "b", name, f"{name} of B {words}", confirmed=cause != "other_weights")
     return stage
 
 
 def _explain_weight(name: str, a: np.ndarray, b: np.ndarray, all_of_a: Mapping[str, np.ndarray]) -> tuple[str, str]:
-    if a.shape != b.shape:
-        return "shape", f"has the shape {list(b.shape)}, A's {list(a.shape)}"
     if a.ndim > 1 and a.T.shape == b.shape and np.array_equal(a.T, b):
         return "transposed_kernel", "is A's transposed"
     for other, array in all_of_a.items():

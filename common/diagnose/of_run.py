@@ -1,6 +1,7 @@
-"""The overrides that train a finished run's experiment again."""
+"""The overrides that train a finished run's experiment again, and where two of them came apart."""
 
 import json
+from collections.abc import Collection
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from common.config.compose import CONF, load, values_of
+from common.config.strategies import ParameterServer
 from common.errors import UserError
+from common.run.checkpoint import saved, step_of
+from common.run.rows import read_rows
 
 GROUPS = ("data", "task", "model", "optimizer", "schedule")
 LEFT_OUT = (
@@ -35,6 +39,34 @@ def arguments_of(run_dir: Path) -> tuple[str, list[str]]:
     overrides = [f"{name}={choice}" for name, choice in groups.items()]
     overrides += [f"{'++' if isinstance(value, dict) else ''}{name}={quoted(value)}" for name, value in values.items()]
     return f"{framework}:{config.strategy.kind}", overrides
+
+
+def starting_point(a: Path, b: Path) -> tuple[Path, int] | None:
+    """The newest checkpoint of two runs before the first step at which they are apart, and that step.
+
+    Apart is what `python -m common.compare` calls diverged. None where they never are, where neither has such a
+    checkpoint or the other could not go on from it, and for asynchronous runs, whose steps have no counterparts.
+    """
+    configs = [load(run / "config.yaml") for run in (a, b)]
+    if any(isinstance(each.strategy, ParameterServer) and not each.strategy.synchronous for each in configs):
+        return None
+    apart = _first_apart(a, b, {each.train.precision for each in configs})
+    if apart is None or configs[0].optimizer.kind != configs[1].optimizer.kind:
+        return None
+    before = {step: path for run in (b, a) for path in saved(run) if (step := step_of(path)) < apart}  # rather A's
+    return (before[max(before)], apart) if before else None
+
+
+def _first_apart(a: Path, b: Path, precisions: Collection[str]) -> int | None:
+    tolerances = [OmegaConf.load(Path(CONF, "compare.yaml")).tolerances[each] for each in precisions]
+    loss, norm = (max(each[name] for each in tolerances) for name in ("loss", "grad_norm"))
+    rows = [{row["step"]: row for row in read_rows(run / "metrics.jsonl")} for run in (a, b)]
+    for step in sorted(rows[0].keys() & rows[1].keys()):
+        x, y = rows[0][step], rows[1][step]
+        largest = max(x["grad_norm"], y["grad_norm"])
+        if not (abs(x["loss"] - y["loss"]) <= loss and abs(x["grad_norm"] - y["grad_norm"]) <= norm * largest):
+            return int(step)
+    return None
 
 
 def _choice(group: str, kind: str) -> str:

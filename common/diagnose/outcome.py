@@ -5,11 +5,11 @@ from collections.abc import Collection
 import numpy as np
 
 from common.diagnose.functions import close
-from common.diagnose.ladder import DIFFERS, Check, Stage
+from common.diagnose.ladder import DIFFERS, Stage
 from common.diagnose.observed import Observed
 from common.diagnose.runs import Run
-from common.mapping.differences import relative
 
+MOMENTA = (0.1, 0.01, 0.001, 0.003, 0.05, 0.2)  # of BatchNorm, as PyTorch counts it
 FACTOR = 1e-6  # what a factor differs from one by, where it is not rounding
 
 
@@ -23,7 +23,8 @@ def compare_states(a: Run, b: Run, inherited: bool, idle: Collection[str]) -> St
     for run in (a, b):
         if run.asynchronous:
             last = [each.states[-1].weights for each in (a, b)]
-            stage.checks += [Check(f"end: {name}", relative(each, last[1][name])) for name, each in last[0].items()]
+            for name, each in last[0].items():
+                stage.compare(f"end: {name}", each, last[1][name])
             words = (
                 f"{run.arguments.title} updates asynchronously, from weights that are older by the updates of other "
                 "workers; strategy.max_staleness=0 makes it synchronous"
@@ -31,21 +32,27 @@ def compare_states(a: Run, b: Run, inherited: bool, idle: Collection[str]) -> St
             stage.blame("asynchronous", run.name, "weights", words, confirmed=False)
             return stage
     moving = _moving_by_a_factor(a, b)  # by the first step, before which nothing else has changed what they are of
-    for step, (ours, theirs) in enumerate(zip(a.states[1:], b.states[1:], strict=True), start=1):
+    first = a.before + 1
+    for step, (ours, theirs) in enumerate(zip(a.states[1:], b.states[1:], strict=True), start=first):
         for name in [each for each in ours.weights if each in theirs.weights and each not in idle]:
             x, y = ours.weights[name], theirs.weights[name]
             if x.shape == y.shape:
-                culprit = not inherited or (step == 1 and name in moving)
-                stage.checks.append(Check(f"step {step}: {name}", relative(x, y), 1e-12 * step, culprit=culprit))
+                culprit = not inherited or (step == first and name in moving)
+                stage.compare(f"step {step}: {name}", x, y, 1e-12 * (step - a.before), culprit)
     for key in ("loss", "learning_rate"):
         for ours_, theirs_ in zip(a.rows, b.rows, strict=False):
             x, y = np.array([ours_[key]]), np.array([theirs_[key]])
-            stage.checks.append(Check(f"step {ours_['step']}: {key}", relative(x, y), 1e-12, culprit=not inherited))
+            stage.compare(f"step {ours_['step']}: {key}", x, y, 1e-12, culprit=not inherited)
     found = next((each for each in stage.checks if each.differs and each.culprit), None)
     if moving:
         name, factor = next(iter(moving.items()))
         words = f"in B {name} moves {factor:.4g} times as far: compare momentum (Keras's is 1 - PyTorch's)"
-        stage.blame("moving_statistics", "b", f"step 1: {name}", words)
+        stage.blame("moving_statistics", "b", f"step {first}: {name}", words)
+    elif variance := _variance_of_another_count(a, b):
+        name, factor, count = variance
+        words = f"in B {name} moves towards {factor:.6g} times A's variance: the sum of squares over "
+        words += f"{count} where A's is over {count - 1}" if factor < 1 else f"{count - 1} where A's is over {count}"
+        stage.blame("biased_variance", "b", f"step {first}: {name}", words)
     elif found is not None and _is_moving(name := found.tensor.partition(": ")[2]):
         words = f"{name} differs: compare the examples that it is computed of, and the variance's n - 1"
         stage.blame("moving_statistics", "b", found.tensor, words, confirmed=False)
@@ -73,6 +80,24 @@ def _moving_by_a_factor(a: Run, b: Run) -> dict[str, float]:
     return found
 
 
+def _variance_of_another_count(a: Run, b: Run) -> tuple[str, float, int] | None:
+    """A moving variance whose batch's variance is divided by n on one side and by n - 1 on the other.
+
+    Returns its name, B's variance of the first batch over A's, and n.
+    """
+    for name in [each for each in a.states[0].weights if each.endswith(("running_var", "moving_variance"))]:
+        start, ours, theirs = (each.weights.get(name) for each in (a.states[0], a.states[1], b.states[1]))
+        if start is None or ours is None or theirs is None or ours.shape != theirs.shape or ours.size < 2:
+            continue
+        for momentum in MOMENTA:
+            x, y = ours - (1 - momentum) * start, theirs - (1 - momentum) * start
+            factor = float((x * y).sum() / (x * x).sum())
+            apart = 1 - min(factor, 1 / factor)
+            if apart > FACTOR and close(x * factor, y) and abs(1 / apart - round(1 / apart)) < FACTOR / apart:
+                return name, factor, round(1 / apart)
+    return None
+
+
 def compare_dropout(a: Run, b: Run, ours: Observed, theirs: Observed, inherited: bool) -> Stage:
     """The outputs in training mode, with aligned dropout. inherited: whether they differ without it."""
     stage = Stage("dropout")
@@ -81,12 +106,12 @@ def compare_dropout(a: Run, b: Run, ours: Observed, theirs: Observed, inherited:
         return stage
     for x, y in zip(ours.outputs, theirs.outputs, strict=False):
         if x.shape == y.shape:
-            stage.checks.append(Check("outputs in training mode", relative(x, y), 1e-13, culprit=not inherited))
+            stage.compare("outputs in training mode", x, y, 1e-13, culprit=not inherited)
     for run, computed in ((a, ours), (b, theirs)):
         if run.config.model.dropout_semantics == "native":
             found, without = np.array([run.rows[0]["loss"]]), np.array([_mean_loss(run, computed)])
-            stage.checks.append(Check(f"{run.name.upper()}: loss without dropout", relative(found, without), 1e-13))
-            if stage.checks[-1].differs and not inherited and not stage.causes:
+            check = stage.compare(f"{run.name.upper()}: loss without dropout", found, without, 1e-13)
+            if check.differs and not inherited and not stage.causes:
                 words = f"{run.arguments.title} draws dropout masks of its own: set model.dropout_semantics=aligned"
                 stage.blame("dropout_masks", run.name, "outputs", words)
     if stage.verdict == DIFFERS and not stage.causes:
@@ -106,7 +131,7 @@ def compare_evaluations(a: Run, b: Run, inherited: bool) -> Stage:
     for key in [each for each in a.evaluation if each not in ("step", "duration")]:
         if key in b.evaluation:
             x, y = np.array([float(a.evaluation[key])]), np.array([float(b.evaluation[key])])
-            stage.checks.append(Check(key, relative(x, y), 1e-11, culprit=not inherited))
+            stage.compare(key, x, y, 1e-11, culprit=not inherited)
     for run in (a, b):
         missing = len(run.prepared.cache.validation) - int(run.evaluation["count"])
         if missing:

@@ -1,5 +1,6 @@
 """The two runs that are compared: a few steps of each strategy, with the state after every one of them."""
 
+import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -10,18 +11,21 @@ from typing import Any
 
 import numpy as np
 
+from common.cluster.discover import config_of
 from common.cluster.trainings import start_training, stop_training, why_it_failed
 from common.config.compose import load
 from common.config.schema import Config
 from common.config.strategies import ParameterServer
 from common.data.batches import GlobalBatch
 from common.diagnose.arguments import SideArguments
+from common.diagnose.of_run import quoted
 from common.errors import UserError
-from common.run.checkpoint import reopen_checkpoint
-from common.run.prepare import Prepared, open_prepared
+from common.run.checkpoint import open_checkpoint, reopen_checkpoint, saved
+from common.run.checkpoints import Checkpoints
+from common.run.prepare import Prepared, open_prepared, prepare
 from common.run.rows import read_rows
 from common.training.batches import planned_batches
-from common.training.state import State
+from common.training.state import Saved, State
 
 POLL_SECONDS = 0.1
 
@@ -43,10 +47,15 @@ class Run:
     def replicas(self) -> int:
         return self.config.strategy.world_size
 
+    @property
+    def before(self) -> int:
+        """The steps before the first that is looked at."""
+        return self.prepared.start.plan_position
+
     @cached_property
     def batches(self) -> list[GlobalBatch]:
-        """Of steps 1, 2, ..."""
-        steps = range(1, self.config.train.steps + 1)
+        """Of the steps that are looked at."""
+        steps = range(self.before + 1, self.config.train.steps + 1)
         return list(planned_batches(self.config, self.prepared.cache.train, steps))
 
     @property
@@ -56,17 +65,20 @@ class Run:
 
     @cached_property
     def states(self) -> list[State]:
-        """After steps 0, 1, ...: first the initial weights. Of an asynchronous run only the first and the last."""
-        initial = {name: array.astype(np.float64) for name, array in self.prepared.initial.weights().items()}
-        saved = sorted((self.directory / "checkpoints").glob("step-" + "[0-9]" * 8))
+        """Before the first step that is looked at and after each; of an asynchronous run the first and the last."""
+        found: list[Saved] = [reopen_checkpoint(each) for each in saved(self.directory)]
         if self.asynchronous:
-            saved = saved[-1:]
-        return [State(initial, {}), *(reopen_checkpoint(each).load() for each in saved)]
+            found = [*found[: bool(self.before)], found[-1]]
+        states = [each.load() for each in found]
+        if not self.before:
+            initial = {name: array.astype(np.float64) for name, array in self.prepared.initial.weights().items()}
+            states.insert(0, State(initial, {}))
+        return states
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """Of metrics.jsonl."""
-        return read_rows(self.directory / "metrics.jsonl")
+        """Of metrics.jsonl, of the steps that are looked at."""
+        return [row for row in read_rows(self.directory / "metrics.jsonl") if row["step"] > self.before]
 
     @cached_property
     def evaluation(self) -> dict[str, Any]:
@@ -86,8 +98,7 @@ def train(sides: Sequence[SideArguments], output: Path) -> list[Run]:
     output.mkdir(parents=True, exist_ok=True)
     try:
         for side in sides:
-            overrides = [f"strategy={side.strategy}", *side.overrides]
-            processes.append(start_training(side.framework, overrides, output / f"{side.name}.log"))
+            processes.append(start_training(side.framework, _overrides(side, output), output / f"{side.name}.log"))
         while any(each.poll() is None for each in processes) and not any(each.poll() for each in processes):
             time.sleep(POLL_SECONDS)
         failed = [side for side, each in zip(sides, processes, strict=True) if each.poll()]
@@ -98,6 +109,25 @@ def train(sides: Sequence[SideArguments], output: Path) -> list[Run]:
         why = why_it_failed(output / f"{side.name}.log", output / side.name)
         raise UserError(f"{side.name}={side.framework}:{side.strategy}: {why}")
     return [_open(side, output / side.name) for side in sides]
+
+
+def _overrides(side: SideArguments, output: Path) -> list[str]:
+    """Of its command. A checkpoint that it starts from is copied, with the side's own config and precision."""
+    overrides = [f"strategy={side.strategy}", *side.overrides]
+    if side.start is None:
+        return overrides
+    config, prepared = prepare(config_of(side.framework, overrides, os.environ), None)
+    checkpoint, directory = open_checkpoint(side.start), (output / f"{side.name}-start").absolute()
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    dtype = np.float64 if config.train.precision == "float64" else np.float32
+    state = checkpoint.load()
+    arrays = [{name: each.astype(dtype) for name, each in part.items()} for part in (state.weights, state.slots)]
+    copies = Checkpoints(config, directory, prepared)
+    copies.save(State(*arrays), checkpoint.position)
+    copies.finish()
+    copies.close()
+    return [*overrides, f"resume={quoted(str(directory))}"]
 
 
 def _open(side: SideArguments, directory: Path) -> Run:

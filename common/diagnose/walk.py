@@ -126,14 +126,14 @@ def _compare_updates(runs: Mapping[str, tuple[Run, Side]]) -> list[Stage]:
     reduction.note = optimizer.note = next(filter(None, (_not_recovered(run) for run, _ in runs.values())), "")
     compared = {name: each for name, each in runs.items() if not _not_recovered(each[0])}
     before: dict[str, dict[str, np.ndarray]] = {}
-    for step in range(1, 1 + max((len(run.batches) for run, _ in compared.values()), default=0)):
-        shards = {name: _shards(run, step) for name, (run, _) in compared.items()}
-        computed = _gradients_of_shards(compared, shards, step)
+    for index in range(max((len(run.batches) for run, _ in compared.values()), default=0)):
+        shards = {name: _shards(run, index) for name, (run, _) in compared.items()}
+        computed = _gradients_of_shards(compared, shards, index)
         for name, (run, _) in compared.items():
-            previous, now = run.states[step - 1], run.states[step]
+            previous, now, step = run.states[index], run.states[index + 1], run.batches[index].step
             gradients = recovered(run.config, previous.slots, now.slots, previous.weights)
             weights = [sum(float(part["weights"].sum()) for part in shard) for shard in shards[name]]
-            reported = float(run.rows[step - 1]["grad_norm"])
+            reported = float(run.rows[index]["grad_norm"])
             found = Reduction(
                 run.config, step, computed[name], weights, gradients, before.get(name), reported, previous.weights
             )
@@ -147,14 +147,14 @@ def _compare_updates(runs: Mapping[str, tuple[Run, Side]]) -> list[Stage]:
     return [reduction, optimizer]
 
 
-def _shards(run: Run, step: int) -> list[list[Arrays]]:
+def _shards(run: Run, index: int) -> list[list[Arrays]]:
     """What the replicas trained on; one shard where BatchNorm has the statistics of all of them."""
     count = 1 if run.config.model.global_batch_norm else run.replicas
-    return [run.batches[step - 1].shard(rank, count) for rank in range(count)]
+    return [run.batches[index].shard(rank, count) for rank in range(count)]
 
 
 def _gradients_of_shards(
-    runs: Mapping[str, tuple[Run, Side]], shards: Mapping[str, list[list[Arrays]]], step: int
+    runs: Mapping[str, tuple[Run, Side]], shards: Mapping[str, list[list[Arrays]]], index: int
 ) -> dict[str, list[dict[str, np.ndarray]]]:
     """By the weights that each run had before a step; both sides compute at once."""
     found: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in runs}
@@ -162,7 +162,7 @@ def _gradients_of_shards(
         asked = [name for name in runs if rank < len(shards[name])]
         for name in asked:
             run, side = runs[name]
-            weights, weight = run.states[step - 1].weights, run.batches[step - 1].weight
+            weights, weight = run.states[index].weights, run.batches[index].weight
             side.send("gradients", weights=weights, shard=shards[name][rank], weight=weight)
         for name, each in zip(asked, received(*(runs[name][1] for name in asked)), strict=True):
             found[name].append(each)

@@ -99,7 +99,12 @@ def best(run_dir: Path) -> Checkpoint | None:
 def saved(run_dir: Path) -> list[Path]:
     """Directories of checkpoints by step, damaged ones too."""
     found = [path for path in (run_dir / DIRECTORY).glob("step-*") if path.name.removeprefix("step-").isdigit()]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+    return sorted(found, key=step_of)
+
+
+def step_of(directory: Path) -> int:
+    """The step that a checkpoint was saved at, by its directory's name."""
+    return int(directory.name.removeprefix("step-"))
 
 
 def lowest_loss(directories: list[Path]) -> Path | None:

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.diagnose.data import write
 from benchmarks.diagnose.plants import Plant, clean, plants, two_at_once
 from examples.resnet import data as digits
-from tests.conftest import ROOT
+from tests.conftest import ROOT, SMALL_CORPUS, SMALL_MODEL
 
 PLANTED = {each.name: each for each in plants()}
 CHOSEN = ("mask_ignored in tf", "config: optimizer.weight_decay", "strategy: mean_of_means in torch")
@@ -74,10 +74,31 @@ def test_the_three_causes_of_a_naive_port_are_named(tmp_path: Path) -> None:
     assert causes.count("epsilon") == 6
 
 
+def test_two_runs_are_compared_from_the_checkpoint_before_they_come_apart(tmp_path: Path) -> None:
+    """B goes on from A's checkpoint of step 5 with a compression that A does not have."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    small = [*SMALL_CORPUS, *SMALL_MODEL, f"cache_dir={tmp_path / 'cache'}", "train.global_batch_size=8"]
+    small += ["train.steps=9", "train.checkpoint_every=5", "schedule.total_steps=20", "strategy.replicas=2"]
+    other = ["strategy.comm_hook=bf16", f"resume={a / 'checkpoints' / 'step-00000005'}"]
+    for run_dir, overrides in ((a, []), (b, other)):
+        command = [sys.executable, "-m", "torch_impl.train", "strategy=ddp", *small, *overrides, f"run_dir={run_dir}"]
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=240)
+    command = [sys.executable, "-m", "common.diagnose", str(a), str(b), f"output={tmp_path / 'diagnosis'}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith(f"from {a / 'checkpoints' / 'step-00000005'}: 3 steps\n")
+    found = json.loads((tmp_path / "diagnosis" / "diagnosis.json").read_text())
+    assert [each["cause"] for each in found["causes"]] == ["reduced_in_bfloat16"], found["headline"]
+    assert found["causes"][0]["sentence"].startswith("step 6: ")
+    equal = {each["stage"] for each in found["ladder"] if each["verdict"] == "equal"}
+    assert {"config", "batch", "initial weights", "activations", "loss", "gradients", "optimizer"} <= equal
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
         ("a=torch:ddp", "b: has no value; give b=torch:ddp or another strategy"),
+        ("a=torch:ddp b=tf:mirrored start=nowhere", "nowhere: no such checkpoint; choose another checkpoint"),
         (
             "a=torch:single b=tf:single train.sed=1",
             "a=torch:single: train.sed: no such key here; did you mean train.seed?",

@@ -10,7 +10,7 @@ TOKENS = STREAM.integers(1, 50, (6, 5)).astype(float)
 TEXT = STREAM.integers(1, 20, (8, 9)).astype(float)  # longer than what is cut off
 PADDED = TEXT[:, :7] * (np.arange(7) < np.array([3, 7, 4, 7, 5, 6, 7, 2])[:, None])
 LEFT = np.array([np.roll(each, 7 - np.count_nonzero(each)) for each in PADDED])
-FULL = PADDED.all(1)[:, None]
+FULL = PADDED.all(1, keepdims=True)
 BATCHES = [{"tokens": PADDED[:4]}, {"tokens": np.pad(PADDED[4:], ((0, 0), (0, 2)))}]
 
 

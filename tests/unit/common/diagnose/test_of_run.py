@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.config.compose import parse, save, values_of
-from common.diagnose.of_run import arguments_of
+from common.diagnose.of_run import arguments_of, starting_point
 from tests.conftest import Compose
 
 CHOICES = {
@@ -46,3 +46,49 @@ def test_the_same_config_is_composed(name: str, composed: Compose, tmp_path: Pat
     again = parse(composed(f"strategy={config.strategy.kind}", *overrides))
     assert values_of(replace(again, train=config.train)) == values_of(config)
     assert again.train.seed == config.train.seed and again.train.global_batch_size == config.train.global_batch_size
+
+
+def make_run(directory: Path, composed: Compose, losses: dict[int, float], steps: list[int], *overrides: str) -> Path:
+    """A run with these losses and empty checkpoints of these steps."""
+    directory.mkdir()
+    for step in steps:
+        (directory / "checkpoints" / f"step-{step:08}").mkdir(parents=True)
+    rows = [{"step": step, "loss": loss, "grad_norm": 2.0} for step, loss in losses.items()]
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    save(parse(composed(*overrides)), directory / "config.yaml")
+    return directory
+
+
+LOSSES = {step: 1.0 / step for step in range(1, 31)}
+APART = {step: loss + (1e-3 if step >= 23 else 1e-7) for step, loss in LOSSES.items()}
+
+
+def test_where_two_runs_come_apart(composed: Compose, tmp_path: Path) -> None:
+    a = make_run(tmp_path / "a", composed, LOSSES, [10, 20, 30])
+    b = make_run(tmp_path / "b", composed, APART, [5, 20, 25])
+    newer = make_run(tmp_path / "newer", composed, APART, [5, 22])
+    assert starting_point(a, b) == (a / "checkpoints" / "step-00000020", 23)
+    assert starting_point(a, newer) == (newer / "checkpoints" / "step-00000022", 23)
+    rows = (a / "metrics.jsonl").read_text()
+    (a / "metrics.jsonl").write_text(
+        rows.replace('"loss": 0.0625, "grad_norm": 2.0', '"loss": 0.0625, "grad_norm": 2.1')
+    )
+    assert starting_point(a, b) == (a / "checkpoints" / "step-00000010", 16), "grad_norm is apart before the loss"
+
+
+@pytest.mark.parametrize(
+    ("losses", "steps", "overrides"),
+    [
+        (LOSSES, [10], ()),
+        (APART, [], ()),
+        (APART, [10], ("optimizer=sgd",)),
+        (APART, [10], ("strategy=parameter_server",)),
+        (APART, [10], ("train.precision=bfloat16",)),
+    ],
+    ids=["never apart", "no checkpoint", "another optimizer", "asynchronous", "within the coarser tolerance"],
+)
+def test_the_first_step_where_there_is_nothing_to_start_from(
+    composed: Compose, tmp_path: Path, losses: dict[int, float], steps: list[int], overrides: tuple[str, ...]
+) -> None:
+    a = make_run(tmp_path / "a", composed, LOSSES, [25])
+    assert starting_point(a, make_run(tmp_path / "b", composed, losses, steps, *overrides)) is None

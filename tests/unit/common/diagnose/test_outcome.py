@@ -8,7 +8,7 @@ import pytest
 
 from common.diagnose.outcome import compare_states
 
-MEAN, WEIGHT = "norm.running_mean", "dense.weight"
+MEAN, WEIGHT, VARIANCE = "norm.running_mean", "dense.weight", "norm.running_var"
 
 
 def run(name: str, momentum: float = 0.1, rate: float = 0.1, of: float = 1.0) -> Any:
@@ -20,7 +20,7 @@ def run(name: str, momentum: float = 0.1, rate: float = 0.1, of: float = 1.0) ->
         states.append({MEAN: before[MEAN] * (1 - momentum) + momentum * batch, WEIGHT: before[WEIGHT] - rate})
     rows = [{"step": step, "loss": 1.0, "learning_rate": rate} for step in (1, 2)]
     return SimpleNamespace(
-        name=name, asynchronous=False, rows=rows, states=[SimpleNamespace(weights=each) for each in states]
+        name=name, asynchronous=False, before=0, rows=rows, states=[SimpleNamespace(weights=each) for each in states]
     )
 
 
@@ -34,6 +34,25 @@ def test_another_momentum_is_named_also_beside_another_cause(inherited: bool) ->
     stage = compare_states(run("a"), other, inherited, ())
     assert [each.cause for each in stage.causes] == ["moving_statistics"]
     assert f"in B {MEAN} moves 0.1 times as far" in stage.causes[0].sentence and stage.causes[0].confirmed
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"), [((11, 12), "12 where A's is over 11"), ((12, 11), "11 where A's is over 12")]
+)
+def test_a_biased_variance(counts: tuple[int, int], words: str) -> None:
+    squares, sides = np.random.default_rng(0).uniform(1, 2, (2, 4)), []
+    for name, count in zip("ab", counts, strict=True):
+        side = run(name)
+        variance = np.full(4, 0.5)
+        for step, state in enumerate(side.states):
+            state.weights[VARIANCE] = variance
+            variance = 0.9 * variance + 0.1 * squares[min(step, 1)] / count
+        sides.append(side)
+    stage = compare_states(sides[0], sides[1], False, ())
+    assert [(each.cause, each.tensor, each.confirmed) for each in stage.causes] == [
+        ("biased_variance", f"step 1: {VARIANCE}", True)
+    ]
+    assert stage.causes[0].sentence.endswith(words)
 
 
 def test_what_was_inherited_is_not_blamed() -> None:
