@@ -139,7 +139,7 @@ class MultiWorker(Strategy):
 
     sides = {"tf": "tf_impl.strategies.multiworker:MultiWorker"}
     one_process = False
-    profiles = ()  # TensorFlow's profiler frees events that end in another thread, as collectives do, twice
+    profiles = ()  # TensorFlow's profiler may crash where operations end in another thread, as collectives do
 
     communication: str = key(RUN, choices=("auto", "ring", "nccl"))
     bytes_per_pack: int = key(RUN, at_least=0, unit="bytes")

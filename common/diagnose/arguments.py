@@ -9,7 +9,7 @@ from common.config.compose import CONF
 from common.config.strategies import PACKAGES, strategies_of
 from common.diagnose.of_run import arguments_of, quoted, starting_point
 from common.errors import UserError
-from common.run.checkpoint import open_checkpoint, step_of
+from common.run.checkpoint import open_checkpoint, reopen_checkpoint, step_of
 
 DEFAULTS = Path(CONF, "diagnose.yaml")
 NAMES = ("a", "b")
@@ -108,7 +108,7 @@ def _for_training(settings: Settings, name: str, overrides: list[str]) -> list[s
     if given.get("model") == "custom" and "model.prove" not in given:
         kept.append("model.prove=false")
     defaults = {"train.precision": "float64", "train.checkpoint_every": 1, "train.log_every": 1}
-    before = open_checkpoint(Path(settings.start)).position.plan_position if settings.start is not None else 0
+    before = reopen_checkpoint(Path(settings.start)).position.plan_position if settings.start is not None else 0
     defaults |= {"train.keep_checkpoints": settings.steps + 1, "train.steps": before + settings.steps}
     return [
         *(f"{key}={value}" for key, value in defaults.items() if key not in given or key == "train.steps"),

@@ -20,7 +20,7 @@ from common.data.batches import GlobalBatch
 from common.diagnose.arguments import SideArguments
 from common.diagnose.of_run import quoted
 from common.errors import UserError
-from common.run.checkpoint import open_checkpoint, reopen_checkpoint, saved
+from common.run.checkpoint import reopen_checkpoint, saved
 from common.run.checkpoints import Checkpoints
 from common.run.prepare import Prepared, open_prepared, prepare
 from common.run.rows import read_rows
@@ -117,7 +117,7 @@ def _overrides(side: SideArguments, output: Path) -> list[str]:
     if side.start is None:
         return overrides
     config, prepared = prepare(config_of(side.framework, overrides, os.environ), None)
-    checkpoint, directory = open_checkpoint(side.start), (output / f"{side.name}-start").absolute()
+    checkpoint, directory = reopen_checkpoint(side.start), (output / f"{side.name}-start").absolute()
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
     dtype = np.float64 if config.train.precision == "float64" else np.float32
