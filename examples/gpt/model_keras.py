@@ -13,7 +13,8 @@ class Block(layers.Layer):
         super().__init__()
         self.heads = heads
         self.norm1 = layers.LayerNormalization(epsilon=1e-5)  # Keras's default is 1e-3
-        self.query, self.key, self.value = layers.Dense(width), layers.Dense(width), layers.Dense(width)
+        self.query, self.value = layers.Dense(width), layers.Dense(width)
+        self.key = layers.Dense(width, use_bias=False)  # a bias would move all scores of a row alike
         self.attention_dropout = layers.Dropout(dropout)
         self.output_dense = layers.Dense(width)
         self.dropout1 = layers.Dropout(dropout)

@@ -11,7 +11,8 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.norm1 = nn.LayerNorm(width)
-        self.query, self.key, self.value = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
+        self.query, self.value = nn.Linear(width, width), nn.Linear(width, width)
+        self.key = nn.Linear(width, width, bias=False)  # a bias would move all scores of a row alike
         self.attention_dropout = nn.Dropout(dropout)
         self.output = nn.Linear(width, width)
         self.dropout1 = nn.Dropout(dropout)

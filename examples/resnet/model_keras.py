@@ -15,18 +15,18 @@ def norm(x: keras.KerasTensor) -> keras.KerasTensor:
     return layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x)  # PyTorch's momentum is 1 - Keras's
 
 
-def block(x: keras.KerasTensor, outputs: int, stride: int) -> keras.KerasTensor:
+def block(x: keras.KerasTensor, outputs: int, stride: int, activation: str) -> keras.KerasTensor:
     """Two convolutions, and a shortcut around them."""
-    y = layers.ReLU()(norm(convolution(x, outputs, 3, stride)))
+    y = layers.Activation(activation)(norm(convolution(x, outputs, 3, stride)))
     y = norm(convolution(y, outputs))
     if stride > 1 or x.shape[-1] != outputs:
         x = norm(convolution(x, outputs, 1, stride))
-    return layers.ReLU()(layers.add([y, x]))
+    return layers.Activation(activation)(layers.add([y, x]))
 
 
-def build(classes: int = 10, width: int = 8) -> keras.Model:
-    """images [n, height, width, channels] to logits [n, classes]."""
+def build(classes: int = 10, width: int = 8, activation: str = "relu") -> keras.Model:
+    """images [n, height, width, channels] to logits [n, classes]. activation: relu, silu, ..."""
     images = keras.Input((16, 16, 1), name="images")
-    x = layers.ReLU()(norm(convolution(images, width)))
-    x = block(block(x, width, 1), 2 * width, 2)
+    x = layers.Activation(activation)(norm(convolution(images, width)))
+    x = block(block(x, width, 1, activation), 2 * width, 2, activation)
     return keras.Model(images, layers.Dense(classes)(layers.GlobalAveragePooling2D()(x)))

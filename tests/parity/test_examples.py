@@ -24,6 +24,10 @@ EXAMPLES = {  # the module of the data, and the settings
 STRATEGIES = {example: FEW if example in ("tabular", "hf") else SOME for example in EXAMPLES}
 # Shards are uneven for 2 and for 3 replicas.
 COMMON = ("train.steps=30", "schedule=constant", "optimizer.learning_rate=0.003", "train.global_batch_size=31")
+# A ReLU whose input is 0 but for rounding parts the curves: see docs/parity.md, Long runs.
+SMOOTH = {"resnet": ("++model.arguments={activation: silu}",)}
+# The gradient of a key's bias is 0: Adam scales what rounding leaves of it to steps of the full learning rate.
+WITHOUT_GRADIENT = {"hf": "k_lin.bias"}
 FAULTS = {  # an example and a strategy that show it; settings, or the trainer's name of the fault
     "BatchNorm of each replica": ("resnet", "torch-ddp-3", ("model.sync_batch_norm=false",), None),
     "native dropout": ("gpt", "tf-single", (), "native_dropout"),
@@ -81,5 +85,8 @@ def test_a_planted_fault_is_seen(examples: Runs, fault: str) -> None:
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_strategy(example: str, precision: str, tmp_path: Path) -> None:
     runs, settings = Runs(tmp_path), overrides(tmp_path, example, precision)
+    if precision == "float32":
+        settings = (*settings, *SMOOTH.get(example, ()))
     train({runs.path(example, name): Planned(name, settings) for name in ALL})
-    assert not [found for pair in pairs(runs, example, ALL) for found in violations(pair)]
+    without = WITHOUT_GRADIENT.get(example, "") if precision == "float32" else ""
+    assert not [found for pair in pairs(runs, example, ALL) for found in violations(pair, without)]
