@@ -152,7 +152,7 @@ def dropouts_of(model: keras.Layer) -> tuple[dict[int, Dropout], list[str]]:
     for layer in model._flatten_layers():
         names = ("rate",) if "Dropout" in type(layer).__name__ else ("dropout", "recurrent_dropout")
         rates = [getattr(layer, name, 0.0) for name in names]
-        if id(layer) not in found and any(isinstance(rate, float) and rate > 0 for rate in rates):
+        if not {id(layer), id(_own_dropout(layer))} & found.keys() and any(isinstance(rate, float) and rate > 0 for rate in rates):
             others.append(f"{layer.path} ({type(layer).__name__})")
     return found, others
 
@@ -162,9 +162,16 @@ def disable_dropout(model: keras.Layer) -> None:
     for layer in model._flatten_layers():
         if "Dropout" in type(layer).__name__ and hasattr(layer, "rate"):
             layer.rate = 0.0
+        if _own_dropout(layer) is not None:
+            continue  # with a rate of 0 an attention would not call its dropout layer
         for name in ("dropout", "recurrent_dropout"):
             if isinstance(vars(layer).get(name), float):
                 setattr(layer, name, 0.0)
+
+
+def _own_dropout(layer: keras.Layer) -> keras.Layer | None:
+    """The dropout layer that an attention passes its probabilities through."""
+    return getattr(layer, "_dropout_layer", None)
 
 
 def _own(layer: keras.Layer) -> dict[str, keras.Variable]:

@@ -10,6 +10,7 @@ from common.errors import UserError
 from common.mapping.description import Computed, Description, Dropout, Layer, Variable
 from common.mapping.factory import build_with, first_line, user_files
 from common.mapping.inputs import Input
+from torch_impl.attention import UnfoldedAttention, find_batch_axes, unfold_attention
 from torch_impl.calling import arguments_of
 from torch_impl.dropout import ALIGNED
 from torch_impl.trace import Trace, attributes_of, kind_of, tensors_of
@@ -39,10 +40,12 @@ class Subject:
         self.inputs = {name: torch.from_numpy(arrays[name]) for name in inputs}
         channels = [name for name, each in inputs.items() if each.channels]
         self.arguments = arguments_of(KEY, model, list(inputs), channels)
-        self.dropouts, self.noise = dropouts_of(model)
-        disable_dropout(model)
         with torch.no_grad():
             self.outputs = self._call(training=False)  # creates what lazy layers create at their first call
+        unfold_attention(model, UnfoldedAttention)
+        find_batch_axes(model)
+        self.dropouts, self.noise = dropouts_of(model)
+        disable_dropout(model)
         self.channels = bool(channels)
 
     def describe(self) -> Description:
@@ -140,11 +143,14 @@ class Subject:
 
 
 def dropouts_of(model: torch.nn.Module) -> tuple[dict[str, float], list[str]]:
-    """Rates of the layers that `align_dropout` replaces, by path, and other layers that drop."""
+    """Rates of the layers that `align_dropout` replaces, by path, and other layers that drop.
+
+    Attentions are unfolded: they have dropout layers.
+    """
     found, others = {}, []
     for name, module in model.named_modules():
         rate = getattr(module, "p" if "Dropout" in type(module).__name__ else "dropout", 0.0)
-        if isinstance(rate, float) and rate > 0:
+        if isinstance(rate, float) and rate > 0 and not isinstance(module, UnfoldedAttention):
             if type(module) in ALIGNED:
                 found[name or "model"] = rate
             else:

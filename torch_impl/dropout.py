@@ -4,6 +4,7 @@ import torch
 from torch.nn import Dropout, Dropout2d, Module
 
 from common.data.dropout import FIRST, INCREMENT, ROW_SHIFTS, SECOND, STRIDE, site_key, threshold
+from torch_impl.attention import AlignedAttention, find_batch_axes, unfold_attention
 
 Tokens = tuple[torch.Tensor, torch.Tensor]  # of each token: the index of its example and its position, [t]
 
@@ -71,11 +72,14 @@ class AlignedDropout(Dropout):
     site: torch.Tensor
     keys: torch.Tensor | None
     tokens: Tokens | None
+    batch_first: bool = True
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return x
         assert self.keys is not None, "the model must call use_keys in its forward pass"
+        if not self.batch_first:  # [tokens, n, features]
+            return drop(x, self.p, rows_of(self.keys, self.site, x.shape[:1]).transpose(0, 1))
         if self.tokens is not None and x.dim() == 3:  # [1, t, features]
             return drop(x, self.p, rows_of_tokens(self.keys, self.site, self.tokens))
         return drop(x, self.p, rows_of(self.keys, self.site, x.shape[1:-1]))
@@ -100,7 +104,9 @@ ALIGNED = {Dropout: AlignedDropout, Dropout2d: AlignedDropout2d}
 
 
 def align_dropout(model: Module) -> None:
-    """Have the dropout layers of a model drop by keys. Those that drop nothing stay as they are."""
+    """Have the dropout layers and attentions of a model drop by keys. Those that drop nothing stay as they are."""
+    unfold_attention(model, AlignedAttention)
+    find_batch_axes(model)
     for name, module in model.named_modules():
         if type(module) in ALIGNED and module.p > 0:
             module.register_buffer("site", torch.tensor(site_key(name)), persistent=False)

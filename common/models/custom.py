@@ -215,7 +215,10 @@ def _dropouts(config: Config, found: Match | None, descriptions: Mapping[str, De
     advice = "make them the same, or set model.dropout_semantics=native"
     for side, each in descriptions.items():
         if each.noise:
-            raise UserError(f"model.{side}: the dropout of {each.noise[0]} is not a layer of its own; {advice}")
+            raise UserError(
+                f"model.{side}: the dropout of {each.noise[0]} cannot be aligned; write a dropout layer of its own, or "
+                "set model.dropout_semantics=native"
+            )
     if found is None:
         names = [layer.name for each in descriptions.values() for layer in each.dropouts.values()]
         return [asdict(DropoutPair(name, name, None)) for name in names]

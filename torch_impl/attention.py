@@ -1,0 +1,105 @@
+"""nn.MultiheadAttention with a dropout layer of its own, as Keras's MultiHeadAttention has one."""
+
+import math
+from typing import Any
+
+import torch
+from torch.nn import Dropout, Module, MultiheadAttention, TransformerDecoderLayer, TransformerEncoderLayer
+from torch.nn.functional import linear
+
+from common.errors import UserError
+
+
+class UnfoldedAttention(MultiheadAttention):
+    """MultiheadAttention step by step. The probabilities [n, heads, queries, keys] go through `attention_dropout`."""
+
+    attention_dropout: Dropout
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        key_padding_mask: torch.Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: torch.Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """As PyTorch's; is_causal says only what attn_mask is. Of input without an axis of examples it is PyTorch's."""
+        if query.dim() == 2:
+            return super().forward(
+                query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+            )
+        if not self.batch_first:
+            query, key, value = (each.transpose(0, 1) for each in (query, key, value))
+        query, key, value = self._project(query, key, value)
+        scores = query @ key.transpose(-2, -1) / math.sqrt(self.head_dim)
+        if attn_mask is not None:  # [queries, keys] or [n * heads, queries, keys]
+            scores = _masked(scores, attn_mask if attn_mask.dim() == 2 else attn_mask.unflatten(0, (-1, self.num_heads)))
+        if key_padding_mask is not None:  # [n, keys]
+            scores = _masked(scores, key_padding_mask[:, None, None])
+        weights = self.attention_dropout(_softmax(scores))
+        output = linear((weights @ value).transpose(1, 2).flatten(2), self.out_proj.weight, self.out_proj.bias)
+        if not self.batch_first:
+            output = output.transpose(0, 1)
+        if not need_weights:
+            return output, None
+        return output, weights.mean(1) if average_attn_weights else weights
+
+    def _project(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+        """Query, key and value [n, tokens, features] -> [n, heads, tokens, size]."""
+        weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        if self.in_proj_weight is not None:
+            weights = self.in_proj_weight.chunk(3)
+        biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        return [
+            linear(each, weight, bias).unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+            for each, weight, bias in zip(inputs, weights, biases, strict=True)
+        ]
+
+
+class AlignedAttention(UnfoldedAttention):
+    """In evaluation it is PyTorch's, which has faster ways."""
+
+    def forward(self, query: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+        if not self.training:
+            return MultiheadAttention.forward(self, query, *args, **kwargs)
+        if query.dim() == 2:
+            raise UserError(
+                "model.torch: a MultiheadAttention with dropout gets a query [queries, features]; give it the axis of "
+                "the examples, or set model.dropout_semantics=native"
+            )
+        return super().forward(query, *args, **kwargs)
+
+
+def unfold_attention(model: Module, kind: type[UnfoldedAttention]) -> None:
+    """Have every nn.MultiheadAttention that drops pass its probabilities through a dropout layer."""
+    for module in list(model.modules()):
+        if type(module) is MultiheadAttention and module.dropout > 0 and not _adds_keys(module):
+            module.attention_dropout = Dropout(module.dropout).train(module.training)
+            module.__class__ = kind
+
+
+def find_batch_axes(model: Module) -> None:
+    """Tell the dropout layers in PyTorch's transformer layers whether they get [n, tokens, features], batch first."""
+    for module in model.modules():
+        if isinstance(module, TransformerEncoderLayer | TransformerDecoderLayer):
+            for child in module.children():
+                if isinstance(child, Dropout):
+                    child.batch_first = module.self_attn.batch_first
+
+
+def _adds_keys(module: MultiheadAttention) -> bool:
+    return module.bias_k is not None or module.add_zero_attn
+
+
+def _masked(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """mask: true where queries may not attend, or what is added to the scores."""
+    return scores.masked_fill(mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+
+
+def _softmax(scores: torch.Tensor) -> torch.Tensor:
+    """Zeros where all keys are masked, as in scaled_dot_product_attention."""
+    empty = (scores == -math.inf).all(-1, keepdim=True)
+    return scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
