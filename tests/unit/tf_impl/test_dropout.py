@@ -1,4 +1,4 @@
-"""Aligned dropout: the reference's masks, for padded and unpadded tokens."""
+"""Aligned dropout: the reference's masks, for padded and unpadded tokens, and of attention's probabilities."""
 
 from pathlib import Path
 
@@ -44,6 +44,50 @@ found["dropped"] = drop(x, 0.5, rows).numpy() / x.numpy()
 np.savez(sys.argv[1], **found)
 """
 
+ATTEND = """
+import sys
+import keras
+import numpy as np
+import tensorflow as tf
+from tests.unit.tf_impl.test_dropout import KEYS
+from tf_impl.describe import disable_dropout, dropouts_of
+from tf_impl.dropout import align_dropout, dropout_layers, use_keys
+from tf_impl.float64 import compute_in_float64
+
+compute_in_float64()
+query, memory = tf.random.normal([3, 5, 8], dtype=tf.float64), tf.random.normal([3, 7, 6], dtype=tf.float64)
+padding = tf.reshape(tf.range(21), [3, 1, 7]) % 4 != 1
+layers = {
+    "self": (keras.layers.MultiHeadAttention(2, 4, dropout=0.3), query, {}),
+    "causal": (keras.layers.MultiHeadAttention(2, 4, dropout=0.3), query, {"use_causal_mask": True}),
+    "cross": (keras.layers.MultiHeadAttention(2, 4, 3, dropout=0.3), memory, {"attention_mask": padding}),
+    "grouped": (keras.layers.GroupQueryAttention(4, 4, 2, dropout=0.3), memory, {"attention_mask": padding}),
+}
+found = {}
+for name, (layer, value, masks) in layers.items():
+    _, probabilities = layer(query, value, **masks, return_attention_scores=True)
+    before = layer(query, value, **masks)
+    (dropped,), others = dropouts_of(layer)
+    ((path, inner),) = dropout_layers(layer).items()
+    assert id(inner) == dropped and not others
+    align_dropout(inner, "a", None)
+
+    @tf.function
+    def train(keys):
+        with use_keys(keys):
+            return layer(query, value, **masks, training=True)
+
+    projected = np.repeat(layer._value_dense(value), 2 if name == "grouped" else 1, 2)
+    found |= {f"{name} probabilities": probabilities, f"{name} values": projected, f"{name} output": train(KEYS)}
+    kernel, bias = layer._output_dense.get_weights()
+    found |= {f"{name} kernel": kernel, f"{name} bias": bias, f"{name} before": before}
+    found[f"{name} after"] = layer(query, value, **masks, training=False)
+    disable_dropout(layer)
+    train = tf.function(train.python_function)  # traced again
+    found[f"{name} disabled"] = train(KEYS)
+np.savez(sys.argv[1], **found)
+"""
+
 
 def test_masks_are_the_references(tmp_path: Path, python: Python) -> None:
     """Compiled by XLA too."""
@@ -58,3 +102,21 @@ def test_masks_are_the_references(tmp_path: Path, python: Python) -> None:
                     assert mask.dtype == dtype and np.array_equal(mask, expected.astype(dtype))
     assert np.array_equal(found["tokens"], found["expected tokens"])
     assert np.array_equal(found["dropped"], reference_dropout.mask(KEYS, "a.dropout", (4, 6), 0.5))
+
+
+def test_the_probabilities_of_attention_are_dropped_by_the_references_mask(tmp_path: Path, python: Python) -> None:
+    python(ATTEND, tmp_path / "found.npz")
+    found = dict(np.load(tmp_path / "found.npz"))
+    for name, heads in {"self": 2, "causal": 2, "cross": 2, "grouped": 4}.items():
+        probabilities, value, output, kernel, bias, *others = (
+            found[f"{name} {part}"]
+            for part in ("probabilities", "values", "output", "kernel", "bias", "before", "after", "disabled")
+        )
+        mask = reference_dropout.mask(KEYS, "a", (heads, 5, 5 if name in ("self", "causal") else 7), 0.3)
+        assert mask.shape == probabilities.shape
+        mixed = np.einsum("nhqk,nkhv->nqhv", probabilities * mask, value)
+        np.testing.assert_allclose(output, np.einsum("nqhv,hvf->nqf", mixed, kernel) + bias, rtol=0, atol=1e-14)
+        before, after, disabled = others
+        assert np.array_equal(after, before)
+        np.testing.assert_allclose(disabled, before, rtol=0, atol=1e-14)
+        assert np.abs(output - before).max() > 0.01
