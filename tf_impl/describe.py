@@ -57,6 +57,7 @@ class Subject:
         groups = [getattr(layer, "groups", 1) for layer in trace.entered.values()]
         if any(isinstance(each, int) and each > 1 for each in groups):
             tf.config.run_functions_eagerly(False)  # on the CPU, gradients of grouped convolutions need XLA
+        functions = self._functions_that_drop()
         found = self._variables()
         names = {id(each): name for name, each in found.items()}
         layers, used, updated = [], set(), set()
@@ -88,7 +89,7 @@ class Subject:
                 for path, each in trace.entered.items()
                 if id(each) in self.dropouts
             },
-            self.noise,
+            [*self.noise, *functions],
             user_files(),
         )
 
@@ -129,6 +130,15 @@ class Subject:
         returned = {name: each.numpy() for name, each in outputs.items()}
         return Computed(returned, trace.calls, gradients, self.weights())
 
+    def _functions_that_drop(self) -> list[str]:
+        """Layers that call functions of dropout in training mode."""
+        before = self.weights()
+        with Trace(self.model) as trace:
+            self._call(training=True)
+        for name, each in self._variables().items():
+            each.assign(before[name])
+        return trace.noise
+
     def _variables(self) -> dict[str, keras.Variable]:
         """Those of floats by name."""
         return {name: each for name, each in variables_by_path(self.model).items() if "float" in each.dtype}
@@ -152,7 +162,8 @@ def dropouts_of(model: keras.Layer) -> tuple[dict[int, Dropout], list[str]]:
     for layer in model._flatten_layers():
         names = ("rate",) if "Dropout" in type(layer).__name__ else ("dropout", "recurrent_dropout")
         rates = [getattr(layer, name, 0.0) for name in names]
-        if not {id(layer), id(_own_dropout(layer))} & found.keys() and any(isinstance(rate, float) and rate > 0 for rate in rates):
+        aligned = id(layer) in found or _drops_by_layers(layer)
+        if not aligned and any(isinstance(rate, float) and rate > 0 for rate in rates):
             others.append(f"{layer.path} ({type(layer).__name__})")
     return found, others
 
@@ -162,16 +173,16 @@ def disable_dropout(model: keras.Layer) -> None:
     for layer in model._flatten_layers():
         if "Dropout" in type(layer).__name__ and hasattr(layer, "rate"):
             layer.rate = 0.0
-        if _own_dropout(layer) is not None:
+        if _drops_by_layers(layer):
             continue  # with a rate of 0 an attention would not call its dropout layer
         for name in ("dropout", "recurrent_dropout"):
             if isinstance(vars(layer).get(name), float):
                 setattr(layer, name, 0.0)
 
 
-def _own_dropout(layer: keras.Layer) -> keras.Layer | None:
-    """The dropout layer that an attention passes its probabilities through."""
-    return getattr(layer, "_dropout_layer", None)
+def _drops_by_layers(layer: keras.Layer) -> bool:
+    """Whether it has dropout layers, as an attention has one that it passes its probabilities through."""
+    return any(isinstance(each, keras.layers.Dropout) for each in layer._flatten_layers(include_self=False))
 
 
 def _own(layer: keras.Layer) -> dict[str, keras.Variable]:

@@ -32,7 +32,8 @@ class Trace:
 
     entered: the layers in the order in which they were entered, by path. flattened: of a layer, the shape of an example
     before it was flattened to what the layer receives. calls: the first of each layer; of a layer with an activation,
-    what it returns is what the activation receives, as PyTorch's layers have none.
+    what it returns is what the activation receives, as PyTorch's layers have none. noise: layers that drop by calling
+    functions, which drop nothing here.
 
     given: of some layers, the first calls of their counterparts in another model. Such a layer computes on what its
     counterpart received, and the model goes on with what that returned; `calls` has what the layer itself received from
@@ -43,6 +44,7 @@ class Trace:
         self.entered: dict[str, keras.Layer] = {}
         self.flattened: dict[str, tuple[int, ...]] = {}
         self.calls: dict[str, Call] = {}
+        self.noise: list[str] = []
         self._given = given or {}
         self._paths: dict[int, str] = {id(model): "model"}
         self._stack: list[keras.Layer] = []
@@ -53,7 +55,7 @@ class Trace:
         self._replace(keras.Layer, "__call__", self._call(keras.Layer.__call__))
         self._replace(*RESHAPES, self._reshape(tf.reshape))
         for module, name in DROPOUTS:
-            self._replace(module, name, lambda inputs, *args, **kwargs: inputs)
+            self._replace(module, name, self._drop(name))
         return self
 
     def __exit__(
@@ -66,6 +68,15 @@ class Trace:
         old = getattr(owner, name)
         setattr(owner, name, new)
         self._undo.append(lambda: setattr(owner, name, old))
+
+    def _drop(self, name: str) -> Callable[..., Any]:
+        def drop(inputs: Any, rate: Any, *args: Any, **kwargs: Any) -> Any:
+            found = f"{self._path(self._stack[-1]) if self._stack else 'model'} ({name})"
+            if rate > 0 and found not in self.noise:
+                self.noise.append(found)
+            return inputs
+
+        return drop
 
     def _call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(layer: keras.Layer, *args: Any, **kwargs: Any) -> Any:

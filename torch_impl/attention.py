@@ -1,4 +1,4 @@
-"""nn.MultiheadAttention with a dropout layer of its own, as Keras's MultiHeadAttention has one."""
+"""Attentions of PyTorch and transformers with a dropout layer of their own, as Keras's MultiHeadAttention has one."""
 
 import math
 from typing import Any
@@ -8,6 +8,11 @@ from torch.nn import Dropout, Module, MultiheadAttention, TransformerDecoderLaye
 from torch.nn.functional import linear
 
 from common.errors import UserError
+
+UNFOLDED = "unfolded"  # the attention implementation of transformers that `attend` is
+OF_TRANSFORMERS = ("eager", "sdpa")  # those that it takes the place of
+NAMES = ("attention_dropout", "attn_dropout", "attn_drop", "dropout")  # of what drops in attentions of transformers
+REFUSED = ("softcap", "s_aux", "position_bias")  # arguments that change the scores in other ways
 
 
 class UnfoldedAttention(MultiheadAttention):
@@ -36,7 +41,9 @@ class UnfoldedAttention(MultiheadAttention):
         query, key, value = self._project(query, key, value)
         scores = query @ key.transpose(-2, -1) / math.sqrt(self.head_dim)
         if attn_mask is not None:  # [queries, keys] or [n * heads, queries, keys]
-            scores = _masked(scores, attn_mask if attn_mask.dim() == 2 else attn_mask.unflatten(0, (-1, self.num_heads)))
+            scores = _masked(
+                scores, attn_mask if attn_mask.dim() == 2 else attn_mask.unflatten(0, (-1, self.num_heads))
+            )
         if key_padding_mask is not None:  # [n, keys]
             scores = _masked(scores, key_padding_mask[:, None, None])
         weights = self.attention_dropout(_softmax(scores))
@@ -74,11 +81,65 @@ class AlignedAttention(UnfoldedAttention):
 
 
 def unfold_attention(model: Module, kind: type[UnfoldedAttention]) -> None:
-    """Have every nn.MultiheadAttention that drops pass its probabilities through a dropout layer."""
+    """Have every attention that drops pass its probabilities through a dropout layer."""
     for module in list(model.modules()):
+        if hasattr(module, "set_attn_implementation"):
+            _unfold_transformers(module)
         if type(module) is MultiheadAttention and module.dropout > 0 and not _adds_keys(module):
             module.attention_dropout = Dropout(module.dropout).train(module.training)
             module.__class__ = kind
+
+
+def _unfold_transformers(model: Any) -> None:
+    """Of a model of transformers. A rate becomes a dropout layer of the same name."""
+    found = {module: name for module in model.modules() if (name := _name_of_dropout(module)) is not None}
+    rates = {module: getattr(getattr(module, name), "p", getattr(module, name)) for module, name in found.items()}
+    if not any(rates.values()) or model.config._attn_implementation not in OF_TRANSFORMERS:
+        return
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface, eager_mask
+
+    AttentionInterface.register(UNFOLDED, attend)
+    AttentionMaskInterface.register(UNFOLDED, eager_mask)
+    model.set_attn_implementation(UNFOLDED)
+    if model.config._attn_implementation != UNFOLDED:
+        return  # its attention is written out
+    for module, name in found.items():
+        if not isinstance(getattr(module, name), Dropout):
+            delattr(module, name)
+            setattr(module, name, Dropout(rates[module]).train(module.training))
+
+
+def _name_of_dropout(module: Module) -> str | None:
+    """By which name an attention of transformers has its dropout layer or rate; None of other modules."""
+    if not hasattr(module, "is_causal"):
+        return None
+    return next((name for name in NAMES if isinstance(getattr(module, name, None), Dropout | float)), None)
+
+
+def attend(
+    module: Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention as transformers calls it, [n, heads, tokens, size] -> [n, tokens, heads, size], step by step."""
+    if refused := [name for name in REFUSED if kwargs.get(name) is not None]:
+        raise UserError(
+            f"model.torch: dropout in an attention with {refused[0]} cannot be aligned; set "
+            "model.dropout_semantics=native"
+        )
+    key, value = (each.repeat_interleave(query.shape[1] // each.shape[1], 1) for each in (key, value))
+    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    if attention_mask is not None:  # what is added, [n, 1 or heads, queries, keys]
+        scores = scores + attention_mask
+    name = _name_of_dropout(module)
+    assert name is not None
+    weights = module.get_submodule(name)(scores.softmax(-1))
+    return (weights @ value).transpose(1, 2).contiguous(), weights
 
 
 def find_batch_axes(model: Module) -> None:

@@ -52,6 +52,7 @@ class Subject:
         """The layers that a forward pass enters, and the variables."""
         with Trace(self.model) as trace, torch.no_grad():
             self._call(training=False)
+        functions = self._functions_that_drop()
         found = self._variables()
         names = {id(each): name for name, each in found.items()}
         layers, used, updated = [], set(), set()
@@ -83,7 +84,7 @@ class Subject:
                 for path in trace.entered
                 if path in self.dropouts
             },
-            self.noise,
+            [*self.noise, *functions],
             user_files(),
         )
 
@@ -124,6 +125,15 @@ class Subject:
                 gradients = {name: each.numpy() for name, each in zip(trained, found, strict=True)}
         returned = {name: each.detach().numpy() for name, each in outputs.items()}
         return Computed(returned, trace.calls, gradients, self.weights())
+
+    def _functions_that_drop(self) -> list[str]:
+        """Layers that call functions of dropout in training mode."""
+        before = self.weights()
+        with Trace(self.model) as trace, torch.no_grad():
+            self._call(training=True)
+            for name, each in self._variables().items():
+                each.copy_(torch.from_numpy(before[name]))
+        return trace.noise
 
     def _variables(self) -> dict[str, torch.Tensor]:
         """Those of floats by name, read at each use: a forward pass may put another tensor in a buffer's place."""

@@ -14,6 +14,8 @@ from common.mapping.nested import replaced
 from common.mapping.torch_parts import KINDS
 
 RESHAPES = {"flatten", "view", "reshape"}
+OF_DROPOUT = ("input", "p", "training")  # the arguments of functions
+OF_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 ATTRIBUTES = {
     "eps": "epsilon",
     "momentum": "momentum",
@@ -28,7 +30,8 @@ class Trace:
     """Use it as a context around the forward pass.
 
     entered: the layers in the order in which they were entered, by path. flattened: of a layer, the shape of an example
-    before it was flattened to what the layer receives. calls: the first of each layer.
+    before it was flattened to what the layer receives. calls: the first of each layer. noise: layers that drop by
+    calling functions, which drop nothing here.
 
     given: of some layers, the first calls of their counterparts in another model. Such a layer computes on what its
     counterpart received, and the model goes on with what that returned; `calls` has what the layer itself received from
@@ -39,6 +42,8 @@ class Trace:
         self.entered: dict[str, torch.nn.Module] = {}
         self.flattened: dict[str, tuple[int, ...]] = {}
         self.calls: dict[str, Call] = {}
+        self.noise: list[str] = []
+        self._inside: list[str] = []
         self._model, self._given = model, given or {}
         self._received: dict[str, np.ndarray | None] = {}
         self._shapes: dict[int, tuple[int, ...]] = {}  # of examples before they were flattened, by their size
@@ -49,7 +54,7 @@ class Trace:
             path = name or "model"
             self._undo.append(module.register_forward_pre_hook(self._before(path), with_kwargs=True).remove)
             self._undo.append(module.register_forward_hook(self._after(path), with_kwargs=True).remove)
-        mode = _Functions(self._shapes)
+        mode = _Functions(self._shapes, self._note)
         mode.__enter__()
         self._undo.append(lambda: mode.__exit__(None, None, None))
         return self
@@ -60,8 +65,14 @@ class Trace:
         for undo in reversed(self._undo):
             undo()
 
+    def _note(self, function: str) -> None:
+        found = f"{self._inside[-1] if self._inside else 'model'} ({function})"
+        if found not in self.noise:
+            self.noise.append(found)
+
     def _before(self, path: str) -> Callable[..., None]:
         def enter(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+            self._inside.append(path)
             if path in self.entered:
                 return None
             self.entered[path] = module
@@ -79,6 +90,7 @@ class Trace:
 
     def _after(self, path: str) -> Callable[..., None]:
         def leave(module: torch.nn.Module, args: Any, kwargs: Any, returned: Any) -> Any:
+            self._inside.pop()
             if path in self.calls:
                 return None
             if path in self._given:
@@ -92,21 +104,23 @@ class Trace:
 
 
 class _Functions(TorchFunctionMode):
-    """Notes what is flattened, and drops nothing."""
+    """Notes what is flattened and which functions drop, and drops nothing."""
 
-    def __init__(self, shapes: dict[int, tuple[int, ...]]) -> None:
+    def __init__(self, shapes: dict[int, tuple[int, ...]], note: Callable[[str], None]) -> None:
         super().__init__()
-        self.shapes = shapes
+        self.shapes, self.note = shapes, note
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = getattr(function, "__name__", ""), dict(kwargs or {})
         if "dropout" in name:
-            return args[0] if args else kwargs["input"]
+            named = dict(zip(OF_DROPOUT, args, strict=False)) | kwargs
+            if named.get("p", 0.5) > 0 and named.get("training", named.get("train", True)):
+                self.note(name)
+            return named["input"]
         if name == "scaled_dot_product_attention":
-            if len(args) > 4:
-                args = (*args[:4], 0.0, *args[5:])
-            else:
-                kwargs["dropout_p"] = 0.0
+            args, kwargs = (), dict(zip(OF_ATTENTION, args, strict=False)) | kwargs
+            if kwargs.pop("dropout_p", 0.0) > 0:
+                self.note(name)
         returned = function(*args, **kwargs)
         if name in RESHAPES and returned.dim() == 2:
             given = args[0] if args else kwargs["input"]

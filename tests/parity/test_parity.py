@@ -31,7 +31,9 @@ def violations(pair: Pair, without: str = "") -> list[str]:
         found.append(f"curves part at step {pair.first_step_beyond}, by {pair.max_loss_difference:.1e} at most")
     a, b = (final_weights(run.path) for run in (pair.a, pair.b))
     assert a.keys() == b.keys()
-    differences = {name: float(np.abs(a[name] - b[name]).max()) for name in a if not without or not name.endswith(without)}
+    differences = {
+        name: float(np.abs(a[name] - b[name]).max()) for name in a if not without or not name.endswith(without)
+    }
     worst = max(differences, key=lambda name: differences[name])
     if differences[worst] > WEIGHTS[pair.a.precision]:
         found.append(f"final {worst} differs by {differences[worst]:.1e}")

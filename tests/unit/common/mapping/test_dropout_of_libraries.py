@@ -1,0 +1,151 @@
+"""Dropout in models of transformers and KerasHub, and dropout by functions."""
+
+from typing import Any
+
+import pytest
+
+from common.mapping.dropouts import pair_dropouts
+from tests.unit.common.mapping.conftest import Matching
+
+HERE = "test_dropout_of_libraries"
+TOKENS = {"tokens": "int32[3,6]<20", "real": "int32[3,6]>0<2"}
+
+
+def test_bert_of_transformers_and_of_keras_hub(matching: Matching) -> None:
+    """Its attention passes the probabilities through the dropout layer whose rate it would give to a function."""
+    found = matching(f"{HERE}:torch_bert", f"{HERE}:keras_bert", TOKENS)
+    assert found.proof is not None and not found.proof.errors
+    assert found.torch.noise == found.keras.noise == []
+    pairs = pair_dropouts(found.torch, found.keras, *found.proof.dropped)
+    names = ("attention.self.dropout", "attention.output.dropout", "output.dropout")
+    layers = [f"bert.encoder.layer.{index}.{name}" for index in range(2) for name in names]
+    assert [each.torch for each in pairs] == ["bert.embeddings.dropout", *layers]
+    assert {each.layout for each in pairs} == {None}
+
+
+@pytest.mark.parametrize(("name", "dropout"), [("gpt2", "attn_dropout"), ("llama", "attention_dropout")])
+def test_attention_of_transformers_drops_in_a_layer(matching: Matching, name: str, dropout: str) -> None:
+    found = matching(f"{HERE}:torch_{name}", "no_parameters", {"tokens": "int32[3,6]<20"})
+    assert found.torch.noise == []
+    assert any(each.endswith(f".{dropout}") for each in found.torch.dropouts)
+
+
+def test_functions_that_drop_are_noted(matching: Matching) -> None:
+    found = matching(f"{HERE}:torch_functions", f"{HERE}:keras_functions", {"x": "float32[3,5,8]"})
+    assert found.torch.noise == ["inner (dropout)", "model (scaled_dot_product_attention)"]
+    assert found.keras.noise == ["model (dropout)"]
+    assert found.torch.dropouts == found.keras.dropouts == {}
+
+
+def test_dropout_that_is_off_is_not_noted(matching: Matching) -> None:
+    found = matching(f"{HERE}:torch_functions", f"{HERE}:keras_functions", {"x": "float32[3,5,8]"}, rate=0.0)
+    assert found.torch.noise == found.keras.noise == []
+    assert found.proof is not None and not found.proof.errors
+
+
+def torch_bert() -> Any:
+    from torch import Tensor, nn
+    from transformers import BertConfig, BertModel
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            sizes: dict[str, Any] = {
+                "hidden_size": 8,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 2,
+                "intermediate_size": 16,
+            }
+            config = BertConfig(
+                vocab_size=20, max_position_embeddings=6, hidden_act="gelu_pytorch_tanh", pad_token_id=None, **sizes
+            )
+            self.bert = BertModel(config)
+
+        def forward(self, tokens: Tensor, real: Tensor) -> Tensor:
+            result: Tensor = self.bert(input_ids=tokens, attention_mask=real).pooler_output
+            return result
+
+    return Model()
+
+
+def keras_bert() -> Any:
+    import keras
+    import keras_hub
+
+    tokens, real = (keras.Input((None,), name=name, dtype="int32") for name in ("tokens", "real"))
+    bert = keras_hub.models.BertBackbone(20, 2, 2, 8, 16, dropout=0.1, max_sequence_length=6)
+    ids = {"token_ids": tokens, "padding_mask": real, "segment_ids": keras.ops.zeros_like(tokens)}
+    return keras.Model({"tokens": tokens, "real": real}, bert(ids)["pooled_output"])
+
+
+def torch_gpt2() -> Any:
+    from transformers import GPT2Config, GPT2Model
+
+    return _last_hidden_state(GPT2Model(GPT2Config(vocab_size=20, n_positions=6, n_embd=8, n_layer=2, n_head=2)))
+
+
+def torch_llama() -> Any:
+    from transformers import LlamaConfig, LlamaModel
+
+    sizes: dict[str, Any] = {
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
+    return _last_hidden_state(
+        LlamaModel(LlamaConfig(vocab_size=20, num_key_value_heads=1, attention_dropout=0.1, **sizes))
+    )
+
+
+def _last_hidden_state(inner: Any) -> Any:
+    from torch import Tensor, nn
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            result: Tensor = self.inner(input_ids=tokens, use_cache=False).last_hidden_state
+            return result
+
+    return Model()
+
+
+def torch_functions(rate: float = 0.1) -> Any:
+    from torch import Tensor, nn
+    from torch.nn import functional
+
+    class Inner(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return functional.dropout(x, rate, training=self.training)
+
+    class Functions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.dense = Inner(), nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.inner(self.dense(x))
+            return functional.scaled_dot_product_attention(x, x, x, dropout_p=rate if self.training else 0.0)
+
+    return Functions()
+
+
+def keras_functions(rate: float = 0.1) -> Any:
+    import keras
+
+    class Functions(keras.Model):
+        def __init__(self) -> None:
+            super().__init__(name="functions")
+            self.dense = keras.layers.Dense(8)
+
+        def call(self, x: Any, training: bool = False) -> Any:
+            x = self.dense(x)
+            if training:
+                x = keras.random.dropout(x, rate)
+            weights = keras.ops.softmax(x @ keras.ops.transpose(x, (0, 2, 1)) / 8**0.5)
+            return weights @ x
+
+    return Functions()

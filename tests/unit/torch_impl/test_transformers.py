@@ -1,0 +1,69 @@
+"""Attentions of transformers that are computed step by step are those of transformers."""
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaConfig, LlamaModel, PreTrainedModel
+
+from common.data.dropout import example_keys
+from common.errors import UserError
+from tests.unit import reference_dropout
+from torch_impl.attention import UNFOLDED, UnfoldedAttention, attend, unfold_attention
+from torch_impl.dropout import align_dropout, use_keys
+
+SIZES: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 0], [1, 1, 2, 0, 0, 0]])
+REAL = (TOKENS > 0).long()
+PATHS = {  # of the dropout layers that the probabilities go through
+    "bert": "encoder.layer.1.attention.self.dropout",
+    "gpt2": "h.1.attn.attn_dropout",
+    "llama": "layers.1.self_attn.attention_dropout",
+}
+
+
+def model(name: str, rate: float = 0.1) -> PreTrainedModel:
+    torch.manual_seed(0)
+    if name == "bert":
+        return BertModel(BertConfig(vocab_size=10, attention_probs_dropout_prob=rate, hidden_dropout_prob=0.0, **SIZES))
+    if name == "gpt2":
+        sizes: dict[str, Any] = {"vocab_size": 10, "n_positions": 6, "n_embd": 8, "n_layer": 2, "n_head": 2}
+        return GPT2Model(GPT2Config(attn_pdrop=rate, resid_pdrop=0.0, embd_pdrop=0.0, **sizes))
+    return LlamaModel(LlamaConfig(vocab_size=10, num_key_value_heads=1, attention_dropout=rate, **SIZES))
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_what_is_computed_stays_the_same(name: str) -> None:
+    """With padding, causal or not, with fewer heads of keys than of queries."""
+    module = model(name).double().eval()
+    expected = module(input_ids=TOKENS, attention_mask=REAL).last_hidden_state[REAL == 1]
+    unfold_attention(module, UnfoldedAttention)
+    assert module.config._attn_implementation == UNFOLDED
+    found = module(input_ids=TOKENS, attention_mask=REAL).last_hidden_state[REAL == 1]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
+
+
+def test_without_dropout_it_is_left_alone() -> None:
+    module = model("llama", 0.0)
+    before = module.config._attn_implementation
+    align_dropout(module)
+    assert module.config._attn_implementation == before != UNFOLDED
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_probabilities_are_dropped_by_keys(name: str) -> None:
+    module, keys, path = model(name, 0.3).double().train(), example_keys(3, 7, torch.arange(3).numpy()), PATHS[name]
+    align_dropout(module)
+    use_keys(module, torch.from_numpy(keys))
+    seen: dict[str, torch.Tensor] = {}
+    dropout = module.get_submodule(path)
+    dropout.register_forward_hook(lambda _, args, returned: seen.update(before=args[0], after=returned))
+    module(input_ids=TOKENS, attention_mask=REAL)
+    mask = reference_dropout.mask(keys, path, seen["before"].shape[1:], 0.3)
+    torch.testing.assert_close(seen["after"], seen["before"] * torch.from_numpy(mask), rtol=1e-14, atol=0)
+
+
+def test_other_scores_are_refused() -> None:
+    query = torch.ones(1, 2, 3, 4)
+    with pytest.raises(UserError, match="dropout in an attention with softcap cannot be aligned"):
+        attend(model("llama").get_submodule("layers.0.self_attn"), query, query, query, None, softcap=30.0)
