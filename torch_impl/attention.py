@@ -1,6 +1,7 @@
 """Attentions of PyTorch and transformers with a dropout layer of their own, as Keras's MultiHeadAttention has one."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -40,10 +41,10 @@ class UnfoldedAttention(MultiheadAttention):
             query, key, value = (each.transpose(0, 1) for each in (query, key, value))
         query, key, value = self._project(query, key, value)
         scores = query @ key.transpose(-2, -1) / math.sqrt(self.head_dim)
-        if attn_mask is not None:  # [queries, keys] or [n * heads, queries, keys]
-            scores = _masked(
-                scores, attn_mask if attn_mask.dim() == 2 else attn_mask.unflatten(0, (-1, self.num_heads))
-            )
+        if attn_mask is not None and attn_mask.dim() == 3:  # [n * heads, queries, keys]
+            attn_mask = attn_mask.unflatten(0, (-1, self.num_heads))
+        if attn_mask is not None:
+            scores = _masked(scores, attn_mask)
         if key_padding_mask is not None:  # [n, keys]
             scores = _masked(scores, key_padding_mask[:, None, None])
         weights = self.attention_dropout(_softmax(scores))
@@ -56,7 +57,7 @@ class UnfoldedAttention(MultiheadAttention):
 
     def _project(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
         """Query, key and value [n, tokens, features] -> [n, heads, tokens, size]."""
-        weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        weights: Sequence[torch.Tensor] = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         if self.in_proj_weight is not None:
             weights = self.in_proj_weight.chunk(3)
         biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)

@@ -78,8 +78,9 @@ DIFFERENT_PARAMETERS = {  # functions of both sides whose parameters differ, and
     "strategies/parameter_server/server.py:serve": "TensorFlow's workers get all data from the coordinator",
 }
 ONE_SIDED_FILES = {  # what only one side has besides strategies, and why
-    # By hand: TensorFlow has no point-to-point messages.
     "torch_impl": [
+        "attention.py",  # Keras's attention has a dropout layer of its own
+        # By hand: TensorFlow has no point-to-point messages.
         "collectives.py",
         "communication/allreduce.py",
         "communication/connection.py",

@@ -13,7 +13,7 @@ from common.data.dropout import example_keys
 from common.errors import UserError
 from tests.unit import reference_dropout
 from torch_impl.attention import AlignedAttention, UnfoldedAttention, unfold_attention
-from torch_impl.describe import dropouts_of
+from torch_impl.describe import disable_dropout, dropouts_of
 from torch_impl.dropout import align_dropout, use_keys
 
 IDS = example_keys(3, 7, np.array([5, 0, 2**33]))
@@ -25,7 +25,7 @@ MASKS = ("none", "padding", "queries", "heads", "added")
 
 def attention(kdim: int | None = None, vdim: int | None = None, **settings: object) -> MultiheadAttention:
     torch.manual_seed(0)
-    made = MultiheadAttention(WIDTH, HEADS, 0.3, kdim=kdim, vdim=vdim, dtype=torch.float64, **settings)  # type: ignore[arg-type]
+    made = MultiheadAttention(WIDTH, HEADS, 0.3, kdim=kdim, vdim=vdim, dtype=torch.float64, **settings)
     if made.in_proj_bias is not None:
         torch.nn.init.normal_(made.in_proj_bias)
     return made
@@ -128,11 +128,11 @@ def test_a_query_without_keys_gets_what_pytorchs_fused_attention_gives_it() -> N
     expected = module(x, x, x, hidden, need_weights=False)[0]
     module.dropout = 0.3
     unfold_attention(module, UnfoldedAttention)
-    module.attention_dropout.p = 0.0
+    disable_dropout(module)
     found = module(x, x, x, hidden, need_weights=False)[0]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-14)
-    for a, b in zip(*(torch.autograd.grad(each[0].sum(), [x, module.in_proj_weight]) for each in (found, expected))):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-13)
+    gradients = [torch.autograd.grad(each.sum(), [x, module.in_proj_weight]) for each in (found, expected)]
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("kind", [TransformerEncoderLayer, TransformerDecoderLayer])
@@ -141,7 +141,7 @@ def test_the_masks_of_transformer_layers_do_not_depend_on_the_order_of_the_axes(
     found = []
     for batch_first in (True, False):
         torch.manual_seed(0)
-        layer = kind(WIDTH, HEADS, 16, 0.3, batch_first=batch_first, dtype=torch.float64)  # type: ignore[call-arg]
+        layer = kind(WIDTH, HEADS, 16, 0.3, batch_first=batch_first, dtype=torch.float64)
         align_dropout(layer)
         use_keys(layer, KEYS)
         given = inputs if batch_first else [each.transpose(0, 1) for each in inputs]

@@ -201,9 +201,10 @@ def fused_dense() -> keras.Layer:
 def transformer() -> keras.Layer:
     x = inputs = keras.Input((None, 8))
     for _ in range(2):
-        x = L.LayerNormalization(epsilon=1e-5)(x + L.MultiHeadAttention(2, 4)(x, x))
+        attended = L.Dropout(0.1)(L.MultiHeadAttention(2, 4, dropout=0.1)(x, x))
+        x = L.LayerNormalization(epsilon=1e-5)(x + attended)
         inner = L.Dense(8)(L.Dropout(0.1)(L.Dense(16, activation="gelu")(x)))
-        x = L.LayerNormalization(epsilon=1e-5)(x + inner)
+        x = L.LayerNormalization(epsilon=1e-5)(x + L.Dropout(0.1)(inner))
     return keras.Model(inputs, x)
 
 
