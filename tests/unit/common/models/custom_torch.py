@@ -39,6 +39,18 @@ class TwoOutputs(Plain):
         return super().forward(x), x
 
 
+class Stacked(nn.Module):
+    """Drops between its layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.out = nn.LSTM(5, 4, 2, dropout=0.1, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.out(self.lstm(x[:, None])[0][:, 0])
+        return result
+
+
 def plain(classes: int = 3) -> nn.Module:
     return Plain(classes)
 
@@ -57,3 +69,7 @@ def two_inputs() -> nn.Module:
 
 def two_outputs() -> nn.Module:
     return TwoOutputs()
+
+
+def stacked() -> nn.Module:
+    return Stacked()

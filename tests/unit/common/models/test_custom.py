@@ -35,6 +35,11 @@ REFUSED = {  # models, more arrays, what the error says
     "an argument that is no array": (("two_inputs", None), {}, r"raised TypeError: .* argument: 'missing'"),
     "two outputs": (("two_outputs", None), {}, r"returns output\[0\], output\[1\]; return one tensor, or a mapping"),
     "layers of the first call": ((None, "late"), {}, r"its forward pass raised ValueError: .*`__init__\(\)` method"),
+    "dropout between layers": (
+        ("stacked", None),
+        {},
+        r"^model.torch: the dropout of lstm \(LSTM\) cannot be aligned; write a dropout layer of its own, or set ",
+    ),
     "another activation": (("plain", "tanh"), {}, r"are not the same: .* look between hidden .* and it"),
 }
 MISTAKES = {  # keys, what the error says
