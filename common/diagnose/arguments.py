@@ -7,7 +7,7 @@ from pathlib import Path
 from common.config.command_line import compose_settings
 from common.config.compose import CONF
 from common.config.strategies import PACKAGES, strategies_of
-from common.diagnose.of_run import arguments_of, quoted, starting_point
+from common.diagnose.of_run import OF_EXTENSION, arguments_of, quoted, starting_point
 from common.errors import UserError
 from common.run.checkpoint import open_checkpoint, reopen_checkpoint, step_of
 
@@ -41,6 +41,12 @@ class SideArguments:
     def title(self) -> str:
         """For example: A (torch ddp)."""
         return f"{self.name.upper()} ({self.framework} {self.strategy})"
+
+    @property
+    def for_training(self) -> list[str]:
+        """The overrides with the one that chooses a file of conf/strategy."""
+        has_kind = any(each.startswith(OF_EXTENSION) for each in self.overrides)
+        return [f"strategy={'single' if has_kind else self.strategy}", *self.overrides]
 
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[Settings, list[SideArguments]]:

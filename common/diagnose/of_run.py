@@ -15,6 +15,7 @@ from common.run.checkpoint import saved, step_of
 from common.run.rows import read_rows
 
 GROUPS = ("data", "task", "model", "optimizer", "schedule")
+OF_EXTENSION = "++strategy.kind="  # of a run's strategy whose YAML file is an extension's: the run does not say where
 LEFT_OUT = (
     *("train.precision", "train.log_every", "train.profile", "train.epochs", "train.early_stopping"),
     *("train.checkpoint_every", "train.checkpoint_seconds", "train.keep_checkpoints", "train.max_restarts"),
@@ -37,8 +38,14 @@ def arguments_of(run_dir: Path) -> tuple[str, list[str]]:
         and not name.startswith(LEFT_OUT)
     }
     overrides = [f"{name}={choice}" for name, choice in groups.items()]
-    overrides += [f"{'++' if isinstance(value, dict) else ''}{name}={quoted(value)}" for name, value in values.items()]
-    return f"{framework}:{config.strategy.kind}", overrides
+    kind = config.strategy.kind
+    of_extension = not Path(CONF, "strategy", f"{kind}.yaml").exists()
+    if of_extension:
+        overrides.append(f"{OF_EXTENSION}{kind}")
+    for name, value in values.items():
+        added = isinstance(value, dict) or (of_extension and name.startswith("strategy."))
+        overrides.append(f"{'++' if added else ''}{name}={quoted(value)}")
+    return f"{framework}:{kind}", overrides
 
 
 def starting_point(a: Path, b: Path) -> tuple[Path, int] | None:

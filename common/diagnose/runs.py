@@ -113,7 +113,7 @@ def train(sides: Sequence[SideArguments], output: Path) -> list[Run]:
 
 def _overrides(side: SideArguments, output: Path) -> list[str]:
     """Of its command. A checkpoint that it starts from is copied, with the side's own config and precision."""
-    overrides = [f"strategy={side.strategy}", *side.overrides]
+    overrides = side.for_training
     if side.start is None:
         return overrides
     config, prepared = prepare(config_of(side.framework, overrides, os.environ), None)

@@ -1,5 +1,6 @@
 """A run's config as overrides, which compose the same config again."""
 
+import importlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from common.config.compose import parse, save, values_of
+from common.config.strategies import STRATEGIES
+from common.diagnose.arguments import parse_arguments
 from common.diagnose.of_run import arguments_of, starting_point
+from common.errors import UserError
 from tests.conftest import Compose
 
 CHOICES = {
@@ -46,6 +50,34 @@ def test_the_same_config_is_composed(name: str, composed: Compose, tmp_path: Pat
     again = parse(composed(f"strategy={config.strategy.kind}", *overrides))
     assert values_of(replace(again, train=config.train)) == values_of(config)
     assert again.train.seed == config.train.seed and again.train.global_batch_size == config.train.global_batch_size
+
+
+@pytest.fixture
+def _without_extension_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its strategy is not left to other tests."""
+    importlib.import_module("benchmarks.diagnose.strategies")
+    monkeypatch.setitem(STRATEGIES, "faulty", STRATEGIES.pop("faulty"))
+
+
+@pytest.mark.usefixtures("_without_extension_afterwards")
+def test_a_run_of_an_extension_needs_no_file_of_its_strategy(composed: Compose, tmp_path: Path) -> None:
+    chosen = ("extensions=[benchmarks.diagnose.strategies]", "strategy.kind=faulty", "+strategy.fault=stale")
+    config = parse(composed("strategy=single", *chosen, "strategy.replicas=3"))
+    save(config, tmp_path / "config.yaml")
+    (tmp_path / "summary.json").write_text(json.dumps({"framework": "torch"}))
+    _, sides = parse_arguments([str(tmp_path), str(tmp_path), f"output={tmp_path / 'diagnosis'}"])
+    assert [each.title for each in sides] == ["A (torch faulty)", "B (torch faulty)"]
+    for each in sides:
+        assert parse(composed(*each.for_training)).strategy == config.strategy
+
+
+def test_a_run_whose_extension_is_gone_is_refused(composed: Compose, tmp_path: Path) -> None:
+    save(parse(composed()), tmp_path / "config.yaml")
+    text = (tmp_path / "config.yaml").read_text().replace("extensions: []", "extensions: [gone]")
+    (tmp_path / "config.yaml").write_text(text)
+    (tmp_path / "summary.json").write_text(json.dumps({"framework": "torch"}))
+    with pytest.raises(UserError, match="^extensions: no module gone; add its directory to PYTHONPATH$"):
+        arguments_of(tmp_path)
 
 
 def make_run(directory: Path, composed: Compose, losses: dict[int, float], steps: list[int], *overrides: str) -> Path:
