@@ -11,6 +11,8 @@ TEXT = (
 IMAGES = TEXT.replace(":text", ":images").replace("text.npz", "images.npz") + " data.channels=[images]"
 FAULTY = "extensions=[benchmarks.diagnose.strategies] hydra.searchpath=[pkg://benchmarks.diagnose.conf]"
 
+DROPOUT = "+model.arguments.dropout=0.1"
+
 
 @dataclass(frozen=True)
 class Plant:
@@ -119,6 +121,9 @@ def strategy_faults() -> Iterator[Plant]:
         "clip_per_variable": (clipped, "clipped_per_variable"),
         "stale": ("", "stale_gradient"),
         "schedule_late": ("schedule.warmup_steps=5", "schedule_late"),
+        "set_epoch": ("steps=6", "epoch_not_reshuffled"),
+        "mask_without_step": (DROPOUT, "same_masks_in_all_steps"),
+        "mask_without_rank": (DROPOUT, "same_masks_on_all_ranks"),
     }
     torch_only = {
         "clip_before": (clipped, "clipped_before_reduction"),
@@ -218,7 +223,7 @@ def clean() -> list[Plant]:
         _clean(a, b, replicas, name, arguments)
         for a, b in pairs
         for replicas in (2, 3)
-        for name, arguments in (("text", TEXT), ("text with dropout", f"{TEXT} +model.arguments.dropout=0.1"))
+        for name, arguments in (("text", TEXT), ("text with dropout", f"{TEXT} {DROPOUT}"))
         if replicas == 2 or not (a.endswith("single") and b.endswith("single"))
     ]
     others = {

@@ -1,9 +1,13 @@
-"""Faulty strategies: replicas one after the other in one process, with a fault in the reduction or the update."""
+"""Faulty strategies: replicas one after the other in one process, with a fault in batches, reduction or update."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from common.config.keys import RUN, key
+from common.config.schema import Config
 from common.config.strategies import STRATEGIES, Strategy
+from common.data.batches import Arrays, GlobalBatch
+from common.data.plan import steps_per_epoch
+from common.training.batches import find_batch
 
 
 @dataclass(frozen=True)
@@ -19,3 +23,19 @@ class Faulty(Strategy):
 
 
 STRATEGIES["faulty"] = Faulty
+
+
+def shard_of(batch: GlobalBatch, rank: int, config: Config, fault: str) -> list[Arrays]:
+    """What a replica trains on, with the faults of samplers and of dropout's seeds."""
+    world_size = config.strategy.world_size
+    if fault == "set_epoch":
+        step = (batch.step - 1) % steps_per_epoch(len(batch.split), config.train.global_batch_size) + 1
+        batch = replace(batch, ids=find_batch(config, batch.split, step).ids)
+    if fault == "mask_without_step":
+        batch = replace(batch, step=1)
+    shard = batch.shard(rank, world_size)
+    if fault == "mask_without_rank":
+        each = [batch.shard(other, world_size)[0]["dropout_keys"] for other in range(world_size)]
+        keys = max(each, key=len)
+        shard = [{**part, "dropout_keys": keys[: len(part["dropout_keys"])]} for part in shard]
+    return shard

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 
+from benchmarks.diagnose.strategies import shard_of
 from common.config.schema import Config
 from common.data.batches import GlobalBatch
 from common.run.prepare import Prepared
@@ -28,7 +29,7 @@ class Faulty(Single):
         for batch in batches:
             losses, shards, sizes = [], [], []
             for rank in range(self.world_size):
-                shard = batch.shard(rank, self.world_size)
+                shard = shard_of(batch, rank, self.config, self.fault)
                 sizes.append(sum(float(part["weights"].sum()) for part in shard) / batch.weight)
                 loss, gradients = backward(
                     self.model, self.task, to_tensors(shard), tf.constant(batch.weight), self.optimizer.parameters

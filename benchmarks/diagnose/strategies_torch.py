@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
+from benchmarks.diagnose.strategies import shard_of
 from common.config.schema import Config
 from common.data.batches import GlobalBatch
 from common.run.prepare import Prepared
@@ -49,7 +50,7 @@ class Faulty(Single):
         for batch in batches:
             losses, shards, sizes = [], [], []
             for rank in range(self.world_size):
-                shard = batch.shard(rank, self.world_size)
+                shard = shard_of(batch, rank, self.config, self.fault)
                 sizes.append(sum(float(part["weights"].sum()) for part in shard))
                 losses.append(
                     backward(self.model, self.task, to_tensors(shard, self.device), batch.weight, self.precision)

@@ -95,6 +95,11 @@ class Reduction:
         fits = self.near(columns @ factors, 1e-9) and np.linalg.matrix_rank(columns) == len(self.shards)
         return factors if fits else None
 
+    @property
+    def explains_update(self) -> bool:
+        """Whether the update was made from the sum over the shards, clipped as it should be."""
+        return self.near(self.vector(self.summed) * self.scale, 1e-9)
+
     def vector(self, gradients: Gradients) -> np.ndarray:
         """All gradients as one vector."""
         return np.concatenate([np.ravel(gradients[name]) for name in self.names])

@@ -39,6 +39,11 @@ def explain(found: Reduction) -> Named:
     return named or ("reduction", f"the gradients of the update are {_off(found):.1e} off the sum over the replicas")
 
 
+def unexplained(found: Reduction) -> bool:
+    """Whether the update was made from other gradients, and nothing here says which."""
+    return not found.explains_update and explain(found)[0] == "reduction"
+
+
 def _counted_otherwise(found: Reduction) -> Named | None:
     """Whether the shards count as they should not."""
     factors, count = found.factors, len(found.shards)

@@ -1,6 +1,6 @@
 """Walk the ladder: from two trained runs to what differs first, and why."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,6 @@ import numpy as np
 
 from common.config.models import Custom
 from common.config.strategies import PACKAGES
-from common.data.batches import Arrays
 from common.diagnose.arguments import SideArguments
 from common.diagnose.inputs import compare_batches, compare_configs, compare_weights, config_differences
 from common.diagnose.ladder import DIFFERS, EQUAL, NOT_COMPARED, Diagnosis, Stage
@@ -17,10 +16,8 @@ from common.diagnose.loss import compare_gradients, compare_losses
 from common.diagnose.model import LayerPair, Model, calls_for, compare_layers
 from common.diagnose.of_run import quoted
 from common.diagnose.outcome import compare_dropout, compare_evaluations, compare_states
-from common.diagnose.reduced import Reduction, recovered
-from common.diagnose.reduction import OF_SLOTS, compare_reduction
 from common.diagnose.runs import Run, train
-from common.diagnose.update import Update, compare_update
+from common.diagnose.updates import compare_updates
 from common.mapping.proof import received
 from common.mapping.side import Side
 
@@ -48,7 +45,7 @@ def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
         pairs = _pairs(a, b, ours.call("layers"), theirs.call("layers"))
         found, idle = _compare_models(a, b, ours, theirs, pairs)
         stages += found
-        stages += _compare_updates({"a": (a, ours), "b": (b, theirs)})
+        stages += compare_updates({"a": (a, ours), "b": (b, theirs)}, stages)
     began = any(each.verdict == DIFFERS for each in stages[1:])
     states = compare_states(a, b, began, idle)
     began = began or states.verdict == DIFFERS
@@ -107,66 +104,6 @@ def _compare_models(
 
 def _differ(stages: Sequence[Stage]) -> bool:
     return any(each.verdict not in (EQUAL, NOT_COMPARED) for each in stages)
-
-
-def _not_recovered(run: Run) -> str:
-    """Why the gradients of a run's updates cannot be recovered; empty where they can."""
-    if run.asynchronous:
-        return f"{run.arguments.title} updates asynchronously"
-    if run.config.model.dropout_semantics == "native" and getattr(run.config.model, "dropout", 1.0) > 0:
-        return f"{run.arguments.title} draws its own dropout masks"
-    if run.config.optimizer.kind == "sgd" and not run.config.optimizer.momentum:
-        return "SGD without momentum keeps nothing of its gradients"
-    return ""
-
-
-def _compare_updates(runs: Mapping[str, tuple[Run, Side]]) -> list[Stage]:
-    """Each step of each side, by its own weights: the sum over its shards, and the update by the optimizer."""
-    reduction, optimizer = Stage("reduction"), Stage("optimizer")
-    reduction.note = optimizer.note = next(filter(None, (_not_recovered(run) for run, _ in runs.values())), "")
-    compared = {name: each for name, each in runs.items() if not _not_recovered(each[0])}
-    before: dict[str, dict[str, np.ndarray]] = {}
-    for index in range(max((len(run.batches) for run, _ in compared.values()), default=0)):
-        shards = {name: _shards(run, index) for name, (run, _) in compared.items()}
-        computed = _gradients_of_shards(compared, shards, index)
-        for name, (run, _) in compared.items():
-            previous, now, step = run.states[index], run.states[index + 1], run.batches[index].step
-            gradients = recovered(run.config, previous.slots, now.slots, previous.weights)
-            weights = [sum(float(part["weights"].sum()) for part in shard) for shard in shards[name]]
-            reported = float(run.rows[index]["grad_norm"])
-            found = Reduction(
-                run.config, step, computed[name], weights, gradients, before.get(name), reported, previous.weights
-            )
-            compare_reduction(reduction, name, found)
-            before[name] = found.summed
-            update = Update(
-                run.config, step, run.replicas, previous.weights, now.weights, previous.slots, now.slots, gradients
-            )
-            if not any(each.side == name and each.cause in OF_SLOTS for each in reduction.causes):
-                compare_update(optimizer, name, update)
-    return [reduction, optimizer]
-
-
-def _shards(run: Run, index: int) -> list[list[Arrays]]:
-    """What the replicas trained on; one shard where BatchNorm has the statistics of all of them."""
-    count = 1 if run.config.model.global_batch_norm else run.replicas
-    return [run.batches[index].shard(rank, count) for rank in range(count)]
-
-
-def _gradients_of_shards(
-    runs: Mapping[str, tuple[Run, Side]], shards: Mapping[str, list[list[Arrays]]], index: int
-) -> dict[str, list[dict[str, np.ndarray]]]:
-    """By the weights that each run had before a step; both sides compute at once."""
-    found: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in runs}
-    for rank in range(max(map(len, shards.values()))):
-        asked = [name for name in runs if rank < len(shards[name])]
-        for name in asked:
-            run, side = runs[name]
-            weights, weight = run.states[index].weights, run.batches[index].weight
-            side.send("gradients", weights=weights, shard=shards[name][rank], weight=weight)
-        for name, each in zip(asked, received(*(runs[name][1] for name in asked)), strict=True):
-            found[name].append(each)
-    return found
 
 
 def _pairs(a: Run, b: Run, ours: dict[str, str], theirs: dict[str, str]) -> list[LayerPair]:

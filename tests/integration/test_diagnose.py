@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.diagnose.data import write
-from benchmarks.diagnose.plants import Plant, clean, plants, two_at_once
+from benchmarks.diagnose.plants import FAULTY, TEXT, Plant, clean, plants, two_at_once
 from examples.resnet import data as digits
 from tests.conftest import ROOT, SMALL_CORPUS, SMALL_MODEL
 
@@ -92,6 +92,23 @@ def test_two_runs_are_compared_from_the_checkpoint_before_they_come_apart(tmp_pa
     assert found["causes"][0]["sentence"].startswith("step 6: ")
     equal = {each["stage"] for each in found["ladder"] if each["verdict"] == "equal"}
     assert {"config", "batch", "initial weights", "activations", "loss", "gradients", "optimizer"} <= equal
+
+
+def test_runs_of_an_extension_are_diagnosed_by_their_directories(data: Path, tmp_path: Path) -> None:
+    """B has the order of the first epoch again. The 24 examples are an epoch of four steps."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    arguments = [*shlex.split(TEXT.format(data=data)), f"cache_dir={data}/cache", "train.steps=6"]
+    for run_dir, fault in ((a, "none"), (b, "set_epoch")):
+        own = ["strategy=faulty", *FAULTY.split(), f"strategy.fault={fault}", f"run_dir={run_dir}"]
+        command = [sys.executable, "-m", "torch_impl.train", *own, *arguments]
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=240)
+    command = [sys.executable, "-m", "common.diagnose", str(a), str(b), "steps=6", f"output={tmp_path / 'diagnosis'}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 1, done.stderr
+    found = json.loads((tmp_path / "diagnosis" / "diagnosis.json").read_text())
+    assert found["sides"] == {"a": "A (torch faulty)", "b": "B (torch faulty)"}
+    assert [each["cause"] for each in found["causes"]] == ["epoch_not_reshuffled"], found["headline"]
+    assert found["first"]["stage"] == "batch" and found["causes"][0]["confirmed"]
 
 
 @pytest.mark.parametrize(
