@@ -11,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from common.errors import UserError, cannot_be_written
 from common.mapping.description import Description
 from common.mapping.pairing import Pairing, candidates
+from common.mapping.parts import names_of
 from common.mapping.transformations import Transformation, parse
 
 
@@ -64,10 +65,19 @@ def unmatched_lines(pairing: Pairing, torch: Description, keras: Description) ->
         ("Keras", keras, torch, pairing.unmatched_keras),
     ):
         for name in names:
-            near = candidates(pairing, torch, keras, name)
+            near, shape = candidates(pairing, torch, keras, name), description.variables[name].shape
             listed = ", ".join(f"{each} {list(other.variables[each].shape)}" for each in near)
-            lines.append(
-                f"not matched: {side}'s {name} {list(description.variables[name].shape)}; "
-                + (f"nearest: {listed}" if near else "nothing like it is left")
-            )
+            words = f"nearest: {listed}" if near else f"nothing like it is left{_tied(pairing, side, shape)}"
+            lines.append(f"not matched: {side}'s {name} {list(shape)}; {words}")
     return lines
+
+
+def _tied(pairing: Pairing, side: str, shape: tuple[int, ...]) -> str:
+    """What to do about a variable of this side that has the size of an embedding: perhaps it is tied on the other."""
+    other = "Keras" if side == "PyTorch" else "PyTorch"
+    for parts in pairing.parts:
+        embedding = parts[other == "Keras"]
+        if embedding.kind == "embedding" and sorted(embedding.sizes) == sorted(shape):
+            (tied,) = (each for array in embedding.arrays.values() for each in names_of(array))
+            return f"; if it is tied to {tied} in {other}, tie it in {side} too"
+    return ""

@@ -10,7 +10,7 @@ from common.mapping.map_file import unmatched_lines, write_map
 from common.mapping.table import table
 from common.mapping.transformations import parse
 from tests.unit.common.mapping.conftest import Matching
-from tests.unit.common.mapping.test_pairs import FEATURES, IMAGES, MODELS
+from tests.unit.common.mapping.test_pairs import FEATURES, IMAGES, MODELS, TOKENS
 
 TEXTS = [
     "a",
@@ -91,6 +91,15 @@ def test_what_is_left_has_its_nearest_candidates(matching: Matching, tmp_path: P
     path = tmp_path / "map.yaml"
     write_map(path, found.pairing, found.torch, found.keras)
     assert f"# {lines[0]}" in path.read_text()
+
+
+def test_what_may_be_tied_on_the_other_side_is_said(matching: Matching) -> None:
+    found = matching("tied_without_bias", "wrong_models:untied", TOKENS)
+    (line,) = unmatched_lines(found.pairing, found.torch, found.keras)
+    assert line == (
+        "not matched: Keras's untied/dense/kernel [6, 11]; nothing like it is left; if it is tied to tokens.weight in "
+        "PyTorch, tie it in Keras too"
+    )
 
 
 def test_a_name_alone_settles_a_pair_and_its_bias(matching: Matching, tmp_path: Path) -> None:

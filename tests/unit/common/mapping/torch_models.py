@@ -233,10 +233,10 @@ def transformer() -> nn.Module:
 
 
 class Tied(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, bias: bool = True) -> None:
         super().__init__()
         self.tokens = nn.Embedding(11, 6)
-        self.decoder = nn.Linear(6, 11)
+        self.decoder = nn.Linear(6, 11, bias=bias)
         self.decoder.weight = self.tokens.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -245,6 +245,10 @@ class Tied(nn.Module):
 
 def tied() -> nn.Module:
     return Tied()
+
+
+def tied_without_bias() -> nn.Module:
+    return Tied(bias=False)
 
 
 class Plain(nn.Module):

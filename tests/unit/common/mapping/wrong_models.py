@@ -89,3 +89,17 @@ def centered(reassigned: bool = False) -> keras.Layer:
 
 def one_mode() -> keras.Layer:
     return L.Dense(4)
+
+
+class Untied(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = L.Embedding(11, 6)
+        self.decoder = L.Dense(11, use_bias=False)
+
+    def call(self, tokens: tf.Tensor) -> tf.Tensor:
+        return self.decoder(ops.tanh(self.tokens(tokens)))
+
+
+def untied() -> keras.Layer:
+    return Untied()
