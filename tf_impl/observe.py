@@ -85,11 +85,14 @@ class Subject:
         return found
 
     def _by_name(self, gradients: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        """Gradients of the trainable variables, in PyTorch's layout."""
+        """Gradients of the trainable variables, in PyTorch's layout. Of two biases that are one here only the first."""
         named = {id(each.variable): each for each in self.model.named_parameters}
         found: dict[str, np.ndarray] = {}
         for variable, gradient in zip(self.model.trainable_variables, gradients, strict=True):
-            named[id(variable)].to_torch(gradient, found)
+            parameter = named[id(variable)]
+            parameter.to_torch(gradient, found)
+            if isinstance(parameter, Mapped) and parameter.transformation.joined == "+":
+                del found[parameter.transformation.sources[1].name]
         return found
 
     def _forward(self, part: Batch, training: bool) -> tuple[tf.Tensor, tf.Tensor]:

@@ -16,7 +16,7 @@ class Text(keras.Model):
         self.embedding = layers.Embedding(20, WIDTH)
         self.query, self.key, self.value, self.out = (layers.Dense(WIDTH) for _ in range(4))
         self.norm = layers.LayerNormalization(epsilon=1e-3 if "epsilon" in faults else 1e-5)
-        self.inner, self.outer = layers.Dense(2 * WIDTH), layers.Dense(WIDTH)
+        self.inner, self.outer = Dense(2 * WIDTH, faults), layers.Dense(WIDTH)
         self.last_norm = layers.LayerNormalization(epsilon=1e-5)
         self.dropout = layers.Dropout(dropout)
         self.classifier = layers.Dense(3)
@@ -72,7 +72,7 @@ class Images(keras.Model):
         self.norm = layers.BatchNormalization(
             epsilon=1e-3 if "bn_epsilon" in faults else 1e-5, momentum=0.99 if "bn_momentum" in faults else 0.9
         )
-        self.second = layers.Conv2D(6, 3, padding="same")
+        self.second = Conv(6, 3, faults)
         self.square = layers.Dense(6)
         self.classifier = layers.Dense(3)
 
@@ -85,6 +85,70 @@ class Images(keras.Model):
         if "scaled" in self.faults:
             x = x * 2
         return self.classifier(ops.tanh(x))
+
+
+def rounded(x: tf.Tensor, faults: list[str]) -> tf.Tensor:
+    """Operands of a product in a precision that is a fault."""
+    x = tf.convert_to_tensor(x)
+    if "tf32" in faults:
+        bits = tf.bitwise.bitwise_and(tf.bitcast(tf.cast(x, tf.float32), tf.int32) + 0x1000, ~0x1FFF)
+        return x + tf.stop_gradient(tf.cast(tf.bitcast(bits, tf.float32), x.dtype) - x)
+    name = next((each for each in ("bfloat16", "float16", "float32") if each in faults), x.dtype)
+    return tf.cast(x, name)
+
+
+class Dense(layers.Dense):
+    def __init__(self, units: int, faults: list[str]) -> None:
+        super().__init__(units)
+        self.faults = faults
+
+    def call(self, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        x, kernel = rounded(x, self.faults), rounded(self.kernel, self.faults)
+        return tf.cast(ops.matmul(x, kernel) + tf.cast(self.bias, x.dtype), self.compute_dtype)
+
+
+class Conv(layers.Conv2D):
+    def __init__(self, filters: int, size: int, faults: list[str]) -> None:
+        super().__init__(filters, size, padding="same")
+        self.faults = faults
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        x, kernel = rounded(x, self.faults), rounded(self.kernel, self.faults)
+        return tf.cast(ops.conv(x, kernel, padding="same") + tf.cast(self.bias, x.dtype), self.compute_dtype)
+
+
+class OtherGates(layers.LSTMCell):
+    """Its third gate is the output's, its last the candidate's."""
+
+    def _compute_carry_and_output_fused(self, z: list[tf.Tensor], c_tm1: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        carry_and_output: tuple[tf.Tensor, tf.Tensor] = super()._compute_carry_and_output_fused(
+            (z[0], z[1], z[3], z[2]), c_tm1
+        )
+        return carry_and_output
+
+
+class Sequences(keras.Model):
+    """tokens and real [n, t] to logits [n, 3]: a recurrent layer, and an output that is tied to the embedding."""
+
+    def __init__(self, faults: list[str], cell: str) -> None:
+        super().__init__()
+        self.embedding = layers.Embedding(20, WIDTH)
+        kind = {"LSTM": layers.LSTM, "GRU": layers.GRU}[cell]
+        self.recurrent = kind(WIDTH, return_sequences=True, use_cudnn=False, implementation=2)
+        if "gates" in faults:
+            self.recurrent.cell.__class__ = OtherGates
+        self.output_dense = layers.Dense(20, use_bias=False) if "untied" in faults else None
+
+    def call(self, tokens: tf.Tensor, real: tf.Tensor, training: bool = False) -> tf.Tensor:
+        x = self.embedding(tokens)
+        states = self.recurrent(x * ops.cast(real, x.dtype)[..., None])
+        if self.output_dense is not None:
+            return self.output_dense(states)[:, -1, :3]
+        return (states @ ops.transpose(self.embedding.embeddings))[:, -1, :3]
+
+
+def sequences(torch_fault: str = "", tf_fault: str = "", cell: str = "LSTM") -> keras.Model:
+    return Sequences(tf_fault.split("+"), cell)
 
 
 def text(torch_fault: str = "", tf_fault: str = "", dropout: float = 0.0) -> keras.Model:

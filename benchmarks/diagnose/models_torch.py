@@ -15,7 +15,7 @@ class Text(nn.Module):
         self.embedding = nn.Embedding(20, WIDTH, padding_idx=0 if "padding_row" in faults else None)
         self.query, self.key, self.value, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
         self.norm = nn.LayerNorm(WIDTH, eps=1e-3 if "epsilon" in faults else 1e-5)
-        self.inner, self.outer = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+        self.inner, self.outer = Linear(WIDTH, 2 * WIDTH, faults), nn.Linear(2 * WIDTH, WIDTH)
         self.last_norm = nn.LayerNorm(WIDTH)
         self.dropout = nn.Dropout(dropout)
         self.classifier = nn.Linear(WIDTH, 3)
@@ -71,7 +71,7 @@ class Images(nn.Module):
         )
         if "biased_variance" in faults:
             self.norm.register_forward_hook(bias_variance)
-        self.second = nn.Conv2d(6, 6, 3, padding=1)
+        self.second = Conv(6, 6, 3, faults)
         self.square = nn.Linear(6, 6)
         self.classifier = nn.Linear(6, 3)
 
@@ -94,6 +94,72 @@ def bias_variance(norm: nn.Module, inputs: tuple[torch.Tensor, ...], _: torch.Te
         x = inputs[0].detach()
         biased = x.var((0, 2, 3), correction=0)
         norm.running_var = norm.running_var - norm.momentum * biased / (x.numel() / x.shape[1] - 1)
+
+
+def rounded(x: torch.Tensor, faults: list[str]) -> torch.Tensor:
+    """Operands of a product in a precision that is a fault."""
+    if "tf32" in faults:
+        bits = (x.detach().float().view(torch.int32) + 0x1000) & ~0x1FFF
+        return x + (bits.view(torch.float32).to(x.dtype) - x).detach()
+    name = next((each for each in ("bfloat16", "float16", "float32") if each in faults), None)
+    return x if name is None else x.to(getattr(torch, name))
+
+
+class Linear(nn.Linear):
+    def __init__(self, inputs: int, outputs: int, faults: list[str]) -> None:
+        super().__init__(inputs, outputs)
+        self.faults = faults
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x, weight = rounded(x, self.faults), rounded(self.weight, self.faults)
+        return nn.functional.linear(x, weight, self.bias.to(x.dtype)).to(self.weight.dtype)
+
+
+class Conv(nn.Conv2d):
+    def __init__(self, inputs: int, outputs: int, size: int, faults: list[str]) -> None:
+        super().__init__(inputs, outputs, size, padding=size // 2)
+        self.faults = faults
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert self.bias is not None
+        x, weight = rounded(x, self.faults), rounded(self.weight, self.faults)
+        return nn.functional.conv2d(x, weight, self.bias.to(x.dtype), padding="same").to(self.weight.dtype)
+
+
+class Sequences(nn.Module):
+    """tokens and real [n, t] to logits [n, 3]: a recurrent layer, and an output that is tied to the embedding."""
+
+    def __init__(self, faults: list[str], cell: str) -> None:
+        super().__init__()
+        self.order = {"LSTM": (0, 1, 3, 2), "GRU": (1, 0, 2)}[cell]
+        self.embedding = nn.Embedding(20, WIDTH)
+        self.recurrent = {"LSTM": nn.LSTM, "GRU": nn.GRU}[cell](WIDTH, WIDTH, batch_first=True)
+        if "gates" in faults:
+            self.recurrent.register_forward_pre_hook(lambda layer, _: self.order_gates(layer))
+        if "copied_gates" in faults:
+            for each in self.recurrent.parameters():
+                each.data = self.ordered(each.data)
+        self.output = None
+        if "untied" in faults:
+            self.output = nn.Linear(WIDTH, 20, bias=False)
+            self.output.weight.data = self.embedding.weight.data.clone()
+
+    def ordered(self, weight: torch.Tensor) -> torch.Tensor:
+        blocks = weight.chunk(len(self.order))
+        return torch.cat([blocks[each] for each in self.order])
+
+    def order_gates(self, layer: nn.RNNBase) -> None:
+        """Have the layer read its weights as those of other gates."""
+        layer._flat_weights = [self.ordered(getattr(layer, name)) for name in layer._flat_weights_names]
+
+    def forward(self, tokens: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+        states, _ = self.recurrent(self.embedding(tokens) * real[..., None])
+        logits: torch.Tensor = self.output(states) if self.output is not None else states @ self.embedding.weight.T
+        return logits[:, -1, :3]
+
+
+def sequences(torch_fault: str = "", tf_fault: str = "", cell: str = "LSTM") -> nn.Module:
+    return Sequences(torch_fault.split("+"), cell)
 
 
 def text(torch_fault: str = "", tf_fault: str = "", dropout: float = 0.0) -> nn.Module:

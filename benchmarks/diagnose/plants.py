@@ -9,6 +9,7 @@ TEXT = (
     "optimizer.learning_rate=0.01"
 )
 IMAGES = TEXT.replace(":text", ":images").replace("text.npz", "images.npz") + " data.channels=[images]"
+SEQUENCES = TEXT.replace(":text", ":sequences")
 FAULTY = "extensions=[benchmarks.diagnose.strategies] hydra.searchpath=[pkg://benchmarks.diagnose.conf]"
 
 DROPOUT = "+model.arguments.dropout=0.1"
@@ -44,6 +45,7 @@ def model_faults() -> Iterator[Plant]:
             "double_softmax": "activation",
             "frozen": "not_trained",
             "detached": "no_gradient",
+            **{name: f"computed_in_{name}" for name in ("tf32", "bfloat16", "float16", "float32")},
         },
         "images": {
             "bn_epsilon": "epsilon",
@@ -51,20 +53,29 @@ def model_faults() -> Iterator[Plant]:
             "leaky": "activation",
             "max_pool": "pooling",
             "scaled": "scale",
+            "bfloat16 convolution": "computed_in_bfloat16",
         },
+        "sequences": {"gates": "gate_order"},
     }
     for model, found in faults.items():
         for fault, cause in found.items():
             for side, pair in (("tf", "a=torch:single b=tf:single"), ("torch", "a=tf:single b=torch:single")):
-                base = TEXT if model == "text" else IMAGES
+                base = {"text": TEXT, "images": IMAGES, "sequences": SEQUENCES}[model]
                 if (fault, side) == ("detached", "tf"):
                     continue  # TensorFlow refuses to train
-                yield Plant(f"{fault} in {side}", f"{pair} {base} +model.arguments.{side}_fault={fault}", (cause,))
+                faulty = f"+model.arguments.{side}_fault={fault.split()[0]}"
+                yield Plant(f"{fault} in {side}", f"{pair} {base} {faulty}", (cause,))
     yield Plant(
         "biased_variance in torch",
         f"a=tf:single b=torch:single {IMAGES} +model.arguments.torch_fault=biased_variance",
         ("biased_variance",),
     )
+    for cell in ("LSTM", "GRU"):
+        for fault in ("gates", "copied_gates"):
+            yield _of_torch(f"{fault} of {cell} in torch", fault, "gate_order", f"+model.arguments.cell={cell}")
+    yield _of_torch("untied in torch", "untied", "tied_on_one_side")
+    tied = f"{SEQUENCES} model.tf=null +a.model.arguments.torch_fault=untied"
+    yield Plant("tied in torch", f"a=torch:single b=torch:single {tied}", ("tied_on_one_side",))
     row = "torch_fault=mean_of_padding+padding_row +model.arguments.tf_fault=mean_of_padding"
     yield Plant("padding_row in torch", f"a=tf:single b=torch:single {TEXT} +model.arguments.{row}", ("padding_row",))
     yield Plant(
@@ -72,6 +83,12 @@ def model_faults() -> Iterator[Plant]:
         f"a=torch:single b=tf:single {IMAGES} +model.arguments.tf_fault=same_padding",
         ("same_padding_at_strides", "padding"),
     )
+
+
+def _of_torch(name: str, fault: str, cause: str, more: str = "") -> Plant:
+    """Of models that no Keras model is paired with, so that their initial weights may differ too."""
+    faulty = f"+b.model.arguments.torch_fault={fault}"
+    return Plant(name, f"a=torch:single b=torch:single {SEQUENCES} model.tf=null {faulty} {more}", (cause,))
 
 
 def data_faults() -> Iterator[Plant]:
@@ -230,6 +247,7 @@ def clean() -> list[Plant]:
         "images with synchronized BatchNorm": f"{IMAGES} model.sync_batch_norm=true",
         "convnet": "model=convnet data=digits",
         "bert_tiny with dropout": "model=bert_tiny model.dropout=0.1",
+        "LSTM with a tied output": SEQUENCES,
         "text by SGD": f"{TEXT} optimizer=sgd",
         "text by Adam with an L2 penalty": f"{TEXT} optimizer=adam optimizer.weight_decay=0.01",
     }

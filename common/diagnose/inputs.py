@@ -1,5 +1,6 @@
 """The first stages: config, global batches, initial weights."""
 
+import re
 from collections.abc import Collection, Mapping
 
 import numpy as np
@@ -8,10 +9,12 @@ from common.config.compose import values_of
 from common.config.keys import CURVE
 from common.diagnose.arrays import contents, explain_array
 from common.diagnose.ladder import Check, Stage
+from common.diagnose.recurrent import GATES, blocks_of, in_words
 from common.diagnose.runs import Run
 from common.errors import UserError
 
 GUESSES = ("other_values", "truncation_side", "renumbered")  # what more than one mistake may look like
+OF_GATES = re.compile(r"(weight|bias)_(ih|hh)|recurrent_kernel|lstm.*/(kernel|bias)|gru.*/(kernel|bias)")
 OF_THIS_COMMAND = ("train.steps", "schedule.total_steps", "model.kind", "model.arguments")
 
 
@@ -92,7 +95,7 @@ def compare_weights(a: Run, b: Run) -> Stage:
     """Parameters and moving statistics before the first step."""
     stage = Stage("initial weights")
     ours, theirs = a.states[0].weights, b.states[0].weights
-    for name in sorted(ours.keys() ^ theirs.keys()):
+    for name in sorted((ours.keys() ^ theirs.keys()) - untied(a, b).keys()):
         stage.checks.append(Check(name, np.inf))
         stage.blame("missing_parameter", "b" if name in ours else "a", name, f"{name}: one of the two models lacks it")
     for name in [each for each in ours if each in theirs]:
@@ -107,10 +110,34 @@ def compare_weights(a: Run, b: Run) -> Stage:
     return stage
 
 
+def untied(a: Run, b: Run) -> dict[str, str]:
+    """Parameters that are tied to another on the side that lacks them, by that of both sides with the same values."""
+    found = {}
+    for mine, other in ((a, b), (b, a)):
+        ours, theirs = mine.states[0].weights, other.states[0].weights
+        for name in [each for each in ours if each not in theirs and ours[each].ndim == 2 and np.ptp(ours[each])]:
+            for twin in [each for each in ours if each in theirs]:
+                if any(np.array_equal(ours[name], each) for each in (ours[twin], ours[twin].T)):
+                    found[name] = twin
+    return found
+
+
 def _explain_weight(name: str, a: np.ndarray, b: np.ndarray, all_of_a: Mapping[str, np.ndarray]) -> tuple[str, str]:
     if a.ndim > 1 and a.T.shape == b.shape and np.array_equal(a.T, b):
         return "transposed_kernel", "is A's transposed"
+    for count in (4, 3):
+        if (order := blocks_of(a, b, count)) and len(a) >= 2 * count:
+            return _explain_blocks(name, order)
     for other, array in all_of_a.items():
         if other != name and array.shape == b.shape and array.any() and np.array_equal(array, b):
             return "swapped_weights", f"is A's {other}"
     return "other_weights", "has other values: it was drawn or loaded from elsewhere"
+
+
+def _explain_blocks(name: str, order: tuple[int, ...]) -> tuple[str, str]:
+    """order: where B has each block of A."""
+    if OF_GATES.search(name):
+        return "gate_order", f"has the gates {in_words(order)} where A has {', '.join(GATES[len(order)])}"
+    places = ", ".join(str(order.index(place) + 1) for place in range(len(order)))
+    words = f"has A's {len(order)} blocks in the order {places}: compare the order of gates, or of query, key and value"
+    return "block_order", words

@@ -1,5 +1,7 @@
 """The stage of the loss: of each example, from the same outputs."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from scipy.special import log_softmax, softmax
 
@@ -78,15 +80,23 @@ def _formulas(outputs: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
     return found
 
 
-def compare_gradients(a: Observed, b: Observed, disturbed: Observed, inherited: bool) -> Stage:
-    """Of the loss by each parameter, from the same weights. inherited: whether the forward pass differs."""
+def compare_gradients(
+    a: Observed, b: Observed, disturbed: Observed, inherited: bool, untied: Mapping[str, str]
+) -> Stage:
+    """Of the loss by each parameter, from the same weights.
+
+    inherited: whether the forward pass differs. untied: parameters that are tied to another on one side, by that one.
+    """
     stage = Stage("gradients")
     largest = max((float(np.linalg.norm(each)) for each in a.gradients.values()), default=0.0)
-    for name in sorted(a.gradients.keys() ^ b.gradients.keys()):
+    for name, twin in untied.items():
+        if twin in a.gradients and twin in b.gradients:
+            _compare_tied(stage, name, twin, a.gradients, b.gradients)
+    for name in sorted((a.gradients.keys() ^ b.gradients.keys()) - untied.keys()):
         where, lacks = ("A", "b") if name in a.gradients else ("B", "a")
         stage.checks.append(Check(name, np.inf))
         stage.blame("not_trained", lacks, name, f"{name} is trained in {where} only: the other side has it frozen")
-    for name in [each for each in a.gradients if each in b.gradients]:
+    for name in [each for each in a.gradients if each in b.gradients and each not in untied.values()]:
         x, y = a.gradients[name], b.gradients[name]
         noise = relative(x, disturbed.gradients[name], SMALL * largest)
         if stage.compare(name, x, y, noise, not inherited, SMALL * largest).differs and not inherited:
@@ -94,6 +104,18 @@ def compare_gradients(a: Observed, b: Observed, disturbed: Observed, inherited: 
             stage.blame(cause, "b", name, f"{name}: {words}", confirmed=cause != "gradient")
     _merge(stage)
     return stage
+
+
+def _compare_tied(stage: Stage, name: str, twin: str, a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> None:
+    """One parameter on one side, `twin`, and two with the same values on the other: `twin` and `name`."""
+    stage.compare(twin, a[twin], b[twin])
+    (tied, one), (apart, two) = sorted({"A": a, "B": b}.items(), key=lambda each: name in each[1])
+    words = f"{name} is tied to {twin} in {tied} only: {tied} has one parameter where {apart} trains two"
+    second = two.get(name, np.zeros_like(two[twin]))
+    explained = close(two[twin] + (second if second.shape == two[twin].shape else second.T), one[twin])
+    if explained:
+        words += f", and its gradient is the sum of {apart}'s two"
+    stage.blame("tied_on_one_side", "b", name, words, confirmed=explained)
 
 
 def _explain_gradient(a: np.ndarray, b: np.ndarray) -> tuple[str, str]:

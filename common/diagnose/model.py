@@ -1,36 +1,17 @@
 """The stages of the model: which layer adds a difference, or the code between two layers."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from common.diagnose.functions import activation_of, attention_of, close, pooling_of, scaled_activation_of
 from common.diagnose.ladder import Check, Stage
-from common.diagnose.observed import Observed
+from common.diagnose.layer import explain_layer
+from common.diagnose.observed import LayerPair, Model, Observed
 from common.mapping.description import Call
-from common.mapping.differences import channels_last, different_settings, has_strides, relative
+from common.mapping.differences import channels_last, relative
 
 ZERO = Call(None, None)
-
-
-@dataclass(frozen=True)
-class LayerPair:
-    """A layer of A and its counterpart.
-
-    name: what the names of its parameters begin with. a, b: the two paths.
-    """
-
-    kind: str
-    name: str
-    a: str
-    b: str
-    settings: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
-
-    @property
-    def title(self) -> str:
-        return self.a if self.a == self.b else f"{self.a} | {self.b}"
 
 
 def in_layout(
@@ -71,19 +52,6 @@ def calls_for(pairs: Sequence[LayerPair], a: Observed, b: Observed) -> dict[str,
     return given
 
 
-@dataclass(frozen=True)
-class Model:
-    """What a stage of layers is made from: A, A disturbed by rounding, B, and B with A's arrays at every layer."""
-
-    a: Observed
-    disturbed: Observed
-    b: Observed
-    replayed: Observed
-    pairs: Sequence[LayerPair]
-    batch: Mapping[str, np.ndarray]
-    weights: Mapping[str, np.ndarray]
-
-
 def compare_layers(name: str, model: Model) -> Stage:
     """Each layer's own difference, and what the code before it adds to that."""
     stage = Stage(name)
@@ -104,7 +72,7 @@ def compare_layers(name: str, model: Model) -> Stage:
             _explain_between(stage, before, pair, expected.received, found.received, model)
         if found.returned is not None and expected.returned is not None:
             if stage.compare(pair.title, expected.returned, found.returned, noise).differs:
-                _explain_layer(stage, pair, expected, found, model)
+                explain_layer(stage, pair, expected, found, model)
             elif whole.returned is not None and whole.returned.shape == expected.returned.shape:
                 stage.compare(f"{pair.title} (whole model)", expected.returned, whole.returned, noise, culprit=False)
         before.append((pair, expected))
@@ -130,57 +98,6 @@ def _compare_outputs(stage: Stage, before: Sequence[tuple[LayerPair, Call]], mod
 def _noise(model: Model, pair: LayerPair) -> float:
     a, c = model.a.calls[pair.a].returned, model.disturbed.calls.get(pair.a, ZERO).returned
     return relative(a, c) if a is not None and c is not None and a.shape == c.shape else 0.0
-
-
-def _explain_layer(stage: Stage, pair: LayerPair, a: Call, b: Call, model: Model) -> None:
-    """The layer itself: on the same input it returns something else."""
-    if settings := different_settings(*pair.settings):
-        name, x, y = settings[0]
-        confirmed = name == "epsilon" and _epsilon_explains(pair, a, b, model)
-        stage.blame(name, "b", pair.title, f"{pair.title}: {name} is {x} in A and {y} in B", confirmed)
-        return
-    if pair.kind == "convolution" and any(map(has_strides, pair.settings)):
-        words = "padding='same' at strides pads more at the end than at the start, PyTorch's padding as much on both"
-        stage.blame("same_padding_at_strides", "b", pair.title, f"{pair.title}: {words}", confirmed=False)
-        return
-    x, y, z = a.received, a.returned, b.returned
-    weight, bias = (model.weights.get(f"{pair.name}.{name}") for name in ("weight", "bias"))
-    if pair.kind == "linear" and weight is not None and x is not None and z is not None and x.ndim == 2:
-        shift = 0 if bias is None else bias
-        if weight.shape[0] == weight.shape[1] and close(x @ weight + shift, z):
-            stage.blame("transposed_kernel", "b", pair.title, f"{pair.title}: B multiplies by the transposed kernel")
-            return
-        if bias is not None and close(x @ weight.T, z):
-            stage.blame("bias_ignored", "b", pair.title, f"{pair.title}: B does not add the bias")
-            return
-    after = activation_of(y, z) if y is not None and z is not None else None
-    if after not in (None, "no activation"):
-        stage.blame("activation", "b", pair.title, f"{pair.title}: B has {after} after it, A has not")
-        return
-    if pair.kind in ("LSTM", "GRU", "RNN"):
-        words = "the layer's output differs on the same input: compare the order of gates, reset_after, activations"
-        stage.blame("recurrent_layer", "b", pair.title, f"{pair.title}: {words}", confirmed=False)
-        return
-    stage.blame("layer", "b", pair.title, f"{pair.title}: on the same input B returns something else", confirmed=False)
-
-
-def _epsilon_explains(pair: LayerPair, a: Call, b: Call, model: Model) -> bool:
-    """Whether each side's output is what its epsilon makes of the same input, by a layer norm or a batch norm."""
-    x, gamma = a.received, model.weights.get(f"{pair.name}.weight")
-    if pair.kind not in ("layer norm", "batch norm") or x is None or gamma is None:
-        return False
-    if pair.kind == "layer norm":
-        mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
-        shape = [len(gamma)]
-    else:
-        shape = [
-            len(gamma) if axis == (x.ndim - 1 if x.shape[-1] == len(gamma) else 1) else 1 for axis in range(x.ndim)
-        ]
-        mean, variance = (model.weights[f"{pair.name}.running_{each}"].reshape(shape) for each in ("mean", "var"))
-    beta = model.weights.get(f"{pair.name}.bias", np.zeros_like(gamma))
-    epsilons = [float(each["epsilon"]) for each in pair.settings]
-    normal = [(x - mean) / np.sqrt(variance + each) * gamma.reshape(shape) + beta.reshape(shape) for each in epsilons]
-    return all(call.returned is not None and close(y, call.returned) for y, call in zip(normal, (a, b), strict=True))
 
 
 def _explain_between(

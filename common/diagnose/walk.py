@@ -10,10 +10,11 @@ import numpy as np
 from common.config.models import Custom
 from common.config.strategies import PACKAGES
 from common.diagnose.arguments import SideArguments
-from common.diagnose.inputs import compare_batches, compare_configs, compare_weights, config_differences
+from common.diagnose.inputs import compare_batches, compare_configs, compare_weights, config_differences, untied
 from common.diagnose.ladder import DIFFERS, EQUAL, NOT_COMPARED, Diagnosis, Stage
 from common.diagnose.loss import compare_gradients, compare_losses
-from common.diagnose.model import LayerPair, Model, calls_for, compare_layers
+from common.diagnose.model import calls_for, compare_layers
+from common.diagnose.observed import LayerPair, Model
 from common.diagnose.of_run import quoted
 from common.diagnose.outcome import compare_dropout, compare_evaluations, compare_states
 from common.diagnose.runs import Run, train
@@ -96,7 +97,7 @@ def _compare_models(
     dropout = compare_dropout(a, b, computed[True][0], computed[True][1], _differ(stages))
     given_outputs = theirs.call("losses", outputs=first.outputs[0], labels=labels)
     stages.append(compare_losses(first, second, noisy, labels, given_outputs))
-    stages.append(compare_gradients(first, second, noisy, _differ(stages)))
+    stages.append(compare_gradients(first, second, noisy, _differ(stages), untied(a, b)))
     norms = {name: float(np.linalg.norm(each)) for name, each in first.gradients.items()}
     idle = {name for name, norm in norms.items() if norm < IDLE * max(norms.values())}
     return [*stages, dropout], idle

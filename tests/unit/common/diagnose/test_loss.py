@@ -75,14 +75,35 @@ WEIGHT = STREAM.standard_normal((4, 4))
 def test_a_gradient_is_explained(cause: str, gradient: np.ndarray) -> None:
     a = observed(LOGITS, CLASSES * 1.0, {"weight": WEIGHT, "bias": np.ones(4)})
     b = observed(LOGITS, CLASSES * 1.0, {"weight": gradient, "bias": np.ones(4)})
-    stage = compare_gradients(a, b, a, inherited=False)
+    stage = compare_gradients(a, b, a, inherited=False, untied={})
     assert [(each.cause, each.tensor) for each in stage.causes] == [(cause, "weight")]
-    assert compare_gradients(a, b, a, inherited=True).verdict == "inherited"
-    assert compare_gradients(a, a, a, inherited=False).verdict == "equal"
+    assert compare_gradients(a, b, a, inherited=True, untied={}).verdict == "inherited"
+    assert compare_gradients(a, a, a, inherited=False, untied={}).verdict == "equal"
 
 
 def test_a_frozen_parameter_is_named() -> None:
     a = observed(LOGITS, CLASSES * 1.0, {"weight": WEIGHT, "bias": np.ones(4)})
     b = observed(LOGITS, CLASSES * 1.0, {"weight": WEIGHT})
-    stage = compare_gradients(a, b, a, inherited=False)
+    stage = compare_gradients(a, b, a, inherited=False, untied={})
     assert [(each.cause, each.side, each.tensor) for each in stage.causes] == [("not_trained", "b", "bias")]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_tie_of_one_side_is_confirmed_by_the_sum(swapped: bool, transposed: bool) -> None:
+    first, second = STREAM.standard_normal((2, 5, 3))
+    apart = {"embedding": first, "output": second.T if transposed else second}
+    sides = [observed(LOGITS, CLASSES * 1.0, each) for each in ({"embedding": first + second}, apart)]
+    a, b = sides[::-1] if swapped else sides
+    (cause,) = compare_gradients(a, b, a, inherited=False, untied={"output": "embedding"}).causes
+    assert (cause.cause, cause.tensor, cause.confirmed) == ("tied_on_one_side", "output", True)
+    one, two = ("B", "A") if swapped else ("A", "B")
+    assert f"output is tied to embedding in {one} only" in cause.sentence
+    assert cause.sentence.endswith(f"its gradient is the sum of {two}'s two")
+
+
+def test_a_tie_that_does_not_explain_the_gradient_is_not_confirmed() -> None:
+    a = observed(LOGITS, CLASSES * 1.0, {"embedding": WEIGHT * 3})
+    b = observed(LOGITS, CLASSES * 1.0, {"embedding": WEIGHT, "output": WEIGHT})
+    (cause,) = compare_gradients(a, b, a, inherited=False, untied={"output": "embedding"}).causes
+    assert cause.cause == "tied_on_one_side" and not cause.confirmed
