@@ -29,6 +29,11 @@ def mode(model: keras.Layer, training: bool) -> dict[str, bool]:
     return {"training": training} if model._call_has_training_arg else {}
 
 
+def apply(layer: keras.Layer, compute: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor) -> tf.Tensor:
+    """What a model's own function, in the place of a layer's call, computes of x. A Trace replaces this."""
+    return compute(x)
+
+
 def _takes_by_name(key: str, model: keras.Layer, names: Sequence[str]) -> bool | None:
     """As `takes_by_name`; None of a model that takes several inputs as a dict."""
     if isinstance(model, keras.Sequential):

@@ -1,6 +1,7 @@
 """Follow one forward pass of any model: which layers it enters, what they receive and return, what is flattened."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -12,6 +13,7 @@ from common.mapping.description import Call
 from common.mapping.factory import plain_attributes
 from common.mapping.keras_parts import KINDS, RECURRENT
 from common.mapping.nested import replaced
+from tf_impl import calling
 
 RESHAPES = (tf, "reshape")
 DROPOUTS = ((keras.random, "dropout"), (tf.nn, "dropout"), (tf.nn.experimental, "stateless_dropout"))
@@ -28,7 +30,7 @@ ATTRIBUTES = {
 
 
 class Trace:
-    """Use it as a context around the forward pass.
+    """Use it as a context around the forward pass, in which every function runs eagerly.
 
     entered: the layers in the order in which they were entered, by path. flattened: of a layer, the shape of an example
     before it was flattened to what the layer receives. calls: the first of each layer; of a layer with an activation,
@@ -53,9 +55,12 @@ class Trace:
 
     def __enter__(self) -> "Trace":
         self._replace(keras.Layer, "__call__", self._call(keras.Layer.__call__))
+        self._replace(calling, "apply", lambda layer, compute, x: self._call(lambda _, x: compute(x))(layer, x))
         self._replace(*RESHAPES, self._reshape(tf.reshape))
         for module, name in DROPOUTS:
             self._replace(module, name, self._drop(name))
+        self._undo.append(partial(tf.config.run_functions_eagerly, tf.config.functions_run_eagerly()))
+        tf.config.run_functions_eagerly(True)
         return self
 
     def __exit__(
@@ -115,7 +120,8 @@ class Trace:
         def reshape(tensor: Any, shape: Any, name: str | None = None) -> Any:
             returned = original(tensor, shape, name)
             before, after = tf.convert_to_tensor(tensor).shape, returned.shape
-            if len(before) >= 3 and len(after) == 2 and after[0] == before[0]:
+            inside = self._stack and kind_of(self._stack[-1]) in KINDS  # a layer shapes its own weights
+            if len(before) >= 3 and len(after) == 2 and after[0] == before[0] and not inside:
                 self._shapes[after[1]] = tuple(before[1:])
             return returned
 

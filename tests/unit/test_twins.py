@@ -49,7 +49,7 @@ ONE_SIDED = {  # public names that only one side can have, and why
     "tf_impl/batch_norm.py": ["AlignedBatchNorm", "AlignedBatchNorm.call", "averaging"],
     # PyTorch has a mode of the model, and channels first; Keras has variables without names of their own.
     "torch_impl/calling.py": ["channels_first"],
-    "tf_impl/calling.py": ["mode", "variables_by_path"],
+    "tf_impl/calling.py": ["mode", "apply", "variables_by_path"],  # PyTorch's BERT calls its layers
     "tf_impl/models/custom.py": ["Custom", "Custom.__init__", "Custom.call"],  # PyTorch has hooks for it
     # TensorFlow's strategies make their process groups themselves.
     "torch_impl/communication/rendezvous.py": ["init_process_group"],

@@ -1,7 +1,7 @@
 """BERT for sentence-pair classification: KerasHub's."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from keras_hub.models import BertBackbone
 from common.data.dropout import site_key
 from common.models.bert import parameter_shapes
 from common.models.initial_weights import InitialCheckpoint
+from tf_impl import calling
 from tf_impl.dropout import Tokens, drop, rows_of, rows_of_tokens
 from tf_impl.models.layout import Parameter
 
@@ -41,7 +42,8 @@ class Bert(keras.Model):
         self.dropout = keras.layers.Dropout(dropout)
         self.classifier = keras.layers.Dense(classes)
         self.classifier.build([None, backbone.hidden_dim])
-        self.encode = tf.function(partial(_encode, backbone.transformer_layers[0]), autograph=False)
+        first = backbone.transformer_layers[0]
+        self.encode = tf.function(partial(_encode, first, _sublayers(first)), autograph=False)
         self.built = True  # without a call, which takes a second
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
@@ -67,18 +69,22 @@ class Bert(keras.Model):
     ) -> tf.Tensor:
         """All examples as one sequence, [t, hidden], which attention alone takes apart."""
         bert = self.backbone
-        x = tf.gather(bert.token_embedding.embeddings, input_ids)
-        x += tf.gather(bert.segment_embedding.embeddings, token_type_ids)
-        x += tf.gather(bert.position_embedding.position_embeddings, position_ids)
-        x = _layer_norm(bert.embeddings_layer_norm, x, _values(bert.embeddings_layer_norm))
+        x = _embed(bert.token_embedding, bert.token_embedding.embeddings, input_ids)
+        x += _embed(bert.segment_embedding, bert.segment_embedding.embeddings, token_type_ids)
+        x += _embed(bert.position_embedding, bert.position_embedding.position_embeddings, position_ids)
+        norm = bert.embeddings_layer_norm
+        x = calling.apply(norm, partial(_layer_norm, norm, _values(norm)), x)
         tokens = (places // tf.shape(attention_mask)[-1], position_ids)
         seed = _seed(bert.embeddings_dropout, "bert.embeddings.dropout", dropout_keys, training)
         x = _dropout(bert.embeddings_dropout, x, seed, dropout_keys, tokens)
         for index, layer in enumerate(bert.transformer_layers):
-            weights = {name: _values(sublayer) for name, sublayer in _sublayers(layer).items()}
+            sublayers = _sublayers(layer)
+            weights = {name: _values(sublayer) for name, sublayer in sublayers.items()}
             seeds = _seeds(layer, f"bert.encoder.layer.{index}", dropout_keys, training)
+            eagerly = tf.config.functions_run_eagerly()  # as in a Trace, which sees the sublayers of each layer
+            encode = partial(_encode, bert.transformer_layers[0], sublayers) if eagerly else self.encode
             with tf.name_scope(f"layer_{index}"):  # a profile says it
-                x = self.encode(x, attention_mask, places, weights, seeds, dropout_keys, tokens)
+                x = encode(x, attention_mask, places, weights, seeds, dropout_keys, tokens)
         return bert.pooled_dense(tf.gather(x, first_tokens))
 
 
@@ -98,8 +104,14 @@ def _as_unpadded(
     }
 
 
+def _embed(layer: keras.Layer, table: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
+    """An embedding layer applied to ids [t]: [t, hidden]."""
+    return calling.apply(layer, lambda ids: tf.gather(table, ids), ids)
+
+
 def _encode(
     layer: TransformerEncoder,
+    sublayers: dict[str, keras.Layer],
     x: tf.Tensor,
     mask: tf.Tensor,
     places: tf.Tensor,
@@ -110,16 +122,22 @@ def _encode(
 ) -> tf.Tensor:
     """One layer of the encoder. It is traced once for all of them, and gets their weights.
 
-    layer: any of them, for all that they have in common. seeds: of its dropouts. keys: see `_seed`.
+    layer: any of them, for all that they have in common. sublayers: its own, for a Trace. seeds: of its dropouts.
+    keys: see `_seed`.
     """
+    alike = _sublayers(layer)
+
+    def apply(name: str, x: tf.Tensor) -> tf.Tensor:
+        compute = _layer_norm if name.endswith("LayerNorm") else _dense
+        return calling.apply(sublayers[name], partial(compute, alike[name], weights[name]), x)
+
     of_attention, of_attended, of_output = seeds
-    attended = _attention(layer._self_attention_layer, x, mask, places, weights, of_attention, keys)
+    attended = _attention(layer._self_attention_layer, apply, x, mask, places, of_attention, keys)
     x = x + _dropout(layer._self_attention_dropout, attended, of_attended, keys, tokens)
-    x = _layer_norm(layer._self_attention_layer_norm, x, weights["attention.output.LayerNorm"])
-    dense = partial(_dense, layer.compute_dtype)
-    inner = layer._feedforward_intermediate_dense.activation(dense(x, weights["intermediate.dense"]))
-    x = x + _dropout(layer._feedforward_dropout, dense(inner, weights["output.dense"]), of_output, keys, tokens)
-    return _layer_norm(layer._feedforward_layer_norm, x, weights["output.LayerNorm"])
+    x = apply("attention.output.LayerNorm", x)
+    inner = layer._feedforward_intermediate_dense.activation(apply("intermediate.dense", x))
+    x = x + _dropout(layer._feedforward_dropout, apply("output.dense", inner), of_output, keys, tokens)
+    return apply("output.LayerNorm", x)
 
 
 def _sublayers(layer: TransformerEncoder) -> dict[str, keras.Layer]:
@@ -167,10 +185,10 @@ def _seed(layer: keras.layers.Dropout, name: str, keys: tf.Tensor | None, traini
 
 def _attention(
     layer: keras.layers.MultiHeadAttention,
+    apply: Callable[[str, tf.Tensor], tf.Tensor],
     x: tf.Tensor,
     mask: tf.Tensor,
     places: tf.Tensor,
-    weights: dict[str, list[tf.Tensor]],
     seed: tf.Tensor | None,
     keys: tf.Tensor | None,
 ) -> tf.Tensor:
@@ -179,8 +197,7 @@ def _attention(
     heads, size = layer.query_dense.bias.shape
 
     def padded(name: str) -> tf.Tensor:
-        tokens = _dense(layer.compute_dtype, x, weights[f"attention.self.{name}"])
-        room = tf.scatter_nd(places[:, None], tokens, [rows * width, heads * size])
+        room = tf.scatter_nd(places[:, None], apply(f"attention.self.{name}", x), [rows * width, heads * size])
         return tf.transpose(tf.reshape(room, [rows, width, heads, size]), [0, 2, 1, 3])
 
     query = padded("query") * tf.constant(layer._inverse_sqrt_key_dim, x.dtype)
@@ -189,18 +206,18 @@ def _attention(
     probabilities = _dropout(layer._dropout_layer, tf.nn.softmax(scores), seed, keys)
     out = tf.transpose(tf.matmul(probabilities, padded("value")), [0, 2, 1, 3])
     out = tf.gather(tf.reshape(out, [rows * width, heads * size]), places)
-    return _dense(layer.compute_dtype, out, weights["attention.output.dense"])
+    return apply("attention.output.dense", out)
 
 
-def _dense(dtype: str, x: tf.Tensor, weights: list[tf.Tensor]) -> tf.Tensor:
-    """The kernel and bias of a Dense or EinsumDense layer applied to x [t, inputs], as one product: [t, outputs].
+def _dense(layer: keras.Layer, weights: list[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
+    """A Dense or EinsumDense layer applied to x [t, inputs], as one product: [t, outputs].
 
-    dtype: what is multiplied. Of bfloat16 that is all: without instructions for the rest TensorFlow computes it in
+    In bfloat16 the product is all that is computed: without instructions for the rest TensorFlow computes it in
     float32 anyway.
     """
     kernel, bias = weights
-    matrix = tf.reshape(tf.cast(kernel, dtype), [x.shape[-1], -1])
-    product = tf.matmul(tf.cast(x, dtype), matrix)
+    matrix = tf.reshape(tf.cast(kernel, layer.compute_dtype), [x.shape[-1], -1])
+    product = tf.matmul(tf.cast(x, layer.compute_dtype), matrix)
     return tf.nn.bias_add(tf.cast(product, x.dtype), tf.reshape(bias, [-1]))
 
 
@@ -221,7 +238,7 @@ def _dropout(
     return drop(x, layer.rate, rows_of(keys, seed, tf.unstack(tf.shape(x))[1:-1]))
 
 
-def _layer_norm(layer: keras.layers.LayerNormalization, x: tf.Tensor, weights: list[tf.Tensor]) -> tf.Tensor:
+def _layer_norm(layer: keras.layers.LayerNormalization, weights: list[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
     """A LayerNormalization applied to x [t, hidden]: the same formula, in fewer operations than Keras has."""
     gamma, beta = weights
     mean, variance = tf.nn.moments(x, [-1], keepdims=True)
