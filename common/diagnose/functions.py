@@ -62,14 +62,41 @@ def _factor(function: Function, received: np.ndarray, returned: np.ndarray) -> f
     return float(fitted.x[0])
 
 
+def epsilon_of(received: np.ndarray, gamma: np.ndarray, beta: np.ndarray, returned: np.ndarray) -> float | None:
+    """The epsilon with which a layer norm makes one of the other; None of another layer."""
+    if received.shape != returned.shape or gamma.shape != received.shape[-1:]:
+        return None
+    centred, variance = received - received.mean(-1, keepdims=True), received.var(-1, keepdims=True)
+    shrunk = (centred**2 * gamma**2).sum(-1, keepdims=True) / ((returned - beta) ** 2).sum(-1, keepdims=True)
+    epsilon = max(0.0, float(np.median(shrunk - variance)))
+    normal = centred / np.sqrt(variance + epsilon) * gamma + beta
+    return epsilon if close(normal, returned) else None
+
+
+def by_example(array: np.ndarray, batch: Mapping[str, np.ndarray]) -> np.ndarray:
+    """What all tokens of a batch as one sequence have, as [n, tokens, ...], zero in the padding; else as it is.
+
+    array: [t, ...] or [1, t, ...] of unpadded tokens, or [n * tokens, ...].
+    """
+    mask = batch.get("attention_mask", np.empty(0))
+    places = batch.get("places", np.arange(mask.size))
+    values = array[0] if array.shape[:1] == (1,) and places.size > 1 else array
+    if values.shape[:1] != places.shape:
+        return array
+    found = np.zeros((mask.size, *values.shape[1:]))
+    found[places] = values
+    return found.reshape(*mask.shape, *values.shape[1:])
+
+
 def attention_of(
     projections: tuple[np.ndarray, np.ndarray, np.ndarray], masks: Mapping[str, np.ndarray], attended: np.ndarray
 ) -> dict[str, str] | None:
     """How attention was computed of query, key and value [n, tokens, features]: scale, mask, and what is swapped.
 
-    masks: [n, tokens], 1 for what is attended to.
+    masks: [n, tokens], 1 for what is attended to. Tokens that have only zeros in `attended` are not looked at.
     """
     query, key, value = projections
+    known = attended.any(-1, keepdims=True)
     features = query.shape[-1]
     for heads in (each for each in range(1, features + 1) if features % each == 0 and each <= 64):
         size = features // heads
@@ -82,7 +109,7 @@ def attention_of(
             scores = np.einsum("nhid,nhjd->nhij", q, k) * factor + bias
             with np.errstate(invalid="ignore"):
                 out = np.einsum("nhij,nhjd->nihd", softmax(scores, -1), v).reshape(query.shape)
-            if close(out, attended):
+            if close(out * known, attended):
                 return {"heads": str(heads), "scale": scale, "mask": mask, "order": order[0]}
     return None
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from common.diagnose.functions import activation_of, close
+from common.diagnose.functions import activation_of, close, epsilon_of
 from common.diagnose.ladder import Stage
 from common.diagnose.observed import LayerPair, Model
 from common.diagnose.products import TYPES, precision_of
@@ -24,7 +24,7 @@ def explain_layer(stage: Stage, pair: LayerPair, a: Call, b: Call, model: Model)
         stage.blame(name, "b", pair.title, f"{pair.title}: {name} is {x} in A and {y} in B", confirmed)
         return
     if a.received is not None and a.returned is not None and b.returned is not None:
-        for explain in (_linear, _precision, _activation, _gates):
+        for explain in (_linear, _precision, _activation, _epsilon, _gates):
             if found := explain(pair, a.received, a.returned, b.returned, model.weights):
                 stage.blame(found[0], "b", pair.title, f"{pair.title}: {found[1]}")
                 return
@@ -61,6 +61,14 @@ def _precision(pair: LayerPair, x: Array, ours: Array, theirs: Array, weights: M
 def _activation(pair: LayerPair, x: Array, ours: Array, theirs: Array, weights: Mapping[str, Array]) -> Named | None:
     after = activation_of(ours, theirs)
     return None if after in (None, "no activation") else ("activation", f"B has {after} after it, A has not")
+
+
+def _epsilon(pair: LayerPair, x: Array, ours: Array, theirs: Array, weights: Mapping[str, Array]) -> Named | None:
+    weight, bias = (weights.get(f"{pair.name}.{name}") for name in ("weight", "bias"))
+    if weight is None or bias is None:
+        return None
+    a, b = (epsilon_of(x, weight, bias, each) for each in (ours, theirs))
+    return ("epsilon", f"epsilon is {a:.3g} in A and {b:.3g} in B") if a is not None and b is not None else None
 
 
 def _gates(pair: LayerPair, x: Array, ours: Array, theirs: Array, weights: Mapping[str, Array]) -> Named | None:

@@ -1,10 +1,18 @@
 """The stages of the model: which layer adds a difference, or the code between two layers."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from common.diagnose.functions import activation_of, attention_of, close, pooling_of, scaled_activation_of
+from common.diagnose.functions import (
+    activation_of,
+    attention_of,
+    by_example,
+    close,
+    pooling_of,
+    scaled_activation_of,
+)
 from common.diagnose.ladder import Check, Stage
 from common.diagnose.layer import explain_layer
 from common.diagnose.observed import LayerPair, Model, Observed
@@ -17,12 +25,17 @@ ZERO = Call(None, None)
 def in_layout(
     array: np.ndarray | None, like: np.ndarray | None, flattened: tuple[int, ...] | None = None
 ) -> np.ndarray | None:
-    """A's array in the layout of B's: channels first or last, heads in one axis or two. None where none fits.
+    """A's array in the layout of B's: channels first or last, heads or the tokens of all examples in one axis or two.
+
+    None where none fits.
 
     flattened: the shape of A's examples before they were flattened, where B's had their channels elsewhere.
     """
-    if array is None or like is None or array.size != like.size or array.shape[:1] != like.shape[:1]:
+    if array is None or like is None or array.size != like.size:
         return None
+    if array.shape[:1] != like.shape[:1]:
+        alike = _in_one_axis(array.shape) == like.shape or array.shape == _in_one_axis(like.shape)
+        return array.reshape(like.shape) if alike else None
     if flattened is not None and array.shape[1:] == (int(np.prod(flattened)),):
         whole = array.reshape(-1, *flattened)
         candidates = [each.reshape(array.shape) for each in (channels_last(whole), np.moveaxis(whole, -1, 1))]
@@ -34,6 +47,11 @@ def in_layout(
     if not fitting and array.ndim != like.ndim:
         fitting = [array.reshape(like.shape)]
     return min(fitting, key=lambda each: relative(each, like), default=None)
+
+
+def _in_one_axis(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """With the first two axes, those of examples and their tokens, as one."""
+    return (math.prod(shape[:2]), *shape[2:])
 
 
 def calls_for(pairs: Sequence[LayerPair], a: Observed, b: Observed) -> dict[str, Call]:
@@ -114,28 +132,23 @@ def _explain_between(
     if a.shape != b.shape:
         stage.blame("shape", "b", tensor, f"{tensor} is {list(a.shape)} in A and {list(b.shape)} in B")
         return
+    earlier = [(each.title, call.returned) for each, call in before[-4:] if call.returned is not None]
     masks = {name: each for name, each in model.batch.items() if each.ndim == 2 and set(np.unique(each)) <= {0, 1}}
-    for previous, call in reversed(before[-4:]):
-        z = call.returned
-        if z is None:
-            continue
-        where = f"between {previous.title} and {title}"
+    for previous, z in reversed(earlier):
+        where = f"between {previous} and {title}"
         for explain, cause in (
             (activation_of, "activation"),
             (scaled_activation_of, "scale"),
-            (lambda x, y: pooling_of(x, y, masks), "pooling"),
+            (lambda x, y: pooling_of(by_example(x, model.batch), y, masks), "pooling"),
         ):
             ours, theirs = explain(z, a), explain(z, b)
             if ours and theirs and ours != theirs:
                 stage.blame(cause, "b", tensor, f"{where}: A has {ours}, B {theirs}")
                 return
-    projections = [call.returned for _, call in before[-3:]]
-    if len(projections) == 3 and all(
-        each is not None and each.shape == a.shape and a.ndim == 3 for each in projections
-    ):
+    attended, other, *projections = (by_example(x, model.batch) for x in (a, b, *(z for _, z in earlier[-3:])))
+    if len(projections) == 3 and attended.ndim == 3 and all(each.shape == attended.shape for each in projections):
         q, k, v = projections
-        assert q is not None and k is not None and v is not None
-        ours_, theirs_ = attention_of((q, k, v), masks, a), attention_of((q, k, v), masks, b)
+        ours_, theirs_ = attention_of((q, k, v), masks, attended), attention_of((q, k, v), masks, other)
         if ours_ and theirs_:
             for name in ours_:
                 if ours_[name] != theirs_[name]:

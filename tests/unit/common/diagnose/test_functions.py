@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from common.diagnose.functions import ACTIVATIONS, activation_of, attention_of, pooling_of, scaled_activation_of
+from common.diagnose.functions import (
+    ACTIVATIONS,
+    activation_of,
+    attention_of,
+    by_example,
+    epsilon_of,
+    pooling_of,
+    scaled_activation_of,
+)
 
 STREAM = np.random.default_rng(0)
 X = STREAM.standard_normal((4, 6, 8))
@@ -64,6 +72,38 @@ def test_an_attention_is_explained(heads: int, scale: float, mask: str, order: i
     found = attention_of((q, k, v), {"real": real}, out)
     assert found is not None
     assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("lead", [(), (1,)])
+def test_an_attention_of_unpadded_tokens_is_explained(lead: tuple[int, ...]) -> None:
+    real = (np.arange(6) < np.array([3, 6, 2, 5])[:, None]).astype(int)
+    places = real.ravel().nonzero()[0]
+    batch = {"attention_mask": real, "places": places}
+    tokens = [STREAM.standard_normal((*lead, len(places), 8)) for _ in range(3)]
+    q, k, v = (by_example(each, batch) for each in tokens)
+    assert q.shape == (4, 6, 8) and not q[real == 0].any()
+    out = attended(q, k, v, 2, 0.5, np.zeros(()))
+    unpadded = out.reshape(24, 8)[places].reshape(tokens[0].shape)
+    found = attention_of((q, k, v), {"real": real}, by_example(unpadded, batch))
+    assert found == {"heads": "2", "scale": "1 / sqrt(head size)", "mask": "no mask", "order": "query and key"}
+
+
+def test_tokens_of_padded_examples_in_one_axis_are_parted() -> None:
+    batch = {"attention_mask": np.ones((4, 6))}
+    assert np.array_equal(by_example(X.reshape(24, 8), batch), X)
+    for other in (X, X[:, 0], X[:1], X[0, 0, 0]):
+        assert by_example(other, batch) is other
+        assert by_example(other, {}) is other
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-5, 1e-3])
+def test_the_epsilon_of_a_layer_norm_is_found(epsilon: float) -> None:
+    gamma, beta = STREAM.standard_normal(8), STREAM.standard_normal(8)
+    x = X * 0.05
+    y = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon) * gamma + beta
+    assert epsilon_of(x, gamma, beta, y) == pytest.approx(epsilon, rel=1e-2)
+    assert epsilon_of(x, gamma, beta, y + 1e-6) is None
+    assert epsilon_of(x, gamma[:4], beta[:4], y) is None
 
 
 def test_a_pooling_is_named() -> None:
