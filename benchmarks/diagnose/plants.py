@@ -11,6 +11,7 @@ TEXT = (
 IMAGES = TEXT.replace(":text", ":images").replace("text.npz", "images.npz") + " data.channels=[images]"
 SEQUENCES = TEXT.replace(":text", ":sequences")
 FAULTY = "extensions=[benchmarks.diagnose.strategies] hydra.searchpath=[pkg://benchmarks.diagnose.conf]"
+BERT = f"{FAULTY} model=faulty_bert data.train_examples=60 data.validation_examples=12".replace(".strategies", ".bert")
 
 DROPOUT = "+model.arguments.dropout=0.1"
 
@@ -89,6 +90,26 @@ def _of_torch(name: str, fault: str, cause: str, more: str = "") -> Plant:
     """Of models that no Keras model is paired with, so that their initial weights may differ too."""
     faulty = f"+b.model.arguments.torch_fault={fault}"
     return Plant(name, f"a=torch:single b=torch:single {SEQUENCES} model.tf=null {faulty} {more}", (cause,))
+
+
+def bert_faults() -> Iterator[Plant]:
+    """On either side, against the other framework; in TensorFlow also within it, and on padded batches."""
+    faults = {
+        "gelu_tanh": "activation",
+        "epsilon": "epsilon",
+        "scale": "attention_scale",
+        "query_key": "attention_order",
+        "mask_ignored": "attention_mask",
+    }
+    pairs = {
+        "tf": "a=torch:single b=tf:single",
+        "torch": "a=tf:single b=torch:single",
+        "tf, against tf": "a=tf:single b=tf:single",
+        "tf, on padded batches": "a=torch:single b=tf:single train.padding=global",
+    }
+    for fault, cause in faults.items():
+        for side, pair in pairs.items():
+            yield Plant(f"bert: {fault} in {side}", f"{pair} {BERT} b.model.fault={fault}", (cause,))
 
 
 def data_faults() -> Iterator[Plant]:
@@ -175,7 +196,7 @@ def strategy_faults() -> Iterator[Plant]:
 
 
 def plants() -> list[Plant]:
-    return [*model_faults(), *data_faults(), *config_faults(), *strategy_faults()]
+    return [*model_faults(), *bert_faults(), *data_faults(), *config_faults(), *strategy_faults()]
 
 
 TOGETHER = (
@@ -248,6 +269,7 @@ def clean() -> list[Plant]:
         "convnet": "model=convnet data=digits",
         "bert_tiny with dropout": "model=bert_tiny model.dropout=0.1",
         "LSTM with a tied output": SEQUENCES,
+        "bert_tiny with dropout, padded": "model=bert_tiny model.dropout=0.1 train.padding=global",
         "text by SGD": f"{TEXT} optimizer=sgd",
         "text by Adam with an L2 penalty": f"{TEXT} optimizer=adam optimizer.weight_decay=0.01",
     }

@@ -15,7 +15,12 @@ from examples.resnet import data as digits
 from tests.conftest import ROOT, SMALL_CORPUS, SMALL_MODEL
 
 PLANTED = {each.name: each for each in plants()}
-CHOSEN = ("mask_ignored in tf", "config: optimizer.weight_decay", "strategy: mean_of_means in torch")
+CHOSEN = (
+    "mask_ignored in tf",
+    "config: optimizer.weight_decay",
+    "strategy: mean_of_means in torch",
+    "bert: query_key in torch",
+)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,33 @@
+"""A BERT with a fault: its schema, and its spec, which hands the fault on to both sides."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from common.config.keys import RUN, key
+from common.config.models import MODELS, Bert
+from common.config.schema import Config
+from common.data.cache import Cache
+from common.models import bert
+from common.models.bert import draw, parameter_shapes
+
+__all__ = ["draw", "parameter_shapes"]
+
+
+@dataclass(frozen=True)
+class FaultyBert(Bert):
+    """fault: one of bert_torch.py and bert_tf.py; none is a correct BERT."""
+
+    spec = __name__
+    torch_module = "benchmarks.diagnose.bert_torch"
+    tf_module = "benchmarks.diagnose.bert_tf"
+
+    fault: str = key(RUN)
+
+
+MODELS["faulty_bert"] = FaultyBert
+
+
+def hf_config(config: Config, cache: Cache, source: None) -> dict[str, Any]:
+    """BERT's config.json, with the fault."""
+    assert isinstance(config.model, FaultyBert)
+    return {**bert.hf_config(config, cache, source), "fault": config.model.fault}

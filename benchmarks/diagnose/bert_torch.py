@@ -1,0 +1,44 @@
+"""Hugging Face's BERT with faults that a port may have."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AttentionInterface
+
+from common.models.initial_weights import InitialCheckpoint
+from torch_impl.models import bert
+
+
+def build(initial: InitialCheckpoint) -> nn.Module:
+    """The model, with the fault of its config.json."""
+    model, fault = bert.build(initial), initial.hf_config["fault"]
+    layers: Any = model.get_submodule("bert.encoder.layer")
+    for layer in layers:
+        if fault == "gelu_tanh":
+            layer.intermediate.intermediate_act_fn = nn.GELU(approximate="tanh")
+        if fault == "scale":
+            layer.attention.self.scaling = 1.0
+    if fault == "epsilon":
+        layers[0].output.LayerNorm.eps = 1e-5
+    if fault in ATTENTIONS:
+        AttentionInterface.register("unpadded", ATTENTIONS[fault])
+    return model
+
+
+def _mask_ignored(
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, **kwargs: Any
+) -> tuple[torch.Tensor, None]:
+    nothing_masked = torch.ones_like(mask) if mask.dtype == torch.bool else torch.zeros_like(mask)
+    return bert._attention(module, query, key, value, nothing_masked, **kwargs)
+
+
+def _query_key(
+    module: Any, query: torch.Tensor, key: torch.Tensor, *rest: Any, **kwargs: Any
+) -> tuple[torch.Tensor, None]:
+    """In the second layer."""
+    first, second = (key, query) if module.layer_idx == 1 else (query, key)
+    return bert._attention(module, first, second, *rest, **kwargs)
+
+
+ATTENTIONS = {"mask_ignored": _mask_ignored, "query_key": _query_key}
