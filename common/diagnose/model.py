@@ -141,14 +141,16 @@ def _explain_between(
             (scaled_activation_of, "scale"),
             (lambda x, y: pooling_of(by_example(x, model.batch), y, masks), "pooling"),
         ):
-            ours, theirs = explain(z, a), explain(z, b)
+            ours = explain(z, a)
+            theirs = explain(z, b) if ours else None
             if ours and theirs and ours != theirs:
                 stage.blame(cause, "b", tensor, f"{where}: A has {ours}, B {theirs}")
                 return
     attended, other, *projections = (by_example(x, model.batch) for x in (a, b, *(z for _, z in earlier[-3:])))
     if len(projections) == 3 and attended.ndim == 3 and all(each.shape == attended.shape for each in projections):
         q, k, v = projections
-        ours_, theirs_ = attention_of((q, k, v), masks, attended), attention_of((q, k, v), masks, other)
+        ours_ = attention_of((q, k, v), masks, attended)
+        theirs_ = attention_of((q, k, v), masks, other) if ours_ else None
         if ours_ and theirs_:
             for name in ours_:
                 if ours_[name] != theirs_[name]:
