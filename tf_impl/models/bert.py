@@ -122,8 +122,8 @@ def _encode(
 ) -> tf.Tensor:
     """One layer of the encoder. It is traced once for all of them, and gets their weights.
 
-    layer: any of them, for all that they have in common. sublayers: its own, for a Trace. seeds: of its dropouts.
-    keys: see `_seed`.
+    layer: any of them, for all that they have in common. sublayers: of the one that a Trace follows. seeds: of the
+    dropouts. keys: see `_seed`.
     """
     alike = _sublayers(layer)
 
