@@ -50,7 +50,7 @@ class Subject:
         load_weights(self.model, dict(weights))
         variables = [each.value for each in self.model.trainable_variables]
         losses, outputs, calls, flattened = [], [], {}, {}
-        sums = [np.zeros(variable.shape) for variable in variables]
+        sums = [np.zeros(variable.shape, variable.dtype.as_numpy_dtype) for variable in variables]
         for index, part in enumerate(to_tensors(list(shard))):
             with tf.GradientTape() as tape:
                 if index == 0:

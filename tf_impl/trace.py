@@ -206,5 +206,10 @@ def replace_first(found: Any, array: np.ndarray | None) -> Any:
     return replaced(found, first, tf.constant(array, first.dtype))
 
 
+def widened(tensor: tf.Tensor) -> tf.Tensor:
+    """Halves as float32, which NumPy has."""
+    return tf.cast(tensor, tf.float32) if tensor.dtype in (tf.bfloat16, tf.float16) else tensor
+
+
 def _array(tensor: Any) -> np.ndarray | None:
-    return None if tensor is None or not hasattr(tensor, "numpy") else tensor.numpy()
+    return None if tensor is None or not hasattr(tensor, "numpy") else widened(tensor).numpy()

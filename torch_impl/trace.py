@@ -168,10 +168,15 @@ def replace_first(found: Any, array: np.ndarray | None) -> Any:
     return replaced(found, first, torch.from_numpy(array).to(first.dtype))
 
 
+def widened(tensor: torch.Tensor) -> torch.Tensor:
+    """Without its gradient, and halves as float32, which NumPy has."""
+    return tensor.detach().float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor.detach()
+
+
 def _array(found: Any, turned: bool) -> np.ndarray | None:
     """turned: whether its first two axes are time and batch."""
     tensor = first_tensor(found)
     if tensor is None:
         return None
-    array = tensor.detach().numpy().copy()
+    array = widened(tensor).numpy().copy()
     return array.swapaxes(0, 1) if turned and array.ndim == 3 else array

@@ -27,6 +27,10 @@ class Text(keras.Model):
         x = self.embedding(tokens)
         x = self.norm(x + self.dropout(self.out(self.attend(x, real)), training=training))
         x = self.last_norm(x + self.outer(self.activate(self.inner(x))))
+        if "unit_norm" in self.faults:
+            x = x * ops.cast(real, x.dtype)[..., None]
+            epsilon = 1e-60 if "tiny_epsilon" in self.faults else 1e-12
+            x = x / ops.sqrt(ops.sum(ops.square(x), -1, keepdims=True) + epsilon)
         if "first_token" in self.faults:
             pooled = x[:, 0]
         elif "mean_of_padding" in self.faults:
@@ -34,6 +38,8 @@ class Text(keras.Model):
         else:
             keep = ops.cast(real, x.dtype)[..., None]
             pooled = ops.sum(x * keep, 1) / ops.sum(keep, 1)
+        if "pooled_in_bfloat16" in self.faults:
+            pooled = ops.cast(ops.cast(pooled, "bfloat16"), x.dtype)
         if "detached" in self.faults:
             pooled = ops.stop_gradient(pooled)
         logits = self.classifier(pooled)
@@ -55,7 +61,9 @@ class Text(keras.Model):
         if "causal" in self.faults:
             size = tf.shape(x)[1]
             keep = ops.logical_and(keep, tf.linalg.band_part(tf.ones([size, size]), -1, 0) > 0)
-        if "mask_ignored" not in self.faults:
+        if "mask_overflows" in self.faults:
+            scores = scores + (1 - ops.cast(keep, scores.dtype)) * -1e300
+        elif "mask_ignored" not in self.faults:
             scores = ops.where(keep, scores, scores.dtype.min)
         return ops.matmul(ops.softmax(scores), v)
 

@@ -16,7 +16,7 @@ class Text(nn.Module):
         self.query, self.key, self.value, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
         self.norm = nn.LayerNorm(WIDTH, eps=1e-3 if "epsilon" in faults else 1e-5)
         self.inner, self.outer = Linear(WIDTH, 2 * WIDTH, faults), nn.Linear(2 * WIDTH, WIDTH)
-        self.last_norm = nn.LayerNorm(WIDTH)
+        self.last_norm = NormInBfloat16(WIDTH) if "norm_in_bfloat16" in faults else nn.LayerNorm(WIDTH)
         self.dropout = nn.Dropout(dropout)
         self.classifier = nn.Linear(WIDTH, 3)
         if "frozen" in faults:
@@ -26,6 +26,9 @@ class Text(nn.Module):
         x = self.embedding(tokens)
         x = self.norm(x + self.dropout(self.out(self.attend(x, real))))
         x = self.last_norm(x + self.outer(self.activate(self.inner(x))))
+        if "unit_norm" in self.faults:
+            x = x * real[..., None]
+            x = x / (x.square().sum(-1, keepdim=True) + (1e-60 if "tiny_epsilon" in self.faults else 1e-12)).sqrt()
         if "first_token" in self.faults:
             pooled = x[:, 0]
         elif "mean_of_padding" in self.faults:
@@ -33,6 +36,8 @@ class Text(nn.Module):
         else:
             keep = real[..., None].to(x.dtype)
             pooled = (x * keep).sum(1) / keep.sum(1)
+        if "pooled_in_bfloat16" in self.faults:
+            pooled = pooled.bfloat16().to(x.dtype)
         if "detached" in self.faults:
             pooled = pooled.detach()
         logits: torch.Tensor = self.classifier(pooled)
@@ -53,10 +58,21 @@ class Text(nn.Module):
             keep = ~keep
         if "causal" in self.faults:
             keep = keep & torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
-        if "mask_ignored" not in self.faults:
+        if "mask_overflows" in self.faults:
+            scores = scores + (1 - keep.to(scores.dtype)) * -1e300
+        elif "mask_ignored" not in self.faults:
             scores = scores.masked_fill(~keep, torch.finfo(scores.dtype).min)
         result: torch.Tensor = scores.softmax(-1) @ v
         return result
+
+
+class NormInBfloat16(nn.LayerNorm):
+    """Computes in bfloat16 what autocast computes in float32."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        x, weight, bias = (each.bfloat16() for each in (input, self.weight, self.bias))
+        with torch.autocast(input.device.type, enabled=False):
+            return nn.functional.layer_norm(x, self.normalized_shape, weight, bias, self.eps).to(input.dtype)
 
 
 class Images(nn.Module):

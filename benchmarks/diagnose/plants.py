@@ -195,8 +195,29 @@ def strategy_faults() -> Iterator[Plant]:
     yield Plant("native dropout", masks.replace("model.arguments", "+model.arguments"), ("dropout_masks",))
 
 
+def precision_faults() -> Iterator[Plant]:
+    """Some that only low precision has, and some others in low precision."""
+    for side, pair in (("tf", "a=torch:single b=tf:single"), ("torch", "a=tf:single b=torch:single")):
+        arguments = f"{pair} {TEXT} precision=float32 +model.arguments"
+        yield Plant(f"float32: mask_overflows in {side}", f"{arguments}.{side}_fault=mask_overflows", ("not_finite",))
+        both = "torch_fault=unit_norm +model.arguments.tf_fault=unit_norm"
+        tiny = both.replace(f"{side}_fault=unit_norm", f"{side}_fault=unit_norm+tiny_epsilon")
+        yield Plant(f"float32: tiny_epsilon in {side}", f"{arguments}.{tiny}", ("not_finite",))
+        pooled = f"{arguments}.{side}_fault=pooled_in_bfloat16"
+        yield Plant(f"float32: pooled_in_bfloat16 in {side}", pooled, ("lower_precision",))
+        yield Plant(f"float32: gelu_tanh in {side}", f"{arguments}.{side}_fault=gelu_tanh", ("activation",))
+    norm = f"a=torch:single b=torch:single {TEXT} precision=bfloat16 +b.model.arguments.torch_fault=norm_in_bfloat16"
+    yield Plant("bfloat16: norm_in_bfloat16 in torch", norm, ("lower_precision",))
+    momentum = f"a=torch:single b=tf:single {IMAGES} precision=float32 +model.arguments.tf_fault=bn_momentum"
+    yield Plant("float32: bn_momentum in tf", momentum, ("moving_statistics",))
+    for fault, cause in (("mean_of_means", "mean_of_means"), ("epsilon", "epsilon")):
+        faulty = f"a=torch:single b=torch:faulty b.strategy.fault={fault} {FAULTY} {TEXT} precision=float32"
+        yield Plant(f"float32: {fault} of a strategy in torch", faulty, (cause,))
+
+
 def plants() -> list[Plant]:
-    return [*model_faults(), *bert_faults(), *data_faults(), *config_faults(), *strategy_faults()]
+    of_strategies = [*config_faults(), *strategy_faults(), *precision_faults()]
+    return [*model_faults(), *bert_faults(), *data_faults(), *of_strategies]
 
 
 TOGETHER = (

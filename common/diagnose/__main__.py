@@ -1,8 +1,8 @@
 """Why two trainings differ, and where first.
 
-Trains both sides for a few steps in float64 and compares them stage by stage: config, batches, initial weights, layers,
-loss, gradients, dropout, reduction, optimizer, state, evaluation. Exits with 0 where nothing differs, with 1 where
-something does, with 2 for a mistake to fix.
+Trains both sides for a few steps and compares them stage by stage: config, batches, initial weights, layers, loss,
+gradients, dropout, reduction, optimizer, state, evaluation. In float64, or in `precision`. Exits with 0 where
+nothing differs, with 1 where something does, with 2 for a mistake to fix.
 """
 
 import sys

@@ -8,12 +8,14 @@ from common.config.command_line import compose_settings
 from common.config.compose import CONF
 from common.config.strategies import PACKAGES, strategies_of
 from common.diagnose.of_run import OF_EXTENSION, arguments_of, quoted, starting_point
+from common.diagnose.rounding import UNITS
 from common.errors import UserError
 from common.run.checkpoint import open_checkpoint, reopen_checkpoint, step_of
 
 DEFAULTS = Path(CONF, "diagnose.yaml")
 NAMES = ("a", "b")
 MOST_STEPS = 100
+TRAINED_IN = "train.precision"
 
 
 @dataclass
@@ -23,6 +25,7 @@ class Settings:
     a: str | None
     b: str | None
     steps: int
+    precision: str
     start: str | None
     output: str
 
@@ -64,7 +67,9 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Settings, list[SideArgume
         else:
             shared.append(each)
     settings = _settings(own)
-    return settings, [_side(settings, name, [*shared, *single[name]]) for name in NAMES]
+    overrides = {name: [*shared, *single[name]] for name in NAMES}
+    _check_precision(settings, list(overrides.values()))
+    return settings, [_side(settings, name, overrides[name]) for name in NAMES]
 
 
 def _of_runs(run_dirs: Sequence[str]) -> list[str]:
@@ -83,12 +88,27 @@ def _of_runs(run_dirs: Sequence[str]) -> list[str]:
 
 
 def _settings(overrides: Sequence[str]) -> Settings:
-    settings = compose_settings(Settings, "diagnose", overrides, "the keys are a, b, steps, start, output")
+    settings = compose_settings(Settings, "diagnose", overrides, "the keys are a, b, steps, precision, start, output")
     if not 2 <= settings.steps <= MOST_STEPS:
         raise UserError(f"steps={settings.steps}: must be 2 to {MOST_STEPS}")
+    if settings.precision not in UNITS:
+        raise UserError(f"precision={settings.precision}: must be one of {', '.join(UNITS)}")
     if settings.start is not None:
         open_checkpoint(Path(settings.start))
     return settings
+
+
+def _check_precision(settings: Settings, sides: Sequence[Sequence[str]]) -> None:
+    """train.precision may differ between the sides, which is a cause then; that of both sides is `precision`."""
+    found = set()
+    for overrides in sides:
+        given = [each.partition("=")[2] for each in overrides if each.partition("=")[0].lstrip("+") == TRAINED_IN]
+        found.add(given[-1] if given else settings.precision)
+    if len(found) == 1 and found != {settings.precision}:
+        value = found.pop()
+        raise UserError(
+            f"{TRAINED_IN}={value}: both sides train in precision={settings.precision}; give precision={value}"
+        )
 
 
 def _side(settings: Settings, name: str, overrides: list[str]) -> SideArguments:
@@ -106,14 +126,14 @@ def _side(settings: Settings, name: str, overrides: list[str]) -> SideArguments:
 
 
 def _for_training(settings: Settings, name: str, overrides: list[str]) -> list[str]:
-    """In float64, a few steps of the schedule of all, with a checkpoint after each."""
+    """In `precision`, a few steps of the schedule of all, with a checkpoint after each."""
     given = {each.partition("=")[0]: each.partition("=")[2] for each in overrides}
     kept = [each for each in overrides if each.partition("=")[0] not in ("train.steps", "train.epochs")]
     if given.get("schedule.total_steps", "null") == "null":
         kept.append(f"schedule.total_steps={given.get('train.steps', 300)}")
     if given.get("model") == "custom" and "model.prove" not in given:
         kept.append("model.prove=false")
-    defaults = {"train.precision": "float64", "train.checkpoint_every": 1, "train.log_every": 1}
+    defaults = {TRAINED_IN: settings.precision, "train.checkpoint_every": 1, "train.log_every": 1}
     before = reopen_checkpoint(Path(settings.start)).position.plan_position if settings.start is not None else 0
     defaults |= {"train.keep_checkpoints": settings.steps + 1, "train.steps": before + settings.steps}
     return [

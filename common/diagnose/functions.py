@@ -7,8 +7,10 @@ import numpy as np
 from scipy.optimize import least_squares
 from scipy.special import erf, expit, log_softmax, softmax
 
-EXACT = 1e-9  # relative: what a candidate must reproduce; Keras rounds some constants to float32
+from common.diagnose.rounding import close
+
 FEW = 8  # examples, or tokens: what a factor is fitted to
+
 Function = Callable[[np.ndarray], np.ndarray]
 
 ACTIVATIONS: dict[str, Function] = {
@@ -31,12 +33,6 @@ ACTIVATIONS: dict[str, Function] = {
 }
 
 
-def close(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether a candidate is what was seen."""
-    norm = max(float(np.linalg.norm(a)), float(np.linalg.norm(b)))
-    return a.shape == b.shape and float(np.linalg.norm(a - b)) <= EXACT * norm
-
-
 def activation_of(received: np.ndarray, returned: np.ndarray) -> str | None:
     """The activation that makes one of the other."""
     if received.shape != returned.shape:
@@ -46,7 +42,7 @@ def activation_of(received: np.ndarray, returned: np.ndarray) -> str | None:
 
 def scaled_activation_of(received: np.ndarray, returned: np.ndarray) -> str | None:
     """The activation that makes one of the other after a multiplication by some factor."""
-    if received.shape != returned.shape or not returned.any():
+    if received.shape != returned.shape or not returned.any() or not np.isfinite(received + returned).all():
         return None
     for name, function in ACTIVATIONS.items():
         factor = _factor(function, received[:FEW], returned[:FEW])

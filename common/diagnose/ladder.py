@@ -5,19 +5,20 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from common.diagnose.rounding import tolerance
 from common.diagnose.values import Values, values_of
 from common.mapping.differences import relative
 
+ALL = 1.0  # of a tensor's norm
+SHOWN = 3  # tensors that a note names
 EQUAL, DIFFERS, INHERITED, NOT_COMPARED = "equal", "differs", "inherited", "not compared"
-FLOOR = 1e-12  # float64: differences below it count as rounding, whatever noise was measured
-MARGIN = 100.0  # times the measured noise
 
 
 @dataclass(frozen=True)
 class Check:
     """One tensor. difference and noise: relative to its norm. culprit: whether the difference began here.
 
-    values: of both sides, where they are arrays that differ.
+    values: of both sides, where they are arrays that differ. precision: in which they are compared.
     """
 
     tensor: str
@@ -25,10 +26,16 @@ class Check:
     noise: float = 0.0
     culprit: bool = True
     values: Values | None = field(default=None, repr=False)
+    precision: str = "float64"
+
+    @property
+    def tolerance(self) -> float:
+        """The largest difference that rounding explains."""
+        return tolerance(self.noise, self.precision)
 
     @property
     def differs(self) -> bool:
-        return self.difference > tolerance(self.noise)
+        return self.difference > self.tolerance
 
 
 @dataclass(frozen=True)
@@ -48,12 +55,13 @@ class Cause:
 
 @dataclass
 class Stage:
-    """One stage. note: why there is nothing to compare."""
+    """One stage. note: what is not compared, and why. precision: of its arrays, where `compare` is not told another."""
 
     name: str
     checks: list[Check] = field(default_factory=list)
     causes: list[Cause] = field(default_factory=list)
     note: str = ""
+    precision: str = "float64"
 
     @property
     def verdict(self) -> str:
@@ -64,16 +72,33 @@ class Stage:
         return EQUAL if self.checks else NOT_COMPARED
 
     @property
+    def lost(self) -> str:
+        """What rounding leaves nothing to compare of; empty where there is no such tensor."""
+        names = [each.tensor for each in self.checks if each.tolerance >= ALL]
+        more = f" and {len(names) - SHOWN} others" if len(names) > SHOWN else ""
+        words = f"not compared in {self.precision}, in which they are little but rounding: "
+        return words + ", ".join(names[:SHOWN]) + more if names else ""
+
+    @property
     def worst(self) -> Check | None:
         """Of those where a difference began; else of all."""
         began = [each for each in self.checks if each.differs and each.culprit]
         return max(began or self.checks, key=lambda each: each.difference, default=None)
 
     def compare(
-        self, tensor: str, a: np.ndarray, b: np.ndarray, noise: float = 0.0, culprit: bool = True, least: float = 0.0
+        self,
+        tensor: str,
+        a: np.ndarray,
+        b: np.ndarray,
+        noise: float = 0.0,
+        culprit: bool = True,
+        least: float = 0.0,
+        precision: str | None = None,
     ) -> Check:
-        """Add the check of two arrays of one shape. least: see `relative`."""
-        found = Check(tensor, relative(a, b, least), noise, culprit)
+        """Add the check of two arrays of one shape. Elements that are NaN in both are equal. least: see `relative`."""
+        numbers = ~(np.isnan(a) & np.isnan(b))
+        difference = relative(a, b, least) if numbers.all() else relative(a[numbers], b[numbers], least)
+        found = Check(tensor, difference, noise, culprit, precision=precision or self.precision)
         if found.differs:
             found = replace(found, values=values_of(a, b))
         self.checks.append(found)
@@ -86,11 +111,12 @@ class Stage:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The stages in order. titles: of the two sides. unpaired: what has no counterpart."""
+    """The stages in order. titles: of the two sides. unpaired: what has no counterpart. precision: of the trainings."""
 
     titles: dict[str, str]
     stages: Sequence[Stage]
     unpaired: Sequence[str] = ()
+    precision: str = "float64"
 
     @property
     def first(self) -> Stage | None:
@@ -105,8 +131,3 @@ class Diagnosis:
     @property
     def equal(self) -> bool:
         return all(each.verdict in (EQUAL, NOT_COMPARED) for each in self.stages)
-
-
-def tolerance(noise: float) -> float:
-    """The largest difference that rounding explains."""
-    return max(FLOOR, MARGIN * noise)

@@ -4,20 +4,44 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from common.diagnose.functions import activation_of, close, epsilon_of
+from common.diagnose.functions import activation_of, epsilon_of
 from common.diagnose.ladder import Stage
 from common.diagnose.observed import LayerPair, Model
 from common.diagnose.products import TYPES, precision_of
 from common.diagnose.recurrent import gates_of
+from common.diagnose.rounding import close, narrowest
 from common.mapping.description import Call
-from common.mapping.differences import different_settings, has_strides
+from common.mapping.differences import different_settings, has_strides, relative
 
 Array = np.ndarray
 Named = tuple[str, str]  # a cause, and the sentence
+HALVES = {"bfloat16": 2.0**-7, "float16": 2.0**-10}  # the largest difference that their rounding makes
+
+
+def explain_numbers(stage: Stage, tensor: str, a: np.ndarray | None, b: np.ndarray | None) -> bool:
+    """Numbers that are none, and numbers of fewer digits."""
+    if a is None or b is None:
+        return False
+    for side, name, found, other in (("b", "B", b, a), ("a", "A", a, b)):
+        if count := int((~np.isfinite(found) & np.isfinite(other)).sum()):
+            what = "NaN" if np.isnan(found[np.isfinite(other)]).any() else "infinite"
+            words = (
+                f"{tensor} is {what} in {name} in {count} of {found.size} places where it is finite on the other side"
+            )
+            stage.blame("not_finite", side, tensor, words)
+            return True
+        kind = narrowest(found)
+        if kind in HALVES and kind != narrowest(other) and relative(a, b) < HALVES[kind]:
+            words = f"{tensor} is rounded to {kind} in {name}, to {narrowest(other)} on the other side"
+            stage.blame("lower_precision", side, tensor, words)
+            return True
+    return False
 
 
 def explain_layer(stage: Stage, pair: LayerPair, a: Call, b: Call, model: Model) -> None:
     """The layer itself: on the same input it returns something else."""
+    if explain_numbers(stage, pair.title, a.returned, b.returned):
+        return
     if settings := different_settings(*pair.settings):
         name, x, y = settings[0]
         confirmed = name == "epsilon" and _epsilon_explains(pair, a, b, model)

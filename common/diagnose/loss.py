@@ -5,29 +5,39 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.special import log_softmax, softmax
 
-from common.diagnose.functions import close
 from common.diagnose.ladder import Check, Stage
 from common.diagnose.observed import Observed
-from common.mapping.differences import relative
+from common.diagnose.rounding import EXACT, at_least_float32, close, noise
 from common.mapping.proof import SMALL
 
 SMOOTHING = (0.0, 0.05, 0.1, 0.15, 0.2)
 
 
-def compare_losses(a: Observed, b: Observed, disturbed: Observed, labels: np.ndarray, theirs: np.ndarray) -> Stage:
-    """B's losses of its own outputs, and of A's, which are `theirs`."""
-    stage = Stage("loss")
+def compare_losses(
+    a: Observed,
+    b: Observed,
+    disturbed: Observed,
+    labels: np.ndarray,
+    theirs: np.ndarray,
+    precision: str = "float64",
+    alone: Observed | None = None,
+) -> Stage:
+    """B's losses of its own outputs, and of A's, which are `theirs`. In bfloat16 losses are float32.
+
+    alone: A with its own arrays, disturbed by rounding, at every layer; without it `disturbed` says what noise is.
+    """
+    stage = Stage("loss", precision=precision)
     outputs, ours = a.outputs[0], a.losses[0]
-    noise = relative(ours, disturbed.losses[0])
+    own, whole = (noise(ours, each.losses[0]) for each in (alone or disturbed, disturbed))
     if ours.shape != theirs.shape:
         stage.checks.append(Check("losses", np.inf))
         words = f"the losses have the shape {list(theirs.shape)} in B and {list(ours.shape)} in A; they must be [n]"
         stage.blame("broadcast_in_loss", "b", "losses", words)
         return stage
-    if stage.compare("losses of A's outputs", ours, theirs, noise).differs:
+    if stage.compare("losses of A's outputs", ours, theirs, own, precision=at_least_float32(precision)).differs:
         _explain(stage, outputs, labels, ours, theirs)
     elif b.losses[0].shape == ours.shape:
-        stage.compare("losses (whole model)", ours, b.losses[0], noise, culprit=False)
+        stage.compare("losses (whole model)", ours, b.losses[0], whole, culprit=False)
     return stage
 
 
@@ -43,8 +53,12 @@ def _explain(stage: Stage, outputs: np.ndarray, labels: np.ndarray, a: np.ndarra
     ratio = float((a * b).sum() / (a * a).sum()) if a.any() else 0.0
     if ratio and close(a * ratio, b):
         stage.blame("scaled_loss", "b", "losses", f"the losses of B are {ratio:.6g} times A's")
-    elif b.size and np.ptp(b) <= 1e-12 * abs(float(b.mean())) and np.isclose(b.mean(), a.mean(), rtol=1e-9):
+    elif b.size and close(b, np.full_like(b, a.mean())):
         stage.blame("mean_instead_of_losses", "b", "losses", "B returns the mean loss in place of each example's loss")
+    elif (~np.isfinite(a) != ~np.isfinite(b)).any():
+        side = "b" if np.isfinite(a[~np.isfinite(b)]).any() else "a"
+        words = f"given the same outputs, losses of {side.upper()} are not finite where the other side's are"
+        stage.blame("not_finite", side, "losses", words)
     else:
         words = "given the same outputs, the losses of B are others: compare the two loss functions"
         stage.blame("loss_function", "b", "losses", words, confirmed=False)
@@ -81,13 +95,18 @@ def _formulas(outputs: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def compare_gradients(
-    a: Observed, b: Observed, disturbed: Observed, inherited: bool, untied: Mapping[str, str]
+    a: Observed,
+    b: Observed,
+    disturbed: Observed,
+    inherited: bool,
+    untied: Mapping[str, str],
+    precision: str = "float64",
 ) -> Stage:
     """Of the loss by each parameter, from the same weights.
 
     inherited: whether the forward pass differs. untied: parameters that are tied to another on one side, by that one.
     """
-    stage = Stage("gradients")
+    stage = Stage("gradients", precision=precision)
     largest = max((float(np.linalg.norm(each)) for each in a.gradients.values()), default=0.0)
     for name, twin in untied.items():
         if twin in a.gradients and twin in b.gradients:
@@ -98,9 +117,9 @@ def compare_gradients(
         stage.blame("not_trained", lacks, name, f"{name} is trained in {where} only: the other side has it frozen")
     for name in [each for each in a.gradients if each in b.gradients and each not in untied.values()]:
         x, y = a.gradients[name], b.gradients[name]
-        noise = relative(x, disturbed.gradients[name], SMALL * largest)
-        if stage.compare(name, x, y, noise, not inherited, SMALL * largest).differs and not inherited:
-            cause, words = _explain_gradient(x, y)
+        own = noise(x, disturbed.gradients[name], least=SMALL * largest)
+        if stage.compare(name, x, y, own, not inherited, SMALL * largest).differs and not inherited:
+            cause, words = _explain_gradient(x, y, EXACT[precision])
             stage.blame(cause, "b", name, f"{name}: {words}", confirmed=cause != "gradient")
     _merge(stage)
     return stage
@@ -118,22 +137,22 @@ def _compare_tied(stage: Stage, name: str, twin: str, a: Mapping[str, np.ndarray
     stage.blame("tied_on_one_side", "b", name, words, confirmed=explained)
 
 
-def _explain_gradient(a: np.ndarray, b: np.ndarray) -> tuple[str, str]:
+def _explain_gradient(a: np.ndarray, b: np.ndarray, exact: float) -> tuple[str, str]:
     if not b.any():
         return "no_gradient", "its gradient is zero in B: frozen, or cut off from the loss"
     if not a.any():
         return "no_gradient", "its gradient is zero in A: frozen, or cut off from the loss"
+    if (np.isfinite(a) != np.isfinite(b)).any():
+        return "not_finite", f"its gradient is finite in {'A' if np.isfinite(a).all() else 'B'} only"
     factor = float((a * b).sum() / (a * a).sum())
-    if factor and close(a * factor, b):
+    if factor and close(a * factor, b, exact):
         return "scaled_gradient", f"its gradient in B is {factor:.6g} times A's, and the loss is the same"
-    rows = (
-        [each for each in range(len(a)) if not np.allclose(a[each], b[each], rtol=1e-9, atol=0)] if a.ndim > 1 else []
-    )
+    rows = [each for each in range(len(a)) if np.linalg.norm(a[each] - b[each]) > exact * np.linalg.norm(a)]
     if a.ndim == 2 and len(rows) == 1:
         zero = "A" if not a[rows[0]].any() else "B" if not b[rows[0]].any() else None
         if zero:
             return "padding_row", f"row {rows[0]} gets no gradient in {zero}, as with padding_idx"
-    if a.shape == b.T.shape and close(a.T, b):
+    if a.shape == b.T.shape and close(a.T, b, exact):
         return "transposed_gradient", "its gradient in B is A's transposed"
     return "gradient", "its gradient differs though the loss is the same"
 

@@ -5,17 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from common.diagnose.functions import (
-    activation_of,
-    attention_of,
-    by_example,
-    close,
-    pooling_of,
-    scaled_activation_of,
-)
+from common.diagnose.functions import activation_of, attention_of, by_example, pooling_of, scaled_activation_of
 from common.diagnose.ladder import Check, Stage
-from common.diagnose.layer import explain_layer
+from common.diagnose.layer import explain_layer, explain_numbers
 from common.diagnose.observed import LayerPair, Model, Observed
+from common.diagnose.rounding import UNITS, close, disturbed, noise
 from common.mapping.description import Call
 from common.mapping.differences import channels_last, relative
 
@@ -70,29 +64,43 @@ def calls_for(pairs: Sequence[LayerPair], a: Observed, b: Observed) -> dict[str,
     return given
 
 
+def disturbed_calls(pairs: Sequence[LayerPair], a: Observed, seed: int) -> dict[str, Call]:
+    """What A's layers received and returned, with a random unit in the last place more or less, by A's path."""
+    given = {}
+    for pair in pairs:
+        if (call := a.calls.get(pair.a)) is not None:
+            arrays = [
+                disturbed(each, UNITS[each.dtype.name], seed) if each is not None and each.dtype.kind == "f" else None
+                for each in (call.received, call.returned)
+            ]
+            given[pair.a] = Call(*arrays)
+    return given
+
+
 def compare_layers(name: str, model: Model) -> Stage:
     """Each layer's own difference, and what the code before it adds to that."""
-    stage = Stage(name)
+    stage = Stage(name, precision=model.precision)
     given = calls_for(model.pairs, model.a, model.b)
     order = {path: index for index, path in enumerate(model.a.calls)}
     before: list[tuple[LayerPair, Call]] = []
     for pair in sorted(model.pairs, key=lambda each: order.get(each.a, 0)):
         if pair.b not in given or pair.b not in model.replayed.calls:
             continue
-        expected, found, whole = given[pair.b], model.replayed.calls[pair.b], model.b.calls[pair.b]
-        noise = _noise(model, pair)
-        if (
-            expected.received is not None
-            and found.received is not None
-            and found.received.shape == expected.received.shape
-            and stage.compare(f"input of {pair.title}", expected.received, found.received, noise).differs
-        ):
-            _explain_between(stage, before, pair, expected.received, found.received, model)
+        expected, found, second = given[pair.b], model.replayed.calls[pair.b], model.b.calls[pair.b]
+        ours, alone, noisy = (each.calls.get(pair.a, ZERO) for each in (model.a, model.alone, model.disturbed))
+        whole = noise(ours.returned, noisy.returned)
+        x, y = expected.received, found.received
+        if x is not None and y is not None and x.shape == y.shape:
+            precision, own = model.precision_of(x, y), noise(ours.received, alone.received, whole)
+            if stage.compare(f"input of {pair.title}", x, y, own, precision=precision).differs:
+                _explain_between(stage, before, pair, x, y, model)
         if found.returned is not None and expected.returned is not None:
-            if stage.compare(pair.title, expected.returned, found.returned, noise).differs:
+            precision = model.precision_of(expected.returned, found.returned)
+            own = noise(ours.returned, alone.returned, whole)
+            if stage.compare(pair.title, expected.returned, found.returned, own, precision=precision).differs:
                 explain_layer(stage, pair, expected, found, model)
-            elif whole.returned is not None and whole.returned.shape == expected.returned.shape:
-                stage.compare(f"{pair.title} (whole model)", expected.returned, whole.returned, noise, culprit=False)
+            elif second.returned is not None and second.returned.shape == expected.returned.shape:
+                stage.compare(f"{pair.title} (whole model)", expected.returned, second.returned, whole, culprit=False)
         before.append((pair, expected))
     _compare_outputs(stage, before, model)
     return stage
@@ -106,16 +114,12 @@ def _compare_outputs(stage: Stage, before: Sequence[tuple[LayerPair, Call]], mod
         words = f"outputs are {list(a.shape)} in A and {list(b.shape)} in B"
         stage.blame("shape_of_outputs", "b", "outputs", words)
         return
-    noise = relative(a, model.disturbed.outputs[0])
-    if stage.compare("outputs", a, replayed, noise).differs:
+    whole = noise(a, model.disturbed.outputs[0])
+    own = noise(a, model.alone.outputs[0], whole)
+    if stage.compare("outputs", a, replayed, own, precision=model.precision_of(a, replayed)).differs:
         _explain_between(stage, before, None, a, replayed, model)
-    elif relative(a, b) > noise:
-        stage.compare("outputs (whole model)", a, b, noise, culprit=False)
-
-
-def _noise(model: Model, pair: LayerPair) -> float:
-    a, c = model.a.calls[pair.a].returned, model.disturbed.calls.get(pair.a, ZERO).returned
-    return relative(a, c) if a is not None and c is not None and a.shape == c.shape else 0.0
+    elif not np.array_equal(a, b, equal_nan=True):
+        stage.compare("outputs (whole model)", a, b, whole, culprit=False)
 
 
 def _explain_between(
@@ -131,6 +135,8 @@ def _explain_between(
     tensor = f"input of {title}" if pair else "outputs"
     if a.shape != b.shape:
         stage.blame("shape", "b", tensor, f"{tensor} is {list(a.shape)} in A and {list(b.shape)} in B")
+        return
+    if explain_numbers(stage, tensor, a, b):
         return
     earlier = [(each.title, call.returned) for each, call in before[-4:] if call.returned is not None]
     masks = {name: each for name, each in model.batch.items() if each.ndim == 2 and set(np.unique(each)) <= {0, 1}}

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from common.diagnose.rounding import precision_of
 from common.mapping.description import Call
 
 
@@ -44,12 +45,23 @@ class LayerPair:
 
 @dataclass(frozen=True)
 class Model:
-    """What a stage of layers is made from: A, A disturbed by rounding, B, and B with A's arrays at every layer."""
+    """What a stage of layers is made from.
+
+    disturbed: A with weights that are disturbed by rounding. alone: so too, and with A's arrays at every layer,
+    disturbed likewise: what rounding does to a layer alone. replayed: B with A's arrays at every layer. precision: of
+    the training.
+    """
 
     a: Observed
     disturbed: Observed
+    alone: Observed
     b: Observed
     replayed: Observed
     pairs: Sequence[LayerPair]
     batch: Mapping[str, np.ndarray]
     weights: Mapping[str, np.ndarray]
+    precision: str = "float64"
+
+    def precision_of(self, a: np.ndarray, b: np.ndarray) -> str:
+        """In which a layer's arrays are compared: in training in bfloat16 some of them are float32."""
+        return precision_of(a, b) if self.precision == "bfloat16" else self.precision

@@ -4,22 +4,24 @@ from collections.abc import Collection
 
 import numpy as np
 
-from common.diagnose.functions import close
-from common.diagnose.ladder import DIFFERS, Stage
+from common.config.tasks import METRICS
+from common.diagnose.drift import Drift
+from common.diagnose.ladder import DIFFERS, Check, Stage
 from common.diagnose.observed import Observed
+from common.diagnose.rounding import EXACT, SAME, close, noise
 from common.diagnose.runs import Run
 
 MOMENTA = (0.1, 0.01, 0.001, 0.003, 0.05, 0.2)  # of BatchNorm, as PyTorch counts it
-FACTOR = 1e-6  # what a factor differs from one by, where it is not rounding
+LEAST = {"float64": 1e-12, "float32": 2.0**-23, "bfloat16": 2.0**-23}  # noise of weights and losses in a step
 
 
-def compare_states(a: Run, b: Run, inherited: bool, idle: Collection[str]) -> Stage:
-    """Weights, moving statistics and losses after each step.
+def compare_states(a: Run, b: Run, inherited: bool, idle: Collection[str], drift: Drift) -> Stage:
+    """Weights, moving statistics and losses after each step. drift: of A.
 
     idle: parameters whose gradients are nothing but rounding, such as the bias of an attention's key. Adam divides them
     by their own size, so that they move at random.
     """
-    stage = Stage("state")
+    stage = Stage("state", precision=a.precision)
     for run in (a, b):
         if run.asynchronous:
             last = [each.states[-1].weights for each in (a, b)]
@@ -33,16 +35,27 @@ def compare_states(a: Run, b: Run, inherited: bool, idle: Collection[str]) -> St
             return stage
     moving = _moving_by_a_factor(a, b)  # by the first step, before which nothing else has changed what they are of
     first = a.before + 1
-    for step, (ours, theirs) in enumerate(zip(a.states[1:], b.states[1:], strict=True), start=first):
+    for step, (ours, theirs) in enumerate(zip(a.states[1:], b.states[1:], strict=False), start=first):
         for name in [each for each in ours.weights if each in theirs.weights and each not in idle]:
             x, y = ours.weights[name], theirs.weights[name]
             if x.shape == y.shape:
                 culprit = not inherited or (step == first and name in moving)
-                stage.compare(f"step {step}: {name}", x, y, 1e-12 * (step - a.before), culprit)
-    for key in ("loss", "learning_rate"):
-        for ours_, theirs_ in zip(a.rows, b.rows, strict=False):
+                count = step - a.before
+                own = LEAST[a.precision] * count + drift.of(count, name)
+                spread = ours.weights.get(name.replace("mean", "var")) if _is_moving(name) else None
+                least = 0.0 if spread is None else float(np.linalg.norm(np.sqrt(np.abs(spread))))
+                stage.compare(f"step {step}: {name}", x, y, own, culprit, least)
+    for count, (ours_, theirs_) in enumerate(zip(a.rows, b.rows, strict=False)):
+        for key in ("loss", "learning_rate"):
             x, y = np.array([ours_[key]]), np.array([theirs_[key]])
-            stage.compare(f"step {ours_['step']}: {key}", x, y, 1e-12, culprit=not inherited)
+            own = LEAST[a.precision] + (drift.of_loss(count, ours_[key]) if key == "loss" else 0.0)
+            stage.compare(f"step {ours_['step']}: {key}", x, y, own, culprit=not inherited)
+    if [each.ended for each in (a, b)].count("") == 1:
+        run = a if a.ended else b
+        check = Check(f"{run.name.upper()}: loss", np.inf, culprit=not inherited)
+        stage.checks.append(check)
+        if not inherited:
+            stage.blame("not_finite", run.name, "loss", f"{run.arguments.title} ends at {run.ended}", confirmed=False)
     found = next((each for each in stage.checks if each.differs and each.culprit), None)
     if moving:
         name, factor = next(iter(moving.items()))
@@ -53,6 +66,8 @@ def compare_states(a: Run, b: Run, inherited: bool, idle: Collection[str]) -> St
         words = f"in B {name} moves towards {factor:.6g} times A's variance: the sum of squares over "
         words += f"{count} where A's is over {count - 1}" if factor < 1 else f"{count - 1} where A's is over {count}"
         stage.blame("biased_variance", "b", f"step {first}: {name}", words)
+    elif stage.causes:
+        return stage
     elif found is not None and _is_moving(name := found.tensor.partition(": ")[2]):
         words = f"{name} differs: compare the examples that it is computed of, and the variance's n - 1"
         stage.blame("moving_statistics", "b", found.tensor, words, confirmed=False)
@@ -75,7 +90,7 @@ def _moving_by_a_factor(a: Run, b: Run) -> dict[str, float]:
         if start is None or ours is None or theirs is None or theirs.shape != ours.shape or (ours == start).all():
             continue
         factor = float(((theirs - start) * (ours - start)).sum() / ((ours - start) ** 2).sum())
-        if abs(factor - 1) > FACTOR and close((ours - start) * factor, theirs - start):
+        if abs(factor - 1) > SAME[a.precision] and close((ours - start) * factor, theirs - start, EXACT[a.precision]):
             found[name] = factor
     return found
 
@@ -93,22 +108,23 @@ def _variance_of_another_count(a: Run, b: Run) -> tuple[str, float, int] | None:
             x, y = ours - (1 - momentum) * start, theirs - (1 - momentum) * start
             factor = float((x * y).sum() / (x * x).sum())
             apart = 1 - min(factor, 1 / factor)
-            if apart > FACTOR and close(x * factor, y) and abs(1 / apart - round(1 / apart)) < FACTOR / apart:
+            same, whole = SAME[a.precision], apart and abs(1 / apart - round(1 / apart))
+            if apart > same and close(x * factor, y, EXACT[a.precision]) and whole < same / apart:
                 return name, factor, round(1 / apart)
     return None
 
 
-def compare_dropout(a: Run, b: Run, ours: Observed, theirs: Observed, inherited: bool) -> Stage:
+def compare_dropout(a: Run, b: Run, ours: Observed, theirs: Observed, disturbed: Observed, inherited: bool) -> Stage:
     """The outputs in training mode, with aligned dropout. inherited: whether they differ without it."""
-    stage = Stage("dropout")
+    stage = Stage("dropout", precision=a.precision)
     if [getattr(each.config.model, "dropout", None) for each in (a, b)] == [0, 0]:
         stage.note = "the models have no dropout"
         return stage
-    for x, y in zip(ours.outputs, theirs.outputs, strict=False):
+    for x, y, noisy in zip(ours.outputs, theirs.outputs, disturbed.outputs, strict=False):
         if x.shape == y.shape:
-            stage.compare("outputs in training mode", x, y, 1e-13, culprit=not inherited)
+            stage.compare("outputs in training mode", x, y, max(1e-13, noise(x, noisy)), culprit=not inherited)
     for run, computed in ((a, ours), (b, theirs)):
-        if run.config.model.dropout_semantics == "native":
+        if run.config.model.dropout_semantics == "native" and run.rows:
             found, without = np.array([run.rows[0]["loss"]]), np.array([_mean_loss(run, computed)])
             check = stage.compare(f"{run.name.upper()}: loss without dropout", found, without, 1e-13)
             if check.differs and not inherited and not stage.causes:
@@ -125,13 +141,21 @@ def _mean_loss(run: Run, computed: Observed) -> float:
     return float(sum((losses * part["weights"]).sum() for losses, part in parts)) / run.batches[0].weight
 
 
-def compare_evaluations(a: Run, b: Run, inherited: bool) -> Stage:
-    """What both report of the validation data."""
-    stage = Stage("evaluation")
+def compare_evaluations(a: Run, b: Run, inherited: bool, drift: Drift) -> Stage:
+    """What both report of the validation data. drift: of A."""
+    stage = Stage("evaluation", precision=a.precision)
+    if ended := a.ended or b.ended:
+        stage.note = f"not compared: a training ends at {ended}"
+        return stage
     for key in [each for each in a.evaluation if each not in ("step", "duration")]:
-        if key in b.evaluation:
+        if key == "accuracy" and a.precision != "float64":
+            stage.note = f"accuracy: not compared in {a.precision}, in which rounding alone may turn an answer"
+        elif key in b.evaluation:
             x, y = np.array([float(a.evaluation[key])]), np.array([float(b.evaluation[key])])
-            stage.compare(key, x, y, 1e-11, culprit=not inherited)
+            own = LEAST[a.precision] * 10
+            if key in ("loss", *METRICS):
+                own += drift.of_loss(len(a.states) - 1, a.evaluation["loss"])
+            stage.compare(key, x, y, own, culprit=not inherited)
     for run in (a, b):
         missing = len(run.prepared.cache.validation) - int(run.evaluation["count"])
         if missing:

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from common.diagnose.functions import close
+from common.diagnose.rounding import close
 
 # By type: the bits of its mantissa that are stored, and its largest number. TF32 has the range of float32.
 TYPES = {"tf32": (10, np.inf), "bfloat16": (7, np.inf), "float16": (10, 65504.0)}

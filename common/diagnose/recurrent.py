@@ -6,7 +6,7 @@ from itertools import permutations
 import numpy as np
 from scipy.special import expit
 
-from common.diagnose.functions import close
+from common.diagnose.rounding import close
 
 GATES = {4: "ifgo", 3: "rzn"}  # of an LSTM and a GRU, by their number, as PyTorch orders them
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from common.diagnose.ladder import Stage
 from common.diagnose.reduced import Reduction, clipping, norm, total
+from common.diagnose.rounding import BITS
 from common.mapping.proof import SMALL
 from common.training.schedule import learning_rate
 
@@ -20,10 +21,17 @@ def compare_reduction(stage: Stage, side: str, found: Reduction) -> None:
     differing = []
     for name in found.names:
         summed, title = found.summed[name] * found.scale, f"{side.upper()}, step {found.step}: {name}"
-        if stage.compare(title, summed, found.found[name], 1e-13, least=SMALL * largest).differs:
+        size, precision = max(float(np.linalg.norm(summed)), SMALL * largest), found.config.train.precision
+        noise = max(1e-13, found.rounding.get(name, 0.0) / size if size else 0.0)
+        if stage.compare(title, summed, found.found[name], noise, least=size, precision=precision).differs:
             differing.append(name)
     if not differing or any(each.side == side for each in stage.causes):
         return
+    for name in differing:
+        if np.isfinite(found.summed[name]).all() and not np.isfinite(found.found[name]).all():
+            words = f"step {found.step}: {name}: the sum over the shards is finite, the gradient of the update is not"
+            stage.blame("not_finite", side, name, words)
+            return
     frozen = [name for name in differing if not found.found[name].any()]
     if len(frozen) == len(differing) < len(found.names):
         stage.blame("no_gradient", side, frozen[0], f"{', '.join(frozen[:3])}: gets no gradient in the update")
@@ -49,15 +57,15 @@ def _counted_otherwise(found: Reduction) -> Named | None:
     factors, count = found.factors, len(found.shards)
     if factors is None or count == 1:
         return None
-    if np.allclose(factors / found.scale, 1 / count, rtol=1e-6):
+    if np.allclose(factors / found.scale, 1 / count, rtol=found.same):
         return "averaged_twice", f"the gradients are averaged twice: each counts 1/{count}"
-    if np.allclose(factors, count, rtol=1e-6):
+    if np.allclose(factors, count, rtol=found.same):
         return "not_averaged", f"the gradients are {count} times too large: summed where they should be averaged"
-    missing = [each for each, factor in enumerate(factors) if abs(factor) < 1e-6 * float(np.abs(factors).max())]
+    missing = [each for each, factor in enumerate(factors) if abs(factor) < found.same * float(np.abs(factors).max())]
     if missing:
         return "missing_gradient", f"the gradient of replica {missing[0]} is missing"
     ratio = factors * found.share
-    if np.ptp(found.share) > 1e-9 and np.allclose(ratio / ratio[0], 1, rtol=1e-6):
+    if np.ptp(found.share) > 1e-9 and np.allclose(ratio / ratio[0], 1, rtol=found.same):
         return "mean_of_means", "the loss is the mean of the replicas' means, though their shards differ in weight"
     return None
 
@@ -65,7 +73,7 @@ def _counted_otherwise(found: Reduction) -> Named | None:
 def _clipped_otherwise(found: Reduction) -> Named | None:
     """Whether each variable, or each replica, is clipped by its own norm."""
     largest = found.config.optimizer.max_grad_norm
-    if largest is None:
+    if largest is None or found.near(found.vector(found.summed) * found.scale, found.exact):
         return None
     by_variable = {name: each * min(1.0, largest / (norm({name: each}) + 1e-6)) for name, each in found.summed.items()}
     parts = []
@@ -77,7 +85,7 @@ def _clipped_otherwise(found: Reduction) -> Named | None:
         (total(parts), "clipped_before_reduction", "each replica clips its gradients before they are reduced"),
     ):
         for scale in (1.0, clipping(found.config, clipped)):  # perhaps once more, by the norm of all
-            if found.near(found.vector(clipped) * scale, 1e-6):
+            if found.near(found.vector(clipped) * scale, max(1e-6, found.exact)):
                 return cause, words
     return None
 
@@ -85,15 +93,15 @@ def _clipped_otherwise(found: Reduction) -> Named | None:
 def _scaled(found: Reduction) -> Named | None:
     """Whether the sum is multiplied by something else than it should be clipped by."""
     factors, optimizer = found.factors, found.config.optimizer
-    if factors is None or not np.allclose(factors, factors[0], rtol=1e-6):
+    if factors is None or not np.allclose(factors, factors[0], rtol=found.same):
         return None
     value, largest = float(factors[0]), optimizer.max_grad_norm
-    if np.isclose(abs(value), learning_rate(found.config, found.step) * found.scale, rtol=1e-6):
+    if np.isclose(abs(value), learning_rate(found.config, found.step) * found.scale, rtol=found.same):
         words = "the momentum has the learning rate inside: its slot is the rate times torch's"
         return "rate_inside_velocity", words
-    if np.isclose(value, 1.0, rtol=1e-6):
+    if np.isclose(value, 1.0, rtol=found.same):
         return "not_clipped", f"the gradients are not clipped to optimizer.max_grad_norm ({norm(found.summed):.4g})"
-    if largest is not None and np.isclose(value, min(1.0, largest / (found.reported + 1e-6)), rtol=1e-6):
+    if largest is not None and np.isclose(value, min(1.0, largest / (found.reported + 1e-6)), rtol=found.same):
         return "clipping_norm", (
             f"the gradients are clipped by a norm of {found.reported:.6g} where theirs is {norm(found.summed):.6g}, as "
             "where repeated rows of an embedding's gradient are not merged"
@@ -110,7 +118,7 @@ def _stale(found: Reduction) -> Named | None:
         return None
     vector = found.vector(found.before) * clipping(found.config, found.before)
     words = "the update is made from the gradients of the step before"
-    return ("stale_gradient", words) if found.near(vector, 1e-9) else None
+    return ("stale_gradient", words) if found.near(vector, found.exact) else None
 
 
 def _forgotten(found: Reduction) -> Named | None:
@@ -120,7 +128,7 @@ def _forgotten(found: Reduction) -> Named | None:
     if found.before is None or found.step != 2 or not keep:
         return None
     last = found.vector(found.before) * clipping(found.config, found.before)
-    if not found.near(found.vector(found.summed) * found.scale - keep * last, 1e-9):
+    if not found.near(found.vector(found.summed) * found.scale - keep * last, found.exact):
         return None
     return "optimizer_state_lost", "the optimizer starts from zero: its state of the step before was not restored"
 
@@ -129,10 +137,11 @@ def _decayed(found: Reduction) -> Named | None:
     """Whether a multiple of the parameters is added."""
     columns = np.stack([found.vector(found.summed), found.vector(found.parameters)], axis=1)
     (kept, decay), *_ = np.linalg.lstsq(columns, found.target, rcond=None)
-    if not found.near(columns @ [kept, decay], 1e-9) or abs(decay) <= 1e-9:
+    added = abs(decay) * float(np.linalg.norm(columns[:, 1]))
+    if not found.near(columns @ [kept, decay], found.exact) or added <= found.exact * norm(found.summed):
         return None
     penalty = found.config.optimizer.weight_decay
-    if found.config.optimizer.kind != "adamw" and np.isclose(decay / kept, penalty, rtol=1e-6):
+    if found.config.optimizer.kind != "adamw" and np.isclose(decay / kept, penalty, rtol=found.same):
         return "l2_counted_twice", (
             f"the L2 penalty counts twice: {2 * penalty:.4g} times the parameters are added to the gradients, as where "
             "it is in the loss and in the optimizer, or is Keras's l2, whose gradient is twice its factor"
@@ -146,8 +155,8 @@ def _decayed(found: Reduction) -> Named | None:
 def _rounded(found: Reduction) -> Named | None:
     """Whether the difference has the size of a precision's rounding."""
     off = _off(found)
-    for bits, name in ((8, "bfloat16"), (11, "float16"), (24, "float32")):
-        if 0.01 * 2.0**-bits < off < 4 * 2.0**-bits:
+    for name, bits in BITS.items():
+        if name != found.config.train.precision and 0.01 * 2.0**-bits < off < 4 * 2.0**-bits:
             return f"reduced_in_{name}", f"the gradients are reduced in {name}: off by {off:.1e}"
     return None
 

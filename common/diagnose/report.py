@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from common.diagnose.ladder import Check, Diagnosis, Stage, tolerance
+from common.diagnose.ladder import Check, Diagnosis, Stage
 
 SHOWN = 12  # rows of a stage on the page
 
@@ -20,7 +20,7 @@ def headline(diagnosis: Diagnosis) -> str:
     """The result in one sentence."""
     a, b = diagnosis.titles["a"], diagnosis.titles["b"]
     if diagnosis.equal:
-        return f"no difference: {a} and {b} are the same at every stage"
+        return f"no difference: {a} and {b} are the same at every stage, in {diagnosis.precision}"
     first = diagnosis.first
     if first is None:
         return f"{a} and {b} differ, and no stage explains where it began"
@@ -52,6 +52,10 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
             stage.verdict,
         )
     console.print(table)
+    console.print(f"compared in {diagnosis.precision}")
+    for stage in diagnosis.stages:
+        if stage.checks and stage.note:
+            console.print(escape(f"{stage.name}: {stage.note}"))
     for name in diagnosis.unpaired:
         console.print(escape(f"not paired: {name}"))
 
@@ -62,6 +66,7 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
     return {
         "equal": diagnosis.equal,
         "sides": diagnosis.titles,
+        "precision": diagnosis.precision,
         "headline": headline(diagnosis),
         "first": {"stage": first.name, "tensor": first.worst.tensor if first.worst else None} if first else None,
         "causes": [vars(each) for each in diagnosis.causes],
@@ -99,6 +104,7 @@ def _row(stage: Stage) -> dict[str, Any]:
         "difference": _finite(worst.difference) if worst else None,
         "noise": worst.noise if worst else None,
         "verdict": stage.verdict,
+        "note": stage.note,
     }
 
 
@@ -128,5 +134,5 @@ def _shade(check: Check) -> float:
         return 0.0
     if not math.isfinite(check.difference):
         return 1.0
-    low, high = math.log10(tolerance(check.noise)), 0.0
+    low, high = math.log10(min(check.tolerance, 0.5)), 0.0
     return min(1.0, max(0.15, (math.log10(check.difference) - low) / (high - low)))

@@ -1,9 +1,12 @@
 """The two runs that are compared: a few steps of each strategy, with the state after every one of them."""
 
+import json
 import os
+import re
 import shutil
+import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +31,7 @@ from common.training.batches import planned_batches
 from common.training.state import Saved, State
 
 POLL_SECONDS = 0.1
+NOT_FINITE = r"step \d+: the loss is -?(nan|inf)"
 
 
 @dataclass(frozen=True)
@@ -38,10 +42,15 @@ class Run:
     directory: Path
     config: Config
     prepared: Prepared
+    ended: str = ""  # the step and the loss that was not finite, with which it ended early
 
     @property
     def name(self) -> str:
         return self.arguments.name
+
+    @property
+    def precision(self) -> str:
+        return self.config.train.precision
 
     @property
     def replicas(self) -> int:
@@ -65,15 +74,14 @@ class Run:
 
     @cached_property
     def states(self) -> list[State]:
-        """Before the first step that is looked at and after each; of an asynchronous run the first and the last."""
+        """Before the first step that is looked at and after each; of an asynchronous run the first and last."""
         found: list[Saved] = [reopen_checkpoint(each) for each in saved(self.directory)]
         if self.asynchronous:
             found = [*found[: bool(self.before)], found[-1]]
         states = [each.load() for each in found]
         if not self.before:
-            initial = {name: array.astype(np.float64) for name, array in self.prepared.initial.weights().items()}
-            states.insert(0, State(initial, {}))
-        return states
+            states.insert(0, State(self.prepared.initial.weights(), {}))
+        return [State(_as_float64(each.weights), _as_float64(each.slots)) for each in states]
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -99,9 +107,9 @@ def train(sides: Sequence[SideArguments], output: Path) -> list[Run]:
     try:
         for side in sides:
             processes.append(start_training(side.framework, _overrides(side, output), output / f"{side.name}.log"))
-        while any(each.poll() is None for each in processes) and not any(each.poll() for each in processes):
+        while any(each.poll() is None for each in processes) and not _failed(sides, processes, output):
             time.sleep(POLL_SECONDS)
-        failed = [side for side, each in zip(sides, processes, strict=True) if each.poll()]
+        failed = _failed(sides, processes, output)
     finally:
         for each in processes:
             stop_training(each)
@@ -109,6 +117,14 @@ def train(sides: Sequence[SideArguments], output: Path) -> list[Run]:
         why = why_it_failed(output / f"{side.name}.log", output / side.name)
         raise UserError(f"{side.name}={side.framework}:{side.strategy}: {why}")
     return [_open(side, output / side.name) for side in sides]
+
+
+def _failed(
+    sides: Sequence[SideArguments], processes: Sequence[subprocess.Popen[bytes]], output: Path
+) -> list[SideArguments]:
+    """Those whose training failed; what ends because its loss is not finite is looked at like any other."""
+    ended = [side for side, each in zip(sides, processes, strict=True) if each.poll()]
+    return [side for side in ended if not _not_finite(side, output)]
 
 
 def _overrides(side: SideArguments, output: Path) -> list[str]:
@@ -132,4 +148,16 @@ def _overrides(side: SideArguments, output: Path) -> list[str]:
 
 def _open(side: SideArguments, directory: Path) -> Run:
     config = load(directory / "config.yaml")
-    return Run(side, directory, config, open_prepared(config, directory))
+    return Run(side, directory, config, open_prepared(config, directory), _not_finite(side, directory.parent))
+
+
+def _not_finite(side: SideArguments, output: Path) -> str:
+    """The step and the loss with which a training ended that was not finite; empty where it was."""
+    summary = output / side.name / "summary.json"
+    error = json.loads(summary.read_text()).get("error") if summary.exists() else None
+    found = re.match(NOT_FINITE, error or "")
+    return found[0] if found else ""
+
+
+def _as_float64(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: each.astype(np.float64) for name, each in arrays.items()}

@@ -10,10 +10,13 @@ import numpy as np
 
 from common.config.schema import Config
 from common.diagnose.ladder import Check, Stage
+from common.diagnose.reduced import rounded
+from common.diagnose.rounding import UNITS, at_least_float32
 from common.training.schedule import learning_rate
 
 Arrays = Mapping[str, np.ndarray]
 OFF = 1e-8  # relative to the norm of all updates: what a formula must reproduce; Keras computes scalars in float32
+WEIGHT_UNITS, UPDATE_UNITS = 2, 20  # in which the rounding of a weight, and of an update's arithmetic, is bounded
 PLACES = ("after the bias correction", "before the bias correction", "inside the root")  # of epsilon
 MOST = 4  # changes of a formula that are sought
 ROUNDED = 3e-6  # of native optimizers
@@ -67,6 +70,11 @@ class Update:
     slots: Arrays
     gradients: Arrays  # that it was made from, without weight decay
 
+    @property
+    def unit(self) -> float:
+        """In the last place of weights and slots: in bfloat16 these are float32."""
+        return UNITS[at_least_float32(self.config.train.precision)]
+
 
 def compare_update(stage: Stage, side: str, update: Update) -> None:
     """The slots and the weights against the formula of the config."""
@@ -75,11 +83,11 @@ def compare_update(stage: Stage, side: str, update: Update) -> None:
     weights = {name: update.before[name] for name in names}
     seen = {name: update.after[name] - update.before[name] for name in names}
     formula = _of_config(update)
-    off = _distance(formula, weights, update, seen)
-    stage.checks.append(Check(f"{side.upper()}, step {update.step}: update", off, OFF / 100))
+    off, exact = _distance(formula, weights, update, seen), _exact(update, weights, seen)
+    stage.checks.append(Check(f"{side.upper()}, step {update.step}: update", off, exact / 100))
     if not stage.checks[-1].differs or any(each.side == side for each in stage.causes):
         return
-    chosen = _search(formula, weights, update, seen)
+    chosen = _search(formula, weights, update, seen, exact)
     for each in chosen:
         for cause in each.cause.split("+"):
             stage.blame(cause, side, "update", f"step {update.step}: {each.words}")
@@ -98,6 +106,7 @@ def _compare_second_moment(stage: Stage, side: str, update: Update) -> None:
     settings = update.config.optimizer
     if settings.kind == "sgd" or settings.beta2 is None:
         return
+    off = rounded(update.config, update.slots_before, update.slots)
     for name, gradient in update.gradients.items():
         if settings.kind != "adamw":
             gradient = gradient + settings.weight_decay * update.before[name]
@@ -105,21 +114,24 @@ def _compare_second_moment(stage: Stage, side: str, update: Update) -> None:
         last = update.slots_before.get(f"exp_avg_sq.{name}", np.zeros_like(seen))
         fresh = (seen - settings.beta2 * last) / (1 - settings.beta2)
         norm = max(float(np.linalg.norm(gradient**2)), 1e-12 * _largest(update))
+        digits = 2 * update.unit * float(np.linalg.norm(seen) + np.linalg.norm(last)) / (1 - settings.beta2)
+        digits += UPDATE_UNITS * off[name] * float(np.linalg.norm(gradient))
+        exact = ROUNDED + digits / (norm or 1.0)
         check = Check(
             f"{side.upper()}, step {update.step}: exp_avg_sq.{name}",
-            float(np.linalg.norm(fresh - gradient**2)) / norm,
-            ROUNDED / 100,
+            float(np.linalg.norm(fresh - gradient**2)) / (norm or 1.0),
+            exact / 100,
         )
         stage.checks.append(check)
         if not check.differs or any(each.side == side for each in stage.causes):
             continue
         rows = (
-            np.abs(fresh - gradient**2).reshape(len(fresh), -1).max(1) > 1e-6 * float(np.abs(fresh).max())
+            np.abs(fresh - gradient**2).reshape(len(fresh), -1).max(1) > max(1e-6, exact) * float(np.abs(fresh).max())
             if fresh.ndim
             else [True]
         )
         factor = float((fresh * gradient**2).sum() / (gradient**4).sum()) if gradient.any() else 0.0
-        if factor and np.allclose(fresh, factor * gradient**2, rtol=1e-5, atol=0) and update.step == 1:
+        if factor and np.allclose(fresh, factor * gradient**2, rtol=max(1e-5, exact), atol=0) and update.step == 1:
             beta = 1 - factor * (1 - settings.beta2)
             stage.blame(
                 "beta2",
@@ -213,11 +225,11 @@ def _variants(formula: Formula, update: Update) -> Iterator[Formula]:
             )
 
 
-def _search(formula: Formula, weights: Arrays, update: Update, seen: Arrays) -> list[Formula]:
+def _search(formula: Formula, weights: Arrays, update: Update, seen: Arrays, exact: float) -> list[Formula]:
     """The changes that explain an update: one, or several that each bring it nearer, the largest first."""
     chosen: list[Formula] = []
     off = start = min(1.0, _distance(formula, weights, update, seen))
-    while off > max(OFF, start * 1e-4) and len(chosen) < MOST:
+    while off > max(exact, start * 1e-4) and len(chosen) < MOST:
         taken = {cause for each in chosen for cause in each.cause.split("+")}
         variants = [each for each in _variants(formula, update) if taken.isdisjoint(each.cause.split("+"))]
         formula = min(variants, key=lambda each: _distance(each, weights, update, seen))
@@ -226,7 +238,13 @@ def _search(formula: Formula, weights: Arrays, update: Update, seen: Arrays) -> 
             return []
         off = nearer
         chosen.append(formula)
-    return chosen if off <= max(OFF, start * 1e-4) else []
+    return chosen if off <= max(exact, start * 1e-4) else []
+
+
+def _exact(update: Update, weights: Arrays, seen: Arrays) -> float:
+    """What a formula must reproduce: the weights, far larger than an update, are rounded after it."""
+    sizes = [sum(float(np.square(each).sum()) for each in found.values()) ** 0.5 for found in (weights, seen)]
+    return max(OFF, update.unit * (WEIGHT_UNITS * sizes[0] / (sizes[1] or 1.0) + UPDATE_UNITS))
 
 
 def _distance(formula: Formula, weights: Arrays, update: Update, seen: Arrays) -> float:

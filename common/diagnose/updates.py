@@ -8,7 +8,7 @@ import numpy as np
 from common.data.batches import Arrays
 from common.diagnose.ladder import Check, Stage
 from common.diagnose.mistakes import count_of_shards, mistakes, shards_of
-from common.diagnose.reduced import Reduction, recovered
+from common.diagnose.reduced import Reduction, recovered, rounded
 from common.diagnose.reduction import OF_SLOTS, compare_reduction, unexplained
 from common.diagnose.runs import Run
 from common.diagnose.update import Update, compare_update
@@ -28,17 +28,22 @@ def _not_recovered(run: Run) -> str:
     return ""
 
 
-def compare_updates(runs: Mapping[str, tuple[Run, Side]], before_them: Sequence[Stage]) -> list[Stage]:
+def compare_updates(
+    runs: Mapping[str, tuple[Run, Side]], before_them: Sequence[Stage], rounding: Mapping[str, float]
+) -> list[Stage]:
     """Each step of each side, by its own weights: the sum over its shards, and the update by the optimizer.
 
-    before_them: the stages before, which get the causes that only an update shows.
+    before_them: the stages before, which get the causes that only an update shows. rounding: the norm of what it makes
+    each gradient of the first step differ by.
     """
     earlier = {each.name: each for each in before_them}
-    reduction, optimizer = Stage("reduction"), Stage("optimizer")
+    precision = next(run.precision for run, _ in runs.values())
+    reduction, optimizer = Stage("reduction", precision=precision), Stage("optimizer")
     reduction.note = optimizer.note = next(filter(None, (_not_recovered(run) for run, _ in runs.values())), "")
     compared = {name: each for name, each in runs.items() if not _not_recovered(each[0])}
     before: dict[str, dict[str, np.ndarray]] = {}
-    for index in range(max((len(run.batches) for run, _ in compared.values()), default=0)):
+    for index in range(max((len(run.states) - 1 for run, _ in compared.values()), default=0)):
+        compared = {name: each for name, each in compared.items() if index < len(each[0].states) - 1}
         shards = {name: shards_of(run.batches[index], count_of_shards(run)) for name, (run, _) in compared.items()}
         computed = _gradients_of_shards(compared, shards, index)
         for name, (run, _) in compared.items():
@@ -46,8 +51,10 @@ def compare_updates(runs: Mapping[str, tuple[Run, Side]], before_them: Sequence[
             gradients = recovered(run.config, previous.slots, now.slots, previous.weights)
             weights = [sum(float(part["weights"].sum()) for part in shard) for shard in shards[name]]
             reported = float(run.rows[index]["grad_norm"])
+            slots = rounded(run.config, previous.slots, now.slots)
+            off = {each: slots[each] + rounding.get(each, 0.0) for each in slots}
             found = Reduction(
-                run.config, step, computed[name], weights, gradients, before.get(name), reported, previous.weights
+                run.config, step, computed[name], weights, gradients, before.get(name), reported, previous.weights, off
             )
             if unexplained(found):
                 found = _trained_on_others(runs[name], index, found, earlier)

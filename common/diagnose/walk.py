@@ -10,19 +10,20 @@ import numpy as np
 from common.config.models import Custom
 from common.config.strategies import PACKAGES
 from common.diagnose.arguments import SideArguments
+from common.diagnose.drift import Drift
 from common.diagnose.inputs import compare_batches, compare_configs, compare_weights, config_differences, untied
 from common.diagnose.ladder import DIFFERS, EQUAL, NOT_COMPARED, Diagnosis, Stage
 from common.diagnose.loss import compare_gradients, compare_losses
-from common.diagnose.model import calls_for, compare_layers
+from common.diagnose.model import calls_for, compare_layers, disturbed_calls
 from common.diagnose.observed import LayerPair, Model
 from common.diagnose.of_run import quoted
 from common.diagnose.outcome import compare_dropout, compare_evaluations, compare_states
+from common.diagnose.rounding import UNITS, at_least_float32, disturbed, noise
 from common.diagnose.runs import Run, train
 from common.diagnose.updates import compare_updates
-from common.mapping.proof import received
+from common.mapping.proof import SMALL, received
 from common.mapping.side import Side
 
-ULP = 2.0**-52
 IDLE = 1e-10  # of the largest gradient: what is nothing but rounding
 
 
@@ -35,7 +36,7 @@ def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
         b = _with(b, {key: value for key, (value, _) in differences.items()}, output)
     stages += [compare_batches(a, b), compare_weights(a, b)]
     if any(each.cause == "missing_array" for each in stages[1].causes):  # no model takes both batches
-        return Diagnosis(titles, stages)
+        return Diagnosis(titles, stages, precision=a.precision)
     with (
         Side(PACKAGES[a.arguments.framework], "observe") as ours,
         Side(PACKAGES[b.arguments.framework], "observe") as theirs,
@@ -44,16 +45,21 @@ def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
         theirs.send("build", run_dir=str(b.directory))
         received(ours, theirs)
         pairs = _pairs(a, b, ours.call("layers"), theirs.call("layers"))
-        found, idle = _compare_models(a, b, ours, theirs, pairs)
+        found, gradients, rounding = _compare_models(a, b, ours, theirs, pairs)
         stages += found
-        stages += compare_updates({"a": (a, ours), "b": (b, theirs)}, stages)
+        stages += compare_updates({"a": (a, ours), "b": (b, theirs)}, stages, rounding)
+    norms = {name: float(np.linalg.norm(each)) for name, each in gradients.items()}
+    idle = {name for name, norm in norms.items() if norm < IDLE * max(norms.values())}
     began = any(each.verdict == DIFFERS for each in stages[1:])
-    states = compare_states(a, b, began, idle)
+    drift = Drift(a, gradients, rounding)
+    states = compare_states(a, b, began, idle, drift)
     began = began or states.verdict == DIFFERS
-    stages += [states, compare_evaluations(a, b, began)]
+    stages += [states, compare_evaluations(a, b, began, drift)]
     if not _differ(stages[1:]):  # with A's values B is A
         stages[0].causes = [replace(each, confirmed=True) for each in stages[0].causes]
-    return Diagnosis(titles, stages, _unpaired(a, b, pairs))
+    for stage in stages:
+        stage.note = stage.note or stage.lost
+    return Diagnosis(titles, stages, _unpaired(a, b, pairs), a.precision)
 
 
 def _with(b: Run, values: dict[str, Any], output: Path) -> Run:
@@ -67,40 +73,53 @@ def _with(b: Run, values: dict[str, Any], output: Path) -> Run:
 
 def _compare_models(
     a: Run, b: Run, ours: Side, theirs: Side, pairs: Sequence[LayerPair]
-) -> tuple[list[Stage], set[str]]:
+) -> tuple[list[Stage], dict[str, np.ndarray], dict[str, float]]:
     """From A's weights and A's first batch on both sides: layers, loss, gradients and dropout.
 
-    Returns the parameters whose gradients are rounding too.
+    Returns A's gradients too, and the norm of what rounding makes each differ by.
     """
     batch, weights = a.batches[0], a.states[0].weights
-    shard = batch.shard(0, 1)
-    disturbed = _disturbed(weights)
+    shard, precision = batch.shard(0, 1), a.precision
+    noisy_weights, last_place = (
+        {name: disturbed(each, unit, seed) for seed, (name, each) in enumerate(weights.items())}
+        for unit in (UNITS[precision], UNITS[at_least_float32(precision)])
+    )
     computed = {}
     stages: list[Stage] = []
     for training in (False, True):
         first = ours.call("compute", weights=weights, shard=shard, weight=batch.weight, training=training)
-        ours.send("compute", weights=disturbed, shard=shard, weight=batch.weight, training=training)
+        ours.send("compute", weights=noisy_weights, shard=shard, weight=batch.weight, training=training)
         theirs.send("compute", weights=_known(weights, b), shard=shard, weight=batch.weight, training=training)
         noisy, second = received(ours, theirs)
-        given = calls_for(pairs, first, second)
-        replayed = theirs.call(
-            "compute", weights=_known(weights, b), shard=shard, weight=batch.weight, training=training, given=given
-        )
-        computed[training] = first, second, noisy
+        given, own = calls_for(pairs, first, second), disturbed_calls(pairs, first, seed=len(weights))
+        shared = {"shard": shard, "weight": batch.weight, "training": training}
+        theirs.send("compute", weights=_known(weights, b), given=given, **shared)
+        ours.send("compute", weights=last_place, given=own, **shared)
+        alone, replayed = received(ours, theirs)
+        computed[training] = Model(first, noisy, alone, second, replayed, pairs, shard[0], weights, precision)
         if not training or _has_statistics(a):
             name = "activations in training mode" if training else "activations"
-            stage = compare_layers(name, Model(first, noisy, second, replayed, pairs, shard[0], weights))
+            stage = compare_layers(name, computed[training])
             known = {(each.cause, each.tensor) for before in stages for each in before.causes}
             stage.causes = [each for each in stage.causes if (each.cause, each.tensor) not in known]
             stages.append(stage)
-    (first, second, noisy), labels = computed[False], shard[0]["labels"]
-    dropout = compare_dropout(a, b, computed[True][0], computed[True][1], _differ(stages))
-    given_outputs = theirs.call("losses", outputs=first.outputs[0], labels=labels)
-    stages.append(compare_losses(first, second, noisy, labels, given_outputs))
-    stages.append(compare_gradients(first, second, noisy, _differ(stages), untied(a, b)))
-    norms = {name: float(np.linalg.norm(each)) for name, each in first.gradients.items()}
-    idle = {name for name, norm in norms.items() if norm < IDLE * max(norms.values())}
-    return [*stages, dropout], idle
+    model, trained, labels = computed[False], computed[True], shard[0]["labels"]
+    dropout = compare_dropout(a, b, trained.a, trained.b, trained.disturbed, _differ(stages))
+    given_outputs = theirs.call("losses", outputs=model.a.outputs[0], labels=labels)
+    stages.append(compare_losses(model.a, model.b, model.disturbed, labels, given_outputs, precision, model.alone))
+    stages.append(compare_gradients(model.a, model.b, model.disturbed, _differ(stages), untied(a, b), precision))
+    return [*stages, dropout], trained.a.gradients, _rounding(trained, precision)
+
+
+def _rounding(trained: Model, precision: str) -> dict[str, float]:
+    """The norm of what rounding makes each gradient differ by, a unit in the last place at least."""
+    gradients = trained.a.gradients
+    largest = max((float(np.linalg.norm(each)) for each in gradients.values()), default=0.0)
+    found = {}
+    for name, each in gradients.items():
+        size = max(float(np.linalg.norm(each)), SMALL * largest)
+        found[name] = size * max(UNITS[precision], noise(each, trained.disturbed.gradients[name], least=size))
+    return found
 
 
 def _differ(stages: Sequence[Stage]) -> bool:
@@ -134,12 +153,6 @@ def _unpaired(a: Run, b: Run, pairs: Sequence[LayerPair]) -> list[str]:
     """Parameters that no pair of layers has."""
     names = {each.name for each in pairs}
     return [each for each in a.states[0].weights if not any(each.startswith(f"{name}.") for name in names)]
-
-
-def _disturbed(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Weights with a random unit in the last place more or less."""
-    stream = np.random.default_rng(0)
-    return {name: each * (1 + ULP * stream.choice([-1, 1], each.shape)) for name, each in weights.items()}
 
 
 def _known(weights: dict[str, np.ndarray], b: Run) -> dict[str, np.ndarray]:

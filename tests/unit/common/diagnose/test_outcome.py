@@ -20,18 +20,37 @@ def run(name: str, momentum: float = 0.1, rate: float = 0.1, of: float = 1.0) ->
         states.append({MEAN: before[MEAN] * (1 - momentum) + momentum * batch, WEIGHT: before[WEIGHT] - rate})
     rows = [{"step": step, "loss": 1.0, "learning_rate": rate} for step in (1, 2)]
     return SimpleNamespace(
-        name=name, asynchronous=False, before=0, rows=rows, states=[SimpleNamespace(weights=each) for each in states]
+        name=name,
+        asynchronous=False,
+        before=0,
+        ended="",
+        precision="float64",
+        rows=rows,
+        states=[SimpleNamespace(weights=each) for each in states],
     )
 
 
+class NoDrift:
+    """Where rounding does nothing."""
+
+    def of(self, steps: int, name: str) -> float:
+        return 0.0
+
+    def of_loss(self, steps: int, loss: float) -> float:
+        return 0.0
+
+
+NONE: Any = NoDrift()
+
+
 def causes(a: Any, b: Any, inherited: bool) -> list[tuple[str, bool]]:
-    return [(each.cause, each.confirmed) for each in compare_states(a, b, inherited, ()).causes]
+    return [(each.cause, each.confirmed) for each in compare_states(a, b, inherited, (), NONE).causes]
 
 
 @pytest.mark.parametrize("inherited", [False, True])
 def test_another_momentum_is_named_also_beside_another_cause(inherited: bool) -> None:
     other = run("b", momentum=0.01, rate=0.2 if inherited else 0.1)
-    stage = compare_states(run("a"), other, inherited, ())
+    stage = compare_states(run("a"), other, inherited, (), NONE)
     assert [each.cause for each in stage.causes] == ["moving_statistics"]
     assert f"in B {MEAN} moves 0.1 times as far" in stage.causes[0].sentence and stage.causes[0].confirmed
 
@@ -48,7 +67,7 @@ def test_a_biased_variance(counts: tuple[int, int], words: str) -> None:
             state.weights[VARIANCE] = variance
             variance = 0.9 * variance + 0.1 * squares[min(step, 1)] / count
         sides.append(side)
-    stage = compare_states(sides[0], sides[1], False, ())
+    stage = compare_states(sides[0], sides[1], False, (), NONE)
     assert [(each.cause, each.tensor, each.confirmed) for each in stage.causes] == [
         ("biased_variance", f"step 1: {VARIANCE}", True)
     ]

@@ -19,7 +19,7 @@ Gradients = dict[str, np.ndarray]
 
 @pytest.fixture(scope="module")
 def config(composed: Compose) -> Config:
-    return parse(composed("schedule=constant", "schedule.warmup_steps=0"))
+    return parse(composed("train.precision=float64", "schedule=constant", "schedule.warmup_steps=0"))
 
 
 def drawn(seed: int, scale: float = 1.0) -> Gradients:

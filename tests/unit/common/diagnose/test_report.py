@@ -54,7 +54,9 @@ def test_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
 def test_nothing_differs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     equal = Diagnosis(TITLES, [Stage("batch", [Check("step 1: ids", 0.0)]), Stage("dropout", note="none")])
     print_diagnosis(equal)
-    assert capsys.readouterr().out.startswith("no difference: A (torch ddp) and B (tf <script>) are the same")
+    assert capsys.readouterr().out.startswith(
+        "no difference: A (torch ddp) and B (tf <script>) are the same at every stage, in float64"
+    )
     _, data = write_diagnosis(equal, tmp_path)
     found = json.loads(data.read_text())
     assert (found["equal"], found["first"], found["causes"]) == (True, None, [])

@@ -18,7 +18,7 @@ Arrays = dict[str, np.ndarray]
 
 @pytest.fixture(scope="module")
 def config(composed: Compose) -> Config:
-    return parse(composed("schedule=linear", "schedule.warmup_steps=6", "schedule.total_steps=50"))
+    return parse(composed("train.precision=float64", "schedule=linear", "schedule.warmup_steps=6", "schedule.total_steps=50"))
 
 
 def drawn(seed: int, scale: float = 1.0) -> Arrays:
