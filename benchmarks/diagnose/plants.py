@@ -294,10 +294,24 @@ def clean() -> list[Plant]:
         "text by SGD": f"{TEXT} optimizer=sgd",
         "text by Adam with an L2 penalty": f"{TEXT} optimizer=adam optimizer.weight_decay=0.01",
     }
-    return found + [
-        _clean("torch:single", b, 2, name, arguments)
-        for b in ("torch:ddp", "tf:mirrored")
-        for name, arguments in others.items()
+    images, bert = others["images with synchronized BatchNorm"], others["bert_tiny with dropout"]
+    low = (
+        ("torch:single", "tf:single", 1, "text in float32", f"{TEXT} precision=float32"),
+        ("torch:single", "torch:ddp", 3, "text in float32", f"{TEXT} precision=float32"),
+        ("tf:single", "tf:mirrored", 2, "text by SGD in float32", f"{TEXT} optimizer=sgd precision=float32"),
+        ("torch:ddp", "tf:mirrored", 2, "images in float32", f"{images} precision=float32"),
+        ("torch:single", "tf:mirrored", 2, "bert_tiny in float32", f"{bert} precision=float32"),
+        ("torch:single", "torch:ddp", 2, "text in bfloat16", f"{TEXT} precision=bfloat16"),
+        ("tf:single", "tf:mirrored", 2, "text in bfloat16", f"{TEXT} precision=bfloat16"),
+    )
+    return [
+        *found,
+        *(
+            _clean("torch:single", b, 2, name, arguments)
+            for b in ("torch:ddp", "tf:mirrored")
+            for name, arguments in others.items()
+        ),
+        *(_clean(*each) for each in low),
     ]
 
 

@@ -87,7 +87,7 @@ def compare_layers(name: str, model: Model) -> Stage:
         if pair.b not in given or pair.b not in model.replayed.calls:
             continue
         expected, found, second = given[pair.b], model.replayed.calls[pair.b], model.b.calls[pair.b]
-        ours, alone, noisy = (each.calls.get(pair.a, ZERO) for each in (model.a, model.alone, model.disturbed))
+        ours, alone, noisy = (each.calls.get(pair.a, ZERO) for each in (model.a, model.rounded, model.disturbed))
         whole = noise(ours.returned, noisy.returned)
         x, y = expected.received, found.received
         if x is not None and y is not None and x.shape == y.shape:
@@ -115,7 +115,7 @@ def _compare_outputs(stage: Stage, before: Sequence[tuple[LayerPair, Call]], mod
         stage.blame("shape_of_outputs", "b", "outputs", words)
         return
     whole = noise(a, model.disturbed.outputs[0])
-    own = noise(a, model.alone.outputs[0], whole)
+    own = noise(a, model.rounded.outputs[0], whole)
     if stage.compare("outputs", a, replayed, own, precision=model.precision_of(a, replayed)).differs:
         _explain_between(stage, before, None, a, replayed, model)
     elif not np.array_equal(a, b, equal_nan=True):

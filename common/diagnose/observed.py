@@ -49,7 +49,7 @@ class Model:
 
     disturbed: A with weights that are disturbed by rounding. alone: so too, and with A's arrays at every layer,
     disturbed likewise: what rounding does to a layer alone. replayed: B with A's arrays at every layer. precision: of
-    the training.
+    the training. one_framework: of both sides; two choose by themselves what they compute in bfloat16.
     """
 
     a: Observed
@@ -61,7 +61,13 @@ class Model:
     batch: Mapping[str, np.ndarray]
     weights: Mapping[str, np.ndarray]
     precision: str = "float64"
+    one_framework: bool = False
+
+    @property
+    def rounded(self) -> Observed:
+        """What says how much rounding does to a layer on A's arrays."""
+        return self.alone if self.one_framework or self.precision != "bfloat16" else self.disturbed
 
     def precision_of(self, a: np.ndarray, b: np.ndarray) -> str:
         """In which a layer's arrays are compared: in training in bfloat16 some of them are float32."""
-        return precision_of(a, b) if self.precision == "bfloat16" else self.precision
+        return precision_of(a, b) if self.one_framework and self.precision == "bfloat16" else self.precision

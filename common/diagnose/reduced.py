@@ -128,7 +128,7 @@ class Reduction:
     @property
     def explains_update(self) -> bool:
         """Whether the update was made from the sum over the shards, clipped as it should be."""
-        return self.near(self.vector(self.summed) * self.scale, 1e-9)
+        return self.near(self.vector(self.summed) * self.scale, self.exact)
 
     def vector(self, gradients: Gradients) -> np.ndarray:
         """All gradients as one vector."""

@@ -107,9 +107,9 @@ def train(sides: Sequence[SideArguments], output: Path) -> list[Run]:
     try:
         for side in sides:
             processes.append(start_training(side.framework, _overrides(side, output), output / f"{side.name}.log"))
-        while any(each.poll() is None for each in processes) and not _failed(sides, processes, output):
+        while any(each.poll() is None for each in processes) and not which_failed(sides, processes, output):
             time.sleep(POLL_SECONDS)
-        failed = _failed(sides, processes, output)
+        failed = which_failed(sides, processes, output)
     finally:
         for each in processes:
             stop_training(each)
@@ -119,12 +119,12 @@ def train(sides: Sequence[SideArguments], output: Path) -> list[Run]:
     return [_open(side, output / side.name) for side in sides]
 
 
-def _failed(
+def which_failed(
     sides: Sequence[SideArguments], processes: Sequence[subprocess.Popen[bytes]], output: Path
 ) -> list[SideArguments]:
     """Those whose training failed; what ends because its loss is not finite is looked at like any other."""
     ended = [side for side, each in zip(sides, processes, strict=True) if each.poll()]
-    return [side for side in ended if not _not_finite(side, output)]
+    return [side for side in ended if not not_finite(side, output)]
 
 
 def _overrides(side: SideArguments, output: Path) -> list[str]:
@@ -148,10 +148,10 @@ def _overrides(side: SideArguments, output: Path) -> list[str]:
 
 def _open(side: SideArguments, directory: Path) -> Run:
     config = load(directory / "config.yaml")
-    return Run(side, directory, config, open_prepared(config, directory), _not_finite(side, directory.parent))
+    return Run(side, directory, config, open_prepared(config, directory), not_finite(side, directory.parent))
 
 
-def _not_finite(side: SideArguments, output: Path) -> str:
+def not_finite(side: SideArguments, output: Path) -> str:
     """The step and the loss with which a training ended that was not finite; empty where it was."""
     summary = output / side.name / "summary.json"
     error = json.loads(summary.read_text()).get("error") if summary.exists() else None

@@ -16,7 +16,7 @@ from common.training.schedule import learning_rate
 
 Arrays = Mapping[str, np.ndarray]
 OFF = 1e-8  # relative to the norm of all updates: what a formula must reproduce; Keras computes scalars in float32
-WEIGHT_UNITS, UPDATE_UNITS = 2, 20  # in which the rounding of a weight, and of an update's arithmetic, is bounded
+WEIGHT_UNITS, UPDATE_UNITS = 1, 20  # in which the rounding of a weight, and of an update's arithmetic, is bounded
 PLACES = ("after the bias correction", "before the bias correction", "inside the root")  # of epsilon
 MOST = 4  # changes of a formula that are sought
 ROUNDED = 3e-6  # of native optimizers

@@ -80,6 +80,7 @@ def _compare_models(
     """
     batch, weights = a.batches[0], a.states[0].weights
     shard, precision = batch.shard(0, 1), a.precision
+    one_framework = a.arguments.framework == b.arguments.framework
     noisy_weights, last_place = (
         {name: disturbed(each, unit, seed) for seed, (name, each) in enumerate(weights.items())}
         for unit in (UNITS[precision], UNITS[at_least_float32(precision)])
@@ -96,7 +97,9 @@ def _compare_models(
         theirs.send("compute", weights=_known(weights, b), given=given, **shared)
         ours.send("compute", weights=last_place, given=own, **shared)
         alone, replayed = received(ours, theirs)
-        computed[training] = Model(first, noisy, alone, second, replayed, pairs, shard[0], weights, precision)
+        computed[training] = Model(
+            first, noisy, alone, second, replayed, pairs, shard[0], weights, precision, one_framework
+        )
         if not training or _has_statistics(a):
             name = "activations in training mode" if training else "activations"
             stage = compare_layers(name, computed[training])

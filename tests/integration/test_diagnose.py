@@ -20,6 +20,7 @@ CHOSEN = (
     "config: optimizer.weight_decay",
     "strategy: mean_of_means in torch",
     "bert: query_key in torch",
+    "bfloat16: norm_in_bfloat16 in torch",
 )
 
 

@@ -8,8 +8,8 @@ from scipy.special import softmax
 
 from common.diagnose.functions import by_example
 from common.diagnose.ladder import EQUAL, Stage
-from common.diagnose.model import LayerPair, Model, calls_for, compare_layers, in_layout
-from common.diagnose.observed import Observed
+from common.diagnose.model import calls_for, compare_layers, in_layout
+from common.diagnose.observed import LayerPair, Model, Observed
 from common.mapping.description import Call
 
 STREAM = np.random.default_rng(0)
@@ -57,7 +57,7 @@ def compare(theirs: dict[str, Call]) -> Stage:
     a = Observed([OUTPUTS], [], ours, {}, {})
     b = replace(a, calls={f"keras/{name}": each for name, each in theirs.items()})
     assert calls_for(PAIRS, a, b).keys() == {each.b for each in PAIRS}
-    return compare_layers("activations", Model(a, a, b, b, PAIRS, BATCH, WEIGHTS))
+    return compare_layers("activations", Model(a, a, a, b, b, PAIRS, BATCH, WEIGHTS))
 
 
 def test_the_same_layers_are_equal() -> None:

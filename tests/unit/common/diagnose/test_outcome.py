@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.diagnose.outcome import compare_states
+from common.diagnose.outcome import compare_evaluations, compare_states
 
 MEAN, WEIGHT, VARIANCE = "norm.running_mean", "dense.weight", "norm.running_var"
 
@@ -78,6 +78,18 @@ def test_what_was_inherited_is_not_blamed() -> None:
     assert causes(run("a"), run("b", rate=0.2), True) == []
     assert causes(run("a"), run("b", of=1.5), True) == [], "of other activations"
     assert causes(run("a"), run("b"), False) == []
+
+
+def test_a_training_that_ends_at_a_loss_that_is_not_finite() -> None:
+    b = run("b")
+    b.ended, b.states, b.rows = "step 2: the loss is nan", b.states[:2], b.rows[:1]
+    b.arguments = SimpleNamespace(title="B (torch single)")
+    (cause,) = compare_states(run("a"), b, False, (), NONE).causes
+    assert (cause.cause, cause.side) == ("not_finite", "b")
+    assert cause.sentence == "B (torch single) ends at step 2: the loss is nan"
+    stage = compare_states(run("a"), b, True, (), NONE)
+    assert stage.verdict == "inherited" and not stage.causes
+    assert compare_evaluations(run("a"), b, True, NONE).verdict == "not compared"
 
 
 def test_a_difference_that_nothing_explains() -> None:

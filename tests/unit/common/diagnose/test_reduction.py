@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from common.config.compose import parse
 from common.config.schema import Config
 from common.diagnose.ladder import Stage
-from common.diagnose.reduced import Reduction, clipping, norm, recovered, total
+from common.diagnose.reduced import Reduction, clipping, norm, recovered, rounded, total
 from common.diagnose.reduction import compare_reduction, explain
 from tests.conftest import Compose
 
@@ -125,6 +125,31 @@ def test_a_correct_reduction_has_no_cause(config: Config, seed: int, count: int,
     stage = Stage("reduction")
     compare_reduction(stage, "a", Reduction(config, 1, shards, [1.0] * count, found, None, norm(summed), drawn(1)))
     assert stage.verdict == "equal"
+
+
+@pytest.mark.parametrize(("fault", "cause"), [(None, None), ("averaged_twice", "averaged_twice")])
+def test_gradients_that_float32_slots_round_have_no_cause(fault: str | None, cause: str | None, config: Config) -> None:
+    """An old moment a hundred times the gradient leaves it five digits."""
+    config = configured(replace(config, train=replace(config.train, precision="float32")), None)
+    gradients, last = FAULTS[fault][1] if fault else TOTAL, times(drawn(3), 10)
+    before = {f"exp_avg.{name}": each.astype(np.float32).astype(np.float64) for name, each in last.items()}
+    after = {
+        f"exp_avg.{name}": (0.9 * before[f"exp_avg.{name}"] + 0.1 * each).astype(np.float32).astype(np.float64)
+        for name, each in gradients.items()
+    }
+    found, off = recovered(config, before, after, drawn(7)), rounded(config, before, after)
+    assert max(float(np.abs(found[name] - each).max()) for name, each in gradients.items()) > 1e-6
+    stage = Stage("reduction", precision="float32")
+    reduction = Reduction(config, 2, SHARDS, WEIGHTS, found, drawn(9), norm(TOTAL), drawn(7), off)
+    compare_reduction(stage, "b", reduction)
+    assert [each.cause for each in stage.causes] == ([cause] if cause else [])
+
+
+def test_a_gradient_that_is_not_finite_is_named(config: Config) -> None:
+    stage, found = Stage("reduction"), {**TOTAL, "bias": np.full(5, np.nan)}
+    reduction = Reduction(configured(config, None), 1, SHARDS, WEIGHTS, found, None, norm(TOTAL), drawn(7))
+    compare_reduction(stage, "b", reduction)
+    assert [(each.cause, each.tensor) for each in stage.causes] == [("not_finite", "bias")]
 
 
 @pytest.mark.parametrize(

@@ -60,3 +60,20 @@ def test_nothing_differs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     _, data = write_diagnosis(equal, tmp_path)
     found = json.loads(data.read_text())
     assert (found["equal"], found["first"], found["causes"]) == (True, None, [])
+
+
+def test_the_precision_and_what_is_not_compared_in_it_are_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    stage = Stage(
+        "gradients", [Check("fc.weight", 1e-8, precision="float32")], note="not compared in float32: key.bias"
+    )
+    found = Diagnosis(TITLES, [stage], precision="float32")
+    print_diagnosis(found)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("are the same at every stage, in float32")
+    assert lines[-2:] == ["compared in float32", "gradients: not compared in float32: key.bias"]
+    page, data = (each.read_text() for each in write_diagnosis(found, tmp_path))
+    assert json.loads(data)["precision"] == "float32"
+    assert json.loads(data)["ladder"][0]["note"] == "not compared in float32: key.bias"
+    assert "compared in float32" in page and "gradients: not compared in float32: key.bias" in page

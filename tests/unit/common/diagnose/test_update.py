@@ -1,6 +1,7 @@
 """What an update made of its gradients, as numbers."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ Arrays = dict[str, np.ndarray]
 
 @pytest.fixture(scope="module")
 def config(composed: Compose) -> Config:
-    return parse(composed("train.precision=float64", "schedule=linear", "schedule.warmup_steps=6", "schedule.total_steps=50"))
+    return parse(
+        composed("train.precision=float64", "schedule=linear", "schedule.warmup_steps=6", "schedule.total_steps=50")
+    )
 
 
 def drawn(seed: int, scale: float = 1.0) -> Arrays:
@@ -88,6 +91,21 @@ def test_a_correct_update_has_no_cause(config: Config) -> None:
     stage = Stage("optimizer")
     compare_update(stage, "a", update_by(correct(config), config))
     assert stage.verdict == "equal" and not stage.causes
+
+
+@pytest.mark.parametrize("fault", [None, "epsilon"])
+def test_an_update_of_float32_weights_is_judged_by_their_rounding(fault: str | None, config: Config) -> None:
+    formula = FAULTS[fault](correct(config), config) if fault else correct(config)
+    formula = replace(formula, epsilon=1e-3) if fault else formula
+    single = replace(config, train=replace(config.train, precision="float32"))
+    update = update_by(formula, single)
+    parts: dict[str, Any] = {
+        name: {each: array.astype(np.float32).astype(np.float64) for each, array in getattr(update, name).items()}
+        for name in ("before", "after", "slots_before", "slots")
+    }
+    stage = Stage("optimizer")
+    compare_update(stage, "a", replace(update, **parts))
+    assert [each.cause for each in stage.causes] == ([fault] if fault else [])
 
 
 def test_a_second_moment_of_another_beta_is_named(config: Config) -> None:
