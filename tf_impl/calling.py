@@ -10,6 +10,8 @@ from common.mapping.factory import not_taken, takes_by_name
 
 Call = Callable[[dict[str, tf.Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
 
+followed = False  # whether a Trace is open: what `apply` computes must not be hidden in a tf.function then
+
 
 def arguments_of(key: str, model: keras.Layer, names: Sequence[str]) -> Call:
     """A function from the inputs by name to the arguments of a call. Raises UserError for a name that is not taken."""

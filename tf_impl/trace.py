@@ -1,7 +1,6 @@
 """Follow one forward pass of any model: which layers it enters, what they receive and return, what is flattened."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -30,7 +29,7 @@ ATTRIBUTES = {
 
 
 class Trace:
-    """Use it as a context around the forward pass, in which every function runs eagerly.
+    """Use it as a context around the forward pass.
 
     entered: the layers in the order in which they were entered, by path. flattened: of a layer, the shape of an example
     before it was flattened to what the layer receives. calls: the first of each layer; of a layer with an activation,
@@ -56,11 +55,10 @@ class Trace:
     def __enter__(self) -> "Trace":
         self._replace(keras.Layer, "__call__", self._call(keras.Layer.__call__))
         self._replace(calling, "apply", lambda layer, compute, x: self._call(lambda _, x: compute(x))(layer, x))
+        self._replace(calling, "followed", True)
         self._replace(*RESHAPES, self._reshape(tf.reshape))
         for module, name in DROPOUTS:
             self._replace(module, name, self._drop(name))
-        self._undo.append(partial(tf.config.run_functions_eagerly, tf.config.functions_run_eagerly()))
-        tf.config.run_functions_eagerly(True)
         return self
 
     def __exit__(

@@ -93,7 +93,7 @@ def attention_of(
     masks: [n, tokens], 1 for what is attended to. Tokens that have only zeros in `attended` are not looked at.
     """
     query, key, value = projections
-    known = np.any(attended, -1, keepdims=True)
+    known = np.asarray(attended.any(-1, keepdims=True))
     features = query.shape[-1]
     for heads in (each for each in range(1, features + 1) if features % each == 0 and each <= 64):
         size = features // heads

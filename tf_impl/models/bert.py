@@ -81,8 +81,9 @@ class Bert(keras.Model):
             sublayers = _sublayers(layer)
             weights = {name: _values(sublayer) for name, sublayer in sublayers.items()}
             seeds = _seeds(layer, f"bert.encoder.layer.{index}", dropout_keys, training)
-            eagerly = tf.config.functions_run_eagerly()  # as in a Trace, which sees the sublayers of each layer
-            encode = partial(_encode, bert.transformer_layers[0], sublayers) if eagerly else self.encode
+            encode = self.encode
+            if calling.followed:
+                encode = partial(_encode, bert.transformer_layers[0], sublayers)
             with tf.name_scope(f"layer_{index}"):  # a profile says it
                 x = encode(x, attention_mask, places, weights, seeds, dropout_keys, tokens)
         return bert.pooled_dense(tf.gather(x, first_tokens))

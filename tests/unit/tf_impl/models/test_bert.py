@@ -12,11 +12,11 @@ COMPUTE = """
 import sys
 from pathlib import Path
 import numpy as np
-import tensorflow as tf
 from common.config.compose import load
 from common.data.batches import GlobalBatch
 from common.mapping.description import Call
 from common.run.prepare import prepare
+from tf_impl import calling
 from tf_impl.batches import to_tensors
 from tf_impl.models import build_model
 from tf_impl.step import compute_outputs
@@ -31,7 +31,7 @@ dense.bias.assign(np.ones(dense.bias.shape))
 arrays = {"untraced": compute_outputs(model, batch, training=False).numpy()}
 with Trace(model) as trace:
     arrays["traced"] = compute_outputs(model, batch, training=False).numpy()
-assert not tf.config.functions_run_eagerly() and not trace.flattened
+assert not calling.followed and not trace.flattened
 for path_, call in trace.calls.items():
     arrays |= {f"{path_} received": call.received, f"{path_} returned": call.returned}
 call = trace.calls[dense.path]
