@@ -70,7 +70,7 @@ bench-parity: $(READY)
 bench-starts: $(READY)
 	$(BIN)/python -m pytest -q -m bench -rP tests/integration/test_starts.py
 
-# Planted causes of differences and pairs without any, into docs/diagnosis_table.md; some forty minutes.
+# Planted causes of differences and pairs without any, into docs/diagnosis_table.md; more than an hour.
 bench-diagnose: $(READY)
 	$(BIN)/python -m benchmarks.diagnose
 
