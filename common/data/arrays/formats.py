@@ -18,6 +18,8 @@ from common.errors import UserError
 Found = dict[str, np.ndarray | Column]
 OFFSETS = ".offsets"  # NAME.offsets says where the examples of a ragged array NAME begin
 BATCH = 4096  # rows of Parquet that are read at once
+# Types of safetensors that NumPy has by itself. TensorFlow adds bfloat16 to it, where it is imported.
+OF_NUMPY = {"BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "F16", "F32", "F64"}
 
 
 def npy(directory: Path, scratch: Path) -> Found:
@@ -46,11 +48,10 @@ def safetensors(path: Path, scratch: Path) -> Found:
     with _readable(path, SafetensorError), safe_open(path, "numpy") as file:
         for number, name in enumerate(file.keys()):
             unpacked = scratch / f"{number}.npy"
-            try:
-                np.save(unpacked, file.get_tensor(name))
-            except TypeError:  # NumPy has no such type
-                dtype = file.get_slice(name).get_dtype()
-                raise UserError(f"{path}: {name} is {dtype}; save it as float32, an integer or bool") from None
+            dtype = file.get_slice(name).get_dtype()
+            if dtype not in OF_NUMPY:
+                raise UserError(f"{path}: {name} is {dtype}; save it as float32, an integer or bool")
+            np.save(unpacked, file.get_tensor(name))
             arrays[name] = _open(unpacked, f"{path}: {name}")
     return arrays
 

@@ -86,7 +86,10 @@ def test_a_short_npy(said: Said, tmp_path: Path) -> None:
     assert said("folder").startswith(message)
 
 
-def test_a_type_that_numpy_does_not_have(said: Said, tmp_path: Path) -> None:
+@pytest.mark.parametrize("added", [False, True], ids=["as it is", "that TensorFlow adds"])
+def test_a_type_that_numpy_does_not_have(said: Said, tmp_path: Path, added: bool) -> None:
+    if added:
+        pytest.importorskip("ml_dtypes")
     header = json.dumps({"x": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}).encode()
     (tmp_path / "a.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * 4)
     assert said("a.safetensors") == "a.safetensors: x is BF16; save it as float32, an integer or bool"
