@@ -1,7 +1,8 @@
 """Attentions of PyTorch and transformers with a dropout layer of their own, as Keras's MultiHeadAttention has one."""
 
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from common.errors import UserError
 UNFOLDED = "unfolded"  # the attention implementation of transformers that `attend` is
 OF_TRANSFORMERS = ("eager", "sdpa")  # those that it takes the place of
 NAMES = ("attention_dropout", "attn_dropout", "attn_drop", "dropout")  # of what drops in attentions of transformers
-REFUSED = ("softcap", "s_aux", "position_bias")  # arguments that change the scores in other ways
+SINKS = ("s_aux", "sinks")  # arguments with which models weight the keys in ways of their own
 
 
 class UnfoldedAttention(MultiheadAttention):
@@ -125,22 +126,37 @@ def attend(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
+    position_bias: torch.Tensor | None = None,
+    softcap: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention as transformers calls it, [n, heads, tokens, size] -> [n, tokens, heads, size], step by step."""
-    if refused := [name for name in REFUSED if kwargs.get(name) is not None]:
-        raise UserError(
-            f"model.torch: dropout in an attention with {refused[0]} cannot be aligned; set "
-            "model.dropout_semantics=native"
-        )
-    key, value = (each.repeat_interleave(query.shape[1] // each.shape[1], 1) for each in (key, value))
-    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
-    if attention_mask is not None:  # what is added, [n, 1 or heads, queries, keys]
-        scores = scores + attention_mask
+    """Attention as transformers calls it, [n, heads, tokens, size] -> [n, tokens, heads, size], step by step.
+
+    One with sinks is computed by the model's own function, whose dropout `torch_impl.describe` finds and names.
+    """
     name = _name_of_dropout(module)
     assert name is not None
-    weights = module.get_submodule(name)(scores.softmax(-1))
+    dropout = module.get_submodule(name)
+    if any(kwargs.get(each) is not None for each in SINKS):
+        assert isinstance(dropout, Dropout)
+        kwargs |= {"scaling": scaling, "dropout": dropout.p if module.training else 0.0}
+        found: tuple[torch.Tensor, torch.Tensor] = _own(module)(module, query, key, value, attention_mask, **kwargs)
+        return found
+    key, value = (each.repeat_interleave(query.shape[1] // each.shape[1], 1) for each in (key, value))
+    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    for each in (position_bias, attention_mask):  # what is added, [1 or n, 1 or heads, queries, keys]
+        if each is not None:
+            scores = scores + each
+    weights = dropout(scores.softmax(-1))
     return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def _own(module: Module) -> Callable[..., Any]:
+    """The function with which an attention of transformers, or what derives from it, computes by default."""
+    files = (vars(sys.modules[kind.__module__]) for kind in type(module).__mro__)
+    return next(found["eager_attention_forward"] for found in files if "eager_attention_forward" in found)
 
 
 def find_batch_axes(model: Module) -> None:

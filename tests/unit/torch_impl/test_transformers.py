@@ -4,13 +4,27 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaConfig, LlamaModel, PreTrainedModel
+from transformers import (
+    BertConfig,
+    BertModel,
+    Gemma2Config,
+    Gemma2Model,
+    GPT2Config,
+    GPT2Model,
+    GptOssConfig,
+    GptOssModel,
+    LlamaConfig,
+    LlamaModel,
+    PreTrainedModel,
+    T5Config,
+    T5EncoderModel,
+)
 
 from common.data.dropout import example_keys
-from common.errors import UserError
 from tests.unit import reference_dropout
-from torch_impl.attention import UNFOLDED, UnfoldedAttention, attend, unfold_attention
+from torch_impl.attention import UNFOLDED, UnfoldedAttention, unfold_attention
 from torch_impl.dropout import align_dropout, use_keys
+from torch_impl.trace import Trace
 
 SIZES: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
 TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 0], [1, 1, 2, 0, 0, 0]])
@@ -19,7 +33,10 @@ PATHS = {  # of the dropout layers that the probabilities go through
     "bert": "encoder.layer.1.attention.self.dropout",
     "gpt2": "h.1.attn.attn_dropout",
     "llama": "layers.1.self_attn.attention_dropout",
+    "gemma2": "layers.1.self_attn.attention_dropout",
+    "t5": "encoder.block.1.layer.0.SelfAttention.dropout",
 }
+IN_FLOAT32 = ("gemma2",)  # by its own attention, the softmax
 
 
 def model(name: str, rate: float = 0.1) -> PreTrainedModel:
@@ -27,20 +44,40 @@ def model(name: str, rate: float = 0.1) -> PreTrainedModel:
     if name == "bert":
         return BertModel(BertConfig(vocab_size=10, attention_probs_dropout_prob=rate, hidden_dropout_prob=0.0, **SIZES))
     if name == "gpt2":
-        sizes: dict[str, Any] = {"vocab_size": 10, "n_positions": 6, "n_embd": 8, "n_layer": 2, "n_head": 2}
-        return GPT2Model(GPT2Config(attn_pdrop=rate, resid_pdrop=0.0, embd_pdrop=0.0, **sizes))
-    return LlamaModel(LlamaConfig(vocab_size=10, num_key_value_heads=1, attention_dropout=rate, **SIZES))
+        gpt2: dict[str, Any] = {"vocab_size": 10, "n_positions": 6, "n_embd": 8, "n_layer": 2, "n_head": 2}
+        return GPT2Model(GPT2Config(attn_pdrop=rate, resid_pdrop=0.0, embd_pdrop=0.0, **gpt2))
+    if name == "t5":  # adds a bias of the distance to the scores
+        t5: dict[str, Any] = {"vocab_size": 10, "d_model": 8, "d_kv": 4, "d_ff": 16, "num_layers": 2, "num_heads": 2}
+        return T5EncoderModel(T5Config(dropout_rate=rate, **t5))
+    sizes = {"vocab_size": 10, "num_key_value_heads": 1, "attention_dropout": rate, **SIZES}
+    if name == "gemma2":  # bounds the scores
+        return Gemma2Model(Gemma2Config(head_dim=4, attn_logit_softcapping=1e-3, **sizes))
+    if name == "gpt_oss":  # with sinks
+        return GptOssModel(GptOssConfig(head_dim=4, num_local_experts=2, num_experts_per_tok=1, **sizes))
+    return LlamaModel(LlamaConfig(**sizes))
 
 
 @pytest.mark.parametrize("name", PATHS)
 def test_what_is_computed_stays_the_same(name: str) -> None:
-    """With padding, causal or not, with fewer heads of keys than of queries."""
+    """With padding, causal or not, with fewer heads of keys than of queries, with scores that are bounded or biased."""
     module = model(name).double().eval()
     expected = module(input_ids=TOKENS, attention_mask=REAL).last_hidden_state[REAL == 1]
     unfold_attention(module, UnfoldedAttention)
     assert module.config._attn_implementation == UNFOLDED
     found = module(input_ids=TOKENS, attention_mask=REAL).last_hidden_state[REAL == 1]
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6 if name in IN_FLOAT32 else 1e-13)
+
+
+def test_an_attention_with_sinks_stays_its_own() -> None:
+    """It is computed in training too, and its function that drops is seen."""
+    module = model("gpt_oss").eval()
+    expected = module(input_ids=TOKENS, attention_mask=REAL).last_hidden_state
+    unfold_attention(module, UnfoldedAttention)
+    torch.testing.assert_close(module(input_ids=TOKENS, attention_mask=REAL).last_hidden_state, expected)
+    module.train()
+    with Trace(module) as trace:
+        module(input_ids=TOKENS, attention_mask=REAL)
+    assert trace.noise == ["layers.0.self_attn (dropout)", "layers.1.self_attn (dropout)"]
 
 
 def test_without_dropout_it_is_left_alone() -> None:
@@ -61,9 +98,3 @@ def test_probabilities_are_dropped_by_keys(name: str) -> None:
     module(input_ids=TOKENS, attention_mask=REAL)
     mask = reference_dropout.mask(keys, path, seen["before"].shape[1:], 0.3)
     torch.testing.assert_close(seen["after"], seen["before"] * torch.from_numpy(mask), rtol=1e-14, atol=0)
-
-
-def test_other_scores_are_refused() -> None:
-    query = torch.ones(1, 2, 3, 4)
-    with pytest.raises(UserError, match="dropout in an attention with softcap cannot be aligned"):
-        attend(model("llama").get_submodule("layers.0.self_attn"), query, query, query, None, softcap=30.0)
