@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -93,14 +94,25 @@ class ParameterServer:
     def _wait(self, value: Any, at_once: int) -> None:
         """Wait for a result. A worker that was started again can hang in its first update, in TensorFlow itself.
 
-        It made none of the last updates while it had one of them to make; it is ended, and then started once more.
+        It made none of the last updates while it had one of them to make; it is ended, and then started once more. The
+        updates of all can stop while TensorFlow takes one in again, and all that is asked of the servers hangs too:
+        raises RuntimeError, so that the run is restarted from its newest checkpoint.
         """
         while not value._status_available_event.wait(STUCK_SECONDS):
-            last = self._rows()[-at_once:, 4].astype(int)
-            for worker in set(range(self.world_size)) - set(last) if len(last) == at_once else ():
-                log.warning("worker %d has not finished an update for %g s; ending it", worker, STUCK_SECONDS)
-                with suppress(tf.errors.OpError), tf.device(f"/job:worker/task:{worker}/device:CPU:0"):
-                    tf.raw_ops.Abort(error_msg="hangs")
+            ending = Thread(target=self._end_stuck_workers, args=(at_once,), daemon=True)
+            ending.start()
+            ending.join(STUCK_SECONDS)
+            if ending.is_alive() and not value._status_available_event.is_set():
+                raise RuntimeError(
+                    f"no worker has finished an update for {2 * STUCK_SECONDS:g} s, and no server answers"
+                )
+
+    def _end_stuck_workers(self, at_once: int) -> None:
+        last = self._rows()[-at_once:, 4].astype(int)
+        for worker in set(range(self.world_size)) - set(last) if len(last) == at_once else ():
+            log.warning("worker %d has not finished an update for %g s; ending it", worker, STUCK_SECONDS)
+            with suppress(tf.errors.OpError), tf.device(f"/job:worker/task:{worker}/device:CPU:0"):
+                tf.raw_ops.Abort(error_msg="hangs")
 
     def _schedule(self, batch: GlobalBatch) -> Any:
         rate = learning_rate(self.config, batch.step)
