@@ -18,9 +18,9 @@ Named = tuple[str, str]  # a cause, and the sentence
 def compare_reduction(stage: Stage, side: str, found: Reduction) -> None:
     """Compare the update's gradients with the sum over the shards, and name what made them differ."""
     largest = norm(found.summed)
-    differing = []
+    differing, where = [], f"{side.upper()}, step {found.step}"
     for name in found.names:
-        summed, title = found.summed[name] * found.scale, f"{side.upper()}, step {found.step}: {name}"
+        summed, title = found.summed[name] * found.scale, f"{where}: {name}"
         size, precision = max(float(np.linalg.norm(summed)), SMALL * largest), found.config.train.precision
         noise = max(1e-13, found.rounding.get(name, 0.0) / size if size else 0.0)
         if stage.compare(title, summed, found.found[name], noise, least=size, precision=precision).differs:
@@ -29,15 +29,15 @@ def compare_reduction(stage: Stage, side: str, found: Reduction) -> None:
         return
     for name in differing:
         if np.isfinite(found.summed[name]).all() and not np.isfinite(found.found[name]).all():
-            words = f"step {found.step}: {name}: the sum over the shards is finite, the gradient of the update is not"
+            words = f"in {where}: {name}: the sum over the shards is finite, the gradient of the update is not"
             stage.blame("not_finite", side, name, words)
             return
     frozen = [name for name in differing if not found.found[name].any()]
     if len(frozen) == len(differing) < len(found.names):
-        stage.blame("no_gradient", side, frozen[0], f"{', '.join(frozen[:3])}: gets no gradient in the update")
+        stage.blame("no_gradient", side, frozen[0], f"in {where}: {', '.join(frozen[:3])}: gets no gradient")
         return
     cause, words = explain(found)
-    stage.blame(cause, side, differing[0], f"step {found.step}: {words}", confirmed=cause != "reduction")
+    stage.blame(cause, side, differing[0], f"in {where}: {words}", confirmed=cause != "reduction")
 
 
 def explain(found: Reduction) -> Named:

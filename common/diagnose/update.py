@@ -82,31 +82,29 @@ def compare_update(stage: Stage, side: str, update: Update) -> None:
     names = [name for name, each in update.gradients.items() if name in update.before and each.any()]
     weights = {name: update.before[name] for name in names}
     seen = {name: update.after[name] - update.before[name] for name in names}
-    formula = _of_config(update)
+    formula, where = _of_config(update), f"{side.upper()}, step {update.step}"
     off, exact = _distance(formula, weights, update, seen), _exact(update, weights, seen)
-    stage.checks.append(Check(f"{side.upper()}, step {update.step}: update", off, exact / 100))
+    stage.checks.append(Check(f"{where}: update", off, exact / 100))
     if not stage.checks[-1].differs or any(each.side == side for each in stage.causes):
         return
     chosen = _search(formula, weights, update, seen, exact)
     for each in chosen:
         for cause in each.cause.split("+"):
-            stage.blame(cause, side, "update", f"step {update.step}: {each.words}")
+            stage.blame(cause, side, "update", f"in {where}: {each.words}")
     if chosen:
         return
     still = [name for name in names if not seen[name].any() and update.gradients[name].any()]
     if still:
-        stage.blame("not_updated", side, still[0], f"step {update.step}: {', '.join(still[:3])}: not updated")
+        stage.blame("not_updated", side, still[0], f"in {where}: {', '.join(still[:3])}: not updated")
         return
-    stage.blame(
-        "optimizer", side, "update", f"step {update.step}: the update is {off:.1e} off the formula", confirmed=False
-    )
+    stage.blame("optimizer", side, "update", f"in {where}: the update is {off:.1e} off the formula", confirmed=False)
 
 
 def _compare_second_moment(stage: Stage, side: str, update: Update) -> None:
     settings = update.config.optimizer
     if settings.kind == "sgd" or settings.beta2 is None:
         return
-    off = rounded(update.config, update.slots_before, update.slots)
+    off, where = rounded(update.config, update.slots_before, update.slots), f"{side.upper()}, step {update.step}"
     for name, gradient in update.gradients.items():
         if settings.kind != "adamw":
             gradient = gradient + settings.weight_decay * update.before[name]
@@ -118,7 +116,7 @@ def _compare_second_moment(stage: Stage, side: str, update: Update) -> None:
         digits += UPDATE_UNITS * off[name] * float(np.linalg.norm(gradient))
         exact = ROUNDED + digits / (norm or 1.0)
         check = Check(
-            f"{side.upper()}, step {update.step}: exp_avg_sq.{name}",
+            f"{where}: exp_avg_sq.{name}",
             float(np.linalg.norm(fresh - gradient**2)) / (norm or 1.0),
             exact / 100,
         )
@@ -137,16 +135,17 @@ def _compare_second_moment(stage: Stage, side: str, update: Update) -> None:
                 "beta2",
                 side,
                 name,
-                f"the second moment is {factor:.5g} times what it should be, as with beta2={beta:.6g}",
+                f"in {where}: the second moment is {factor:.5g} times what it should be, as with beta2={beta:.6g}",
             )
         elif fresh.ndim == 2 and 0 < np.sum(rows) < len(rows):
             count = int(np.sum(rows))
-            words = f"{name}: the second moment of {count} rows differs: repeated indices are squared one by one"
+            words = (
+                f"in {where}: {count} rows of {name}: the second moment has the squares of repeated indices one by one"
+            )
             stage.blame("repeated_indices", side, name, words, confirmed=False)
         else:
-            stage.blame(
-                "second_moment", side, name, f"{name}: the second moment is not that of the gradients", confirmed=False
-            )
+            words = f"in {where}: the second moment of {name} is not that of the gradients"
+            stage.blame("second_moment", side, name, words, confirmed=False)
 
 
 def _largest(update: Update) -> float:
