@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from common.diagnose.ladder import Check, Diagnosis, Stage
+from common.diagnose.remedies import remedy_of
 
 SHOWN = 12  # rows of a stage on the page
 
@@ -32,12 +33,14 @@ def headline(diagnosis: Diagnosis) -> str:
 
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:
-    """The headline, all causes and the ladder."""
+    """The headline, all causes and what to do about them, and the ladder."""
     console = Console(soft_wrap=True, highlight=False)
     console.print(escape(headline(diagnosis)))
     for cause in diagnosis.causes:
         confirmed = "confirmed" if cause.confirmed else "not confirmed"
         console.print(escape(f"cause: {cause.cause}, {cause.stage}, {cause.tensor}: {cause.sentence} ({confirmed})"))
+        if (remedy := remedy_of(cause)) is not None:
+            console.print(escape(f"  what to do: {remedy}"))
     table = Table(box=None, pad_edge=False)
     for column in ("stage", "worst tensor", "difference", "noise", "verdict"):
         right, whole = column in ("difference", "noise"), column != "worst tensor"
@@ -90,6 +93,7 @@ def write_diagnosis(diagnosis: Diagnosis, output: Path) -> list[Path]:
             shade=_shade,
             row=_row,
             outline=_outline,
+            remedy_of=remedy_of,
         )
     )
     paths[1].write_text(json.dumps(as_json(diagnosis), indent=1) + "\n")

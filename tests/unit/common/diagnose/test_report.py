@@ -41,14 +41,16 @@ def test_the_files(tmp_path: Path) -> None:
     text = page.read_text()
     assert "<script>" not in text and "&lt;script&gt;" in text
     assert "norm: epsilon is 1e-05 in A and 0.001 in B" in text and "http" not in text
+    assert "What to do: give it on both sides: a normalization has 1e-3 in Keras" in text
     assert text.count("<svg") == 1 and "farthest apart, at [1, 1]" in text, "values of what has them"
 
 
 def test_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     print_diagnosis(diagnosis())
-    first, cause, *_ = capsys.readouterr().out.splitlines()
+    first, cause, remedy, *_ = capsys.readouterr().out.splitlines()
     assert first == "A (torch ddp) and B (tf <script>) differ: norm: epsilon is 1e-05 in A and 0.001 in B"
     assert cause.startswith("cause: epsilon, activations, norm: ") and cause.endswith("(confirmed)")
+    assert remedy.startswith("  what to do: give it on both sides")
 
 
 def test_nothing_differs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

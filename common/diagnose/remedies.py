@@ -1,0 +1,81 @@
+"""What to do about each cause, in the order of the stages. docs/diagnosis.md has the same table."""
+
+from common.diagnose.ladder import Cause
+
+GROUPS = {  # names of causes, and what to do about each of them
+    "other_examples order_of_examples": "use the same `train.seed` and the same data files",
+    "epoch_not_reshuffled": "call `DistributedSampler.set_epoch` in every epoch",
+    "batch_size missing_array shape": "give both sides the same arrays, of the same shapes",
+    "examples_swapped reversed order_of_values inverted array_of_zeros array_of_ones scaled_inputs "
+    "other_values": "prepare the data alike",
+    "truncation_side padding_side renumbered": (
+        "compare `truncation_side`, `padding_side`, vocabulary and lower case of the tokenizers, and the order of"
+        " the classes"
+    ),
+    "missing_parameter transposed_kernel swapped_weights other_weights": "compare the parameter map and the checkpoint",
+    "gate_order block_order": (
+        "mend the code that copies the weights, or the cell: PyTorch has the gates i, f, g, o and r, z, n, Keras "
+        "i, f, g, o and z, r, h"
+    ),
+    "activation": "name the activation on both sides: Keras's `gelu` is exact, KerasHub's BERT uses tanh",
+    "computed_in_tf32 computed_in_bfloat16 computed_in_float16 computed_in_float32": (
+        "look for casts in the layer, its `dtype`, and autocast"
+    ),
+    "epsilon": (
+        "give it on both sides: a normalization has 1e-3 in Keras and 1e-5 in PyTorch, Adam 1e-7 in Keras and "
+        "1e-8 in PyTorch"
+    ),
+    "attention_scale attention_mask attention_order attention_heads": "compare the code of the attention",
+    "pooling": "pool alike",
+    "same_padding_at_strides": 'pad by `ZeroPadding2D` and use `padding="valid"`',
+    "scale flatten_order bias_ignored code_between_layers layer recurrent_layer shape_of_outputs "
+    "training_mode": "look at the code where the sentence says",
+    "not_finite": "look for a mask value or an epsilon that the precision cannot hold, and for an overflow of float16",
+    "lower_precision": "compute normalizations, softmax and sums in float32",
+    "label_smoothing double_softmax broadcast_in_loss scaled_loss mean_instead_of_losses loss_function": (
+        "compare the loss functions: each returns one loss for each example"
+    ),
+    "not_trained no_gradient padding_row scaled_gradient transposed_gradient gradient": (
+        "look for frozen layers, `padding_idx`, `stop_gradient` and `detach`"
+    ),
+    "tied_on_one_side": "tie the output's weight to the embedding on both sides",
+    "averaged_twice not_averaged missing_gradient mean_of_means stale_gradient reduction": (
+        "sum the gradients of the weighted losses once: DDP averages gradients, Keras sums them"
+    ),
+    "reduced_in_bfloat16 reduced_in_float16 reduced_in_float32": (
+        "look for a compression in the strategy, such as `strategy.comm_hook`"
+    ),
+    "not_clipped clipped_per_variable clipped_before_reduction clipping_norm": (
+        "clip the reduced gradients by their global norm: Keras's `clipnorm` is per variable, `global_clipnorm` is not"
+    ),
+    "weight_decay_coupled no_weight_decay weight_decay weight_decay_on_biases weight_decay_twice "
+    "weight_decay_without_rate l2_counted_twice": (
+        "give the decay and what decays on both sides: AdamW decays by 0.004 in Keras and by 0.01 in PyTorch"
+    ),
+    "optimizer_state_lost": "restore the optimizer's state with the weights",
+    "epsilon_place bias_correction beta2 rate_inside_velocity repeated_indices second_moment optimizer "
+    "not_updated": "use `optimizer.semantics=aligned`, or compare the optimizers' formulas",
+    "learning_rate_scaled learning_rate_divided learning_rate_root schedule_late schedule_early "
+    "no_schedule": "use one schedule on both sides",
+    "biased_variance": (
+        "compare the variance: Keras divides by n, PyTorch by n - 1, and Lockstep by n - 1 on both sides"
+    ),
+    "moving_statistics": "compare the momentum: Keras's is 1 - PyTorch's",
+    "dropout_masks": "use `model.dropout_semantics=aligned`",
+    "same_masks_in_all_steps same_masks_on_all_ranks": (
+        "draw the masks from a seed that has the step and the rank in it"
+    ),
+    "asynchronous": "set `strategy.max_staleness=0`, or expect another curve",
+    "examples_not_evaluated evaluation": "evaluate all examples, in a last, smaller batch too",
+}
+REMEDIES = {cause: remedy for causes, remedy in GROUPS.items() for cause in causes.split()}
+OF_STAGES = {  # of causes that are named by a key, a setting of a layer, or a formula
+    "config": "set the key alike on both sides",
+    "activations": "set it alike in both layers",
+    "loss": REMEDIES["loss_function"],
+}
+
+
+def remedy_of(cause: Cause) -> str | None:
+    """What to do, in one sentence; None where no more is known than what the cause itself says."""
+    return REMEDIES.get(cause.cause, OF_STAGES.get(cause.stage))
