@@ -1,5 +1,6 @@
-"""How long two processes of this machine take to exchange a message: the alpha and beta of `common.bench.predict`.
+"""How long two processes of this machine take to sum gradients over a ring: alpha and beta of `common.bench.predict`.
 
+As strategy=allreduce does it: beta includes what a byte takes to be copied to its bucket, sent, added and copied back.
 Started by torchrun, two processes.
 """
 
@@ -9,11 +10,14 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.nn import Parameter
 
 from benchmarks.contestants.task import Rows
+from torch_impl.strategies.allreduce import Reducer
 
-SMALL, LARGE = 2**10, 2**22  # bytes
-EXCHANGES = {SMALL: 100, LARGE: 10}  # of a row
+PARAMETER = 2**18  # bytes
+SMALL, LARGE = 2**10, 2**24  # bytes of all gradients
+REDUCTIONS = {SMALL: 50, LARGE: 3}  # of a row
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--output", type=Path)
@@ -21,24 +25,32 @@ args = parser.parse_args(namespace=argparse.Namespace(global_batch_size=0))
 
 dist.init_process_group("gloo")
 torch.set_num_threads(1)
-other = 1 - dist.get_rank()
 
 
-def exchange(size: int) -> float:
-    """Mean seconds for both to send a message of so many bytes to the other."""
-    outgoing, incoming = torch.zeros(size // 4), torch.zeros(size // 4)
+def bucket_of(size: int) -> list[Parameter]:
+    """Parameters of so many bytes together, with gradients."""
+    parts = [min(PARAMETER, size - start) for start in range(0, size, PARAMETER)]
+    bucket = [Parameter(torch.zeros(part // 4)) for part in parts]
+    for parameter in bucket:
+        parameter.grad = torch.zeros_like(parameter)
+    return bucket
+
+
+reducers = {size: Reducer([bucket_of(size)], "ring", overlap=False) for size in (SMALL, LARGE)}
+
+
+def seconds_of(size: int) -> float:
+    """Mean seconds to reduce so many bytes."""
     dist.barrier()
     began = time.perf_counter()
-    for _ in range(EXCHANGES[size]):
-        operations = [dist.P2POp(dist.irecv, incoming, other), dist.P2POp(dist.isend, outgoing, other)]
-        for work in dist.batch_isend_irecv(operations):
-            work.wait()
-    return (time.perf_counter() - began) / EXCHANGES[size]
+    for _ in range(REDUCTIONS[size]):
+        reducers[size].finish()
+    return (time.perf_counter() - began) / REDUCTIONS[size]
 
 
 rows = Rows(args) if dist.get_rank() == 0 else None
 while True:
-    small, large = exchange(SMALL), exchange(LARGE)
+    small, large = seconds_of(SMALL), seconds_of(LARGE)  # 2 alpha + size beta: see `predict.ring`
     beta = (large - small) / (LARGE - SMALL)
     if rows is not None:
-        rows.write(0, alpha=small - SMALL * beta, beta=beta)
+        rows.write(0, alpha=(small - SMALL * beta) / 2, beta=beta)

@@ -16,7 +16,8 @@ CHECKED = "allreduce"  # the strategy with the ring that is predicted
 def prediction(settings: Settings, measured: Sequence[Measured]) -> dict[str, Any] | None:
     """The content of bench.json's `prediction`; None where the benchmark has not measured what it needs.
 
-    That is the link between two processes, and training with one replica on one core at two global batch sizes or more.
+    That is how fast two processes sum gradients, and training with one replica on one core at two global batch sizes or
+    more.
     """
     links = [each for each in measured if each.planned.definition.script == LINK]
     singles = [each for each in measured if _is_single(each)]

@@ -11,7 +11,7 @@ from common.hardware import cores
 
 DEFAULTS = Path(CONF, "bench.yaml")
 PREFIX = "bench."
-LINK = "link_rate"  # the script that measures messages between two processes
+LINK = "link_rate"  # the script that measures how fast two processes sum gradients
 
 
 @dataclass

@@ -88,8 +88,8 @@ def _of_prediction(prediction: dict[str, Any]) -> list[Section]:
     fit = (
         f"Fitted: a step of one replica on one core takes {compute['per_step'] * 1e3:.1f} ms and "
         f"{compute['per_example'] * 1e3:.2f} ms for each example; a message between two processes here takes "
-        f"{link['alpha'] * 1e6:.0f} us and {1e-9 / link['beta']:.2f} GB/s; gradients of "
-        f"{prediction['gradient_bytes'] / 1e6:.1f} MB."
+        f"{link['alpha'] * 1e6:.0f} us, and its bytes are copied, sent and summed at {1e-9 / link['beta']:.2f} GB/s; "
+        f"gradients of {prediction['gradient_bytes'] / 1e6:.1f} MB."
     )
     checks = [
         [
