@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.config.schema import Config
+from common.config.strategies import ParameterServer
 from common.models.spec import LARGE_EMBEDDING
 from common.training.schedule import learning_rate
 from common.training.state import Position
@@ -22,6 +23,7 @@ class Optimizer:
 
     def __init__(self, config: Config, model: keras.Model) -> None:
         self.settings, self.config, self.model = config.optimizer, config, model
+        self.shared = isinstance(config.strategy, ParameterServer)  # the parameters, by workers that update them
         self.ahead = 0  # updates made beyond the plan's global batches: asynchronous ones are parts of these
         self.parameters = [shard for variable in model.trainable_variables for shard in _shards(variable.value)]
         self.rate = 1.0  # of the last update
@@ -33,21 +35,22 @@ class Optimizer:
             self._slots = [[_zeros_beside(parameter) for parameter in self.parameters] for _ in range(slots)]
 
     def scalars(self, step: int) -> np.ndarray:
-        """What the update by global batch `step` needs besides gradients, in float64: learning rate, epsilon, decay."""
+        """What the update by global batch `step` needs besides gradients, in float64: see `corrected`."""
         self.rate = learning_rate(self.config, step)
         if self._native is not None:
             self._native.learning_rate.assign(self.rate)
         return np.array(self.corrected(self.rate, step + self.ahead))
 
     def corrected(self, rate: Any, step: Any) -> list[Any]:
-        """The scalars of update `step` at this learning rate, numbers or float64 tensors.
+        """The scalars of update `step` at this learning rate, numbers or float64 tensors: rate, epsilon, decay.
 
+        The decay is what the parameters are multiplied by in AdamW, and else what times them is added to the gradients.
         Adam's fused op divides by sqrt(v) + epsilon before bias correction and torch after it; with
         c = sqrt(1 - beta2^t) the learning rate times c / (1 - beta1^t) and epsilon times c make the one the other. In
         float32 the op's slots are m and v times `_rounding`, which is taken back here.
         """
         settings = self.settings
-        decay = settings.weight_decay * (rate if settings.kind == "adamw" else 1.0)
+        decay = 1 - rate * settings.weight_decay if settings.kind == "adamw" else settings.weight_decay
         if settings.kind == "sgd":
             return [rate, 0.0, decay]
         assert settings.beta1 is not None and settings.beta2 is not None and settings.epsilon is not None
@@ -96,7 +99,11 @@ class Optimizer:
         # .handle is this replica's copy: each replica makes the same update from the same gradients, as in torch's DDP
         parameter, slots = self.parameters[index], [slot[index].handle for slot in self._slots]
         if self.settings.weight_decay and self.settings.kind == "adamw":
-            tf.raw_ops.AssignSubVariableOp(resource=parameter.handle, value=parameter * decay)
+            decayed = parameter * decay
+            if self.shared:  # the difference is exact, and subtracting it keeps what others update meanwhile
+                tf.raw_ops.AssignSubVariableOp(resource=parameter.handle, value=parameter - decayed)
+            else:
+                tf.raw_ops.AssignVariableOp(resource=parameter.handle, value=decayed)
         elif self.settings.weight_decay:
             gradient += parameter * decay
         if self.settings.kind == "sgd":

@@ -215,3 +215,35 @@ def test_keras_adam_squares_repeated_rows_one_by_one(trained: Trained, composed:
         {name: trained["repeated"]["whole"][name] for name in SHAPES}, {name: wanted[name] for name in SHAPES}
     )
     assert found["embedding.weight"] > 1e-2, found
+
+
+DECAY = """
+import json
+import sys
+import keras
+import numpy as np
+import tensorflow as tf
+from common.config.compose import load
+from tf_impl.optimizer import SCALARS, Optimizer
+
+dense = keras.layers.Dense(5)
+model = keras.Sequential([keras.Input([3]), dense])
+expected = dense.kernel.numpy()
+config = load(sys.argv[1])
+optimizer = Optimizer(config, model)
+step = tf.function(lambda scalars: optimizer.update([tf.zeros([3, 5]), tf.zeros([5])], scalars), [SCALARS])
+for index in range(1, 101):
+    step(optimizer.scalars(index))
+    expected *= np.float32(1 - config.optimizer.learning_rate * config.optimizer.weight_decay)
+print(json.dumps(np.array_equal(dense.kernel.numpy(), expected)))
+"""
+
+
+@pytest.mark.parametrize("strategy", ["single", "parameter_server"])  # whose workers share the parameters
+def test_weights_decay_by_the_factor_that_torch_rounds(
+    composed: Compose, tmp_path: Path, python: Python, strategy: str
+) -> None:
+    """To the last digit in 100 updates: what rounding takes from that factor, each update takes again."""
+    settings = ("optimizer=adamw", "optimizer.learning_rate=1e-3", "optimizer.weight_decay=0.01", "schedule=constant")
+    save(parse(composed(f"strategy={strategy}", *settings)), tmp_path / "config.yaml")
+    assert python(DECAY, tmp_path / "config.yaml") == "true\n"
