@@ -96,7 +96,7 @@ def test_two_runs_are_compared_from_the_checkpoint_before_they_come_apart(tmp_pa
     assert done.stdout.startswith(f"from {a / 'checkpoints' / 'step-00000005'}: 3 steps\n")
     found = json.loads((tmp_path / "diagnosis" / "diagnosis.json").read_text())
     assert [each["cause"] for each in found["causes"]] == ["reduced_in_bfloat16"], found["headline"]
-    assert found["causes"][0]["sentence"].startswith("step 6: ")
+    assert found["causes"][0]["sentence"].startswith("in B, step 6: ")
     equal = {each["stage"] for each in found["ladder"] if each["verdict"] == "equal"}
     assert {"config", "batch", "initial weights", "activations", "loss", "gradients", "optimizer"} <= equal
 
