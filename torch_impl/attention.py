@@ -139,7 +139,9 @@ def attend(
     dropout = module.get_submodule(name)
     if any(kwargs.get(each) is not None for each in SINKS):
         assert isinstance(dropout, Dropout)
-        kwargs |= {"scaling": scaling, "dropout": dropout.p if module.training else 0.0}
+        given = {"scaling": scaling, "position_bias": position_bias, "softcap": softcap}
+        kwargs |= {name: each for name, each in given.items() if each is not None}
+        kwargs["dropout"] = dropout.p if module.training else 0.0
         found: tuple[torch.Tensor, torch.Tensor] = _own(module)(module, query, key, value, attention_mask, **kwargs)
         return found
     key, value = (each.repeat_interleave(query.shape[1] // each.shape[1], 1) for each in (key, value))

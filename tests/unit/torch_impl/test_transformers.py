@@ -22,7 +22,7 @@ from transformers import (
 
 from common.data.dropout import example_keys
 from tests.unit import reference_dropout
-from torch_impl.attention import UNFOLDED, UnfoldedAttention, unfold_attention
+from torch_impl.attention import UNFOLDED, UnfoldedAttention, attend, unfold_attention
 from torch_impl.dropout import align_dropout, use_keys
 from torch_impl.trace import Trace
 
@@ -78,6 +78,16 @@ def test_an_attention_with_sinks_stays_its_own() -> None:
     with Trace(module) as trace:
         module(input_ids=TOKENS, attention_mask=REAL)
     assert trace.noise == ["layers.0.self_attn (dropout)", "layers.1.self_attn (dropout)"]
+
+
+def test_it_gets_all_that_it_is_called_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, seen = model("gpt_oss", 0.25), dict[str, Any]()
+    unfold_attention(module, UnfoldedAttention)
+    attention, array = module.get_submodule("layers.0.self_attn"), torch.ones(1, 2, 3, 4)
+    own = "transformers.models.gpt_oss.modeling_gpt_oss.eager_attention_forward"
+    monkeypatch.setattr(own, lambda *args, **kwargs: seen.update(kwargs))
+    attend(attention.train(), array, array, array, None, scaling=0.5, position_bias=array, s_aux=array)
+    assert seen == {"scaling": 0.5, "position_bias": array, "s_aux": array, "dropout": 0.25}
 
 
 def test_without_dropout_it_is_left_alone() -> None:
