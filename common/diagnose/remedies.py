@@ -9,8 +9,8 @@ GROUPS = {  # names of causes, and what to do about each of them
     "examples_swapped reversed order_of_values inverted array_of_zeros array_of_ones scaled_inputs "
     "other_values": "prepare the data alike",
     "truncation_side padding_side renumbered": (
-        "compare `truncation_side`, `padding_side`, vocabulary and lower case of the tokenizers, and the order of"
-        " the classes"
+        "compare `truncation_side`, `padding_side`, vocabulary and lower case of the tokenizers, and the order of "
+        "the classes"
     ),
     "missing_parameter transposed_kernel swapped_weights other_weights": "compare the parameter map and the checkpoint",
     "gate_order block_order": (

@@ -139,9 +139,7 @@ def _compare_second_moment(stage: Stage, side: str, update: Update) -> None:
             )
         elif fresh.ndim == 2 and 0 < np.sum(rows) < len(rows):
             count = int(np.sum(rows))
-            words = (
-                f"in {where}: {count} rows of {name}: the second moment has the squares of repeated indices one by one"
-            )
+            words = f"in {where}: repeated indices are squared one by one, in {count} rows of {name}'s second moment"
             stage.blame("repeated_indices", side, name, words, confirmed=False)
         else:
             words = f"in {where}: the second moment of {name} is not that of the gradients"

@@ -93,6 +93,6 @@ class Mirrored:
 
 
 def _add(strategy: tf.distribute.Strategy, values: list[Any]) -> list[Any]:
-    """The sums over replicas that share a memory: each as soon as backward has it, where all-reduce packs them all."""
+    """The sums over replicas in shared memory, each as soon as backward has computed it; all-reduce would pack them."""
     with tf.name_scope("AllReduce"):  # a profile says it
         return tf.distribute.ReductionToOneDevice().batch_reduce(SUM, [(each, each) for each in values])

@@ -94,9 +94,9 @@ class ParameterServer:
     def _wait(self, value: Any, at_once: int) -> None:
         """Wait for a result. A worker that was started again can hang in its first update, in TensorFlow itself.
 
-        It made none of the last updates while it had one of them to make; it is ended, and then started once more. The
-        updates of all can stop while TensorFlow takes one in again, and all that is asked of the servers hangs too:
-        raises RuntimeError, so that the run is restarted from its newest checkpoint.
+        It made none of the last updates while it had one of them to make; it is ended, and then started once more.
+        Where no worker finishes an update and the servers do not answer either, raises RuntimeError: the run is then
+        restarted from its newest checkpoint.
         """
         while not value._status_available_event.wait(STUCK_SECONDS):
             ending = Thread(target=self._end_stuck_workers, args=(at_once,), daemon=True)
