@@ -10,6 +10,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
@@ -55,14 +56,16 @@ class Run:
         self.mark()
         corpus = () if "data=files" in overrides else CORPUS
         arguments = [*corpus, *SHARED, *overrides, *(f"{key}={value}" for key, value in places.items())]
-        self.process = subprocess.Popen(
-            command([sys.executable, "-m", f"{framework}_impl.train", *arguments]),
-            cwd=run_dir.parent,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        # not a pipe, which fills up while nobody reads it and so stops the run
+        with NamedTemporaryFile("w", dir=run_dir.parent, prefix=f"{run_dir.name}-", delete=False) as output:
+            self.output = Path(output.name)
+            self.process = subprocess.Popen(
+                command([sys.executable, "-m", f"{framework}_impl.train", *arguments]),
+                cwd=run_dir.parent,
+                env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
 
     def mark(self) -> None:
         """Now the fault happens, from which `restarted` and `recover` count."""
@@ -100,7 +103,7 @@ class Run:
     def wait(self, true: Callable[[], Any]) -> None:
         """Wait until something is true of the run; fails where the run ends before it is."""
         wait_until(lambda: true() or self.process.poll() is not None, 120)
-        assert true(), self.process.communicate()[0]
+        assert true(), self.output.read_text()
 
     def strike(self, victim: str, signum: signal.Signals) -> None:
         """Send a signal to one of its processes."""
@@ -123,7 +126,8 @@ class Run:
 
     def end(self, seconds: float = 180) -> str:
         """Wait for its end. Returns what it said."""
-        return self.process.communicate(timeout=seconds)[0]
+        self.process.wait(seconds)
+        return self.output.read_text()
 
 
 def _steps(said: str) -> list[int]:

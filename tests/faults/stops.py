@@ -85,7 +85,7 @@ class Stopping:
         wait_until(lambda: all(each.process.poll() is not None for each in self.commands), 4 * STOP_SECONDS)
         seconds = time.monotonic() - last
         measured(seconds, 0)
-        said = [each.process.communicate()[0] for each in self.commands]
+        said = [each.end() for each in self.commands]
         assert self.codes() == [143] * len(self.codes()), said
         _, alive = psutil.wait_procs([each for each in self.seen if each.is_running()], timeout=5)
         assert not alive, said
