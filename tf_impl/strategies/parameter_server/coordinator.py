@@ -1,12 +1,9 @@
 """The coordinator: it dispatches batches to the workers, and evaluates and saves what the servers hold."""
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from functools import partial
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -28,11 +25,8 @@ from tf_impl.state import load_state, state_of
 from tf_impl.step import Batch, backward, evaluation_sums
 from tf_impl.task import build_losses
 
-log = logging.getLogger("lockstep")
-
 SHARD_BYTES = 64 << 10  # smaller variables stay whole
 SPARE = 1000  # updates that may be made twice
-STUCK_SECONDS = 45.0  # without a result, after which workers that finish nothing while others do are ended
 WEIGHT, RATE, KEY = tf.TensorSpec([], tf.float64), tf.TensorSpec([], tf.float64), tf.TensorSpec([], tf.int64)
 
 
@@ -80,7 +74,6 @@ class ParameterServer:
                 return
             batch, value = in_progress.popleft()
             try:
-                self._wait(value, at_once)
                 row = value.fetch()
             except tf.errors.UnavailableError:  # its worker crashed, after the update or before it
                 row = self._find_row(batch)
@@ -90,29 +83,6 @@ class ParameterServer:
             _, loss, grad_norm, staleness, worker = row.tolist()
             dispatcher.finish(batch)
             yield StepResult(batch, loss, grad_norm, int(staleness), int(worker))
-
-    def _wait(self, value: Any, at_once: int) -> None:
-        """Wait for a result. A worker that was started again can hang in its first update, in TensorFlow itself.
-
-        It made none of the last updates while it had one of them to make; it is ended, and then started once more.
-        Where no worker finishes an update and the servers do not answer either, raises RuntimeError: the run is then
-        restarted from its newest checkpoint.
-        """
-        while not value._status_available_event.wait(STUCK_SECONDS):
-            ending = Thread(target=self._end_stuck_workers, args=(at_once,), daemon=True)
-            ending.start()
-            ending.join(STUCK_SECONDS)
-            if ending.is_alive() and not value._status_available_event.is_set():
-                raise RuntimeError(
-                    f"no worker has finished an update for {2 * STUCK_SECONDS:g} s, and no server answers"
-                )
-
-    def _end_stuck_workers(self, at_once: int) -> None:
-        last = self._rows()[-at_once:, 4].astype(int)
-        for worker in set(range(self.world_size)) - set(last) if len(last) == at_once else ():
-            log.warning("worker %d has not finished an update for %g s; ending it", worker, STUCK_SECONDS)
-            with suppress(tf.errors.OpError), tf.device(f"/job:worker/task:{worker}/device:CPU:0"):
-                tf.raw_ops.Abort(error_msg="hangs")
 
     def _schedule(self, batch: GlobalBatch) -> Any:
         rate = learning_rate(self.config, batch.step)
