@@ -1,5 +1,6 @@
 """The coordinator: it dispatches batches to the workers, and evaluates and saves what the servers hold."""
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -37,6 +38,7 @@ class ParameterServer:
 
     def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
         assert isinstance(config.strategy, Settings)
+        tf.get_logger().addFilter(_keep_first_line)
         self.config, self.settings, self.world_size = config, config.strategy, config.strategy.world_size
         servers = self.settings.server_count
         partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(SHARD_BYTES, servers)
@@ -210,6 +212,13 @@ class _Job:
                 return self._value.fetch()
             except tf.errors.UnavailableError:
                 self._value = self._schedule()
+
+
+def _keep_first_line(record: logging.LogRecord) -> bool:
+    """A filter: where a worker crashes, TensorFlow logs the whole batch that it had, array by array."""
+    lines = record.getMessage().splitlines() or [""]
+    record.msg, record.args = lines[0], ()
+    return True
 
 
 def _peak_resident_bytes(worker: int) -> int:
