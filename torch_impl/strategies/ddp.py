@@ -22,6 +22,7 @@ from common.training.strategy import Evaluation, StepResult
 from torch_impl.batch_norm import average_statistics, sum_over_ranks, synchronize
 from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group, init_process_group
+from torch_impl.communication.shared_memory import SharedMemory, map_memory
 from torch_impl.device import peak_memory_bytes, replica_devices
 from torch_impl.models import build_model, trained, use_sparse_gradients
 from torch_impl.optimizer import Optimizer
@@ -61,11 +62,24 @@ class DDP:
                 gradient_as_bucket_view=settings.gradient_as_bucket_view,
                 static_graph=settings.static_graph,
             )
-        state, hook = _comm_hook(settings.comm_hook)
+        state, hook = self._comm_hook(settings.comm_hook)
         if not settings.overlap:
             state, hook = [], _after_backward(state, hook)
         self.replica.register_comm_hook(state, hook)
         self.optimizer = Optimizer(config, trained(self.model))
+
+    def _comm_hook(self, name: str) -> tuple[Any, CommHook]:
+        if name == "powersgd":  # from the second step on; float64 gradients and small ones too
+            return powerSGD_hook.PowerSGDState(None, 1, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook
+        if name == "none" and self.device.type == "cpu" and (memory := map_memory()) is not None:
+            return None, SharedMemory(memory, self.config.cluster.timeout).hook
+        hooks = {
+            "none": default_hooks.allreduce_hook,
+            "fp16": default_hooks.fp16_compress_hook,
+            # by another name: DDP knows this hook's, and refuses it for Gloo, which sums bfloat16 all the same
+            "bf16": lambda state, bucket: default_hooks.bf16_compress_hook(state, bucket),
+        }
+        return None, hooks[name]
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         self.replica.train()
@@ -103,18 +117,6 @@ class DDP:
         peaks: list[list[int]] = [[]] * self.world_size
         dist.all_gather_object(peaks, peak_memory_bytes([self.device]))
         return {"peak_memory_bytes": [peak for rank in peaks for peak in rank]}
-
-
-def _comm_hook(name: str) -> tuple[Any, CommHook]:
-    if name == "powersgd":  # from the second step on; float64 gradients and small ones too
-        return powerSGD_hook.PowerSGDState(None, 1, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook
-    hooks = {
-        "none": default_hooks.allreduce_hook,
-        "fp16": default_hooks.fp16_compress_hook,
-        # by another name: DDP knows this hook's, and refuses it for Gloo, which sums bfloat16 all the same
-        "bf16": lambda state, bucket: default_hooks.bf16_compress_hook(state, bucket),
-    }
-    return None, hooks[name]
 
 
 def _after_backward(inner_state: Any, inner: CommHook) -> CommHook:

@@ -18,6 +18,7 @@ from tests.conftest import MakeConfig
 from tests.unit.torch_impl.ranks import Ranks
 from tests.unit.torch_impl.ready import ALONE, make_ready
 from torch_impl.communication.rendezvous import Group
+from torch_impl.communication.shared_memory import SharedMemory
 from torch_impl.strategies import ddp
 from torch_impl.strategies.ddp import DDP
 from torch_impl.strategies.single import Single
@@ -76,8 +77,8 @@ def train(config: Config, strategy: DDP | Single) -> list[tuple[float, float]]:
     return [(float(result.loss), float(result.grad_norm)) for result in results]
 
 
-def make(config: Config) -> DDP:
-    os.environ["LOCAL_RANK"] = "0"
+def make(config: Config, one_host: bool = False) -> DDP:
+    os.environ["LOCAL_RANK"] = str(dist.get_rank() if one_host else 0)
     ddp.init_process_group = lambda *_: None  # there is one already
     return DDP(config, prepare(config, None)[1], Group(dist.get_rank(), dist.get_world_size(), None, None))
 
@@ -86,9 +87,14 @@ def make_single(config: Config) -> Single:
     return Single(config, prepare(config, None)[1], ALONE)
 
 
-def train_all(configs: list[Config]) -> list[tuple[list[tuple[float, float]], list[tuple[float, float]]]]:
+def train_all(
+    configs: list[Config], one_host: bool = False
+) -> list[tuple[list[tuple[float, float]], list[tuple[float, float]]]]:
     """In a rank: ddp's run of each config, and single's."""
-    return [(train(each, make(each)), train(each, make_single(each))) for each in configs]
+    with patch.object(SharedMemory, "average", autospec=True, side_effect=SharedMemory.average) as average:
+        found = [(train(each, make(each, one_host)), train(each, make_single(each))) for each in configs]
+    assert average.called == one_host
+    return found
 
 
 def ready_when_reduced(config: Config) -> list[int]:
@@ -116,8 +122,9 @@ def ready_when_reduced(config: Config) -> list[int]:
     return [count - len(strategy.optimizer.parameters) for count in seen[1:]]
 
 
-def test_the_knobs_keep_the_curve(ranks: Ranks, config: Config) -> None:
-    for found in ranks(train_all, [in_precision(config, "float64", **knobs) for knobs in EXACT]):
+@pytest.mark.parametrize("one_host", [True, False])
+def test_the_knobs_keep_the_curve(ranks: Ranks, config: Config, one_host: bool) -> None:
+    for found in ranks(train_all, [in_precision(config, "float64", **knobs) for knobs in EXACT], one_host):
         for knobs, (run, single) in zip(EXACT, found, strict=True):
             for (loss, grad_norm), expected in zip(run, single, strict=True):
                 assert loss == pytest.approx(expected[0], abs=1e-12), knobs

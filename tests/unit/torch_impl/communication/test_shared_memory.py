@@ -1,0 +1,100 @@
+"""Averages in shared memory, in processes of their own, against exact ones."""
+
+import os
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.torch_impl.ranks import Ranks
+from torch_impl.communication import shared_memory
+from torch_impl.communication.shared_memory import SharedMemory, map_memory
+
+PIECE = 3 * 64 * 2  # bytes; 24 or 48 numbers for each of two ranks, 16 or 32 for each of three
+Averages = list[tuple[np.ndarray, np.ndarray]]
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    group = Ranks(request.param, tmp_path_factory.mktemp("ranks"))
+    assert group(prepare) == [True] * request.param
+    yield group
+    group.close()
+
+
+def prepare() -> bool:
+    """In a rank: map memory for pieces of a few numbers."""
+    os.environ["LOCAL_RANK"] = str(dist.get_rank())
+    with patch.object(shared_memory, "PIECE_BYTES", PIECE):
+        memory = map_memory()
+    if memory is not None:
+        prepare.shared = SharedMemory(memory, 20)  # type: ignore[attr-defined]
+    return memory is not None
+
+
+def averages(lengths: list[int], dtype: str, seed: int) -> Averages:
+    """In a rank: for each length the average of what all ranks draw, and the exact one."""
+    draw = torch.Generator().manual_seed(seed)
+    found = []
+    for length in lengths:
+        drawn = torch.randn(dist.get_world_size(), length, generator=draw, dtype=torch.float64).to(
+            getattr(torch, dtype)
+        )
+        mine = drawn[dist.get_rank()].clone()
+        prepare.shared.average(mine)  # type: ignore[attr-defined]
+        found.append((mine.numpy(), drawn.double().mean(0).numpy()))
+    return found
+
+
+def check(found: list[Averages], dtype: str) -> None:
+    tolerance = {"float32": 1e-6, "float64": 1e-15}[dtype]
+    for rank in found:
+        for (average, exact), (first, _) in zip(rank, found[0], strict=True):
+            np.testing.assert_array_equal(average, first)
+            np.testing.assert_allclose(average, exact, rtol=0, atol=tolerance)
+
+
+@settings(max_examples=30)
+@given(
+    lengths=st.lists(st.integers(0, 200), min_size=1, max_size=4),
+    dtype=st.sampled_from(["float32", "float64"]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_the_average_is_exact_and_the_same_in_every_rank(
+    ranks: Ranks, lengths: list[int], dtype: str, seed: int
+) -> None:
+    check(ranks(averages, lengths, dtype, seed), dtype)
+
+
+def overwritten(lengths: list[int], dtype: str, seed: int) -> Averages:
+    """As `averages`, where rank 0 writes to what another has averaged."""
+    original = SharedMemory._shared
+
+    def broken(self: SharedMemory, row: int, column: int, like: torch.Tensor) -> torch.Tensor:
+        return original(self, row, min(column, 0) if self.rank == 0 else column, like)
+
+    with patch.object(SharedMemory, "_shared", broken):
+        return averages(lengths, dtype, seed)
+
+
+def test_a_part_in_the_wrong_place_is_seen(ranks: Ranks) -> None:
+    with pytest.raises(AssertionError):
+        check(ranks(overwritten, [100], "float32", 0), "float32")
+    check(ranks(averages, [100], "float32", 0), "float32")
+
+
+def elsewhere() -> bool:
+    """In a rank: whether memory is mapped where the last rank is the first one of another host."""
+    if dist.get_rank() == dist.get_world_size() - 1:
+        with patch.dict(os.environ, LOCAL_RANK="0"):
+            return map_memory() is not None
+    return map_memory() is not None
+
+
+def test_none_where_a_rank_is_on_another_host(ranks: Ranks) -> None:
+    assert not any(ranks(elsewhere))
