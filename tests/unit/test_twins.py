@@ -84,6 +84,7 @@ ONE_SIDED_FILES = {  # what only one side has besides strategies, and why
         "collectives.py",
         "communication/allreduce.py",
         "communication/connection.py",
+        "communication/shared_memory.py",
         "communication/tour.py",
         "models/linear.py",  # TensorFlow multiplies by oneDNN by itself
     ],
