@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import keras
@@ -90,20 +91,21 @@ class Optimizer:
         if self._native is not None:
             self._apply_native(gradients)
         else:
-            for index, gradient in enumerate(map(tf.convert_to_tensor, gradients)):
-                self._apply_aligned(index, gradient, tf.unstack(tf.cast(scalars, gradient.dtype)))
+            for index, gradient in enumerate(gradients):
+                with tf.device(self.parameters[index].device) if self.shared else nullcontext():  # where it is
+                    self._apply_aligned(index, gradient, tf.unstack(tf.cast(scalars, gradient.dtype)))
         return norm
 
-    def _apply_aligned(self, index: int, gradient: tf.Tensor, scalars: list[tf.Tensor]) -> None:
+    def _apply_aligned(self, index: int, gradient: Any, scalars: list[tf.Tensor]) -> None:
         rate, epsilon, decay = scalars
+        gradient = tf.convert_to_tensor(gradient)
         # .handle is this replica's copy: each replica makes the same update from the same gradients, as in torch's DDP
         parameter, slots = self.parameters[index], [slot[index].handle for slot in self._slots]
         if self.settings.weight_decay and self.settings.kind == "adamw":
-            decayed = parameter * decay
-            if self.shared:  # the difference is exact, and subtracting it keeps what others update meanwhile
-                tf.raw_ops.AssignSubVariableOp(resource=parameter.handle, value=parameter - decayed)
-            else:
-                tf.raw_ops.AssignVariableOp(resource=parameter.handle, value=decayed)
+            # times `decay`, whose difference to 1 is exact; without undoing what other workers update meanwhile
+            tf.raw_ops.ResourceApplyGradientDescent(
+                var=parameter.handle, alpha=1 - decay, delta=parameter, use_locking=True
+            )
         elif self.settings.weight_decay:
             gradient += parameter * decay
         if self.settings.kind == "sgd":

@@ -106,8 +106,8 @@ def _as_unpadded(
 
 
 def _embed(layer: keras.Layer, table: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
-    """An embedding layer applied to ids [t]: [t, hidden]."""
-    return calling.apply(layer, lambda ids: tf.gather(table, ids), ids)
+    """An embedding layer applied to ids [t]: [t, hidden]. Of a table on a parameter server only these rows are sent."""
+    return calling.apply(layer, lambda ids: tf.nn.embedding_lookup(table.value, ids), ids)
 
 
 def _encode(

@@ -1,5 +1,6 @@
 """The optimizer against torch's formulas, and what it saves. TensorFlow has its own process."""
 
+import json
 from collections import defaultdict
 from pathlib import Path
 
@@ -247,3 +248,39 @@ def test_weights_decay_by_the_factor_that_torch_rounds(
     settings = ("optimizer=adamw", "optimizer.learning_rate=1e-3", "optimizer.weight_decay=0.01", "schedule=constant")
     save(parse(composed(f"strategy={strategy}", *settings)), tmp_path / "config.yaml")
     assert python(DECAY, tmp_path / "config.yaml") == "true\n"
+
+
+PLACES = """
+import json
+import sys
+import keras
+import tensorflow as tf
+from common.config.compose import load
+from tf_impl.optimizer import SCALARS, Optimizer
+
+cpu, = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, 2 * [tf.config.LogicalDeviceConfiguration()])
+with tf.device("CPU:1"):
+    model = keras.Sequential([keras.Input([None], dtype="int32"), keras.layers.Embedding(50, 4)])
+    optimizer = Optimizer(load(sys.argv[1]), model)
+
+@tf.function(input_signature=[tf.TensorSpec([None, 4]), tf.TensorSpec([None], tf.int32), SCALARS])
+def step(values, rows, scalars):
+    with tf.device("CPU:0"):
+        return optimizer.update([tf.IndexedSlices(values, rows, [50, 4])], scalars)
+
+print(json.dumps([
+    [operation.type, *(each.op.device[-1:] or each.op.type for each in operation.inputs if each.shape == [50, 4])]
+    for operation in step.get_concrete_function().graph.get_operations()
+    if operation.type.startswith("ResourceApply")
+]))
+"""
+
+
+def test_parameter_servers_compute_what_has_the_size_of_a_parameter(
+    composed: Compose, tmp_path: Path, python: Python
+) -> None:
+    """Workers send the rows of an embedding's gradient."""
+    save(parse(composed("strategy=parameter_server", "optimizer=adamw")), tmp_path / "config.yaml")
+    found = json.loads(python(PLACES, tmp_path / "config.yaml"))
+    assert found == [["ResourceApplyGradientDescent", "ReadVariableOp"], ["ResourceApplyAdam", "1"]]  # it is read there

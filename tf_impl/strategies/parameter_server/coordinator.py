@@ -137,7 +137,7 @@ class ParameterServer:
 
     def _gradient_step(self, shard: list[Batch], weight: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         loss, gradients = backward(self.model, self.task, shard, weight, self.optimizer.parameters)
-        return loss, self.optimizer.densify(gradients)
+        return loss, self.optimizer.densify(gradients, but_large=not self.settings.synchronous)
 
     def _train_synchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         """The workers' shards of one global batch make one update; the coordinator sums their gradients in order."""

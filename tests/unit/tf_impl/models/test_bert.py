@@ -1,5 +1,6 @@
 """BERT as a Trace sees it: its layers, which it does not call. TensorFlow has its own process."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -73,3 +74,23 @@ def test_a_layer_computes_what_it_is_given_and_the_next_goes_on_with_what_that_r
     assert np.array_equal(found["own input"], found[f"{DENSE} received"])
     assert np.array_equal(found["own output"], np.ones_like(found["own output"])), "its bias"
     np.testing.assert_allclose(found["next input"], found[f"{NORM} returned"] + np.arange(8), rtol=1e-14)
+
+
+LOOK_UP = """
+import json
+import keras
+import tensorflow as tf
+from tf_impl.models.bert import _embed
+
+layer = keras.layers.Embedding(50, 4)
+layer.build()
+looked_up = tf.function(lambda ids: _embed(layer, layer.embeddings, ids), [tf.TensorSpec([None], tf.int32)])
+concrete = looked_up.get_concrete_function()
+assert concrete(tf.constant([3, 1])).numpy().tolist() == layer.embeddings.numpy()[[3, 1]].tolist()
+print(json.dumps([each.type for each in concrete.graph.inputs[-1].consumers()]))
+"""
+
+
+def test_an_embedding_is_never_read_as_a_whole(python: Python) -> None:
+    """Else a parameter server would send all of it for a few rows."""
+    assert json.loads(python(LOOK_UP)) == ["ResourceGather"]
