@@ -7,6 +7,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,17 +37,15 @@ class SharedMemory:
         """A communication hook."""
         if bucket.buffer().is_sparse:
             return default_hooks.allreduce_hook(state, bucket)
-        averaged: Future[torch.Tensor] = Future()
-        self.thread.submit(self._complete, averaged, bucket.buffer())
+        begun: Future[None] = Future()
+        averaged = begun.then(partial(self._average_bucket, bucket.buffer()))  # in the thread that completes `begun`
+        self.thread.submit(begun.set_result, None)
         return averaged
 
-    def _complete(self, averaged: Future[torch.Tensor], bucket: torch.Tensor) -> None:
-        try:
-            with record_function("reduce"):
-                self.average(bucket)
-            averaged.set_result(bucket)
-        except Exception as error:
-            averaged.set_exception(error)  # type: ignore[arg-type]
+    def _average_bucket(self, bucket: torch.Tensor, _: Future[None]) -> torch.Tensor:
+        with record_function("reduce"):
+            self.average(bucket)
+        return bucket
 
     def average(self, tensor: torch.Tensor) -> None:
         """Replace a tensor of one dimension by the average over all ranks, which is the same bits in each.
