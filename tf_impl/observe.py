@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from common.config.compose import load
 from common.data.batches import Arrays
-from common.diagnose.observed import Observed
+from common.diagnose.observation import Observation
 from common.mapping.description import Call
 from common.run.prepare import open_prepared
 from tf_impl.batches import to_tensors
@@ -45,7 +45,7 @@ class Subject:
         weight: float,
         training: bool,
         given: Mapping[str, Call] | None = None,
-    ) -> Observed:
+    ) -> Observation:
         """A shard with these weights. weight: of the global batch. given: see Trace; the first micro-batch's."""
         load_weights(self.model, dict(weights))
         variables = [each.value for each in self.model.trainable_variables]
@@ -65,7 +65,7 @@ class Subject:
                 sums = [a + tf.convert_to_tensor(b).numpy() for a, b in zip(sums, found, strict=True)]
             losses.append(loss.numpy())
             outputs.append(computed.numpy())
-        return Observed(outputs, losses, calls, flattened, self._by_name(sums))
+        return Observation(outputs, losses, calls, flattened, self._by_name(sums))
 
     def gradients(
         self, weights: Mapping[str, np.ndarray], shard: Sequence[Arrays], weight: float

@@ -8,7 +8,7 @@ import torch
 
 from common.config.compose import load
 from common.data.batches import Arrays
-from common.diagnose.observed import Observed
+from common.diagnose.observation import Observation
 from common.mapping.description import Call
 from common.run.prepare import open_prepared
 from torch_impl.batches import to_tensors
@@ -40,7 +40,7 @@ class Subject:
         weight: float,
         training: bool,
         given: Mapping[str, Call] | None = None,
-    ) -> Observed:
+    ) -> Observation:
         """A shard with these weights. weight: of the global batch. given: see Trace; the first micro-batch's."""
         self._prepare(weights, training)
         losses, outputs, calls, flattened = [], [], {}, {}
@@ -55,7 +55,7 @@ class Subject:
                 (summed_loss(self.task, computed, part) / weight).backward()
             losses.append(loss.detach().numpy())
             outputs.append(computed.detach().numpy())
-        return Observed(outputs, losses, calls, flattened, self._gradients())
+        return Observation(outputs, losses, calls, flattened, self._gradients())
 
     def gradients(
         self, weights: Mapping[str, np.ndarray], shard: Sequence[Arrays], weight: float

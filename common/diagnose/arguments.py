@@ -7,7 +7,7 @@ from pathlib import Path
 from common.config.command_line import compose_settings
 from common.config.compose import CONF
 from common.config.strategies import PACKAGES, strategies_of
-from common.diagnose.of_run import OF_EXTENSION, arguments_of, quoted, starting_point
+from common.diagnose.from_run import OF_EXTENSION, arguments_of, quoted, starting_point
 from common.diagnose.rounding import UNITS
 from common.errors import UserError
 from common.run.checkpoint import open_checkpoint, reopen_checkpoint, step_of

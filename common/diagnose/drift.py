@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from common.diagnose.runs import Run
+from common.diagnose.side_run import Run
 from common.training.schedule import learning_rate
 
 

@@ -1,6 +1,6 @@
 """What to do about each cause, in the order of the stages. docs/diagnosis.md has the same table."""
 
-from common.diagnose.ladder import Cause
+from common.diagnose.findings import Cause
 
 GROUPS = {  # names of causes, and what to do about each of them
     "other_examples order_of_examples": "use the same `train.seed` and the same data files",

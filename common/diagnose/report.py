@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from common.diagnose.ladder import Check, Diagnosis, Stage
+from common.diagnose.findings import Check, Diagnosis, Stage
 from common.diagnose.remedies import remedy_of
 
 SHOWN = 12  # rows of a stage on the page

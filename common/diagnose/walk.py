@@ -11,16 +11,16 @@ from common.config.models import Custom
 from common.config.strategies import PACKAGES
 from common.diagnose.arguments import SideArguments
 from common.diagnose.drift import Drift
-from common.diagnose.inputs import compare_batches, compare_configs, compare_weights, config_differences, untied
-from common.diagnose.ladder import DIFFERS, EQUAL, NOT_COMPARED, Diagnosis, Stage
-from common.diagnose.loss import compare_gradients, compare_losses
-from common.diagnose.model import calls_for, compare_layers, disturbed_calls
-from common.diagnose.observed import LayerPair, Model
-from common.diagnose.of_run import quoted
-from common.diagnose.outcome import compare_dropout, compare_evaluations, compare_states
+from common.diagnose.findings import DIFFERS, EQUAL, NOT_COMPARED, Diagnosis, Stage
+from common.diagnose.from_run import quoted
+from common.diagnose.observation import LayerPair, Model
 from common.diagnose.rounding import UNITS, at_least_float32, disturbed, noise
-from common.diagnose.runs import Run, train
-from common.diagnose.updates import compare_updates
+from common.diagnose.side_run import Run, train
+from common.diagnose.stages.activations import calls_for, compare_layers, disturbed_calls
+from common.diagnose.stages.batch import compare_batches, compare_configs, compare_weights, config_differences, untied
+from common.diagnose.stages.loss import compare_gradients, compare_losses
+from common.diagnose.stages.state import compare_dropout, compare_evaluations, compare_states
+from common.diagnose.stages.updates import compare_updates
 from common.mapping.proof import SMALL, received
 from common.mapping.side import Side
 

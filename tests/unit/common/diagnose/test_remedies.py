@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.diagnose.plants import plants
-from common.diagnose.ladder import Cause
+from common.diagnose.findings import Cause
 from common.diagnose.remedies import GROUPS, REMEDIES, remedy_of
 
 DOCUMENT = Path(__file__).parents[4] / "docs/diagnosis.md"

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.diagnose.ladder import Check, Diagnosis, Stage
+from common.diagnose.findings import Check, Diagnosis, Stage
 from common.diagnose.report import print_diagnosis, write_diagnosis
 
 TITLES = {"a": "A (torch ddp)", "b": "B (tf <script>)"}

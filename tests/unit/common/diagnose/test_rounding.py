@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from common.diagnose.ladder import Check, Stage
+from common.diagnose.findings import Check, Stage
 from common.diagnose.rounding import FLOORS, MARGINS, close, disturbed, narrowest, noise, precision_of, tolerance
 
 NUMBERS = np.random.default_rng(0).standard_normal((5, 7))

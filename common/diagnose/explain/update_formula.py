@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from common.config.schema import Config
-from common.diagnose.ladder import Check, Stage
-from common.diagnose.reduced import rounded
+from common.diagnose.explain.step_gradients import rounded
+from common.diagnose.findings import Check, Stage
 from common.diagnose.rounding import UNITS, at_least_float32
 from common.training.schedule import learning_rate
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from common.diagnose.products import TYPES, precision_of, rounded
+from common.diagnose.explain.low_precision import TYPES, precision_of, rounded
 
 STREAM = np.random.default_rng(0)
 X, WEIGHT, BIAS = (STREAM.standard_normal(shape) for shape in ((6, 5, 16), (8, 16), 8))

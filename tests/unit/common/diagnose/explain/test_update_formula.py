@@ -8,8 +8,8 @@ import pytest
 
 from common.config.compose import parse
 from common.config.schema import Config
-from common.diagnose.ladder import Stage
-from common.diagnose.update import Formula, Update, compare_update
+from common.diagnose.explain.update_formula import Formula, Update, compare_update
+from common.diagnose.findings import Stage
 from common.training.schedule import learning_rate
 from tests.conftest import Compose
 

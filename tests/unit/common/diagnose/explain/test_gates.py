@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from common.diagnose.recurrent import blocks_of, gates_of, gru_states, in_words, lstm_states
+from common.diagnose.explain.gates import blocks_of, gates_of, gru_states, in_words, lstm_states
 
 STREAM = np.random.default_rng(0)
 X, UNITS = STREAM.standard_normal((3, 5, 2)), 4

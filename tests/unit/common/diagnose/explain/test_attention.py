@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from common.diagnose.functions import (
+from common.diagnose.explain.attention import (
     ACTIVATIONS,
     activation_of,
     attention_of,

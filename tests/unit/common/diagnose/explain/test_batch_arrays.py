@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from common.diagnose.arrays import contents, explain_array
+from common.diagnose.explain.batch_arrays import contents, explain_array
 
 STREAM = np.random.default_rng(0)
 TOKENS = STREAM.integers(1, 50, (6, 5)).astype(float)

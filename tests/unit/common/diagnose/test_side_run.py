@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from common.diagnose.arguments import SideArguments
-from common.diagnose.runs import not_finite, which_failed
+from common.diagnose.side_run import not_finite, which_failed
 
 SIDES = [SideArguments(name, "torch", "single", []) for name in "ab"]
 

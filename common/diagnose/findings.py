@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from common.diagnose.histogram import Values, values_of
 from common.diagnose.rounding import tolerance
-from common.diagnose.values import Values, values_of
 from common.mapping.differences import relative
 
 ALL = 1.0  # of a tensor's norm

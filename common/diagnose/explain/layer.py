@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from common.diagnose.functions import activation_of, epsilon_of
-from common.diagnose.ladder import Stage
-from common.diagnose.observed import LayerPair, Model
-from common.diagnose.products import TYPES, precision_of
-from common.diagnose.recurrent import gates_of
+from common.diagnose.explain.attention import activation_of, epsilon_of
+from common.diagnose.explain.gates import gates_of
+from common.diagnose.explain.low_precision import TYPES, precision_of
+from common.diagnose.findings import Stage
+from common.diagnose.observation import LayerPair, Model
 from common.diagnose.rounding import close, narrowest
 from common.mapping.description import Call
 from common.mapping.differences import different_settings, has_strides, relative

@@ -7,10 +7,10 @@ import numpy as np
 
 from common.config.compose import values_of
 from common.config.keys import CURVE
-from common.diagnose.arrays import contents, explain_array
-from common.diagnose.ladder import Check, Stage
-from common.diagnose.recurrent import GATES, blocks_of, in_words
-from common.diagnose.runs import Run
+from common.diagnose.explain.batch_arrays import contents, explain_array
+from common.diagnose.explain.gates import GATES, blocks_of, in_words
+from common.diagnose.findings import Check, Stage
+from common.diagnose.side_run import Run
 from common.errors import UserError
 
 GUESSES = ("other_values", "truncation_side", "renumbered")  # what more than one mistake may look like

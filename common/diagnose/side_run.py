@@ -21,7 +21,7 @@ from common.config.schema import Config
 from common.config.strategies import ParameterServer
 from common.data.batches import GlobalBatch
 from common.diagnose.arguments import SideArguments
-from common.diagnose.of_run import quoted
+from common.diagnose.from_run import quoted
 from common.errors import UserError
 from common.run.checkpoint import reopen_checkpoint, saved
 from common.run.checkpoints import Checkpoints

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from common.diagnose.ladder import Stage
-from common.diagnose.values import BINS, values_of
+from common.diagnose.findings import Stage
+from common.diagnose.histogram import BINS, values_of
 
 
 def test_numbers_and_counts() -> None:

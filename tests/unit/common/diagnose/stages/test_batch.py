@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.diagnose.inputs import compare_weights, untied
+from common.diagnose.stages.batch import compare_weights, untied
 
 STREAM = np.random.default_rng(0)
 GATES, EMBEDDING = STREAM.standard_normal((16, 3)), STREAM.standard_normal((5, 3))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from common.diagnose.functions import by_example
-from common.diagnose.ladder import EQUAL, Stage
-from common.diagnose.model import calls_for, compare_layers, in_layout
-from common.diagnose.observed import LayerPair, Model, Observed
+from common.diagnose.explain.attention import by_example
+from common.diagnose.findings import EQUAL, Stage
+from common.diagnose.observation import LayerPair, Model, Observation
+from common.diagnose.stages.activations import calls_for, compare_layers, in_layout
 from common.mapping.description import Call
 
 STREAM = np.random.default_rng(0)
@@ -54,7 +54,7 @@ def layers(real: np.ndarray = REAL, scale: float = 0.5, epsilon: float = 1e-12) 
 
 def compare(theirs: dict[str, Call]) -> Stage:
     ours = {name: Call(*(np.asarray(each)[None] for each in (x.received, x.returned))) for name, x in layers().items()}
-    a = Observed([OUTPUTS], [], ours, {}, {})
+    a = Observation([OUTPUTS], [], ours, {}, {})
     b = replace(a, calls={f"keras/{name}": each for name, each in theirs.items()})
     assert calls_for(PAIRS, a, b).keys() == {each.b for each in PAIRS}
     return compare_layers("activations", Model(a, a, a, b, b, PAIRS, BATCH, WEIGHTS))

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from common.diagnose.ladder import Stage
-from common.diagnose.reduced import Reduction, clipping, norm, total
+from common.diagnose.explain.step_gradients import Reduction, clipping, norm, total
+from common.diagnose.findings import Stage
 from common.diagnose.rounding import BITS
 from common.mapping.proof import SMALL
 from common.training.schedule import learning_rate

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from common.config.compose import parse
 from common.config.schema import Config
-from common.diagnose.ladder import Stage
-from common.diagnose.reduced import Reduction, clipping, norm, recovered, rounded, total
-from common.diagnose.reduction import compare_reduction, explain
+from common.diagnose.explain.reduction_faults import compare_reduction, explain
+from common.diagnose.explain.step_gradients import Reduction, clipping, norm, recovered, rounded, total
+from common.diagnose.findings import Stage
 from tests.conftest import Compose
 
 Gradients = dict[str, np.ndarray]

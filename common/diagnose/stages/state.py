@@ -6,10 +6,10 @@ import numpy as np
 
 from common.config.tasks import METRICS
 from common.diagnose.drift import Drift
-from common.diagnose.ladder import DIFFERS, Check, Stage
-from common.diagnose.observed import Observed
+from common.diagnose.findings import DIFFERS, Check, Stage
+from common.diagnose.observation import Observation
 from common.diagnose.rounding import EXACT, SAME, close, noise
-from common.diagnose.runs import Run
+from common.diagnose.side_run import Run
 
 MOMENTA = (0.1, 0.01, 0.001, 0.003, 0.05, 0.2)  # of BatchNorm, as PyTorch counts it
 LEAST = {"float64": 1e-12, "float32": 2.0**-23, "bfloat16": 2.0**-23}  # noise of weights and losses in a step
@@ -114,7 +114,9 @@ def _variance_of_another_count(a: Run, b: Run) -> tuple[str, float, int] | None:
     return None
 
 
-def compare_dropout(a: Run, b: Run, ours: Observed, theirs: Observed, disturbed: Observed, inherited: bool) -> Stage:
+def compare_dropout(
+    a: Run, b: Run, ours: Observation, theirs: Observation, disturbed: Observation, inherited: bool
+) -> Stage:
     """The outputs in training mode, with aligned dropout. inherited: whether they differ without it."""
     stage = Stage("dropout", precision=a.precision)
     if [getattr(each.config.model, "dropout", None) for each in (a, b)] == [0, 0]:
@@ -135,7 +137,7 @@ def compare_dropout(a: Run, b: Run, ours: Observed, theirs: Observed, disturbed:
     return stage
 
 
-def _mean_loss(run: Run, computed: Observed) -> float:
+def _mean_loss(run: Run, computed: Observation) -> float:
     """Of the first global batch. Layers that drop by themselves drop nothing where they are observed."""
     parts = zip(computed.losses, run.batches[0].shard(0, 1), strict=True)
     return float(sum((losses * part["weights"]).sum() for losses, part in parts)) / run.batches[0].weight

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 
 from common.data.batches import Arrays
-from common.diagnose.ladder import Check, Stage
-from common.diagnose.mistakes import count_of_shards, mistakes, shards_of
-from common.diagnose.reduced import Reduction, recovered, rounded
-from common.diagnose.reduction import OF_SLOTS, compare_reduction, unexplained
-from common.diagnose.runs import Run
-from common.diagnose.update import Update, compare_update
+from common.diagnose.explain.batch_mistakes import count_of_shards, mistakes, shards_of
+from common.diagnose.explain.reduction_faults import OF_SLOTS, compare_reduction, unexplained
+from common.diagnose.explain.step_gradients import Reduction, recovered, rounded
+from common.diagnose.explain.update_formula import Update, compare_update
+from common.diagnose.findings import Check, Stage
+from common.diagnose.side_run import Run
 from common.mapping.differences import relative
 from common.mapping.proof import received
 from common.mapping.side import Side

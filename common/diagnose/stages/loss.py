@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.special import log_softmax, softmax
 
-from common.diagnose.ladder import Check, Stage
-from common.diagnose.observed import Observed
+from common.diagnose.findings import Check, Stage
+from common.diagnose.observation import Observation
 from common.diagnose.rounding import EXACT, at_least_float32, close, noise
 from common.mapping.proof import SMALL
 
@@ -14,13 +14,13 @@ SMOOTHING = (0.0, 0.05, 0.1, 0.15, 0.2)
 
 
 def compare_losses(
-    a: Observed,
-    b: Observed,
-    disturbed: Observed,
+    a: Observation,
+    b: Observation,
+    disturbed: Observation,
     labels: np.ndarray,
     theirs: np.ndarray,
     precision: str = "float64",
-    alone: Observed | None = None,
+    alone: Observation | None = None,
 ) -> Stage:
     """B's losses of its own outputs, and of A's, which are `theirs`. In bfloat16 losses are float32.
 
@@ -95,9 +95,9 @@ def _formulas(outputs: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def compare_gradients(
-    a: Observed,
-    b: Observed,
-    disturbed: Observed,
+    a: Observation,
+    b: Observation,
+    disturbed: Observation,
     inherited: bool,
     untied: Mapping[str, str],
     precision: str = "float64",

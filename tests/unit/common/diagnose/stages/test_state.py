@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.diagnose.outcome import compare_evaluations, compare_states
+from common.diagnose.stages.state import compare_evaluations, compare_states
 
 MEAN, WEIGHT, VARIANCE = "norm.running_mean", "dense.weight", "norm.running_var"
 

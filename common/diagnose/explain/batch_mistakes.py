@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from common.data.batches import Arrays, GlobalBatch
 from common.data.plan import steps_per_epoch
-from common.diagnose.runs import Run
+from common.diagnose.side_run import Run
 from common.training.batches import find_batch
 
 Shards = Sequence[Sequence[Arrays]]

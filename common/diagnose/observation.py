@@ -11,7 +11,7 @@ from common.mapping.description import Call
 
 
 @dataclass(frozen=True)
-class Observed:
+class Observation:
     """What a model computed of a shard.
 
     outputs: [n, ...] and losses: [n] of each micro-batch. calls, flattened: of the layers in the first micro-batch, as
@@ -52,11 +52,11 @@ class Model:
     the training. one_framework: of both sides; two choose by themselves what they compute in bfloat16.
     """
 
-    a: Observed
-    disturbed: Observed
-    alone: Observed
-    b: Observed
-    replayed: Observed
+    a: Observation
+    disturbed: Observation
+    alone: Observation
+    b: Observation
+    replayed: Observation
     pairs: Sequence[LayerPair]
     batch: Mapping[str, np.ndarray]
     weights: Mapping[str, np.ndarray]
@@ -64,7 +64,7 @@ class Model:
     one_framework: bool = False
 
     @property
-    def rounded(self) -> Observed:
+    def rounded(self) -> Observation:
         """What says how much rounding does to a layer on A's arrays."""
         return self.alone if self.one_framework or self.precision != "bfloat16" else self.disturbed
 

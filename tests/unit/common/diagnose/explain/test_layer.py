@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from common.diagnose.ladder import Stage
-from common.diagnose.model import compare_layers, disturbed_calls
-from common.diagnose.observed import LayerPair, Model, Observed
+from common.diagnose.findings import Stage
+from common.diagnose.observation import LayerPair, Model, Observation
+from common.diagnose.stages.activations import compare_layers, disturbed_calls
 from common.mapping.description import Call
 
 RECEIVED, RETURNED = np.random.default_rng(0).standard_normal((2, 4, 6)).astype(np.float32)
 PAIR = LayerPair("layer norm", "norm", "norm", "norm")
 
 
-def observed(returned: np.ndarray) -> Observed:
-    return Observed([RETURNED], [RETURNED[:, 0]], {"norm": Call(RECEIVED, returned)}, {}, {})
+def observed(returned: np.ndarray) -> Observation:
+    return Observation([RETURNED], [RETURNED[:, 0]], {"norm": Call(RECEIVED, returned)}, {}, {})
 
 
 def stage_of(a: np.ndarray, b: np.ndarray, precision: str, one_framework: bool = True) -> Stage:
@@ -56,7 +56,7 @@ def test_rounding_is_no_difference() -> None:
 
 
 def test_own_arrays_are_disturbed_in_their_own_last_place() -> None:
-    ours = Observed([], [], {"norm": Call(np.arange(6), RETURNED)}, {}, {})
+    ours = Observation([], [], {"norm": Call(np.arange(6), RETURNED)}, {}, {})
     call = disturbed_calls([PAIR], ours, seed=0)["norm"]
     assert call.received is None, "numbers of tokens stay as they are"
     assert call.returned is not None and call.returned.dtype == np.float32

@@ -10,7 +10,7 @@ import pytest
 from common.config.compose import parse, save, values_of
 from common.config.strategies import STRATEGIES
 from common.diagnose.arguments import parse_arguments
-from common.diagnose.of_run import arguments_of, starting_point
+from common.diagnose.from_run import arguments_of, starting_point
 from common.errors import UserError
 from tests.conftest import Compose
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
 
-from common.diagnose.loss import compare_gradients, compare_losses
-from common.diagnose.observed import Observed
+from common.diagnose.observation import Observation
+from common.diagnose.stages.loss import compare_gradients, compare_losses
 
 STREAM = np.random.default_rng(0)
 LOGITS, CLASSES = STREAM.standard_normal((6, 3)), np.array([0, 2, 1, 1, 0, 2])
@@ -15,8 +15,8 @@ NUMBERS, TARGETS = STREAM.standard_normal((6, 1)), STREAM.standard_normal(6)
 Loss = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-def observed(outputs: np.ndarray, losses: np.ndarray, gradients: dict[str, np.ndarray] | None = None) -> Observed:
-    return Observed([outputs], [losses], {}, {}, gradients or {})
+def observed(outputs: np.ndarray, losses: np.ndarray, gradients: dict[str, np.ndarray] | None = None) -> Observation:
+    return Observation([outputs], [losses], {}, {}, gradients or {})
 
 
 def cross_entropy(outputs: np.ndarray, labels: np.ndarray, smoothing: float = 0.0) -> np.ndarray:

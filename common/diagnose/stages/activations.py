@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from common.diagnose.functions import activation_of, attention_of, by_example, pooling_of, scaled_activation_of
-from common.diagnose.ladder import Check, Stage
-from common.diagnose.layer import explain_layer, explain_numbers
-from common.diagnose.observed import LayerPair, Model, Observed
+from common.diagnose.explain.attention import activation_of, attention_of, by_example, pooling_of, scaled_activation_of
+from common.diagnose.explain.layer import explain_layer, explain_numbers
+from common.diagnose.findings import Check, Stage
+from common.diagnose.observation import LayerPair, Model, Observation
 from common.diagnose.rounding import UNITS, close, disturbed, noise
 from common.mapping.description import Call
 from common.mapping.differences import channels_last, relative
@@ -48,7 +48,7 @@ def _in_one_axis(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (math.prod(shape[:2]), *shape[2:])
 
 
-def calls_for(pairs: Sequence[LayerPair], a: Observed, b: Observed) -> dict[str, Call]:
+def calls_for(pairs: Sequence[LayerPair], a: Observation, b: Observation) -> dict[str, Call]:
     """What A's layers received and returned, in the layout of their counterparts in B, by B's path."""
     given = {}
     for pair in pairs:
@@ -64,7 +64,7 @@ def calls_for(pairs: Sequence[LayerPair], a: Observed, b: Observed) -> dict[str,
     return given
 
 
-def disturbed_calls(pairs: Sequence[LayerPair], a: Observed, seed: int) -> dict[str, Call]:
+def disturbed_calls(pairs: Sequence[LayerPair], a: Observation, seed: int) -> dict[str, Call]:
     """What A's layers received and returned, with a random unit in the last place more or less, by A's path."""
     given = {}
     for pair in pairs:
