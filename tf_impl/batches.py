@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from common.config.schema import Config
 from common.data.batches import Arrays, Split
-from common.training.batches import find_batch
+from common.training.planned_batches import find_batch
 from tf_impl.compilation import in_few_shapes
 
 

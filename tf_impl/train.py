@@ -24,8 +24,8 @@ def run(config: Config, found: Found) -> None:
     """Prepare a run and start its processes, or be one of them. Its imports are not needed for `--help` and errors."""
     from common.cluster.processes import leave
     from common.run.directory import open_run_dir
-    from common.run.plan import describe
     from common.run.prepare import is_complete, prepare_run
+    from common.run.preview import describe
     from common.run.progress import log_to, report_end
     from tf_impl.launch import join, launch
 

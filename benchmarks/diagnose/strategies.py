@@ -7,7 +7,7 @@ from common.config.schema import Config
 from common.config.strategies import STRATEGIES, Strategy
 from common.data.batches import Arrays, GlobalBatch
 from common.data.plan import steps_per_epoch
-from common.training.batches import find_batch
+from common.training.planned_batches import find_batch
 
 
 @dataclass(frozen=True)

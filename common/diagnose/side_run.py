@@ -24,10 +24,10 @@ from common.diagnose.arguments import SideArguments
 from common.diagnose.from_run import quoted
 from common.errors import UserError
 from common.run.checkpoint import reopen_checkpoint, saved
-from common.run.checkpoints import Checkpoints
+from common.run.checkpoint_writer import CheckpointWriter
 from common.run.prepare import Prepared, open_prepared, prepare
 from common.run.rows import read_rows
-from common.training.batches import planned_batches
+from common.training.planned_batches import planned_batches
 from common.training.state import Saved, State
 
 POLL_SECONDS = 0.1
@@ -139,7 +139,7 @@ def _overrides(side: SideArguments, output: Path) -> list[str]:
     dtype = np.float64 if config.train.precision == "float64" else np.float32
     state = checkpoint.load()
     arrays = [{name: each.astype(dtype) for name, each in part.items()} for part in (state.weights, state.slots)]
-    copies = Checkpoints(config, directory, prepared)
+    copies = CheckpointWriter(config, directory, prepared)
     copies.save(State(*arrays), checkpoint.position)
     copies.finish()
     copies.close()

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from common.config.schema import Config
 from common.errors import FAILURE, USER_ERROR, Interrupted, UserError
-from common.run.checkpoints import Checkpoints
+from common.run.checkpoint_writer import CheckpointWriter
 from common.run.directory import profile_path
 from common.run.export import export
 from common.run.prepare import Prepared
@@ -129,7 +129,7 @@ def _record(
     log.info("%s%s", cache, f"; classes {', '.join(cache.classes)}" if cache.classes else "")
     recorder, checkpoints = (
         Recorder(run_dir, start, f"{framework} {config.strategy.kind}"),
-        Checkpoints(config, run_dir, prepared),
+        CheckpointWriter(config, run_dir, prepared),
     )
     updates = (config.train.steps - start.plan_position) * config.strategy.updates_per_batch
     if config.strategy.updates_per_batch > 1:

@@ -11,8 +11,8 @@ from common.config.schema import Config
 from common.data.cache import Cache
 from common.data.plan import examples_until
 from common.errors import Interrupted
-from common.training.batches import planned_batches, validation_batches
 from common.training.observer import Observer, Row
+from common.training.planned_batches import planned_batches, validation_batches
 from common.training.schedule import learning_rate
 from common.training.state import Position
 from common.training.stop import Stop

@@ -56,6 +56,6 @@ def test_help_and_errors_in_the_config_do_not_import_what_a_run_needs(
 
 @pytest.mark.parametrize("side", ["torch_impl", "tf_impl"])
 def test_a_launcher_does_not_import_what_its_processes_need(side: str, python: Python) -> None:
-    modules = imported(python(LAUNCHER, f"{side}.launch", "common.run.plan"))
+    modules = imported(python(LAUNCHER, f"{side}.launch", "common.run.preview"))
     assert "common.run" in modules
     assert not modules & OF_ITS_PROCESSES

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from common.data.batches import Arrays, GlobalBatch
 from common.data.plan import steps_per_epoch
 from common.diagnose.side_run import Run
-from common.training.batches import find_batch
+from common.training.planned_batches import find_batch
 
 Shards = Sequence[Sequence[Arrays]]
 

@@ -6,7 +6,7 @@ from torch.nn.utils import get_total_norm
 from common.config.schema import Config
 from common.config.strategies import ParameterServer as Settings
 from common.run.prepare import Prepared
-from common.training.batches import find_batch
+from common.training.planned_batches import find_batch
 from torch_impl.batches import to_tensors
 from torch_impl.communication.connection import connect, receive, send
 from torch_impl.communication.rendezvous import Group

@@ -14,7 +14,7 @@ from common.config.schema import Config
 from common.data.atomic_directory import write_manifest
 from common.errors import UserError
 from common.run.checkpoint import STATE, Checkpoint, newest, open_checkpoint, reopen_checkpoint
-from common.run.checkpoints import Checkpoints
+from common.run.checkpoint_writer import CheckpointWriter
 from common.run.prepare import open_prepared, prepare_restart, prepare_run
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import save_step
@@ -37,7 +37,7 @@ class Hosts:
     def save(self, step: int) -> None:
         """Save a checkpoint on the first host."""
         config, prepared = prepare_run(self.config, self.directories[0])
-        checkpoints = Checkpoints(config, self.directories[0], prepared)
+        checkpoints = CheckpointWriter(config, self.directories[0], prepared)
         save_step(checkpoints, step, 0.5)
         checkpoints.close()
 

@@ -11,7 +11,7 @@ import pytest
 
 from common.config import compose as configs
 from common.config.schema import Config
-from common.run.checkpoints import Checkpoints
+from common.run.checkpoint_writer import CheckpointWriter
 from common.run.directory import open_run_dir
 from common.run.prepare import Prepared, open_prepared, prepare, prepare_run
 from common.run.recorder import Recorder
@@ -64,9 +64,9 @@ def prepared(config: Config) -> Prepared:
 
 
 @pytest.fixture
-def checkpoints(config: Config, run_dir: Path, prepared: Prepared) -> Iterator[Checkpoints]:
+def checkpoints(config: Config, run_dir: Path, prepared: Prepared) -> Iterator[CheckpointWriter]:
     """The writer of the checkpoints of `run_dir`."""
-    made = Checkpoints(config, run_dir, prepared)
+    made = CheckpointWriter(config, run_dir, prepared)
     yield made
     made.close()
 
@@ -77,7 +77,7 @@ def make_state(value: float) -> State:
     )
 
 
-def save_step(checkpoints: Checkpoints, step: int, loss: float | None = None) -> Position:
+def save_step(checkpoints: CheckpointWriter, step: int, loss: float | None = None) -> Position:
     """Save a checkpoint and wait for it."""
     validation = None if loss is None else {"loss": loss, "accuracy": 0.5}
     position = Position(step, step, 32 * step, 400 * step, 1.5 * step, validation, loss, 1)
@@ -118,7 +118,7 @@ def make_run(small_config: MakeConfig, tmp_path: Path) -> MakeRun:
         with open_run_dir(config, "torch") as run_dir:
             config, prepared = prepare_run(config, run_dir)
             checkpoints, recorder = (
-                Checkpoints(config, run_dir, prepared),
+                CheckpointWriter(config, run_dir, prepared),
                 Recorder(run_dir, Position(), "torch single"),
             )
             for number in range(1, 6):

@@ -10,7 +10,7 @@ import pytest
 
 from common.errors import UserError
 from common.run.checkpoint import newest, open_checkpoint, reopen_checkpoint, settings
-from common.run.checkpoints import Checkpoints
+from common.run.checkpoint_writer import CheckpointWriter
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import make_state, save_step
 
@@ -18,7 +18,7 @@ FILES = {"model.safetensors", "optimizer.safetensors", "state.json", "config.jso
 FILES |= {"tokenizer.json", "tokenizer_config.json", "vocab.txt"}
 
 
-def test_what_was_saved_is_loaded(checkpoints: Checkpoints, run_dir: Path) -> None:
+def test_what_was_saved_is_loaded(checkpoints: CheckpointWriter, run_dir: Path) -> None:
     position = save_step(checkpoints, 7, 0.25)
     checkpoint = open_checkpoint(run_dir / "checkpoints" / "step-00000007")
     assert checkpoint.position == position
@@ -29,7 +29,7 @@ def test_what_was_saved_is_loaded(checkpoints: Checkpoints, run_dir: Path) -> No
     assert newest(run_dir) == checkpoint
 
 
-def test_by_step_and_not_by_time(checkpoints: Checkpoints, run_dir: Path) -> None:
+def test_by_step_and_not_by_time(checkpoints: CheckpointWriter, run_dir: Path) -> None:
     """A clock that jumps back changes nothing."""
     for step in (1, 2):
         save_step(checkpoints, step)
@@ -81,7 +81,7 @@ def empty_state(directory: Path) -> str:
     "damage", [truncate, flip_a_byte, mix_steps, change_the_step, remove_a_file, empty_state], ids=lambda f: f.__name__
 )
 def test_a_damaged_one_is_refused_and_the_one_before_it_taken(
-    checkpoints: Checkpoints, run_dir: Path, damage: Any, caplog: pytest.LogCaptureFixture
+    checkpoints: CheckpointWriter, run_dir: Path, damage: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     for step in (1, 2):
         save_step(checkpoints, step)
@@ -99,8 +99,8 @@ def test_a_damaged_one_is_refused_and_the_one_before_it_taken(
     assert found is not None and found.position.step == 2
 
 
-def test_of_another_format(checkpoints: Checkpoints, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.run.checkpoints.FORMAT", 3)
+def test_of_another_format(checkpoints: CheckpointWriter, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.run.checkpoint_writer.FORMAT", 3)
     save_step(checkpoints, 1)
     with pytest.raises(UserError, match="has format 3; this version of Lockstep reads 1 to 2$"):
         open_checkpoint(run_dir / "checkpoints" / "step-00000001")
@@ -116,7 +116,7 @@ def test_settings_are_what_decides_the_curve(small_config: MakeConfig) -> None:
 
 
 def test_reopened_without_reading_its_arrays(
-    checkpoints: Checkpoints, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoints: CheckpointWriter, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_step(checkpoints, 1)
     checkpoint = open_checkpoint(run_dir / "checkpoints" / "step-00000001")

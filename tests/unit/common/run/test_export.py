@@ -5,7 +5,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from common.errors import UserError
-from common.run.checkpoints import Checkpoints
+from common.run.checkpoint_writer import CheckpointWriter
 from common.run.export import export
 from common.run.prepare import prepare
 from common.training.state import Position, State
@@ -17,7 +17,7 @@ def run_dir(small_config: MakeConfig, tmp_path: Path) -> Path:
     """Three checkpoints, the second of which is the best."""
     (tmp_path / "run").mkdir()
     config = small_config("train.keep_checkpoints=9")
-    checkpoints = Checkpoints(config, tmp_path / "run", prepare(config, None)[1])
+    checkpoints = CheckpointWriter(config, tmp_path / "run", prepare(config, None)[1])
     for step, loss in ((1, 0.5), (2, 0.3), (3, 0.4)):
         position = Position(step, step, validation={"loss": loss, "accuracy": 0.5})
         checkpoints.save(State({"a": np.full(2, step, np.float32)}, {"exp_avg.a": np.ones(2, np.float32)}), position)

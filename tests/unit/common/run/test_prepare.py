@@ -8,7 +8,7 @@ from common.config import compose as configs
 from common.config.schema import Config
 from common.data.text.token_cache import TokenCache
 from common.errors import UserError
-from common.run.checkpoints import Checkpoints
+from common.run.checkpoint_writer import CheckpointWriter
 from common.run.prepare import PREPARED, Prepared, is_complete, open_prepared, prepare, prepare_restart, prepare_run
 from common.training.state import Position
 from tests.conftest import MakeConfig
@@ -149,7 +149,7 @@ def test_a_restart_does_not_need_the_checkpoint_that_the_run_started_from(
     shutil.rmtree(run_dir / "checkpoints" / "step-00000002")
     config, prepared = prepare_run(small_config(f"run_dir={run_dir}", "resume=auto"), run_dir)
     assert prepared.start.step == 4
-    checkpoints = Checkpoints(config, run_dir, prepared)
+    checkpoints = CheckpointWriter(config, run_dir, prepared)
     for step in (4, 6):
         save_step(checkpoints, step, 0.25)
     checkpoints.close()

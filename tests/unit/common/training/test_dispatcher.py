@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.data.batches import GlobalBatch, training_batches
-from common.training.batches import find_batch
 from common.training.dispatcher import Dispatcher
+from common.training.planned_batches import find_batch
 from tests.conftest import MakeConfig, MakeSplit
 
 

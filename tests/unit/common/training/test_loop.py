@@ -18,7 +18,7 @@ from common.data.text.token_cache import TokenCache
 from common.errors import Interrupted
 from common.models.initial_weights import InitialCheckpoint
 from common.run.checkpoint import Checkpoint, newest, open_checkpoint, saved
-from common.run.checkpoints import Checkpoints
+from common.run.checkpoint_writer import CheckpointWriter
 from common.run.prepare import Prepared
 from common.run.recorder import Recorder
 from common.run.rows import read_rows
@@ -520,7 +520,7 @@ class ShardedRun:
         stops = [Stop(), Stop()]
         recorder, checkpoints = (
             Recorder(self.directory, start, "torch single"),
-            Checkpoints(self.config, self.directory, self.prepared),
+            CheckpointWriter(self.config, self.directory, self.prepared),
         )
         observers: list[list[Observer]] = [[recorder, checkpoints], []]
         stack = ExitStack()

@@ -9,7 +9,7 @@ from common.config.compose import parse
 from common.data.dropout import example_keys
 from common.data.images.image_cache import ImageSplit
 from common.diagnose.explain.batch_mistakes import Mistake, mistakes, with_masks_of_one
-from common.training.batches import planned_batches
+from common.training.planned_batches import planned_batches
 from tests.conftest import Compose
 
 COUNT, SIZE = 10, 4  # three steps in an epoch

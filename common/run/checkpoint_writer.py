@@ -18,7 +18,7 @@ from common.training.observer import Row
 from common.training.state import Position, State
 
 
-class Checkpoints:
+class CheckpointWriter:
     """Saves a run's checkpoints, writing each in the background from a copy."""
 
     def __init__(self, config: Config, run_dir: Path, prepared: Prepared) -> None:

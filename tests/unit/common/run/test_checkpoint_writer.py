@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from common.config.schema import Config
 from common.errors import UserError
 from common.run.checkpoint import Checkpoint, best, newest
-from common.run.checkpoints import Checkpoints
+from common.run.checkpoint_writer import CheckpointWriter
 from common.run.prepare import Prepared, open_prepared, save_prepared
 from common.training.state import Position
 from tests.unit.common.run.conftest import make_state, save_step
@@ -21,7 +21,7 @@ def steps(run_dir: Path) -> list[int]:
     return sorted(int(path.name.removeprefix("step-")) for path in (run_dir / "checkpoints").iterdir())
 
 
-def test_a_copy_is_written(checkpoints: Checkpoints, run_dir: Path) -> None:
+def test_a_copy_is_written(checkpoints: CheckpointWriter, run_dir: Path) -> None:
     """Training continues meanwhile."""
     changing = make_state(1)
     checkpoints.save(changing, Position(1, 1))
@@ -34,7 +34,7 @@ def test_a_copy_is_written(checkpoints: Checkpoints, run_dir: Path) -> None:
     assert checkpoint.load().slots["exp_avg.a.weight"].min() == -1
 
 
-def test_the_newest_and_the_best_are_kept(checkpoints: Checkpoints, run_dir: Path) -> None:
+def test_the_newest_and_the_best_are_kept(checkpoints: CheckpointWriter, run_dir: Path) -> None:
     assert newest(run_dir) is None and best(run_dir) is None
     for step, loss in ((1, 0.5), (2, 0.3), (3, None), (4, 0.4), (5, 0.6)):
         save_step(checkpoints, step, loss)
@@ -48,14 +48,14 @@ def test_the_newest_and_the_best_are_kept(checkpoints: Checkpoints, run_dir: Pat
 
 
 def test_a_process_is_started_again_after_its_checkpoint_was_removed(
-    checkpoints: Checkpoints, config: Config, run_dir: Path, prepared: Prepared
+    checkpoints: CheckpointWriter, config: Config, run_dir: Path, prepared: Prepared
 ) -> None:
     """As a parameter server's worker is, which gets the parameters from the servers."""
     save_step(checkpoints, 1)
     started = replace(prepared, checkpoint=newest(run_dir))
     save_prepared(started, run_dir)
     assert open_prepared(config, run_dir).start.step == 1
-    resumed = Checkpoints(config, run_dir, started)
+    resumed = CheckpointWriter(config, run_dir, started)
     for step in (2, 3, 4):
         save_step(resumed, step)
     resumed.close()
@@ -63,7 +63,7 @@ def test_a_process_is_started_again_after_its_checkpoint_was_removed(
     assert open_prepared(config, run_dir).checkpoint is None
 
 
-def test_a_step_that_is_evaluated_later(checkpoints: Checkpoints, run_dir: Path) -> None:
+def test_a_step_that_is_evaluated_later(checkpoints: CheckpointWriter, run_dir: Path) -> None:
     """A signal came before its evaluation; after it only state.json changes."""
     save_step(checkpoints, 3)
     weights = run_dir / "checkpoints" / "step-00000003" / "model.safetensors"
@@ -75,23 +75,25 @@ def test_a_step_that_is_evaluated_later(checkpoints: Checkpoints, run_dir: Path)
 
 
 def test_what_a_killed_writer_leaves_is_no_checkpoint(
-    checkpoints: Checkpoints, run_dir: Path, config: Config, prepared: Prepared
+    checkpoints: CheckpointWriter, run_dir: Path, config: Config, prepared: Prepared
 ) -> None:
     save_step(checkpoints, 1)
     directory = run_dir / "checkpoints"
     shutil.copytree(directory / "step-00000001", directory / "step-00000002.partial")
     found = newest(run_dir)
     assert found is not None and found.position.step == 1
-    Checkpoints(config, run_dir, prepared).close()
+    CheckpointWriter(config, run_dir, prepared).close()
     assert steps(run_dir) == [1], "the next run of the directory removes it"
 
 
-def test_a_failure_to_write_is_raised(checkpoints: Checkpoints, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_to_write_is_raised(
+    checkpoints: CheckpointWriter, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     save_step(checkpoints, 1)
-    monkeypatch.setattr("common.run.checkpoints.save_file", fail)
+    monkeypatch.setattr("common.run.checkpoint_writer.save_file", fail)
     checkpoints.save(make_state(2), Position(2, 2))
     with pytest.raises(UserError, match=r"step-00000002: cannot be written \(No space left on device\); make space"):
         checkpoints.finish()
@@ -103,7 +105,7 @@ def test_a_failure_to_write_is_raised(checkpoints: Checkpoints, run_dir: Path, m
     assert found is not None and found.position.step == 2
 
 
-def test_it_is_a_model_directory(checkpoints: Checkpoints, run_dir: Path, config: Config) -> None:
+def test_it_is_a_model_directory(checkpoints: CheckpointWriter, run_dir: Path, config: Config) -> None:
     save_step(checkpoints, 1)
     checkpoint = newest(run_dir)
     assert isinstance(checkpoint, Checkpoint)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from common.config.resolve import resolve
-from common.run.plan import _counts, describe
+from common.run.preview import _counts, describe
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import MakeRun
 
