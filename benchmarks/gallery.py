@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from omegaconf import OmegaConf
 
-from common.compare.run import plan, train
+from common.compare.train_missing import plan_runs, train_missing
 
 GALLERY = Path("docs/gallery")
 FILES = ("metrics.jsonl", "evals.jsonl", "traffic.jsonl", "summary.json")
@@ -41,8 +41,8 @@ def main(names: list[str]) -> int:
         shutil.rmtree(GALLERY / name, ignore_errors=True)
         for runs, overrides in REPORTS[name]:
             with TemporaryDirectory() as temporary:
-                trainings = plan(runs, overrides, Path(temporary))
-                failed += train(trainings)
+                trainings = plan_runs(runs, overrides, Path(temporary))
+                failed += train_missing(trainings)
                 for each in trainings:
                     keep(each.directory, GALLERY / name / each.title.replace(" ", "-").replace("=", "-"))
     print("\n".join(failed))

@@ -22,6 +22,8 @@ ABOUT = {
     "tf_impl": "TensorFlow's side",
     "common/bench": "contestants in turns",
     "common/compare": "runs to a verdict",
+    "common/profile": "traces of profiled steps",
+    "common/report": "a verdict to pages and pictures",
     "common/export.py": "for other programs",
     "common/hardware.py": "this machine",
     "common/map.py": "two models to a map",

@@ -14,7 +14,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from common.compare.style import COLOURS
+from common.report.style import COLOURS
 from common.run.rows import read_rows
 
 STAGES = {  # factories of examples/resnet/naive_keras.py

@@ -3,7 +3,7 @@
 from html import escape
 from typing import Any
 
-from common.compare.style import COLOURS
+from common.report.style import COLOURS
 
 
 def charts(result: dict[str, Any]) -> list[dict[str, Any]]:

@@ -13,8 +13,8 @@ from common.bench.plan import MATRICES, Planned
 from common.bench.rows import per_second
 from common.bench.settings import LINK, Settings
 from common.bench.turns import Contestant
-from common.compare.timeline import timeline
-from common.compare.trace import read_trace, time_split
+from common.profile.lanes import timeline
+from common.profile.trace import read_trace, time_split
 from common.run.directory import profile_path
 from common.run.summary import installed_versions
 

@@ -5,8 +5,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from common.compare.formats import Section, memory, number
-from common.compare.trace import PHASES
+from common.profile.trace import PHASES
+from common.report.formats import Section, memory, number
 
 COLUMNS = ["contestant", "replicas", "precision", "examples/s", "tokens/s", "ratio", "quartiles", "scaling"]
 COLUMNS += ["utilisation", "peak memory", "start-up"]

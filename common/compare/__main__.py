@@ -9,26 +9,26 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from common.compare.elsewhere.load import load_elsewhere
+from common.compare.external.load import load_external
 from common.compare.find import named_runs, newest_runs
-from common.compare.markdown import write_markdown
-from common.compare.report import write_report
-from common.compare.run import plan, train
 from common.compare.runs import load_runs
-from common.compare.serve import serve, watch
-from common.compare.table import print_comparison
+from common.compare.train_missing import plan_runs, train_missing
 from common.compare.verdict import Comparison, Tolerance, compare
 from common.config.command_line import command_parser, compose_settings, one_line_errors
 from common.config.compose import CONF
 from common.config.schema import all_keys
 from common.errors import FAILURE, UserError
+from common.report.json_report import write_report
+from common.report.markdown import write_markdown
+from common.report.serve import serve, watch
+from common.report.terminal import print_comparison
 
 DEFAULTS = Path(CONF, "compare.yaml")
 TRAINING = {*(name.partition(".")[0] for name in all_keys()), "experiment"}  # what the keys of a training begin with
 
 
 @dataclass
-class Settings:
+class CompareOptions:
     """The keys of conf/compare.yaml."""
 
     run: list[str]
@@ -42,13 +42,13 @@ class Settings:
     tolerances: dict[str, Tolerance] = field(default_factory=dict)
 
 
-OWN = {each.name for each in fields(Settings)}  # what the keys of this command begin with
+OWN = {each.name for each in fields(CompareOptions)}  # what the keys of this command begin with
 
 
-def load_settings(overrides: Sequence[str] = ()) -> Settings:
+def load_options(overrides: Sequence[str] = ()) -> CompareOptions:
     """conf/compare.yaml with Hydra overrides. Raises UserError for unknown keys and for values of the wrong type."""
     keys = f"the keys are {', '.join(_keys())}; NAME=PATH is a run from elsewhere where PATH exists"
-    settings = compose_settings(Settings, "compare", overrides, keys)
+    settings = compose_settings(CompareOptions, "compare", overrides, keys)
     for precision, tolerance in settings.tolerances.items():
         if not (tolerance.loss >= 0 and tolerance.grad_norm >= 0):
             raise UserError(f"tolerances.{precision}: loss and grad_norm must be numbers, 0 or more")
@@ -97,13 +97,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if any(text.startswith("run=") for text in overrides):
         elsewhere = [text for text in elsewhere if _group(text) not in TRAINING]
         training = [text for text in overrides if text not in elsewhere and _group(text) not in OWN]
-    settings = load_settings([text for text in overrides if text not in (*training, *elsewhere)])
+    settings = load_options([text for text in overrides if text not in (*training, *elsewhere)])
     if training and not settings.run:
         raise UserError("run=[]: names no training; give 'run=[torch:ddp,tf:mirrored]'")
     failed: list[str] = []
     if settings.run:
-        trainings = plan(settings.run, training, Path(settings.runs))
-        failed = train(trainings)
+        trainings = plan_runs(settings.run, training, Path(settings.runs))
+        failed = train_missing(trainings)
         run_dirs = [each.directory for each in trainings if each.directory.exists()] + run_dirs
     named = [(name, Path(path)) for name, _, path in (text.partition("=") for text in elsewhere)]
     look = partial(_look, settings, run_dirs, named, failed)
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     output = Path(settings.output)
     drawn = []
     if settings.pictures is not None:
-        from common.compare.pictures import write_pictures  # matplotlib, which takes long to import
+        from common.report.pictures import write_pictures  # matplotlib, which takes long to import
 
         drawn = write_pictures(comparison, Path(settings.pictures))
     for path in (write_markdown(comparison, output, drawn), *write_report(comparison, output), *drawn):
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _look(
-    settings: Settings, run_dirs: Sequence[Path], elsewhere: Sequence[tuple[str, Path]], failed: list[str]
+    settings: CompareOptions, run_dirs: Sequence[Path], elsewhere: Sequence[tuple[str, Path]], failed: list[str]
 ) -> Comparison:
     """Read the runs and compare them. failed: why some of those to train have failed. Raises UserError."""
     notes: list[str] = []
@@ -141,7 +141,7 @@ def _look(
     left_out += failed + damaged
     for name, path in elsewhere:
         try:
-            runs.append(load_elsewhere(name, path, settings.columns))
+            runs.append(load_external(name, path, settings.columns))
         except UserError as error:
             left_out.append(str(error))
     if not runs:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from common.compare.experiment import LENGTH_KEYS
-from common.compare.formats import readable
 from common.compare.runs import Run
 from common.config.keys import Scope
 from common.config.schema import all_keys
@@ -84,6 +83,15 @@ def _names(runs: list[Run]) -> list[str]:
 
 def _paths(runs: list[Run]) -> list[str]:
     return [str(run.path) for run in runs]
+
+
+def readable(value: Any) -> str:
+    """A value of a config, or of `versions` or `hardware` in summary.json: "torch 2.13.0, python 3.11"."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {readable(entry)}" for key, entry in value.items())
+    if isinstance(value, list):
+        return ", ".join(readable(entry) for entry in value)
+    return "null" if value is None else str(value)
 
 
 def _short(text: str) -> str:

@@ -40,7 +40,7 @@ class Envelope:
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class RunPair:
     """Two runs compared at their common steps. Differences are inf where a value is not finite, None without steps.
 
     A pair with an asynchronous run has no common steps: its k-th update does not correspond to the k-th of another run.
@@ -68,9 +68,9 @@ class Pair:
     envelope: Envelope = field(default_factory=Envelope)
 
 
-def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int = BUDGET) -> Pair:
+def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int = BUDGET) -> RunPair:
     """Compare two runs, with the tolerance of the coarser precision. `bins`: the parts of the envelope."""
-    known = [run.precision for run in (a, b) if not run.elsewhere] or [USUAL_PRECISION]
+    known = [run.precision for run in (a, b) if not run.external] or [USUAL_PRECISION]
     of_a, of_b = tolerances[known[0]], tolerances[known[-1]]
     tolerance = Tolerance(max(of_a.loss, of_b.loss), max(of_a.grad_norm, of_b.grad_norm))
     asynchronous = [run for run in (a, b) if run.asynchronous]
@@ -85,7 +85,7 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int 
     examples, i, j = common_evaluations(a, b)
     evals = {name: np.abs(a.evals[name][i] - b.evals[name][j]) for name in ("loss", "accuracy")}
     measured = a.evaluated("accuracy") and b.evaluated("accuracy")
-    unknown = bool(a.elsewhere or b.elsewhere)
+    unknown = bool(a.external or b.external)
     changed = {} if unknown else curve_differences(a, b)
     reasons = [] if unknown else experiment_mismatches(a, b, changed)
     notes = [] if asynchronous else explanations(a, b)
@@ -99,7 +99,7 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int 
     verdict = NOT_COMPARABLE if reasons else DIVERGED if beyond else LOCKSTEP
     verdict = {DIVERGED: OTHER_CURVE, LOCKSTEP: SAME_CURVE}.get(verdict, verdict) if unknown else verdict
     first = first_rows(len(steps), bins)
-    return Pair(
+    return RunPair(
         a=a,
         b=b,
         verdict=verdict,
@@ -135,7 +135,7 @@ def _largest(steps: np.ndarray, values: np.ndarray) -> tuple[float | None, int |
     return float(values[at]), int(steps[at])
 
 
-def explain(pair: Pair) -> str:
+def explain(pair: RunPair) -> str:
     """One line on one pair: why it is not comparable, at which step it diverged, or how closely it agrees."""
     names = f"{pair.a} and {pair.b}"
     if pair.verdict == NOT_COMPARABLE:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from common.compare.columns import read_columns
-from common.compare.profile import Profile, read_profile
 from common.compare.read import read_config, read_summary, read_traffic
 from common.config.tasks import METRICS as TASK_METRICS
 from common.errors import UserError
+from common.profile.profile import Profile, read_profile
 
 REQUIRED_FILES = ("config.yaml", "metrics.jsonl")
 SUMMARIES = ("summary.json", "running.json")
@@ -45,11 +45,11 @@ class Run:
     notes: list[str] = field(default_factory=list)
     label: str = ""
     missing: frozenset[str] = frozenset()  # the metrics that its files do not have; they are NaN
-    elsewhere: str = ""  # what another program's file is, in words; the experiment of such a run is unknown
+    external: str = ""  # what another program's file is, in words; the experiment of such a run is unknown
     unit: str = "step"  # what `steps` counts
 
     def __post_init__(self) -> None:
-        if self.elsewhere:
+        if self.external:
             return
         replicas = f" x{self.replicas}" if self.replicas > 1 else ""
         if self.replica_changes:
@@ -90,7 +90,7 @@ class Run:
 
     @property
     def precision(self) -> str:
-        return "unknown" if self.elsewhere else str(self.config.get("train.precision", "float32"))
+        return "unknown" if self.external else str(self.config.get("train.precision", "float32"))
 
     @property
     def plan_version(self) -> Any:

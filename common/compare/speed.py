@@ -44,7 +44,7 @@ def speed(run: Run) -> Speed | None:
 
 def efficiency(run: Run, runs: list[Run]) -> tuple[float, Run] | None:
     """Speed per replica as a share of that of the same strategy with the fewest replicas, and which run that is."""
-    if run.elsewhere:
+    if run.external:
         return None
     alike = [each for each in runs if (each.framework, each.strategy) == (run.framework, run.strategy) and speed(each)]
     base = min(alike, key=lambda each: each.replicas, default=run)

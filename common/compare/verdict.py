@@ -13,7 +13,7 @@ from common.compare.pair import (
     NOT_COMPARABLE,
     OTHER_CURVE,
     SAME_CURVE,
-    Pair,
+    RunPair,
     Tolerance,
     compare_pair,
     explain,
@@ -36,7 +36,7 @@ class Comparison:
     runs: list[Run]
     reference: Run
     tolerances: Mapping[str, Tolerance]
-    pairs: list[Pair]
+    pairs: list[RunPair]
     verdict: str
     sentence: str
     notes: list[str] = field(default_factory=list)
@@ -77,7 +77,7 @@ def compare(
         if run.path.resolve() in seen:
             raise UserError(f"{run.path}: named twice; name each run once")
         seen.add(run.path.resolve())
-        if not run.elsewhere and run.precision not in tolerances:
+        if not run.external and run.precision not in tolerances:
             raise UserError(
                 f"{run.path}: no tolerance for train.precision '{run.precision}': add "
                 f"+tolerances.{run.precision}.loss=... and +tolerances.{run.precision}.grad_norm=..."
@@ -114,7 +114,7 @@ def _describe_changes(run: Run) -> str:
     return f"{run}: replicas {numbers}; speed, peak memory and traffic are of the last"
 
 
-def _overall(runs: list[Run], pairs: list[Pair]) -> tuple[str, str]:
+def _overall(runs: list[Run], pairs: list[RunPair]) -> tuple[str, str]:
     if not pairs:
         run = runs[0]
         return ONLY_ONE_RUN, f"{ONLY_ONE_RUN}: {run} with {len(run.steps)} steps; name a second one to compare it with"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.compare.verdict import Pair, compare_runs
+from common.compare.verdict import RunPair, compare_runs
 from examples.lstm.data import write
 from tests.parity.conftest import Planned, Runs, train
 from tests.parity.test_parity import TOLERANCES, violations
@@ -35,7 +35,7 @@ def attentions(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return made
 
 
-def compared(runs: Runs, fault: str | None = None) -> Pair:
+def compared(runs: Runs, fault: str | None = None) -> RunPair:
     """TensorFlow's run with PyTorch's, in which a fault may be planted."""
     torch, tf = RIGHT
     (pair,) = compare_runs([runs.path("attention", torch, fault), runs.path("attention", tf)], TOLERANCES).pairs

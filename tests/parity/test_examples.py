@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from common.compare.verdict import Pair, compare_runs
+from common.compare.verdict import RunPair, compare_runs
 from tests.parity.conftest import Planned, Runs, train
 from tests.parity.test_parity import TOLERANCES, violations
 
@@ -57,7 +57,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return made
 
 
-def pairs(runs: Runs, example: str, strategies: tuple[str, ...]) -> list[Pair]:
+def pairs(runs: Runs, example: str, strategies: tuple[str, ...]) -> list[RunPair]:
     comparison = compare_runs(runs.paths(example, strategies), TOLERANCES)
     assert {pair.steps for pair in comparison.pairs} == {30}
     assert len(comparison.pairs) == len(strategies) * (len(strategies) - 1) / 2

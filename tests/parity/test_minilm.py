@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from common.compare.verdict import Pair, Tolerance, compare_runs
+from common.compare.verdict import RunPair, Tolerance, compare_runs
 from tests.parity.conftest import FAULTS, Planned, Runs, train
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "cad_nli"
@@ -60,7 +60,7 @@ def test_minilm_draws_the_same_curve(minilm_runs: Runs, steps: int) -> None:
     assert pair.a.metrics["loss"][-1] < pair.a.metrics["loss"][0], "it learns, in 300 steps"
 
 
-def uneven_pair(runs: Runs, precision: str, fault: str | None = None) -> Pair:
+def uneven_pair(runs: Runs, precision: str, fault: str | None = None) -> RunPair:
     right, other = runs.path(precision, UNEVEN[0]), runs.path(precision, FAULTS[fault] if fault else UNEVEN[1], fault)
     (pair,) = compare_runs([right, other], TOLERANCES).pairs
     apart = f"apart at step {pair.first_step_beyond}, by {pair.max_loss_difference:.1e}"

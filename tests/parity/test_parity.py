@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from common.compare.verdict import Pair, Tolerance, compare_runs
+from common.compare.verdict import RunPair, Tolerance, compare_runs
 from common.data.atomic_directory import checksum
 from common.run.rows import read_rows
 from tests.parity.conftest import EXPERIMENTS, FAULTY, PAIRED, Runs
@@ -21,7 +21,7 @@ WEIGHTS = {"float32": 2e-5, "float64": 1e-9}
 STEPS = dict.fromkeys(EXPERIMENTS, 30) | {"float64": 100, "compiled64": 10}
 
 
-def violations(pair: Pair, without: str = "") -> list[str]:
+def violations(pair: RunPair, without: str = "") -> list[str]:
     """What the parity numbers ask for and this pair of runs does not give: at every step, and of the final weights.
 
     without: final weights whose names end with it are not compared.

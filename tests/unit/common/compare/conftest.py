@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from common.compare.profile import FILE
 from common.config.compose import save
+from common.profile.profile import FILE
 from tests.conftest import MakeConfig
 
 STEPS = 20

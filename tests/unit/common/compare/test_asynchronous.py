@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from common.compare import staleness
 from common.compare.__main__ import main
-from common.compare.bars import charts
 from common.compare.pair import Tolerance
-from common.compare.report import write_report
 from common.compare.runs import load_run
 from common.compare.verdict import Comparison, compare_runs
+from common.report import staleness
+from common.report.bars import charts
+from common.report.json_report import write_report
 from tests.unit.common.compare.conftest import STEPS, MakeRun
 
 TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from common.compare.experiment import config_differences, curve_differences, explanations
-from common.compare.pair import Pair, Tolerance, compare_pair
+from common.compare.pair import RunPair, Tolerance, compare_pair
 from common.compare.runs import Run, load_run
 from common.config.keys import CURVE, HOST, RUN, SOURCE, Scope, key
 from common.config.models import Bert
@@ -20,7 +20,7 @@ def runs(make_run: MakeRun) -> tuple[Run, Run]:
     return load_run(make_run("a")), load_run(make_run("b"))
 
 
-def pair_of(runs: tuple[Run, Run]) -> Pair:
+def pair_of(runs: tuple[Run, Run]) -> RunPair:
     return compare_pair(*runs, TOLERANCES)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from common.compare.runs import load_run
-from common.compare.verdict import Pair, Tolerance, compare_runs
+from common.compare.verdict import RunPair, Tolerance, compare_runs
 from common.errors import UserError
 from tests.unit.common.compare.conftest import STEPS, MakeRun
 
@@ -14,7 +14,7 @@ TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4), "float64": Tolera
 Change = Callable[[list[dict[str, Any]]], None]
 
 
-def pair_of(a: Path, b: Path) -> Pair:
+def pair_of(a: Path, b: Path) -> RunPair:
     (pair,) = compare_runs([a, b], TOLERANCES).pairs
     return pair
 

@@ -1,0 +1,1 @@
+"""Reports of a comparison: page, Markdown, JSON, pictures and terminal tables."""

@@ -1,0 +1,67 @@
+"""Which trainings run=[...] starts, and what of their output is shown."""
+
+from pathlib import Path
+
+import pytest
+
+from common.compare.train_missing import plan_runs
+from common.errors import UserError
+
+SMALL = ("model=bert_tiny", "train.steps=7")
+
+
+def titles(names: list[str], *overrides: str) -> list[str]:
+    return [each.title for each in plan_runs(names, [*SMALL, *overrides], Path("runs"))]
+
+
+def test_every_combination_is_trained() -> None:
+    found = titles(["torch:ddp", "tf:mirrored"], "strategy.replicas=1,2", "train.seed=3,4")
+    both = [f"replicas={replicas} seed={seed}" for replicas in (1, 2) for seed in (3, 4)]
+    assert found == [f"{name} {each}" for name in ("torch ddp", "tf mirrored") for each in both]
+
+
+def test_single_has_one_replica() -> None:
+    assert titles(["torch:single", "torch:dp"], "strategy.replicas=2,3") == [
+        "torch single",
+        "torch dp replicas=2",
+        "torch dp replicas=3",
+    ]
+
+
+def test_a_path_may_have_a_comma(tmp_path: Path) -> None:
+    (training,) = plan_runs(
+        ["torch:ddp"], [*SMALL, "data=files", "data.train='a, b.csv'", "data.validation=v.csv"], tmp_path
+    )
+    assert "data.train='a, b.csv'" in training.overrides
+
+
+def test_the_directory_tells_configs_apart() -> None:
+    def directory(name: str, *overrides: str) -> Path:
+        (training,) = plan_runs([name], [*SMALL, *overrides], Path("runs"))
+        return training.directory
+
+    same = directory("torch:ddp")
+    assert same == directory("torch:ddp", "train.seed=0", "strategy.replicas=2")
+    assert same.name.startswith("torch-ddp-")
+    others = [
+        directory("torch:ddp", "train.seed=1"),
+        directory("torch:ddp", "strategy.replicas=3"),
+        directory("tf:mirrored"),
+    ]
+    assert len({same, *others}) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "said"),
+    [
+        ("torch:dpp", "train.seed=0", "run=torch:dpp: no such strategy; there are torch:single, torch:dp, torch:ddp"),
+        ("tf:ddp", "train.seed=0", "run=tf:ddp: no such strategy"),
+        ("ddp", "train.seed=0", "run=ddp: no such strategy"),
+        ("torch:ddp", "run_dir=x", r"run_dir: is set by run=\[...\]; leave it out"),
+        ("torch:ddp", "+strategy=ddp", "strategy: is set by run="),
+        ("torch:ddp", "train.global_batch_size=0", "train.global_batch_size"),
+    ],
+)
+def test_a_mistake_is_named(name: str, override: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        plan_runs([name], [*SMALL, override], Path("runs"))

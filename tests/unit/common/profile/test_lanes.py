@@ -1,0 +1,119 @@
+"""A step's lanes, from a trace that is written by hand: 10 ms for each number."""
+
+from typing import Any
+
+import pytest
+
+from common.profile.lanes import timeline
+
+BACKWARD = "autograd::engine::evaluate_function: "
+
+
+def event(
+    name: str, start: float, end: float, number: int | None = None, cat: str = "user_annotation"
+) -> dict[str, Any]:
+    args = {} if number is None else {"Sequence number": number}
+    return {"ph": "X", "name": name, "cat": cat, "tid": 1, "ts": 1e4 * start, "dur": 1e4 * (end - start), "args": args}
+
+
+def operation(name: str, start: float, end: float, number: int) -> dict[str, Any]:
+    return event(name, start, end, number, "cpu_op")
+
+
+STEP = [
+    event("forward", 1, 10),
+    event("module: DistributedDataParallel", 1.1, 9),
+    event("module: Model", 1.2, 8.9),
+    event("module: Embeddings", 2, 3),
+    operation("aten::embedding", 2.1, 2.9, 10),
+    event("module: Encoder", 3, 7),
+    event("module: Layer", 3.1, 5),
+    event("module: Linear", 3.2, 4.9),
+    operation("aten::linear", 3.3, 4.8, 11),
+    event("module: Layer", 5.1, 6.9),
+    operation("aten::linear", 5.2, 6.8, 12),
+    event("module: Pooler", 7, 8),
+    operation("aten::linear", 7.1, 7.9, 13),
+    operation("aten::sum", 9.1, 9.9, 14),  # the loss: of no layer
+    event("backward", 10, 20),
+    operation(f"{BACKWARD}SumBackward", 10, 11, 14),
+    operation(f"{BACKWARD}LinearBackward", 11, 12, 13),
+    operation(f"{BACKWARD}LinearBackward", 12, 13, 12),
+    operation(f"{BACKWARD}OtherBackward", 13, 14, 12),
+    operation(f"{BACKWARD}AccumulateGrad", 14, 14.5, 2**63),
+    operation(f"{BACKWARD}LinearBackward", 14.5, 16, 11),
+    operation(f"{BACKWARD}EmbeddingBackward", 16, 17, 10),
+    event("gloo:all_reduce", 15, 19),
+    event("gloo:all_reduce", 13.5, 16),
+    event("update", 20, 22),
+]
+
+
+def shifted(events: list[dict[str, Any]], milliseconds: float) -> list[dict[str, Any]]:
+    return [{**each, "ts": each["ts"] + 1e3 * milliseconds} for each in events]
+
+
+def test_the_last_step_by_layer() -> None:
+    found = timeline([*shifted(STEP, -1000), *STEP], "torch")
+    assert found == {
+        "forward": [("Embeddings", 10, 20), ("Layer 1", 21, 40), ("Layer 2", 41, 59), ("Pooler", 60, 70)],
+        "backward": [("Pooler", 100, 110), ("Layer 2", 110, 130), ("Layer 1", 135, 150), ("Embeddings", 150, 160)],
+        "reduce": [("reduction 1", 125, 150), ("reduction 2", 140, 180)],
+        "update": [("update", 190, 210)],
+    }
+
+
+def test_a_model_of_one_part() -> None:
+    step = [each for each in STEP if not each["name"].startswith("module: ") or each["name"] == "module: Embeddings"]
+    found = timeline(step, "torch")
+    assert found is not None and found["forward"] == []
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_a_rank_that_does_not_train(framework: str) -> None:
+    assert timeline([event("forward", 0, 1)], framework) is None
+
+
+def named(name: str, start: float, end: float) -> dict[str, Any]:
+    return event(f"{name}:Op", start, end, cat="")
+
+
+TENSORFLOW = [
+    event("_train_step", 0, 50, cat=""),
+    named("bert_1/layer_0/MatMul", 10, 20),  # of the step before
+    event("_train_step", 60, 160, cat=""),
+    event("EagerLocalExecute: __inference__train_step_1", 60, 160, cat=""),
+    named("shards", 61, 62),
+    named("bert_1/layer_0/dense/MatMul", 70, 80),
+    named("bert_1/layer_0/dense/Relu", 80.4, 81),  # as good as at once
+    named("replica_1/bert_1/layer_0/dense/MatMul", 70, 99),
+    named("bert_1/layer_1/dense/MatMul", 81, 90),
+    named("gradient_tape/bert_1/layer_1/dense/MatMul", 90, 100),
+    named("PartitionedCall/gradients/MatMul_grad", 100, 110),
+    named("gradient_tape/bert_1/layer_0/dense/MatMul", 110, 115),
+    named("gradient_tape/bert_1/layer_0/dense/Sum", 118, 120),
+    named("CollectiveReduceV2", 105, 125),
+    named("update/ResourceApplyAdam", 130, 150),
+]
+
+
+def test_tensorflow() -> None:
+    found = timeline(TENSORFLOW, "tf")
+    assert found == {
+        "forward": [("forward", 10, 20), ("layer_0", 100, 210), ("layer_1", 210, 300)],
+        "backward": [("layer_1", 300, 400), ("backward", 400, 500), ("layer_0", 500, 550), ("layer_0", 580, 600)],
+        "reduce": [("reduction 1", 450, 650)],
+        "update": [("update", 700, 900)],
+    }
+
+
+def test_what_has_most_operations_is_divided() -> None:
+    """A classifier whose backbone has all the layers, and one layer that has most operations."""
+    step = [event("_train_step", 0, 100, cat="")]
+    step += [named(f"m/backbone/layer_{n // 10}/op_{n}", n, n + 1) for n in range(30)]
+    step += [named("m/head/MatMul", 30, 40), named("other/MatMul", 40, 50)]
+    found = timeline(step, "tf")
+    assert found is not None
+    assert [name for name, _, _ in found["forward"]] == ["layer_0", "layer_1", "layer_2", "head", "forward"]
+    whole = [event("_train_step", 0, 100, cat=""), named("m/only/MatMul", 1, 2), named("m/only/Relu", 3, 4)]
+    assert [name for name, _, _ in (timeline(whole, "tf") or {})["forward"]] == ["only", "only"]

@@ -1,0 +1,122 @@
+"""The data of the report's curves, decoded as the page's scripts do."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.compare import bins
+from common.compare.pair import Tolerance
+from common.compare.verdict import compare_runs
+from common.report.curves import curves
+from tests.unit.common.compare.conftest import CHANGED, STEPS, MakeRun
+
+TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}
+
+
+def data_of(*runs: Path) -> dict[str, Any]:
+    data = curves(compare_runs(runs, TOLERANCES))
+    json.dumps(data, allow_nan=False)
+    return data
+
+
+def decoded(data: dict[str, Any], index: int) -> np.ndarray:
+    kind, _, text = data["arrays"][index].partition(":")
+    return np.frombuffer(base64.b64decode(text), f"<{kind}")
+
+
+def test_a_short_curve_is_there_at_full_precision(make_run: MakeRun) -> None:
+    data = data_of(make_run("a"), make_run("b"))
+    run = data["runs"][0]
+    assert run["curves"]["loss"].keys() == {"last"} and "first" not in run
+    expected = [1.1 - step / 100 for step in range(1, STEPS + 1)]
+    assert decoded(data, run["curves"]["loss"]["last"]).tolist() == expected
+    assert decoded(data, run["x"]["examples"]).tolist() == [32 * step for step in range(1, STEPS + 1)]
+    assert data["axes"] == ["step", "examples", "tokens", "seconds"] and data["axis"] == "step"
+
+
+def test_equal_arrays_are_held_once(make_run: MakeRun) -> None:
+    data = data_of(make_run("a"), make_run("b"))
+    assert data["runs"][0]["x"] == data["runs"][1]["x"]
+    assert len(data["arrays"]) == len(set(data["arrays"]))
+
+
+def test_a_long_curve_keeps_its_extremes(make_run: MakeRun, monkeypatch: Any) -> None:
+    def spike(rows: list[dict[str, Any]]) -> None:
+        rows[6]["loss"] = 99.0
+
+    monkeypatch.setattr(bins, "BUDGET", 2 * 5)
+    monkeypatch.setattr(bins, "FEWEST_BINS", 1)
+    data = data_of(make_run("a", change=spike), make_run("b"))
+    loss = {key: decoded(data, index) for key, index in data["runs"][0]["curves"]["loss"].items()}
+    assert decoded(data, data["runs"][0]["first"]).tolist() == [1, 5, 9, 13, 17]
+    assert decoded(data, data["runs"][0]["x"]["step"]).tolist() == [4, 8, 12, 16, 20]
+    assert loss["max"][1] == 99 and np.isclose(loss["min"][1], 1.02) and np.isclose(loss["last"][1], 1.02)
+    assert np.isclose(loss["mean"][1], (1.05 + 1.04 + 99 + 1.02) / 4)
+    difference = decoded(data, data["pairs"][0]["loss"])
+    assert np.isclose(difference[1], 99 - 1.03) and np.count_nonzero(difference) == 1
+    assert data["pairs"][0]["identical"] == STEPS - 1 and data["pairs"][0]["beyond"] == {"loss": 7, "grad_norm": None}
+
+
+def test_short_curves_leave_their_room_to_long_ones() -> None:
+    budget, fewest = bins.BUDGET, bins.FEWEST_BINS
+    for lengths in ([], [0], [budget], [budget // 2, budget // 2]):
+        assert bins.bins_for(lengths) >= max(lengths, default=0)
+    assert bins.bins_for([budget + 1]) == budget
+    assert bins.bins_for([budget, budget]) == budget // 2
+    assert bins.bins_for([budget, 100]) == budget - 100
+    assert bins.bins_for([10**6] * 100) == fewest
+
+
+def test_bins_cover_every_row_once() -> None:
+    for rows in (0, 1, 4, 5, 7, 1000):
+        first = bins.first_rows(rows, 5)
+        last = bins.last_rows(first, rows)
+        covered = [row for a, b in zip(first, last, strict=True) for row in range(a, b + 1)]
+        assert covered == list(range(rows))
+
+
+def test_a_value_that_is_not_finite(make_run: MakeRun) -> None:
+    def overflow(rows: list[dict[str, Any]]) -> None:
+        rows[3]["loss"] = float("nan")
+
+    data = data_of(make_run("a"), make_run("b", change=overflow))
+    assert np.isnan(decoded(data, data["runs"][1]["curves"]["loss"]["last"])[3])
+    assert np.isinf(decoded(data, data["pairs"][0]["loss"])[3])
+
+
+def test_what_happened_to_a_run_is_marked(make_run: MakeRun) -> None:
+    changed = make_run("b", replicas_changed=CHANGED, resumed_from=7, restarts=1, status="interrupted")
+    data = data_of(make_run("a", resumed_from=0), changed)
+    assert data["runs"][0]["marks"] == []
+    assert [(mark["step"], mark["text"]) for mark in data["runs"][1]["marks"]] == [
+        (8, "3 → 2 replicas"),
+        (15, "2 → 4 replicas"),
+        (8, "resumed, restarted 1 time"),
+        (STEPS, "interrupted"),
+    ]
+
+
+def test_where_a_run_went_on_in_another_framework_is_marked_and_noted(make_run: MakeRun) -> None:
+    hops = [{"step": 1, "trained_by": "torch ddp"}, {"step": 8, "trained_by": "tf mirrored"}]
+    comparison = compare_runs([make_run("a", trained_by=hops, resumed_from=7)], TOLERANCES)
+    (run,) = curves(comparison)["runs"]
+    assert [(mark["step"], mark["text"]) for mark in run["marks"]] == [(8, "from here tf mirrored"), (8, "resumed")]
+    assert "torch ddp x2: trained by torch ddp from step 1, tf mirrored from step 8" in comparison.notes
+
+
+def test_curves_of_asynchronous_runs_are_over_examples(make_run: MakeRun, make_asynchronous: MakeRun) -> None:
+    data = data_of(make_run("a"), make_run("b"), make_asynchronous("ps"))
+    assert data["axis"] == "examples"
+    common = {(pair["a"], pair["b"]): pair["common"] for pair in data["pairs"]}
+    assert common == {(0, 1): STEPS, (0, 2): 0, (1, 2): 0}
+    evals = data["runs"][0]["evals"]
+    assert decoded(data, evals["seconds"]).tolist() == [1.0] and decoded(data, evals["accuracy"]).tolist() == [0.5]
+
+
+def test_a_run_without_rows(make_run: MakeRun) -> None:
+    empty = make_run("b", change=lambda rows: rows.clear())
+    data = data_of(make_run("a"), empty)
+    assert len(decoded(data, data["runs"][1]["curves"]["loss"]["last"])) == 0

@@ -1,0 +1,62 @@
+"""The reports of docs/gallery, made of the runs that are there."""
+
+import numpy as np
+import pytest
+
+from benchmarks.gallery import GALLERY, REPORTS
+from common.compare.__main__ import load_options
+from common.compare.find import named_runs
+from common.compare.read import read_config
+from common.compare.runs import load_runs
+from common.compare.verdict import Comparison, compare
+from common.report.page.render import render_html
+from common.report.traffic import per_step
+from tests.conftest import ROOT
+
+
+def comparison_of(name: str) -> Comparison:
+    found, left_out = named_runs([ROOT / GALLERY / name])
+    runs, damaged = load_runs(found)
+    assert left_out + damaged == []
+    return compare(runs, load_options().tolerances)
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "count"),
+    [
+        ("agreement", "lockstep", 6),
+        ("asynchrony", "not comparable", 4),
+        ("diverging_port", "diverged", 2),
+        ("memory", "lockstep", 4),
+    ],
+)
+def test_each_report_shows_what_it_is_there_for(name: str, verdict: str, count: int) -> None:
+    comparison = comparison_of(name)
+    assert (comparison.verdict, len(comparison.runs)) == (verdict, count)
+    page = render_html(comparison)
+    assert 100_000 < len(page) < 5_000_000
+
+
+def test_the_runs_name_no_place_of_the_machine_that_trained_them() -> None:
+    for path in (ROOT / GALLERY).glob("*/*/config.yaml"):
+        config = read_config(path)
+        assert [value for value in config.values() if str(value).startswith("/")] == []
+
+
+def test_each_is_described() -> None:
+    assert sorted(REPORTS) == sorted(path.name for path in (ROOT / GALLERY).iterdir())
+    described = (ROOT / "docs/report.md").read_text()
+    assert all(f"| `{name}` |" in described for name in REPORTS)
+
+
+def test_more_workers_are_more_stale_and_dp_loads_its_first_replica() -> None:
+    stale = {
+        run.replicas: np.average(list(run.staleness), weights=list(run.staleness.values()))
+        for run in comparison_of("asynchrony").runs
+        if run.asynchronous
+    }
+    assert stale[1] == 0 < stale[2] < stale[4]
+    for run in comparison_of("memory").runs:
+        if run.strategy == "dp":
+            first, *others = per_step(run, "logits")
+            assert first > max(others)

@@ -1,0 +1,110 @@
+"""The page that is served: to whom, and when it is made again."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from common.errors import UserError
+from common.report.serve import HOST, Page, serving
+from tests.conftest import ROOT, wait_until
+from tests.unit.common.compare.conftest import MakeRun
+
+URL = re.compile(r"^(http\S+) \(Ctrl-C to end\)$", re.MULTILINE)
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        assert answer.headers["Referrer-Policy"] == "no-referrer" and answer.headers["Cache-Control"] == "no-store"
+        text: str = answer.read().decode()
+        return text
+
+
+def test_only_who_has_the_url_gets_the_page() -> None:
+    with serving(Page(b"<p>page", "3"), 0) as url:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", url)
+        assert get(url) == "<p>page" and get(f"{url}version") == "3"
+        root = url.rsplit("/", 2)[0]
+        for other in (f"{root}/", f"{root}/{'x' * 32}/", f"{url}other", f"{url}../", url[:-2], f"{url}version/"):
+            with pytest.raises(urllib.error.HTTPError) as error:
+                get(other)
+            assert error.value.code == 404
+        port = int(url.split(":")[2].split("/")[0])
+        listening = [each.laddr for each in psutil.Process().net_connections() if each.status == psutil.CONN_LISTEN]
+        assert [ip for ip, listened in listening if listened == port] == [HOST]
+    with pytest.raises(OSError):
+        get(url)
+
+
+def test_a_port_that_is_in_use() -> None:
+    with socket.socket() as taken:
+        taken.bind((HOST, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        message = f"port={port}: cannot be used: Address already in use; choose another, or 0 for a free one"
+        with pytest.raises(UserError, match=message), serving(Page(b""), port):
+            pass
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Any]:
+    """Start the command; returns it, the URL that it prints, and the file of all that it prints."""
+    started = []
+
+    def start(*arguments: str) -> tuple["subprocess.Popen[bytes]", str, Path]:
+        said = tmp_path / "said"
+        line = [sys.executable, "-m", "common.compare", *arguments]
+        with said.open("w") as file:
+            started.append(subprocess.Popen(line, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, stdout=file))
+        wait_until(lambda: URL.search(said.read_text()))
+        found = URL.search(said.read_text())
+        assert found is not None
+        return started[-1], found[1], said
+
+    yield start
+    for each in started:
+        each.kill()
+        each.wait()
+
+
+def test_what_is_watched_is_made_again(command: Any, make_run: MakeRun, tmp_path: Path) -> None:
+    process, url, said = command("--watch")
+    wait_until(lambda: "no runs found" in get(url))
+    finished = make_run("a")
+    wait_until(lambda: "only one run" in get(url))
+    running = make_run("b", framework="tf", strategy="mirrored", status="running")
+    (running / "summary.json").rename(running / "running.json")
+    rows = (running / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (running / "metrics.jsonl").write_text("".join(rows[:12]))
+    wait_until(lambda: "2 runs agree at all 12 steps so far" in get(url))
+    version = get(f"{url}version")
+    assert f'data-version="{version}"' in get(url)
+    differs = json.loads(rows[12])
+    with (running / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({**differs, "loss": differs["loss"] + 1}) + "\n")
+    wait_until(lambda: get(f"{url}version") != version)
+    assert "part at step 13 of 13" in get(url)
+    (finished / "config.yaml").write_text("[")
+    wait_until(lambda: "config.yaml: not valid YAML" in get(url))
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 0
+    kinds = [line.partition(":")[0] for line in said.read_text().splitlines()[1:]]
+    assert kinds == ["waiting", "only one run", "lockstep", "diverged", "only one run"]
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_what_is_finished_is_served_as_it_is(command: Any, make_run: MakeRun, tmp_path: Path) -> None:
+    process, url, _ = command(str(make_run("a")), str(make_run("b", framework="tf")), "--serve")
+    assert get(url) == (tmp_path / "report.html").read_text()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 0

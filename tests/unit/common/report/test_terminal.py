@@ -1,0 +1,81 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from common.compare.pair import Tolerance
+from common.compare.verdict import compare_runs
+from common.report import terminal
+from tests.unit.common.compare.conftest import CHANGED, MakeRun
+
+TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}
+Show = Callable[..., str]
+
+
+@pytest.fixture
+def show(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Show:
+    """What a terminal of this many columns shows of the comparison of runs."""
+
+    def shown(columns: int, *runs: Path) -> str:
+        def console(**options: Any) -> Console:
+            return Console(**(options | {"width": columns, "force_terminal": True, "color_system": None}))
+
+        monkeypatch.setattr(terminal, "Console", console)
+        terminal.print_comparison(compare_runs(runs, TOLERANCES))
+        return capsys.readouterr().out
+
+    return shown
+
+
+def test_a_narrow_terminal_shows_whole_numbers_of_the_columns_that_fit(make_run: MakeRun, show: Show) -> None:
+    seeds = [make_run(str(seed), f"train.seed={seed}", final_loss=0.912345 + seed) for seed in (0, 1)]
+    shown = show(80, *seeds)
+    tables = shown[: shown.index("(no room for status, precision")]
+    assert all(len(line.rstrip()) <= 80 for line in tables.splitlines())
+    for whole in ("0.912345", "1.912345", "640.0", "(train.seed=0)", "(train.seed=1)"):
+        assert whole in tables
+    assert "status" not in tables and "0.00e+00 at 1" in shown and "not comparable" in shown
+
+
+def test_words_stay_whole(make_run: MakeRun, show: Show) -> None:
+    runs = [make_run("a"), make_run("b", framework="tf", strategy="multiworker"), make_run("c", "train.seed=1")]
+    for columns in (60, 70, 80, 90):
+        words = set(show(columns, *runs).split("note: ")[0].split())
+        assert {"multiworker", "lockstep", "comparable"} <= words
+
+
+def test_a_wide_terminal_shows_every_column(make_run: MakeRun, show: Show) -> None:
+    shown = show(160, make_run("a"), make_run("b"))
+    assert "no room" not in shown
+    assert all(column in shown for column in terminal.RUN_COLUMNS + terminal.PAIR_COLUMNS)
+
+
+def test_a_changed_number_of_replicas_is_marked(make_run: MakeRun, show: Show) -> None:
+    often = [{"step": step, "replicas": 2 + step % 2} for step in range(1, 7)]
+    runs = [make_run("a"), make_run("b", replicas=4, replicas_changed=CHANGED), make_run("c", replicas_changed=often)]
+    shown = show(160, *runs)
+    assert "torch ddp x2 " in shown and "torch ddp x3→2→4 " in shown and "torch ddp x3→…→2 " in shown
+    note = "replicas 3 from step 1, 2 from step 8, 4 from step 15; speed, peak memory and traffic are of the last"
+    assert f"note: torch ddp x3→2→4: {note}" in shown
+    assert "lockstep: 3 runs agree at all 20 steps" in shown
+
+
+def test_of_many_pairs_those_with_the_reference_are_shown(make_run: MakeRun, show: Show) -> None:
+    runs = [make_run(str(seed), f"train.seed={seed}") for seed in range(6)]
+    all_pairs, of_reference = show(160, *runs[:5]), show(160, *runs)
+    assert all_pairs.count("not comparable  ") == 10 and "other pairs" not in all_pairs
+    assert of_reference.count("not comparable  ") == 5
+    assert "The pairs with torch ddp x2 (train.seed=0); 10 other pairs are in report.html." in of_reference
+
+
+def test_of_many_notes_the_first_are_shown(make_run: MakeRun, show: Show) -> None:
+    runs = [make_run(str(index), status="failed") for index in range(terminal.MOST_NOTES + 2)]
+    shown = show(160, *runs)
+    assert shown.count("status failed") == terminal.MOST_NOTES and "note: 2 more notes are in report.html" in shown
+
+
+def test_what_the_last_line_says_is_not_a_note_as_well(make_run: MakeRun, show: Show) -> None:
+    runs = [make_run("a"), make_run("b", "train.seed=1")]
+    assert show(160, *runs).count("different configs: train.seed (0 | 1)") == 1

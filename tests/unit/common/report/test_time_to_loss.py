@@ -1,0 +1,32 @@
+"""The time to a validation loss."""
+
+import json
+from pathlib import Path
+
+from common.compare.runs import load_run
+from common.report.time_to_loss import times_to_a_loss
+from tests.unit.common.compare.conftest import MakeRun
+
+
+def with_losses(run_dir: Path, *losses: float) -> Path:
+    rows = [{"step": 5 * n, "examples": 160 * n, "loss": loss} for n, loss in enumerate(losses, 1)]
+    (run_dir / "evals.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return run_dir
+
+
+def test_the_lowest_loss_that_all_reach(make_run: MakeRun) -> None:
+    runs = [
+        load_run(with_losses(make_run("fast"), 0.9, 0.7, 0.5)),
+        load_run(with_losses(make_run("slow"), 1.1, 0.9, 0.71999)),
+        load_run(with_losses(make_run("none"))),
+    ]
+    chart = times_to_a_loss(runs)
+    assert chart.caption == "Seconds until the validation loss is 0.72 or lower, since the first step began."
+    assert [(index, bar.text, bar.end) for index, (bar,) in chart.groups] == [
+        (0, "0.5 s, 320 examples", 0.5 / 0.75),
+        (1, "0.75 s, 480 examples", 1.0),
+    ]
+
+
+def test_without_evaluations(make_run: MakeRun) -> None:
+    assert not times_to_a_loss([load_run(with_losses(make_run("a")))]).groups
