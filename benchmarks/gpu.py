@@ -13,19 +13,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common.cluster.processes import python
-from common.config.command_line import one_line_errors
+from common.config.command_line import report_user_errors
 from common.errors import UserError
-from common.hardware import visible_gpus
+from common.hardware import count_visible_gpus
 
 CURVE = ("strategy=single", "model=bert_mini", "schedule=constant", "optimizer.max_grad_norm=null", "train.steps=60")
 SPEED = ("model=bert_base", "train.precision=bfloat16", "train.global_batch_size=128")
 CONTESTANTS = "bench.contestants=[torch_single,torch_dp,torch_ddp,plain_ddp]"
 
 
-@one_line_errors(())
+@report_user_errors(())
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code: 1 where the curves differ or a command failed. A user's error exits with 2."""
-    if not visible_gpus():
+    if not count_visible_gpus():
         raise UserError("no GPU is visible here; see nvidia-smi and CUDA_VISIBLE_DEVICES")
     failed = 0
     with tempfile.TemporaryDirectory() as directory:

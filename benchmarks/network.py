@@ -20,7 +20,7 @@ from safetensors.numpy import load_file
 
 from benchmarks.network_report import write_report
 from benchmarks.two_hosts import ADDRESSES, TwoHosts, two_hosts
-from common.config.command_line import one_line_errors
+from common.config.command_line import report_user_errors
 from common.run.rows import read_rows
 from torch_impl.communication.allreduce import fit, predict
 
@@ -172,7 +172,7 @@ def _seconds_per_step(run_dir: Path) -> float:
     return float(np.median(np.diff(seconds)[UNTIMED - 1 :]))
 
 
-@one_line_errors(())
+@report_user_errors(())
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__)

@@ -11,13 +11,13 @@ class UserError(ValueError):
     exit_code = USER_ERROR
 
 
-class Absent(UserError):
+class PeerTimeout(UserError):
     """Another host, or a process on it, did not arrive. A scheduler may try again, unlike after a mistake."""
 
     exit_code = FAILURE
 
 
-def cannot_be_written(place: object, error: Exception) -> UserError:
+def build_write_error(place: object, error: Exception) -> UserError:
     """The error for a file or directory that could not be written."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
     return UserError(f"{place}: cannot be written ({reason}); make space or choose another place")

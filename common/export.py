@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from common.config.command_line import one_line_errors
+from common.config.command_line import report_user_errors
 from common.run.export import export
 
 
@@ -13,7 +13,7 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="the directory to make")
     parser.add_argument("--best", action="store_true", help="the lowest validation loss, in place of the newest")
     options = parser.parse_args()
-    with one_line_errors(()):
+    with report_user_errors(()):
         checkpoint = export(options.run_dir, options.out, options.best)
         print(f"{options.out}: the model of {checkpoint.directory}")
 

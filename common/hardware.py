@@ -16,7 +16,7 @@ import pynvml
 CGROUP = Path("/sys/fs/cgroup")
 
 
-def cores() -> int:
+def count_cores() -> int:
     """CPU cores that this process may use, by its affinity and by the limit of its control group."""
     count = len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else os.cpu_count() or 1
     return max(1, math.ceil(min(count, _cpu_limit())))
@@ -39,7 +39,7 @@ def has_cpp_compiler() -> bool:
     return shutil.which(os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")) is not None
 
 
-def visible_gpus() -> int:
+def count_visible_gpus() -> int:
     """NVIDIA GPUs that a framework started now would see; an empty CUDA_VISIBLE_DEVICES hides them all."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
@@ -53,11 +53,11 @@ def visible_gpus() -> int:
     return min(count, len([entry for entry in visible.split(",") if entry.strip() not in ("", "-1")]))
 
 
-def only_gpu(index: int | None) -> dict[str, str]:
+def select_gpu(index: int | None) -> dict[str, str]:
     """The environment of a process that is to see only the `index`-th of the visible GPUs, or none of them."""
-    if not visible_gpus():
+    if not count_visible_gpus():
         return {}
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(visible_gpus())))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count_visible_gpus())))
     return {"CUDA_VISIBLE_DEVICES": "" if index is None else visible.split(",")[index]}
 
 
@@ -77,18 +77,18 @@ def keep_freed_memory() -> None:
     mallopt(top_pad, 64 << 20)
 
 
-def peak_resident_bytes() -> int:
+def get_peak_resident_bytes() -> int:
     """Peak resident memory of this process, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def describe() -> dict[str, Any]:
+def describe_hardware() -> dict[str, Any]:
     """The hardware entry of summary.json."""
     return {
         "machine": platform.machine(),
         "processor": platform.processor() or platform.machine(),
-        "cores": cores(),
+        "cores": count_cores(),
         "memory_bytes": psutil.virtual_memory().total,
-        "gpus": visible_gpus(),
+        "gpus": count_visible_gpus(),
     }

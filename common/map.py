@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.config.command_line import command_parser, compose_settings, one_line_errors
+from common.config.command_line import compose_options, create_parser, report_user_errors
 from common.config.compose import CONF
 from common.errors import FAILURE, UserError
 from common.mapping.inputs import parse_input
@@ -25,7 +25,7 @@ FREE = ("inputs", "model.arguments")  # the keys below these are the user's
 
 
 @dataclass
-class ModelSettings:
+class MapModelOptions:
     """The factories of the two models."""
 
     torch: str
@@ -35,19 +35,19 @@ class ModelSettings:
 
 
 @dataclass
-class Settings:
+class MapOptions:
     """The keys of conf/map.yaml."""
 
-    model: ModelSettings
+    model: MapModelOptions
     inputs: dict[str, str]
     seed: int
     write: str | None
 
 
-def load_settings(overrides: Sequence[str]) -> Settings:
+def load_options(overrides: Sequence[str]) -> MapOptions:
     """conf/map.yaml with Hydra overrides. Raises UserError for unknown keys and for values of the wrong type."""
     keys = "the keys are model.torch, model.tf, model.arguments, model.map, inputs, seed, write"
-    settings = compose_settings(Settings, "map", [_quoted(each) for each in overrides], keys)
+    settings = compose_options(MapOptions, "map", [_quoted(each) for each in overrides], keys)
     if not settings.inputs:
         raise UserError("inputs: is empty; give the inputs of the models, such as 'inputs={x: float32[8,16]}'")
     if not 0 <= settings.seed < 2**32:
@@ -55,12 +55,12 @@ def load_settings(overrides: Sequence[str]) -> Settings:
     return settings
 
 
-@one_line_errors(())
+@report_user_errors(())
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    parser = command_parser("common.map", __doc__, DEFAULTS)
+    parser = create_parser("common.map", __doc__, DEFAULTS)
     parser.add_argument("overrides", nargs="*", metavar="key=value")
-    settings = load_settings(parser.parse_intermixed_args(arguments).overrides)
+    settings = load_options(parser.parse_intermixed_args(arguments).overrides)
     model = settings.model
     inputs = {name: parse_input(name, text) for name, text in settings.inputs.items()}
     job = Job(model.torch, model.tf, inputs, model.arguments, Path(model.map) if model.map else None, settings.seed)

@@ -9,24 +9,24 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from common.config.command_line import command, job
-from common.config.compose import CONF, parse
-from common.config.strategies import strategies_of
-from common.config.validate import check
+from common.config.command_line import run_command, run_job
+from common.config.compose import CONF, parse_config
+from common.config.strategies import list_strategies
+from common.config.validate import check_config
 from common.run.prepare import prepare
 
 
 @hydra.main(version_base="1.3", config_path=CONF, config_name="train")
-@job(strategies_of())
+@run_job(list_strategies())
 def main(composed: DictConfig) -> None:
-    config = parse(composed)
-    check(config)
+    config = parse_config(composed)
+    check_config(config)
     _, prepared = prepare(config, None)
     print(f"cache: {prepared.cache.directory} ({prepared.cache})")
     print(f"initial checkpoint: {prepared.initial.directory}")
 
 
 if __name__ == "__main__":
-    with command(strategies_of()):
+    with run_command(list_strategies()):
         logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
         main()

@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors.numpy import save_file
 
 from benchmarks.two_hosts import TwoHosts, two_hosts
-from common.config.compose import CONF, parse
+from common.config.compose import CONF, parse_config
 from common.config.schema import Config
 from common.data.text.token_cache import TokenizedSplit
 from common.errors import UserError
@@ -93,7 +93,7 @@ def make_config(composed: Compose, tmp_path: Path) -> MakeConfig:
             OmegaConf.update(config, each.key_or_group, each.value(), force_add=each.is_force_add())
         if not any(each.startswith("cache_dir=") for each in overrides):
             config.cache_dir = str(tmp_path / "cache")
-        return parse(config)
+        return parse_config(config)
 
     return make
 

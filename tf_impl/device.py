@@ -3,12 +3,12 @@
 import tensorflow as tf
 
 from common.errors import UserError
-from common.hardware import peak_resident_bytes, visible_gpus
+from common.hardware import count_visible_gpus, get_peak_resident_bytes
 
 
 def replica_devices(count: int) -> list[str]:
     """The devices of this machine's replicas. Makes logical CPU devices, so call it before TensorFlow runs anything."""
-    if visible_gpus() and not tf.config.list_physical_devices("GPU"):
+    if count_visible_gpus() and not tf.config.list_physical_devices("GPU"):
         raise UserError(
             "this TensorFlow cannot use the visible GPU(s); set CUDA_VISIBLE_DEVICES= (empty) or install its GPU build"
         )
@@ -27,6 +27,6 @@ def replica_devices(count: int) -> list[str]:
 def peak_memory_bytes(devices: list[str]) -> list[int]:
     """Peak memory of each replica: allocated on its GPU, or resident in this process."""
     return [
-        tf.config.experimental.get_memory_info(device[1:])["peak"] if "GPU" in device else peak_resident_bytes()
+        tf.config.experimental.get_memory_info(device[1:])["peak"] if "GPU" in device else get_peak_resident_bytes()
         for device in devices
     ]

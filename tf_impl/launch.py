@@ -15,11 +15,11 @@ from common.cluster.ports import reserved_ports
 from common.cluster.processes import STOP_PORT, die_with_parent, importing, leave, python
 from common.cluster.supervisor import Process
 from common.cluster.topology import Member, Nodes, place, tf_config
-from common.config.command_line import one_line_errors
-from common.config.compose import load
+from common.config.command_line import report_user_errors
+from common.config.compose import load_config
 from common.config.schema import Config
-from common.config.strategies import ParameterServer
-from common.hardware import cores, keep_freed_memory, only_gpu
+from common.config.strategies import ParameterServerSettings
+from common.hardware import count_cores, keep_freed_memory, select_gpu
 from common.run.directory import open_run_dir
 from common.run.prepare import Prepared, open_prepared, prepare, prepare_run
 from common.run.progress import report_end
@@ -48,14 +48,14 @@ def _start(config: Config, run_dir: Path, nodes: Nodes, ports: Sequence[int], sh
     tasks = place(nodes.hosts, config.strategy.roles, ports)
     mine = [task for task in tasks if task.node == nodes.node]
     computing = [task for task in mine if task.role == "worker"]
-    shared["TF_NUM_INTRAOP_THREADS"] = str(max(1, cores() // max(1, len(computing))))
+    shared["TF_NUM_INTRAOP_THREADS"] = str(max(1, count_cores() // max(1, len(computing))))
     command = python("tf_impl.launch", str(run_dir))
     processes = []
     for task in mine:
-        gpu = only_gpu(computing.index(task) if task in computing else None)
+        gpu = select_gpu(computing.index(task) if task in computing else None)
         environment = {**tf_config(tasks, task), **gpu, **shared}
         serves = restartable = False
-        if isinstance(config.strategy, ParameterServer):
+        if isinstance(config.strategy, ParameterServerSettings):
             serves = task.role != "chief"
             restartable = task.role == "worker"
         processes.append(Process(str(task), command, environment, serves, restartable))
@@ -65,7 +65,7 @@ def _start(config: Config, run_dir: Path, nodes: Nodes, ports: Sequence[int], sh
 def join(config: Config, member: Member) -> int:
     """Be one task of the cluster that TF_CONFIG describes. Returns the exit code of this process."""
     if not member.is_chief:
-        if isinstance(config.strategy, ParameterServer):
+        if isinstance(config.strategy, ParameterServerSettings):
             return _serve(config)  # it needs no data
         config, prepared = prepare(config, Path(config.run_dir) if config.run_dir else None)
         return leave(_work(config, prepared, None))
@@ -137,10 +137,10 @@ def _without_startup_messages() -> Iterator[None]:
 
 if __name__ == "__main__":
     die_with_parent()
-    with one_line_errors(()):
+    with report_user_errors(()):
         run_dir = Path(sys.argv[1])
-        config = load(run_dir / "config.yaml")
-        serves = isinstance(config.strategy, ParameterServer)
+        config = load_config(run_dir / "config.yaml")
+        serves = isinstance(config.strategy, ParameterServerSettings)
         if serves and not _is_chief():
             code = _serve(config)
         else:

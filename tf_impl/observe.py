@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from common.config.compose import load
+from common.config.compose import load_config
 from common.data.batches import Arrays
 from common.diagnose.observation import Observation
 from common.mapping.description import Call
@@ -25,7 +25,7 @@ class Subject:
 
     def __init__(self, run_dir: str) -> None:
         tf.get_logger().setLevel("ERROR")  # it warns of functions that are traced for several shapes
-        config = load(Path(run_dir) / "config.yaml")
+        config = load_config(Path(run_dir) / "config.yaml")
         self.model = build_model(config, open_prepared(config, Path(run_dir)).initial)
         self.task = build_losses(config.task)
         self.paths = {

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.config.schema import Config
-from common.config.strategies import ParameterServer
+from common.config.strategies import ParameterServerSettings
 from common.models.spec import LARGE_EMBEDDING
 from common.training.schedule import learning_rate
 from common.training.state import Position
@@ -24,7 +24,9 @@ class Optimizer:
 
     def __init__(self, config: Config, model: keras.Model) -> None:
         self.settings, self.config, self.model = config.optimizer, config, model
-        self.shared = isinstance(config.strategy, ParameterServer)  # the parameters, by workers that update them
+        self.shared = isinstance(
+            config.strategy, ParameterServerSettings
+        )  # the parameters, by workers that update them
         self.ahead = 0  # updates made beyond the plan's global batches: asynchronous ones are parts of these
         self.parameters = [shard for variable in model.trainable_variables for shard in _shards(variable.value)]
         self.rate = 1.0  # of the last update

@@ -5,7 +5,13 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from common.config.tasks import Binary, Classification, CustomTask, Regression, Task
+from common.config.tasks import (
+    BinarySettings,
+    ClassificationSettings,
+    CustomTaskSettings,
+    RegressionSettings,
+    TaskSettings,
+)
 from common.mapping.factory import find_factory
 
 PerExample = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # outputs and labels [n, ...] to [n]
@@ -19,20 +25,20 @@ class Losses:
     metric: PerExample
 
 
-def build_losses(task: Task) -> Losses:
+def build_losses(task: TaskSettings) -> Losses:
     """The functions of a task. Raises UserError where a user's own is not found."""
-    if isinstance(task, Classification):
+    if isinstance(task, ClassificationSettings):
         return _classification(task)
-    if isinstance(task, Binary):
+    if isinstance(task, BinarySettings):
         return _binary(task)
-    if isinstance(task, Regression):
+    if isinstance(task, RegressionSettings):
         return _regression(task)
-    if isinstance(task, CustomTask):
+    if isinstance(task, CustomTaskSettings):
         return _custom(task)
     return _language_model()
 
 
-def _classification(task: Classification) -> Losses:
+def _classification(task: ClassificationSettings) -> Losses:
     """labels: classes [n], or a probability of each [n, classes]."""
 
     def losses(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -50,7 +56,7 @@ def _classification(task: Classification) -> Losses:
     return Losses(losses, correct)
 
 
-def _binary(task: Binary) -> Losses:
+def _binary(task: BinarySettings) -> Losses:
     """The mean over an example's answers."""
 
     def losses(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -65,7 +71,7 @@ def _binary(task: Binary) -> Losses:
     return Losses(losses, correct)
 
 
-def _regression(task: Regression) -> Losses:
+def _regression(task: RegressionSettings) -> Losses:
     """The mean over an example's numbers."""
 
     def distance(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -97,7 +103,7 @@ def _language_model() -> Losses:
     return Losses(losses, correct)
 
 
-def _custom(task: CustomTask) -> Losses:
+def _custom(task: CustomTaskSettings) -> Losses:
     assert task.tf is not None
     function = find_factory("task.tf", task.tf)
     return Losses(function, lambda outputs, labels: tf.zeros(tf.shape(outputs)[:1], tf.float64))

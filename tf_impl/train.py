@@ -8,16 +8,16 @@ from omegaconf import DictConfig
 
 from common.cluster.discover import discover
 from common.cluster.topology import Found, Member, Remote
-from common.config.command_line import PLAN, command, job
-from common.config.compose import CONF, parse
+from common.config.command_line import PLAN, run_command, run_job
+from common.config.compose import CONF, parse_config
 from common.config.schema import Config
-from common.config.strategies import strategies_of
+from common.config.strategies import list_strategies
 
 
 @hydra.main(version_base="1.3", config_path=CONF, config_name="train")
-@job(strategies_of("tf"))
+@run_job(list_strategies("tf"))
 def main(composed: DictConfig) -> None:
-    run(*discover(parse(composed), "tf", os.environ))
+    run(*discover(parse_config(composed), "tf", os.environ))
 
 
 def run(config: Config, found: Found) -> None:
@@ -52,5 +52,5 @@ def run(config: Config, found: Found) -> None:
 
 
 if __name__ == "__main__":
-    with command(strategies_of("tf")):
+    with run_command(list_strategies("tf")):
         main()

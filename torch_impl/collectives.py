@@ -16,7 +16,7 @@ from common.cluster.network import loopback_interface
 from common.cluster.processes import python
 from common.cluster.supervisor import Process, supervise
 from common.cluster.topology import LOOPBACK
-from common.config.command_line import one_line_errors
+from common.config.command_line import report_user_errors
 from common.errors import UserError
 
 SIZES = ("1K", "16K", "256K", "4M")
@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
         raise UserError(message)
 
 
-@one_line_errors(())
+@report_user_errors(())
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0, 1 when a process failed, 128 + n after signal n. A user's error exits with 2 from inside."""
     parser = Parser(prog="python -m torch_impl.collectives", description=__doc__)

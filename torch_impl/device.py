@@ -3,12 +3,12 @@
 import torch
 
 from common.errors import UserError
-from common.hardware import peak_resident_bytes, visible_gpus
+from common.hardware import count_visible_gpus, get_peak_resident_bytes
 
 
 def replica_devices(count: int) -> list[torch.device]:
     """The devices of this machine's replicas."""
-    if visible_gpus() and not torch.cuda.is_available():
+    if count_visible_gpus() and not torch.cuda.is_available():
         raise UserError(
             "this PyTorch cannot use the visible GPU(s); set CUDA_VISIBLE_DEVICES= (empty) or install its GPU build"
         )
@@ -20,6 +20,6 @@ def replica_devices(count: int) -> list[torch.device]:
 def peak_memory_bytes(devices: list[torch.device]) -> list[int]:
     """Peak memory of each replica: allocated on its GPU, or resident in this process."""
     return [
-        torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_resident_bytes()
+        torch.cuda.max_memory_allocated(device) if device.type == "cuda" else get_peak_resident_bytes()
         for device in devices
     ]

@@ -12,11 +12,11 @@ from common.cluster.network import interface_towards, loopback_interface
 from common.cluster.processes import STOP_PORT, die_with_parent, importing, leave, python
 from common.cluster.supervisor import Process
 from common.cluster.topology import Member, Nodes, place, torch_environment
-from common.config.command_line import one_line_errors
-from common.config.compose import load
+from common.config.command_line import report_user_errors
+from common.config.compose import load_config
 from common.config.schema import Config
-from common.config.strategies import ParameterServer
-from common.hardware import cores, keep_freed_memory
+from common.config.strategies import ParameterServerSettings
+from common.hardware import count_cores, keep_freed_memory
 from common.run.directory import open_run_dir
 from common.run.prepare import Prepared, open_prepared, prepare, prepare_run
 from common.run.progress import report_end
@@ -47,13 +47,13 @@ def _start(config: Config, run_dir: Path, nodes: Nodes, shared: dict[str, str]) 
     tasks = place(nodes.hosts, config.strategy.roles, [nodes.port or 0] * 1000)
     mine = [task for task in tasks if task.node == nodes.node]
     computing = [task for task in mine if task.role == "worker"]
-    shared["OMP_NUM_THREADS"] = str(max(1, cores() // max(1, len(computing))))
+    shared["OMP_NUM_THREADS"] = str(max(1, count_cores() // max(1, len(computing))))
     command = python("torch_impl.launch", str(run_dir))
     processes = []
     for task in mine:
         environment = {**torch_environment(tasks, task), **shared}
         serves = restartable = False
-        if isinstance(config.strategy, ParameterServer):
+        if isinstance(config.strategy, ParameterServerSettings):
             serves = task.role != "chief"
             restartable = task.role == "worker" and not config.strategy.synchronous
         processes.append(Process(f"rank {tasks.index(task)}", command, environment, serves, restartable))
@@ -77,7 +77,7 @@ def join(config: Config, member: Member) -> int:
 
 def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
     keep_freed_memory()
-    if isinstance(config.strategy, ParameterServer) and chief_dir is None:
+    if isinstance(config.strategy, ParameterServerSettings) and chief_dir is None:
         with importing():
             from torch_impl.strategies.parameter_server import serve
         return serve(config, prepared)
@@ -94,8 +94,8 @@ def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
 
 if __name__ == "__main__":
     die_with_parent()
-    with one_line_errors(()):
+    with report_user_errors(()):
         run_dir = Path(sys.argv[1])
-        config = load(run_dir / "config.yaml")
+        config = load_config(run_dir / "config.yaml")
         is_chief = os.environ.get("RANK", "0") == "0"
         sys.exit(leave(_work(config, open_prepared(config, run_dir), run_dir if is_chief else None)))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from common.config.compose import load
+from common.config.compose import load_config
 from common.data.batches import Arrays
 from common.diagnose.observation import Observation
 from common.mapping.description import Call
@@ -23,7 +23,7 @@ class Subject:
     """The model and the losses of a run directory that is prepared."""
 
     def __init__(self, run_dir: str) -> None:
-        config = load(Path(run_dir) / "config.yaml")
+        config = load_config(Path(run_dir) / "config.yaml")
         self.precision = config.train.precision
         self.model = build_model(config, open_prepared(config, Path(run_dir)).initial)
         self.task = build_losses(config.task)

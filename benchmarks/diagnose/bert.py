@@ -4,17 +4,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.config.keys import RUN, key
-from common.config.models import MODELS, Bert
+from common.config.models import MODELS, RandomBertSettings
 from common.config.schema import Config
 from common.data.cache import Cache
 from common.models import bert
-from common.models.bert import draw, parameter_shapes
+from common.models.bert import draw_parameter, get_parameter_shapes
 
-__all__ = ["draw", "parameter_shapes"]
+__all__ = ["draw_parameter", "get_parameter_shapes"]
 
 
 @dataclass(frozen=True)
-class FaultyBert(Bert):
+class FaultyBertSettings(RandomBertSettings):
     """fault: one of bert_torch.py and bert_tf.py; none is a correct BERT."""
 
     spec = __name__
@@ -24,10 +24,10 @@ class FaultyBert(Bert):
     fault: str = key(RUN)
 
 
-MODELS["faulty_bert"] = FaultyBert
+MODELS["faulty_bert"] = FaultyBertSettings
 
 
-def hf_config(config: Config, cache: Cache, source: None) -> dict[str, Any]:
+def build_hf_config(config: Config, cache: Cache, source: None) -> dict[str, Any]:
     """BERT's config.json, with the fault."""
-    assert isinstance(config.model, FaultyBert)
-    return {**bert.hf_config(config, cache, source), "fault": config.model.fault}
+    assert isinstance(config.model, FaultyBertSettings)
+    return {**bert.build_hf_config(config, cache, source), "fault": config.model.fault}

@@ -4,14 +4,14 @@ from dataclasses import dataclass, replace
 
 from common.config.keys import RUN, key
 from common.config.schema import Config
-from common.config.strategies import STRATEGIES, Strategy
+from common.config.strategies import STRATEGIES, StrategySettings
 from common.data.batches import Arrays, GlobalBatch
 from common.data.plan import steps_per_epoch
 from common.training.planned_batches import find_batch
 
 
 @dataclass(frozen=True)
-class Faulty(Strategy):
+class FaultyStrategySettings(StrategySettings):
     """fault: one of strategies_torch.py and strategies_tf.py; none is a correct strategy."""
 
     sides = {
@@ -22,7 +22,7 @@ class Faulty(Strategy):
     fault: str = key(RUN)
 
 
-STRATEGIES["faulty"] = Faulty
+STRATEGIES["faulty"] = FaultyStrategySettings
 
 
 def shard_of(batch: GlobalBatch, rank: int, config: Config, fault: str) -> list[Arrays]:

@@ -16,15 +16,15 @@ from common.bench.scaling import prediction
 from common.bench.settings import DEFAULTS, load_settings
 from common.bench.table import print_result
 from common.bench.turns import finish, started, take_turns
-from common.config.command_line import command_parser, one_line_errors
-from common.errors import UserError, cannot_be_written
+from common.config.command_line import create_parser, report_user_errors
+from common.errors import UserError, build_write_error
 from common.run.progress import log_to
 
 
-@one_line_errors(())
+@report_user_errors(())
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code. A user's error exits with 2."""
-    parser = command_parser("common.bench", __doc__, DEFAULTS)
+    parser = create_parser("common.bench", __doc__, DEFAULTS)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="bench.KEY=value, or of the training config")
     settings, overrides = load_settings(parser.parse_intermixed_args(arguments).overrides)
     output = _new_directory(settings.output)
@@ -57,7 +57,7 @@ def _new_directory(wanted: str | None) -> Path:
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise cannot_be_written(f"bench.output={wanted}", error) from error
+        raise build_write_error(f"bench.output={wanted}", error) from error
     if os.listdir(output):
         raise UserError(f"bench.output={wanted}: is not empty; choose another directory")
     return output

@@ -68,7 +68,7 @@ def figures(settings: Settings, overrides: Sequence[str], measured: Sequence[Mea
         "format": 1,
         "title": settings.title,
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "hardware": {**hardware.describe(), "processor": _processor()},
+        "hardware": {**hardware.describe_hardware(), "processor": _processor()},
         "versions": installed_versions(PACKAGES),
         "overrides": list(overrides),
         "settings": {key: getattr(settings, key) for key in ("rounds", "block_seconds", "warmup_steps", "reference")},
@@ -122,7 +122,7 @@ def _is_with_one_replica(planned: Planned, other: Planned) -> bool:
 
 def _efficiency(one: Measured, single: Measured) -> Spread:
     """Speed over that of one replica and over the number of GPUs. Without GPUs one replica has all cores too."""
-    devices = one.planned.config.strategy.world_size if hardware.visible_gpus() else 1
+    devices = one.planned.config.strategy.world_size if hardware.count_visible_gpus() else 1
     return _spread(lambda a, b: a / b / devices, one.rates["examples"], single.rates["examples"])
 
 
@@ -153,4 +153,4 @@ def _processor() -> str:
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else str(hardware.describe()["processor"])
+    return names[0] if names else str(hardware.describe_hardware()["processor"])

@@ -15,15 +15,15 @@ from common.cluster.discover import config_of
 from common.cluster.network import loopback_interface
 from common.cluster.ports import reserved_ports
 from common.cluster.processes import python
-from common.config.data import BuiltinNli, Data, Files
-from common.config.models import AnyBert
-from common.config.overrides import readable
+from common.config.data import BuiltinNliSettings, DataSettings, FilesSettings
+from common.config.models import BertSettings
+from common.config.overrides import normalize_arguments
 from common.config.schema import Config
 from common.data.text import builtin_nli
 from common.data.text.token_cache import TokenCache
 from common.errors import UserError
-from common.hardware import cores
-from common.models.bert import useful_flops
+from common.hardware import count_cores
+from common.models.bert import count_useful_flops
 from common.models.spec import count_parameters
 from common.run.prepare import Prepared, prepare
 
@@ -63,7 +63,7 @@ def plan(settings: Settings, overrides: Sequence[str], output: Path) -> list[Pla
     """
     definitions = {name: settings.definitions[name] for name in settings.contestants}
     configs = {
-        name: config_of(each.framework, readable([*ENDLESS, *overrides, *each.overrides]), {})
+        name: config_of(each.framework, normalize_arguments([*ENDLESS, *overrides, *each.overrides]), {})
         for name, each in definitions.items()
     }
     for name, definition in definitions.items():
@@ -116,7 +116,7 @@ def _check_script(name: str, definition: Definition, config: Config) -> None:
     if found is None:
         where = f"bench.definitions.{name}.script={definition.script}"
         raise UserError(f"{where}: not in {SCRIPTS.replace('.', '/')}; start the benchmark in Lockstep's repository")
-    if not isinstance(config.data, BuiltinNli) and not _is_jsonl(config.data):
+    if not isinstance(config.data, BuiltinNliSettings) and not _is_jsonl(config.data):
         columns = ", ".join(COLUMNS)
         raise UserError(f"{name}: reads data=builtin_nli, or one .jsonl file with the columns {columns}; leave it out")
     if config.train.matmul_precision is not None:
@@ -125,9 +125,9 @@ def _check_script(name: str, definition: Definition, config: Config) -> None:
         raise UserError(f"{name}: has no train.precision={config.train.precision}; leave it out")
 
 
-def _is_jsonl(data: Data) -> bool:
+def _is_jsonl(data: DataSettings) -> bool:
     """Whether the examples are one file that the scripts can read."""
-    if not isinstance(data, Files) or (data.premise, data.hypothesis, data.label) != COLUMNS:
+    if not isinstance(data, FilesSettings) or (data.premise, data.hypothesis, data.label) != COLUMNS:
         return False
     return data.train.endswith(".jsonl") and Path(data.train).is_file()
 
@@ -150,9 +150,9 @@ def _arguments(config: Config, prepared: Prepared, directory: Path, output: Path
 
 def _data(config: Config, output: Path) -> Path:
     """The training examples as a JSONL file; those of the built-in corpus are written to one."""
-    if isinstance(config.data, Files):
+    if isinstance(config.data, FilesSettings):
         return Path(config.data.train).resolve()
-    assert isinstance(config.data, BuiltinNli)
+    assert isinstance(config.data, BuiltinNliSettings)
     path = output / "train.jsonl"
     if not path.exists():
         data = config.data
@@ -162,11 +162,11 @@ def _data(config: Config, output: Path) -> Path:
 
 
 def _mean_flops_and_tokens(config: Config, prepared: Prepared) -> tuple[float | None, float | None]:
-    if not isinstance(prepared.cache, TokenCache) or not isinstance(config.model, AnyBert):
+    if not isinstance(prepared.cache, TokenCache) or not isinstance(config.model, BertSettings):
         return None, None
     split = prepared.cache.train
     lengths = split.lengths(np.arange(len(split)))
-    return float(useful_flops(prepared.initial.hf_config, lengths).mean()), float(lengths.mean())
+    return float(count_useful_flops(prepared.initial.hf_config, lengths).mean()), float(lengths.mean())
 
 
 def _matrices(reference: Planned, model: dict[str, Any], precision: str, output: Path, port: int) -> Planned:
@@ -196,7 +196,10 @@ def _script(
     if definition.framework == "tf":
         return Command(name, python(module, *arguments), directory, {"TF_CPP_MIN_LOG_LEVEL": "2"}, definition.cores)
     torchrun = [f"--nproc-per-node={replicas}", "--master-addr=127.0.0.1", f"--master-port={port}", "-m", module]
-    environment = {"OMP_NUM_THREADS": str(max(1, cores() // replicas)), "GLOO_SOCKET_IFNAME": loopback_interface()}
+    environment = {
+        "OMP_NUM_THREADS": str(max(1, count_cores() // replicas)),
+        "GLOO_SOCKET_IFNAME": loopback_interface(),
+    }
     return Command(
         name, python("torch.distributed.run", *torchrun, *arguments), directory, environment, definition.cores
     )

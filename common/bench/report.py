@@ -10,7 +10,7 @@ from plotly.offline import get_plotlyjs
 
 from common.bench.charts import charts
 from common.bench.table import sections
-from common.errors import cannot_be_written
+from common.errors import build_write_error
 
 
 def write_report(result: dict[str, Any], directory: Path) -> list[Path]:
@@ -64,4 +64,4 @@ def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise cannot_be_written(path, error) from error
+        raise build_write_error(path, error) from error

@@ -73,7 +73,7 @@ def _link(one: Measured, number: int) -> Link:
 def _check(one: Measured, fits: Sequence[Compute], links: Sequence[Link]) -> dict[str, Any]:
     """Measured over predicted, in every round."""
     config, size = one.planned.config, one.planned.gradient_bytes
-    replicas, cores = config.strategy.world_size, one.planned.definition.cores or hardware.cores()
+    replicas, cores = config.strategy.world_size, one.planned.definition.cores or hardware.count_cores()
     examples = config.train.global_batch_size / replicas
     predicted = [
         local_examples_per_second(fit, REDUCES["ring"], link, replicas, examples, size, cores)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from common.config.command_line import compose_settings
+from common.config.command_line import compose_options
 from common.config.compose import CONF
 from common.errors import UserError
-from common.hardware import cores
+from common.hardware import count_cores
 
 DEFAULTS = Path(CONF, "bench.yaml")
 PREFIX = "bench."
@@ -50,7 +50,7 @@ def load_settings(arguments: Sequence[str]) -> tuple[Settings, list[str]]:
     own = [text.replace(PREFIX, "", 1) for text in arguments if text.lstrip("+~").startswith(PREFIX)]
     others = [text for text in arguments if not text.lstrip("+~").startswith(PREFIX)]
     keys = f"the keys are {', '.join(f'{PREFIX}{each.name}' for each in fields(Settings))}"
-    settings = compose_settings(Settings, "bench", own, keys, PREFIX)
+    settings = compose_options(Settings, "bench", own, keys, PREFIX)
     _check(settings)
     return settings, others
 
@@ -65,8 +65,8 @@ def _check(settings: Settings) -> None:
         definition = settings.definitions[name]
         if definition.framework not in ("torch", "tf"):
             raise UserError(f"bench.definitions.{name}.framework: must be torch or tf")
-        if definition.cores is not None and not 1 <= definition.cores <= cores():
-            raise UserError(f"bench.definitions.{name}.cores={definition.cores}: this machine has {cores()}")
+        if definition.cores is not None and not 1 <= definition.cores <= count_cores():
+            raise UserError(f"bench.definitions.{name}.cores={definition.cores}: this machine has {count_cores()}")
     if settings.reference not in settings.contestants or settings.definitions[settings.reference].script == LINK:
         raise UserError(
             f"bench.reference={settings.reference}: is not one of bench.contestants that trains; give one of "

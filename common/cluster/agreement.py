@@ -6,16 +6,16 @@ A difference would not stop a run: it would train something else, or wait foreve
 from collections.abc import Mapping
 from typing import Any
 
-from common.config.compose import values_of
+from common.config.compose import collect_values
 from common.config.keys import CURVE, RUN
 from common.config.schema import Config
-from common.errors import Absent, UserError
+from common.errors import PeerTimeout, UserError
 from common.run.prepare import Prepared
 
 
 def must_agree(config: Config, prepared: Prepared) -> dict[str, Any]:
     """What must be the same in every process of a run, by key."""
-    return {**values_of(config, CURVE, RUN), **prepared.fingerprints}
+    return {**collect_values(config, CURVE, RUN), **prepared.fingerprints}
 
 
 def disagreement(name: str, values: Mapping[str, Any], leader: str, expected: Mapping[str, Any]) -> str | None:
@@ -29,9 +29,9 @@ def disagreement(name: str, values: Mapping[str, Any], leader: str, expected: Ma
 
 def message_of(problem: UserError | None) -> dict[str, Any] | None:
     """What one process sends to the others where they cannot begin, as JSON has it; None where they can."""
-    return None if problem is None else {"problem": str(problem), "absent": isinstance(problem, Absent)}
+    return None if problem is None else {"problem": str(problem), "absent": isinstance(problem, PeerTimeout)}
 
 
 def problem_of(message: Mapping[str, Any] | None) -> UserError | None:
     """The error for what another process sent."""
-    return None if message is None else (Absent if message["absent"] else UserError)(message["problem"])
+    return None if message is None else (PeerTimeout if message["absent"] else UserError)(message["problem"])

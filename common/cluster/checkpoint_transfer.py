@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from common.config.schema import Config
-from common.errors import UserError, cannot_be_written
+from common.errors import UserError, build_write_error
 from common.run.checkpoint import DIRECTORY, STATE, Checkpoint, open_checkpoint, reopen_checkpoint, saved
 from common.run.directory import chief_run_dir
 from common.run.prepare import prepare_from, prepared_checkpoint
@@ -114,7 +114,7 @@ def unpack(stream: BinaryIO, directory: Path, fingerprint: str) -> Checkpoint:
                 shutil.rmtree(other)
         partial.rename(directory)
     except OSError as error:
-        raise cannot_be_written(directory, error) from error
+        raise build_write_error(directory, error) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)  # all the more on a full disk
     return reopen_checkpoint(directory)

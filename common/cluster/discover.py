@@ -9,11 +9,11 @@ from hydra import compose, initialize_config_dir
 
 from common.cluster.ports import check_ports
 from common.cluster.topology import Engine, Found, Member, Nodes, Remote, place
-from common.config.compose import CONF, parse
-from common.config.resolve import resolve
+from common.config.compose import CONF, parse_config
+from common.config.resolve import resolve_config
 from common.config.schema import Config
-from common.config.strategies import Strategy
-from common.config.validate import check
+from common.config.strategies import StrategySettings
+from common.config.validate import check_config
 from common.errors import UserError
 
 
@@ -21,7 +21,7 @@ def config_of(framework: str, overrides: Sequence[str], environment: Mapping[str
     """The config that a training with these overrides has. Raises UserError, and Hydra's and OmegaConf's errors."""
     with initialize_config_dir(CONF, version_base="1.3"):
         composed = compose("train", overrides=list(overrides))
-    return discover(parse(composed), framework, environment)[0]
+    return discover(parse_config(composed), framework, environment)[0]
 
 
 def discover(config: Config, framework: str, environment: Mapping[str, str]) -> tuple[Config, Found]:
@@ -30,7 +30,7 @@ def discover(config: Config, framework: str, environment: Mapping[str, str]) -> 
     framework: "torch" or "tf". Returns a Member where a scheduler has started this process as one of the run's, and
     Remote where the run's commands are to be started on other machines.
     """
-    check(config, framework)
+    check_config(config, framework)
     engine = cast(Engine, import_module(config.cluster.engine))
     found = engine.discover(config.cluster, config.strategy.kind, framework, environment)
     if isinstance(found, Member):
@@ -39,12 +39,12 @@ def discover(config: Config, framework: str, environment: Mapping[str, str]) -> 
                 f"train.max_restarts={config.train.max_restarts}: {found.source} says that this process was started "
                 "by another launcher, which has to restart it; set it to 0, and use resume=auto"
             )
-        return resolve(config, found=found.roles, source=found.source), found
+        return resolve_config(config, found=found.roles, source=found.source), found
     if isinstance(found, Remote):
-        resolved = resolve(config, nodes_for(config.strategy, found.nodes), gpus=found.gpus)
+        resolved = resolve_config(config, nodes_for(config.strategy, found.nodes), gpus=found.gpus)
         strategy = resolved.strategy if resolved.strategy.one_process else config.strategy
         return resolved, replace(found, replicas=strategy.replicas)
-    config = resolve(config, len(found.hosts))
+    config = resolve_config(config, len(found.hosts))
     if found.several:
         if idle := _idle(found.hosts, config.strategy):
             raise UserError(
@@ -55,7 +55,7 @@ def discover(config: Config, framework: str, environment: Mapping[str, str]) -> 
     return config, found
 
 
-def nodes_for(strategy: Strategy, available: int) -> int:
+def nodes_for(strategy: StrategySettings, available: int) -> int:
     """How many of the available nodes a run uses: as many as would each have a process."""
     if strategy.one_process:
         return 1
@@ -64,7 +64,7 @@ def nodes_for(strategy: Strategy, available: int) -> int:
     return max((count for count in range(1, available + 1) if not _idle([""] * count, strategy)), default=0)
 
 
-def _idle(hosts: Sequence[str], strategy: Strategy) -> list[str]:
+def _idle(hosts: Sequence[str], strategy: StrategySettings) -> list[str]:
     """The hosts that would have no process."""
     used = {task.node for task in place(hosts, strategy.roles, [0] * strategy.processes)}
     return [host for node, host in enumerate(hosts) if node not in used]

@@ -11,7 +11,7 @@ from common.cluster.peer_monitor import PeerMonitor
 from common.cluster.supervisor import Outcome, Peers, Process, supervise
 from common.cluster.topology import Nodes
 from common.config.schema import Config
-from common.errors import FAILURE, Absent, Interrupted, UserError
+from common.errors import FAILURE, Interrupted, PeerTimeout, UserError
 from common.run.prepare import prepare_restart
 from common.run.progress import report_end, see_log
 from common.run.rows import replace_text
@@ -27,7 +27,7 @@ def start(config: Config, run_dir: Path, framework: str, nodes: Nodes, processes
     """Run this machine's processes of a run to their end. Returns the exit code of the command.
 
     The first is the chief, but on the hosts after the first, where all write to train.log alone. Writes the summary if
-    the chief could not. Raises Absent where the commands of other hosts do not arrive, UserError where a checkpoint
+    the chief could not. Raises PeerTimeout if the commands of other hosts do not arrive, UserError if a checkpoint
     cannot be written or read, and Interrupted.
     """
     monitor = PeerMonitor(nodes, config.strategy.processes, CheckpointTransfer(config, run_dir, nodes.node))
@@ -54,7 +54,7 @@ def _run(config: Config, run_dir: Path, nodes: Nodes, processes: list[Process], 
             prepare_restart(config, run_dir)
         try:
             attempt = monitor.begin(attempt, config.cluster.timeout)
-        except Absent as error:
+        except PeerTimeout as error:
             if outcome is None:
                 raise
             return Outcome(FAILURE, f"{outcome.problem}; {error}")

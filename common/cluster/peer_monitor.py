@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from common.cluster.checkpoint_transfer import BrokenTransfer, CheckpointTransfer
 from common.cluster.lines import Lines
 from common.cluster.topology import Nodes
-from common.errors import FAILURE, USER_ERROR, Absent
+from common.errors import FAILURE, USER_ERROR, PeerTimeout
 
 log = logging.getLogger("lockstep")
 
@@ -69,7 +69,7 @@ class PeerMonitor:
         """Wait until the commands of all hosts are here. Returns the number of the attempt, which the first one gives.
 
         All then start from the first host's checkpoint. Where the first one has ended meanwhile, or another was
-        interrupted, `lost` or `ended` is set. Raises Absent naming the hosts whose commands do not arrive within
+        interrupted, `lost` or `ended` is set. Raises PeerTimeout naming the hosts whose commands do not arrive within
         `timeout` seconds, and UserError where the checkpoint cannot be written.
         """
         if not self._nodes.several:
@@ -125,7 +125,7 @@ class PeerMonitor:
                         self._hear(0, lines, message)
                         return attempt
             time.sleep(RETRY_SECONDS)  # the first one has closed the connection
-        raise Absent(f"cluster.timeout={timeout:g}: {problem}") if problem else self._absent({0}, timeout)
+        raise PeerTimeout(f"cluster.timeout={timeout:g}: {problem}") if problem else self._absent({0}, timeout)
 
     def _connect(self, timeout: float | None) -> Lines:
         """To the first host's command. timeout: of later reads."""
@@ -145,10 +145,10 @@ class PeerMonitor:
         with self._changed:
             self._hear(0, lines, message)
 
-    def _absent(self, nodes: set[int], timeout: float) -> Absent:
+    def _absent(self, nodes: set[int], timeout: float) -> PeerTimeout:
         hosts = ", ".join(self._nodes.hosts[node] for node in sorted(nodes))
         what = "receive and verify the checkpoint" if nodes <= self._joined.keys() else "arrive"
-        return Absent(f"cluster.timeout={timeout:g}: the command on host {hosts} did not {what} in time")
+        return PeerTimeout(f"cluster.timeout={timeout:g}: the command on host {hosts} did not {what} in time")
 
     def _serve(self, server: socket.socket) -> None:
         while True:

@@ -25,11 +25,11 @@ from common.cluster.engines.ray import fewest, usable_nodes
 from common.cluster.ray_node import NodeActor
 from common.cluster.supervisor import Outcome
 from common.cluster.topology import Remote, port_of_job
-from common.config.clusters import Scheduled
-from common.config.command_line import arguments_without
+from common.config.clusters import ScheduledSettings
+from common.config.command_line import list_arguments_without
 from common.config.schema import Config
-from common.config.strategies import Strategy
-from common.errors import FAILURE, USER_ERROR, Absent, Interrupted, UserError
+from common.config.strategies import StrategySettings
+from common.errors import FAILURE, USER_ERROR, Interrupted, PeerTimeout, UserError
 from common.run.directory import default_run_dir
 from common.run.summary import RESTARTS
 from common.training.stop import SIGNALS, Stop
@@ -55,7 +55,7 @@ class Command:
     arguments: list[str]
     directory: str | None
     port: int
-    strategy: Strategy
+    strategy: StrategySettings
     gpus: bool
     timeout: float
 
@@ -63,7 +63,7 @@ class Command:
 def drive(config: Config, found: Remote, framework: str) -> int:
     """Run a training on the cluster that this process is connected to. Returns the exit code of the command.
 
-    Raises Absent where the cluster has no room, and UserError.
+    Raises PeerTimeout where the cluster has no room, and UserError.
     """
     stop, restarts, chief = Stop(), 0, ray.util.get_node_ip_address()
     try:
@@ -83,7 +83,7 @@ def drive(config: Config, found: Remote, framework: str) -> int:
 
 
 def _command(config: Config, found: Remote, framework: str) -> Command:
-    assert isinstance(config.cluster, Scheduled)
+    assert isinstance(config.cluster, ScheduledSettings)
     context = ray.get_runtime_context()
     copied = bool(context.runtime_env.get("working_dir"))
     if copied and not Path(config.run_dir or "").expanduser().is_absolute():
@@ -96,7 +96,7 @@ def _command(config: Config, found: Remote, framework: str) -> Command:
     return Command(
         f"{framework}_impl.train",
         [
-            *arguments_without("cluster", "run_dir", "train.max_restarts"),
+            *list_arguments_without("cluster", "run_dir", "train.max_restarts"),
             f"run_dir={Path(run_dir).expanduser().absolute()}",
             "train.max_restarts=0",  # they are restarted from here
             f"cluster.timeout={config.cluster.timeout}",
@@ -144,7 +144,7 @@ def _place(command: Command, chief: str, stop: Stop) -> tuple[PlacementGroup, li
         if time.monotonic() > deadline:
             kinds = {kind: number for kind, number in bundles[0].items() if not kind.startswith("node:")}
             wanted = " and ".join(f"{number:g} {kind}" for kind, number in kinds.items())
-            raise Absent(
+            raise PeerTimeout(
                 f"cluster.timeout={command.timeout:g}: the Ray cluster has no {len(bundles)} node(s) with {wanted} "
                 "free; lower strategy.replicas, or wait for other jobs to end"
             )
@@ -161,7 +161,7 @@ def _wait(awaited: list[Any], timeout: float, stop: Stop) -> bool:
     return False
 
 
-def _room(strategy: Strategy, gpus: bool, chief: str, nodes: list[dict[str, Any]]) -> list[dict[str, float]]:
+def _room(strategy: StrategySettings, gpus: bool, chief: str, nodes: list[dict[str, Any]]) -> list[dict[str, float]]:
     """What a run asks for on each of its nodes, of those that there are; one on GPUs never continues on CPUs."""
     count = max(1, nodes_for(strategy, len(nodes)))
     replicas = ceil(strategy.replicas / count) if strategy.replicas else fewest(nodes, "GPU") or 2

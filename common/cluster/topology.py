@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from common.config.clusters import Cluster
+from common.config.clusters import ClusterSettings
 
 TORCH_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 LOOPBACK = "127.0.0.1"
@@ -87,7 +87,9 @@ Found = Nodes | Member | Remote
 class Engine(Protocol):
     """A module of common/cluster/engines."""
 
-    def discover(self, cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Found:
+    def discover(
+        self, cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
+    ) -> Found:
         """The hosts of a run, or what this process is where it is started already. Raises UserError.
 
         strategy: its kind. framework: "torch" or "tf". environment: the variables of this process.

@@ -14,9 +14,9 @@ from common.compare.find import named_runs, newest_runs
 from common.compare.runs import load_runs
 from common.compare.train_missing import plan_runs, train_missing
 from common.compare.verdict import Comparison, Tolerance, compare
-from common.config.command_line import command_parser, compose_settings, one_line_errors
+from common.config.command_line import compose_options, create_parser, report_user_errors
 from common.config.compose import CONF
-from common.config.schema import all_keys
+from common.config.schema import collect_keys
 from common.errors import FAILURE, UserError
 from common.report.json_report import write_report
 from common.report.markdown import write_markdown
@@ -24,7 +24,10 @@ from common.report.serve import serve, watch
 from common.report.terminal import print_comparison
 
 DEFAULTS = Path(CONF, "compare.yaml")
-TRAINING = {*(name.partition(".")[0] for name in all_keys()), "experiment"}  # what the keys of a training begin with
+TRAINING = {
+    *(name.partition(".")[0] for name in collect_keys()),
+    "experiment",
+}  # what the keys of a training begin with
 
 
 @dataclass
@@ -48,7 +51,7 @@ OWN = {each.name for each in fields(CompareOptions)}  # what the keys of this co
 def load_options(overrides: Sequence[str] = ()) -> CompareOptions:
     """conf/compare.yaml with Hydra overrides. Raises UserError for unknown keys and for values of the wrong type."""
     keys = f"the keys are {', '.join(_keys())}; NAME=PATH is a run from elsewhere where PATH exists"
-    settings = compose_settings(CompareOptions, "compare", overrides, keys)
+    settings = compose_options(CompareOptions, "compare", overrides, keys)
     for precision, tolerance in settings.tolerances.items():
         if not (tolerance.loss >= 0 and tolerance.grad_norm >= 0):
             raise UserError(f"tolerances.{precision}: loss and grad_norm must be numbers, 0 or more")
@@ -59,13 +62,13 @@ def load_options(overrides: Sequence[str] = ()) -> CompareOptions:
     return settings
 
 
-@one_line_errors(())
+@report_user_errors(())
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code: with --check 1 unless every pair is in lockstep, otherwise 0.
 
     A run that cannot be read counts as not in lockstep. A user's error exits with 2.
     """
-    parser = command_parser("common.compare", __doc__, DEFAULTS)
+    parser = create_parser("common.compare", __doc__, DEFAULTS)
     parser.add_argument(
         "arguments",
         nargs="*",

@@ -7,7 +7,7 @@ import numpy as np
 from common.compare.runs import Run
 from common.compare.steps import common_steps
 from common.config.keys import Scope
-from common.config.schema import GROUPS, all_keys
+from common.config.schema import GROUPS, collect_keys
 
 ABSENT = "(absent)"
 
@@ -30,7 +30,7 @@ def curve_differences(a: Run, b: Run) -> dict[str, tuple[Any, Any]]:
     The scope of each key decides; see common.config.keys.Scope. An unknown key of a known kind counts as CURVE, one of
     a kind that an extension has added as the `kind` of its group does.
     """
-    table = all_keys()
+    table = collect_keys()
     return {
         name: values
         for name, values in config_differences(a, b).items()
@@ -41,7 +41,7 @@ def curve_differences(a: Run, b: Run) -> dict[str, tuple[Any, Any]]:
 def _unknown_scope(name: str, a: Run, b: Run) -> Scope:
     group = name.partition(".")[0]
     kinds = {run.config.get(f"{group}.kind") for run in (a, b)} - {None}
-    return all_keys()[f"{group}.kind"].scope if kinds - {*GROUPS.get(group, kinds)} else Scope.CURVE
+    return collect_keys()[f"{group}.kind"].scope if kinds - {*GROUPS.get(group, kinds)} else Scope.CURVE
 
 
 def _may_change_curve(name: str, scope: Scope, a: Run, b: Run) -> bool:

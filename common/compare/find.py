@@ -8,7 +8,7 @@ from typing import Any
 
 from common.compare.read import read_config, read_summary
 from common.compare.runs import check_files, summary_file, variant
-from common.config.strategies import TITLES, strategies_of
+from common.config.strategies import TITLES, list_strategies
 from common.errors import UserError
 
 WRITTEN_BY_RUNS = ("metrics.jsonl", "summary.json")  # where one of them is, there is a run
@@ -26,7 +26,7 @@ class Found:
     def order(self) -> tuple[Any, ...]:
         """Frameworks and strategies as common.config.strategies lists them, unknown ones last; then kind and start."""
         framework, strategy, *_ = self.kind
-        places = _position(framework, list(TITLES)), _position(strategy, strategies_of())
+        places = _position(framework, list(TITLES)), _position(strategy, list_strategies())
         return *places, self.kind, self.started, self.path
 
 

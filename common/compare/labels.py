@@ -6,7 +6,7 @@ from typing import Any
 from common.compare.experiment import LENGTH_KEYS
 from common.compare.runs import Run
 from common.config.keys import Scope
-from common.config.schema import all_keys
+from common.config.schema import collect_keys
 
 MOST_KEYS = 3  # in a label; of more, only those that are needed to tell the runs apart
 LONGEST = 40  # characters of a value or a name in a label
@@ -73,7 +73,7 @@ def _rank(keys: list[str]) -> Callable[[str], Any]:
 
 
 def _scope(key: str) -> Scope:
-    table = all_keys()
+    table = collect_keys()
     return table[key].scope if key in table else Scope.CURVE
 
 

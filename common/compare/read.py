@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from omegaconf import OmegaConf
 
-from common.config.legacy import upgraded
+from common.config.legacy import upgrade_values
 from common.errors import UserError
 
 MOVED = ("scattered", "broadcast", "gathered", "reduced")
@@ -64,7 +64,7 @@ def read_config(file: Path) -> dict[str, Any]:
         raise UserError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(nested, dict):
         raise UserError(f"{file}: not a mapping of keys to values")
-    return upgraded(_flatten(nested))
+    return upgrade_values(_flatten(nested))
 
 
 def _flatten(nested: dict[Any, Any], prefix: str = "") -> dict[str, Any]:

@@ -17,9 +17,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from common.cluster.discover import config_of
 from common.cluster.trainings import start_training, stop_training, why_it_failed
-from common.config.compose import values_of
-from common.config.overrides import choices, readable
-from common.config.strategies import PACKAGES, strategies_of
+from common.config.compose import collect_values
+from common.config.overrides import expand_sweep, normalize_arguments
+from common.config.strategies import PACKAGES, list_strategies
 from common.errors import USER_ERROR, UserError
 from common.training.stop import interruptible
 
@@ -55,11 +55,11 @@ def plan_runs(names: Sequence[str], overrides: Sequence[str], root: Path) -> lis
     planned: dict[Path, PlannedRun] = {}
     for name in names:
         framework, _, strategy = name.partition(":")
-        if framework not in PACKAGES or strategy not in strategies_of(framework):
-            known = [f"{side}:{each}" for side in PACKAGES for each in strategies_of(side)]
+        if framework not in PACKAGES or strategy not in list_strategies(framework):
+            known = [f"{side}:{each}" for side in PACKAGES for each in list_strategies(side)]
             raise UserError(f"run={name}: no such strategy; there are {', '.join(known)}")
         given = [each for each in overrides if strategy != "single" or not each.startswith(REPLICAS)]
-        values = [choices(each) for each in readable(["-m", *given])[1:]]
+        values = [expand_sweep(each) for each in normalize_arguments(["-m", *given])[1:]]
         for chosen in product(*values):
             swept = [text.rpartition(".")[2] for text, several in zip(chosen, values, strict=True) if len(several) > 1]
             training = _training(framework, strategy, chosen, swept, root)
@@ -70,7 +70,7 @@ def plan_runs(names: Sequence[str], overrides: Sequence[str], root: Path) -> lis
 def _training(framework: str, strategy: str, chosen: Sequence[str], swept: Sequence[str], root: Path) -> PlannedRun:
     overrides = (f"strategy={strategy}", *chosen)
     config = config_of(framework, overrides, os.environ)
-    values = {key: value for key, value in values_of(config).items() if key not in OWN}
+    values = {key: value for key, value in collect_values(config).items() if key not in OWN}
     fingerprint = hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:8]
     directory = root.absolute() / f"{framework}-{strategy}-{fingerprint}"
     title = " ".join([framework, strategy, *swept])

@@ -8,7 +8,7 @@ from common.errors import UserError
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterSettings:
     """Where a run's processes are. `timeout`: how long to wait for a peer."""
 
     engine: ClassVar[str]  # the module whose `discover` says which hosts take part
@@ -21,21 +21,21 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Local(Cluster):
+class LocalSettings(ClusterSettings):
     """This machine; a process that torchrun or TF_CONFIG made part of a cluster joins that one."""
 
     engine = "common.cluster.engines.local"
 
 
 @dataclass(frozen=True)
-class Env(Cluster):
+class EnvSettings(ClusterSettings):
     """As torchrun's variables or TF_CONFIG say."""
 
     engine = "common.cluster.engines.env"
 
 
 @dataclass(frozen=True)
-class Hosts(Cluster):
+class HostsSettings(ClusterSettings):
     """The same command on every host. `hosts`: their addresses; `node`: the index of this one.
 
     `port` is the first of the ports that the processes of a host listen on.
@@ -58,35 +58,35 @@ class Hosts(Cluster):
 
 
 @dataclass(frozen=True)
-class Scheduled(Cluster):
+class ScheduledSettings(ClusterSettings):
     """The nodes that a scheduler has given to a job, and on each of which it starts the command."""
 
     port: int | None = key(HOST, at_least=1024, at_most=65000, null="for one that the job's id gives")
 
 
 @dataclass(frozen=True)
-class Slurm(Scheduled):
+class SlurmSettings(ScheduledSettings):
     """The nodes of a Slurm job."""
 
     engine = "common.cluster.engines.slurm"
 
 
 @dataclass(frozen=True)
-class SkyPilot(Scheduled):
+class SkyPilotSettings(ScheduledSettings):
     """The nodes of a SkyPilot task."""
 
     engine = "common.cluster.engines.skypilot"
 
 
 @dataclass(frozen=True)
-class Kubernetes(Scheduled):
+class KubernetesSettings(ScheduledSettings):
     """The pods of a Kubernetes job."""
 
     engine = "common.cluster.engines.kubernetes"
 
 
 @dataclass(frozen=True)
-class Ray(Scheduled):
+class RaySettings(ScheduledSettings):
     """The nodes of a Ray cluster. `address`: of its head node, host:port."""
 
     engine = "common.cluster.engines.ray"
@@ -95,19 +95,19 @@ class Ray(Scheduled):
 
 
 @dataclass(frozen=True)
-class Auto(Scheduled):
+class AutoSettings(ScheduledSettings):
     """Whatever the environment shows."""
 
     engine = "common.cluster.engines.auto"
 
 
-CLUSTERS: dict[str, type[Cluster]] = {
-    "local": Local,
-    "env": Env,
-    "hosts": Hosts,
-    "slurm": Slurm,
-    "skypilot": SkyPilot,
-    "kubernetes": Kubernetes,
-    "ray": Ray,
-    "auto": Auto,
+CLUSTERS: dict[str, type[ClusterSettings]] = {
+    "local": LocalSettings,
+    "env": EnvSettings,
+    "hosts": HostsSettings,
+    "slurm": SlurmSettings,
+    "skypilot": SkyPilotSettings,
+    "kubernetes": KubernetesSettings,
+    "ray": RaySettings,
+    "auto": AutoSettings,
 }

@@ -20,8 +20,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from common.config.compose import CONF
-from common.config.overrides import MULTIRUN, divided, job_name, readable
-from common.config.schema import all_keys
+from common.config.overrides import MULTIRUN, name_job, normalize_arguments, split_flags
+from common.config.schema import collect_keys
 from common.errors import FAILURE, USER_ERROR, Interrupted, UserError
 from common.output import survive_closed_output
 
@@ -36,10 +36,10 @@ failed_jobs: list[str] = []
 
 
 @contextmanager
-def command(strategies: Sequence[str]) -> Iterator[None]:
+def run_command(strategies: Sequence[str]) -> Iterator[None]:
     """Around a function of `hydra.main`: makes its arguments readable; exits with 1 if a job of a sweep failed."""
-    with one_line_errors(strategies):
-        sys.argv[1:] = readable(sys.argv[1:])
+    with report_user_errors(strategies):
+        sys.argv[1:] = normalize_arguments(sys.argv[1:])
         yield
         if failed_jobs:
             print(f"error: {len(failed_jobs)} of the sweep's jobs failed: {'; '.join(failed_jobs)}", file=sys.stderr)
@@ -47,19 +47,19 @@ def command(strategies: Sequence[str]) -> Iterator[None]:
 
 
 @contextmanager
-def job(strategies: Sequence[str]) -> Iterator[None]:
+def run_job(strategies: Sequence[str]) -> Iterator[None]:
     """Inside of `hydra.main`, since Hydra adds a line of its own to an error that leaves a job.
 
     The jobs of a sweep are independent: the next one begins though this one failed, unless it was interrupted.
     """
-    if not in_sweep():
-        with one_line_errors(strategies):
+    if not is_sweep_job():
+        with report_user_errors(strategies):
             yield
         return
-    name = swept_values()
+    name = describe_job()
     print(f"job {HydraConfig.get().job.num}: {name}", flush=True)
     try:
-        with one_line_errors(strategies):
+        with report_user_errors(strategies):
             yield
     except SystemExit as exit:
         if not isinstance(exit.code, int) or exit.code > 128:
@@ -67,32 +67,32 @@ def job(strategies: Sequence[str]) -> Iterator[None]:
         failed_jobs.append(name)
 
 
-def in_sweep() -> bool:
+def is_sweep_job() -> bool:
     """Whether this is a job of a sweep."""
     return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
 
 
-def sweep_dir() -> Path:
+def get_sweep_directory() -> Path:
     """Where the run directories of this sweep are."""
     return Path(HydraConfig.get().sweep.dir)
 
 
-def swept_values() -> str:
+def describe_job() -> str:
     """What distinguishes this job of a sweep from the others, such as "replicas=2,seed=1"."""
-    return job_name(sys.argv[1:], HydraConfig.get().overrides.task)
+    return name_job(sys.argv[1:], HydraConfig.get().overrides.task)
 
 
-def arguments_without(*keys: str) -> list[str]:
+def list_arguments_without(*keys: str) -> list[str]:
     """The arguments of this job but for these keys, for another command that is to compose the same config."""
     given = HydraConfig.get().overrides
-    flags, _ = divided(sys.argv[1:])
+    flags, _ = split_flags(sys.argv[1:])
     searched = [each for each in given.hydra if each.startswith("hydra.searchpath=")]
     overrides = [each for each in given.task if not each.partition("=")[0].lstrip("+~").startswith(keys)]
     return [*(flag for flag in flags if flag not in MULTIRUN), *searched, *overrides]
 
 
 @contextmanager
-def one_line_errors(strategies: Sequence[str]) -> Iterator[None]:
+def report_user_errors(strategies: Sequence[str]) -> Iterator[None]:
     """Print a user's error as one line and exit with 2; `--debug` or HYDRA_FULL_ERROR=1 shows the stack trace.
 
     strategies: those to list for one that does not exist.
@@ -108,7 +108,7 @@ def one_line_errors(strategies: Sequence[str]) -> Iterator[None]:
             traceback.print_exc()
         if os.environ.get("LOCAL_RANK", "0") != "0":
             time.sleep(FIRST_SPEAKS_SECONDS)  # torchrun ends this process when the first one has failed in the same way
-        print(f"error: {explain(error, strategies)}", file=sys.stderr)
+        print(f"error: {explain_error(error, strategies)}", file=sys.stderr)
         sys.exit(error.exit_code if isinstance(error, UserError) else USER_ERROR)
     except (KeyboardInterrupt, Interrupted) as error:  # before the run's processes have started: they handle it
         print(f"interrupted: {error}".removesuffix(": "), file=sys.stderr)
@@ -118,7 +118,7 @@ def one_line_errors(strategies: Sequence[str]) -> Iterator[None]:
             os.environ.pop("HYDRA_FULL_ERROR", None)
 
 
-def command_parser(module: str, description: str | None, defaults: Path) -> argparse.ArgumentParser:
+def create_parser(module: str, description: str | None, defaults: Path) -> argparse.ArgumentParser:
     """The parser of a command whose keys are a file of conf/, which its help shows."""
     parser = argparse.ArgumentParser(
         prog=f"python -m {module}",
@@ -130,7 +130,7 @@ def command_parser(module: str, description: str | None, defaults: Path) -> argp
     return parser
 
 
-def compose_settings(schema: type[T], name: str, overrides: Sequence[str], keys: str, prefix: str = "") -> T:
+def compose_options(schema: type[T], name: str, overrides: Sequence[str], keys: str, prefix: str = "") -> T:
     """conf/NAME.yaml with Hydra overrides as an instance of a schema.
 
     keys: which there are, in words, for errors. prefix: of the keys on the command line. Raises UserError for unknown
@@ -143,12 +143,12 @@ def compose_settings(schema: type[T], name: str, overrides: Sequence[str], keys:
     except MissingMandatoryValue as error:
         raise UserError(f"{prefix}{error.full_key}: has no value; give {prefix}{error.full_key}=...") from error
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(prefix + explain(error, ()).replace(KEYS, keys)) from error
+        raise UserError(prefix + explain_error(error, ()).replace(KEYS, keys)) from error
     assert isinstance(settings, schema)
     return settings
 
 
-def explain(error: Exception, strategies: Sequence[str]) -> str:
+def explain_error(error: Exception, strategies: Sequence[str]) -> str:
     """One line for an error of ours, of Hydra's or of OmegaConf's."""
     text = str(error)
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
@@ -179,6 +179,6 @@ def explain(error: Exception, strategies: Sequence[str]) -> str:
 
 
 def _no_such_key(name: str) -> str:
-    others = [each for each in all_keys() if each != name]
+    others = [each for each in collect_keys() if each != name]
     near = get_close_matches(name, others, 1, 0.8) or [each for each in others if each.endswith(name)]
     return f"{name}: no such key here; " + (f"did you mean {near[0]}? " if near else "") + KEYS

@@ -13,14 +13,14 @@ from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBas
 
 from common.config import keys
 from common.config.keys import Scope
-from common.config.schema import GROUPS, Config, Places, Train
+from common.config.schema import GROUPS, Config, RunOptions, TrainSettings
 from common.errors import UserError
 
 CONF = str(Path(__file__).parents[2] / "conf")
 T = TypeVar("T")
 
 
-def parse(composed: DictConfig) -> Config:
+def parse_config(composed: DictConfig) -> Config:
     """The composed Hydra config as a `Config`, whose values are of the right types and kinds.
 
     Raises UserError for a missing value, and OmegaConf's errors, which name the key, for a mistyped or unknown one.
@@ -37,8 +37,8 @@ def parse(composed: DictConfig) -> Config:
         if group == "strategy":
             section = _without_alias(section)
         groups[group] = _typed(group, _schema(group, section), section)
-    groups["train"] = _typed("train", Train, _section("train", values.pop("train", None)))
-    return Config(**asdict(_typed("", Places, values)), **groups)
+    groups["train"] = _typed("train", TrainSettings, _section("train", values.pop("train", None)))
+    return Config(**asdict(_typed("", RunOptions, values)), **groups)
 
 
 def _import_extension(module: str) -> None:
@@ -106,21 +106,21 @@ def _named(group: str) -> Iterator[None]:
         raise
 
 
-def values_of(config: Config, *scopes: Scope) -> dict[str, Any]:
+def collect_values(config: Config, *scopes: Scope) -> dict[str, Any]:
     """The values of the keys in these scopes, by name; of all keys where none is given."""
-    return {name: value for name, key, value in keys.iterate(config) if not scopes or key.scope in scopes}
+    return {name: value for name, key, value in keys.iterate_keys(config) if not scopes or key.scope in scopes}
 
 
-def save(config: Config, path: Path) -> None:
+def save_config(config: Config, path: Path) -> None:
     """Write the resolved config."""
     path.write_text(OmegaConf.to_yaml(OmegaConf.create(asdict(config))))
 
 
-def load(path: Path) -> Config:
+def load_config(path: Path) -> Config:
     """Read what `save` wrote."""
     loaded = OmegaConf.load(path)
     assert isinstance(loaded, DictConfig)
-    return parse(loaded)
+    return parse_config(loaded)
 
 
 def _package_directory(package: str, *parts: str) -> str:
@@ -138,8 +138,8 @@ def describe_keys(extensions: Iterable[str] = ()) -> str:
         _import_extension(module)
     described: dict[str, dict[str, list[str]]] = {}  # by key: the words, and the kinds that they are about
     schemas = [(kind, schema, f"{group}.") for group, kinds in GROUPS.items() for kind, schema in kinds.items()]
-    for kind, schema, prefix in (*schemas, ("", Train, "train."), ("", Places, "")):
-        for name, key in keys.keys_of(schema, prefix):
+    for kind, schema, prefix in (*schemas, ("", TrainSettings, "train."), ("", RunOptions, "")):
+        for name, key in keys.list_keys(schema, prefix):
             described.setdefault(name, {}).setdefault(key.describe(), []).append(kind)
     lines = []
     for name, found in described.items():

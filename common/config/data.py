@@ -8,7 +8,7 @@ from common.errors import UserError
 
 
 @dataclass(frozen=True)
-class Data:
+class DataSettings:
     """`allow_change`: resume from a checkpoint though the data is not what it was trained on."""
 
     reads: ClassVar[str]  # what a model gets: "text", "images" or "arrays"
@@ -23,7 +23,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Text(Data):
+class TextSettings(DataSettings):
     """Labelled sentence pairs, or single sentences."""
 
     reads = "text"
@@ -31,7 +31,7 @@ class Text(Data):
 
 
 @dataclass(frozen=True)
-class BuiltinNli(Text):
+class BuiltinNliSettings(TextSettings):
     """Sentence pairs generated from a grammar."""
 
     source = "common.data.text.builtin_nli"
@@ -42,7 +42,7 @@ class BuiltinNli(Text):
 
 
 @dataclass(frozen=True)
-class Columns(Text):
+class TextColumnSettings(TextSettings):
     """Text in columns of these names. `hypothesis: null` means single-sentence data."""
 
     premise: str = key(SOURCE)
@@ -55,7 +55,7 @@ class Columns(Text):
 
 
 @dataclass(frozen=True)
-class OnHub(Data):
+class HubSourceSettings(DataSettings):
     """A data set of the Hugging Face hub at a pinned revision."""
 
     path: str = key(SOURCE)
@@ -66,7 +66,7 @@ class OnHub(Data):
 
 
 @dataclass(frozen=True)
-class Files(Columns):
+class FilesSettings(TextColumnSettings):
     """JSON, CSV, TSV or Parquet: a split is a file, a directory of files or a glob."""
 
     source = "common.data.text.files"
@@ -76,14 +76,14 @@ class Files(Columns):
 
 
 @dataclass(frozen=True)
-class Hub(Columns, OnHub):
+class HubSettings(TextColumnSettings, HubSourceSettings):
     """Text of the Hugging Face hub."""
 
     source = "common.data.text.hub"
 
 
 @dataclass(frozen=True)
-class Images(Data):
+class ImageSettings(DataSettings):
     """Labelled images of one shape."""
 
     reads = "images"
@@ -91,14 +91,14 @@ class Images(Data):
 
 
 @dataclass(frozen=True)
-class Digits(Images):
+class DigitsSettings(ImageSettings):
     """The 1,797 handwritten digits, 8 x 8, that scikit-learn comes with."""
 
     source = "common.data.images.digits"
 
 
 @dataclass(frozen=True)
-class Idx(Images):
+class IdxSettings(ImageSettings):
     """IDX files of images and labels, as MNIST is distributed: train-*, and t10k-* for validation."""
 
     source = "common.data.images.idx"
@@ -107,7 +107,7 @@ class Idx(Images):
 
 
 @dataclass(frozen=True)
-class HubImages(Images, OnHub):
+class HubImagesSettings(ImageSettings, HubSourceSettings):
     """Labelled images of the Hugging Face hub."""
 
     source = "common.data.images.hub"
@@ -117,7 +117,7 @@ class HubImages(Images, OnHub):
 
 
 @dataclass(frozen=True)
-class Arrays(Data):
+class ArraysSettings(DataSettings):
     """Named arrays whose first axis is the examples. All but the labels and the weights are inputs of the model.
 
     `weight: null` weighs all examples alike; `channels` are the inputs whose last axis is channels.
@@ -141,7 +141,7 @@ class Arrays(Data):
 
 
 @dataclass(frozen=True)
-class Lines(Data):
+class LinesSettings(DataSettings):
     """Plain text, cut into blocks of train.max_length tokens, each of which has the next token as its label.
 
     tokenizer: `bytes`, or the path of a tokenizer.json.
@@ -160,13 +160,13 @@ def _check_classes(classes: list[str] | None) -> None:
         raise UserError("data.classes: name each class once, or set it to null to read them from the labels")
 
 
-DATA: dict[str, type[Data]] = {
-    "builtin_nli": BuiltinNli,
-    "files": Files,
-    "hub": Hub,
-    "digits": Digits,
-    "idx": Idx,
-    "hub_images": HubImages,
-    "arrays": Arrays,
-    "lines": Lines,
+DATA: dict[str, type[DataSettings]] = {
+    "builtin_nli": BuiltinNliSettings,
+    "files": FilesSettings,
+    "hub": HubSettings,
+    "digits": DigitsSettings,
+    "idx": IdxSettings,
+    "hub_images": HubImagesSettings,
+    "arrays": ArraysSettings,
+    "lines": LinesSettings,
 }

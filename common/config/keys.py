@@ -86,21 +86,21 @@ def section() -> Any:
     return field()
 
 
-def keys_of(schema: type, prefix: str = "") -> Iterator[tuple[str, Key]]:
+def list_keys(schema: type, prefix: str = "") -> Iterator[tuple[str, Key]]:
     """The keys of a schema with their full names, those of nested schemas too."""
     for each in fields(schema):
         name = f"{prefix}{each.name}"
         if isinstance(each.type, type) and is_dataclass(each.type):
-            yield from keys_of(each.type, f"{name}.")
+            yield from list_keys(each.type, f"{name}.")
         else:
             yield name, replace(each.metadata["key"], type=each.type)
 
 
-def iterate(schema: object, prefix: str = "") -> Iterator[tuple[str, Key, Any]]:
+def iterate_keys(schema: object, prefix: str = "") -> Iterator[tuple[str, Key, Any]]:
     """The full names, keys and values of an instance of a schema. Kinds may have keys of one name and other limits."""
     for each in fields(schema):  # type: ignore[arg-type]
         value = getattr(schema, each.name)
         if is_dataclass(value):
-            yield from iterate(value, f"{prefix}{each.name}.")
+            yield from iterate_keys(value, f"{prefix}{each.name}.")
         else:
             yield f"{prefix}{each.name}", each.metadata["key"], value

@@ -19,7 +19,7 @@ ADDED = {  # keys that decide the curve, and what runs without them were
 }
 
 
-def upgraded(flat: Mapping[str, Any]) -> dict[str, Any]:
+def upgrade_values(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Flat keys of any version, as today's have them; keys of today's version stay as they are.
 
     The first edition distinguished the kinds of a group by `name`, and had `workers` beside `replicas`.

@@ -10,7 +10,7 @@ ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
 
 
 @dataclass(frozen=True)
-class AnyModel:
+class ModelSettings:
     """`name` is a label. dropout_semantics: aligned masks are the same on both sides, native ones each framework's."""
 
     reads: ClassVar[str]  # the data that it takes: "text", "images" or "arrays"
@@ -41,7 +41,7 @@ class AnyModel:
 
 
 @dataclass(frozen=True)
-class Model(AnyModel):
+class DropoutModelSettings(ModelSettings):
     """A model with one rate of dropout."""
 
     dropout: float = key(CURVE, at_least=0, below=1)
@@ -52,7 +52,7 @@ class Model(AnyModel):
 
 
 @dataclass(frozen=True)
-class AnyBert(Model):
+class BertSettings(DropoutModelSettings):
     """A BERT for classification."""
 
     reads = "text"
@@ -65,14 +65,14 @@ class AnyBert(Model):
 
 
 @dataclass(frozen=True)
-class TrainedTokenizer(Model):
+class TrainedTokenizerSettings(DropoutModelSettings):
     """A model of text whose WordPiece tokenizer is trained on the corpus."""
 
     max_vocabulary: int = key(CURVE, at_least=100, unit="tokens")
 
 
 @dataclass(frozen=True)
-class Bert(AnyBert, TrainedTokenizer):
+class RandomBertSettings(BertSettings, TrainedTokenizerSettings):
     """A BERT with random initial weights."""
 
     layers: int = key(CURVE, at_least=1)
@@ -90,7 +90,7 @@ class Bert(AnyBert, TrainedTokenizer):
 
 
 @dataclass(frozen=True)
-class Pretrained(AnyBert):
+class PretrainedBertSettings(BertSettings):
     """A BERT checkpoint in Hugging Face format: a directory or a hub id."""
 
     checkpoint: str = key(SOURCE)
@@ -98,7 +98,7 @@ class Pretrained(AnyBert):
 
 
 @dataclass(frozen=True)
-class ConvNet(Model):
+class ConvNetSettings(DropoutModelSettings):
     """Two convolutions and two linear layers, with random initial weights."""
 
     reads = "images"
@@ -120,7 +120,7 @@ class ConvNet(Model):
 
 
 @dataclass(frozen=True)
-class Custom(AnyModel):
+class CustomModelSettings(ModelSettings):
     """A user's own: see docs/custom_models.md. torch, tf: functions as module:function; one of them may be null."""
 
     reads = "arrays"
@@ -150,7 +150,12 @@ class Custom(AnyModel):
             raise UserError(f"model.map={self.map}: pairs two models; give both model.torch and model.tf")
 
 
-MODELS: dict[str, type[AnyModel]] = {"bert": Bert, "pretrained": Pretrained, "convnet": ConvNet, "custom": Custom}
+MODELS: dict[str, type[ModelSettings]] = {
+    "bert": RandomBertSettings,
+    "pretrained": PretrainedBertSettings,
+    "convnet": ConvNetSettings,
+    "custom": CustomModelSettings,
+}
 
 
 def check_max_length(max_length: int, positions: int) -> None:

@@ -8,7 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
-from common.config.schema import GROUPS, all_keys
+from common.config.schema import GROUPS, collect_keys
 from common.errors import UserError
 
 FREE = "model.arguments"  # below it the keys are the user's
@@ -16,32 +16,32 @@ MULTIRUN = {"-m", "--multirun"}
 PARSER = OverridesParser.create()
 
 
-def readable(arguments: Sequence[str]) -> list[str]:
+def normalize_arguments(arguments: Sequence[str]) -> list[str]:
     """The arguments with flags and their values first, since Hydra refuses overrides on both sides of a flag.
 
     The value of a key that holds text, such as a path, is taken as it stands: it is quoted where Hydra's grammar would
     refuse it or would read a number or a list. Raises UserError for what Hydra answers with a page of text.
     """
-    flags, overrides = divided(arguments)
+    flags, overrides = split_flags(arguments)
     sweep = bool(MULTIRUN & set(flags))
-    varied = swept(overrides)
+    varied = find_swept(overrides)
     if sweep and any(_key(each) == "run_dir" and each not in varied and "${" not in each for each in overrides):
         raise UserError("run_dir: every job of a sweep has a directory of its own; give hydra.sweep.dir=... instead")
     for group in GROUPS:
         if f"{group}=null" in overrides:
             raise UserError(f"{group}=null: every run has one; choose one with {group}=..., --help lists them")
-    texts = {name for name, key in all_keys().items() if key.type in (str, str | None)}
+    texts = {name for name, key in collect_keys().items() if key.type in (str, str | None)}
     added = [f"++{each}" if each.startswith(FREE) else each for each in overrides]
     return [*flags, *(_quoted(each, sweep) if _key(each) in texts else each for each in added)]
 
 
-def swept(overrides: Sequence[str]) -> list[str]:
+def find_swept(overrides: Sequence[str]) -> list[str]:
     """Those that give a key several values, one for each job of a sweep."""
     parsed = {each: _parsed(each) for each in overrides}
     return [each for each, override in parsed.items() if override is not None and override.is_sweep_override()]
 
 
-def choices(override: str) -> list[str]:
+def expand_sweep(override: str) -> list[str]:
     """The override for each of its values: only itself, where it has one."""
     parsed = _parsed(override)
     if parsed is None or not parsed.is_sweep_override():
@@ -49,18 +49,18 @@ def choices(override: str) -> list[str]:
     return [f"{parsed.get_key_element()}={value}" for value in parsed.sweep_string_iterator()]
 
 
-def job_name(arguments: Sequence[str], task: Sequence[str]) -> str:
+def name_job(arguments: Sequence[str], task: Sequence[str]) -> str:
     """What distinguishes a job of a sweep: "replicas=2,seed=1". Empty where nothing is swept.
 
     task: the overrides of this job.
     """
-    keys = {_key(each) for each in swept(divided(arguments)[1])}
+    keys = {_key(each) for each in find_swept(split_flags(arguments)[1])}
     pairs = [each.partition("=") for each in task if _key(each) in keys]
     shown = [(key.rpartition(".")[2], value.strip("'\"/").rpartition("/")[2]) for key, _, value in pairs]
     return re.sub(r"[^\w.=,+-]", "-", ",".join("=".join(pair) for pair in shown))[:100]
 
 
-def divided(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Flags with their values, and overrides."""
     actions = {name: action for action in get_args_parser()._actions for name in action.option_strings}
     flags, overrides, rest = [], [], list(arguments)

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from common.config.schema import Config
-from common.config.strategies import ParameterServer, Strategy
+from common.config.strategies import ParameterServerSettings, StrategySettings
 from common.config.validate import check_replicas
 from common.errors import UserError
-from common.hardware import visible_gpus
+from common.hardware import count_visible_gpus
 
 MOST_WARMUP_STEPS = 50  # of those that nobody asked for
 
 
-def resolve(
+def resolve_config(
     config: Config,
     hosts: int = 1,
     found: Mapping[str, int] | None = None,
@@ -28,9 +28,9 @@ def resolve(
     if found is not None:
         replicas = _agreed("replicas", strategy.replicas, _workers(strategy, found, source), source)
     else:
-        gpus_of_each = visible_gpus() if gpus is None else gpus
+        gpus_of_each = count_visible_gpus() if gpus is None else gpus
         replicas = strategy.replicas or (1 if strategy.kind == "single" else (gpus_of_each or 2) * hosts)
-    if isinstance(strategy, ParameterServer):
+    if isinstance(strategy, ParameterServerSettings):
         servers = strategy.server_count
         if found is not None and "ps" in found:
             servers = _agreed("parameter_servers", strategy.parameter_servers, found["ps"], source)
@@ -40,7 +40,7 @@ def resolve(
     return resolved
 
 
-def _workers(strategy: Strategy, found: Mapping[str, int], source: str) -> int:
+def _workers(strategy: StrategySettings, found: Mapping[str, int], source: str) -> int:
     """How many of the processes that were found are workers; torchrun's have no roles yet."""
     if "process" not in found:
         return found["worker"]

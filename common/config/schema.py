@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from common.config.clusters import CLUSTERS, Cluster
-from common.config.data import DATA, Data
-from common.config.keys import CURVE, HOST, RUN, Key, key, keys_of, section
-from common.config.models import MODELS, AnyModel
-from common.config.strategies import STRATEGIES, Strategy
-from common.config.tasks import TASKS, Task
+from common.config.clusters import CLUSTERS, ClusterSettings
+from common.config.data import DATA, DataSettings
+from common.config.keys import CURVE, HOST, RUN, Key, key, list_keys, section
+from common.config.models import MODELS, ModelSettings
+from common.config.strategies import STRATEGIES, StrategySettings
+from common.config.tasks import TASKS, TaskSettings
 from common.errors import UserError
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class OptimizerSettings:
     """`momentum` is sgd's; `beta1`, `beta2` and `epsilon` are adam's and adamw's."""
 
     kind: str = key(CURVE)
@@ -41,7 +41,7 @@ class Optimizer:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class ScheduleSettings:
     """`total_steps: null` means all steps of the run; `warmup_steps: null` a sixth of them, at most 50."""
 
     kind: str = key(CURVE)
@@ -50,7 +50,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class EarlyStopping:
+class EarlyStoppingSettings:
     """Training ends after `patience` evaluations that do not improve `metric` by more than `min_delta`; null: never."""
 
     patience: int | None = key(RUN, at_least=1, unit="evaluations")
@@ -59,7 +59,7 @@ class EarlyStopping:
 
 
 @dataclass(frozen=True)
-class Train:
+class TrainSettings:
     """`epochs`, where set, takes the place of `steps`; `eval_every: null` evaluates at the end only.
 
     virtual_epoch_examples, where set, is what an epoch is, and an evaluation and a checkpoint come after each.
@@ -81,7 +81,7 @@ class Train:
     checkpoint_seconds: float | None = key(RUN, above=0, unit="seconds", null="for no such checkpoints")
     keep_checkpoints: int = key(RUN, at_least=1)
     virtual_epoch_examples: int | None = key(RUN, at_least=1, unit="examples")
-    early_stopping: EarlyStopping = section()
+    early_stopping: EarlyStoppingSettings = section()
     max_restarts: int = key(RUN, at_least=0)
     warmup_steps_untimed: int = key(RUN, at_least=0, unit="steps")
 
@@ -101,7 +101,7 @@ class Train:
 
 
 @dataclass(frozen=True)
-class Places:
+class RunOptions:
     """The keys outside the groups. `extensions` are modules that register further kinds; every process imports them."""
 
     run_dir: str | None = key(HOST)
@@ -113,17 +113,17 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Config(Places):
+class Config(RunOptions):
     """One run."""
 
-    data: Data = section()
-    model: AnyModel = section()
-    task: Task = section()
-    optimizer: Optimizer = section()
-    schedule: Schedule = section()
-    strategy: Strategy = section()
-    cluster: Cluster = section()
-    train: Train = section()
+    data: DataSettings = section()
+    model: ModelSettings = section()
+    task: TaskSettings = section()
+    optimizer: OptimizerSettings = section()
+    schedule: ScheduleSettings = section()
+    strategy: StrategySettings = section()
+    cluster: ClusterSettings = section()
+    train: TrainSettings = section()
 
 
 # The kinds of each group, and their schemas.
@@ -131,17 +131,17 @@ GROUPS: dict[str, Mapping[str, type]] = {
     "data": DATA,
     "model": MODELS,
     "task": TASKS,
-    "optimizer": dict.fromkeys(("adamw", "adam", "sgd"), Optimizer),
-    "schedule": dict.fromkeys(("constant", "linear", "cosine"), Schedule),
+    "optimizer": dict.fromkeys(("adamw", "adam", "sgd"), OptimizerSettings),
+    "schedule": dict.fromkeys(("constant", "linear", "cosine"), ScheduleSettings),
     "strategy": STRATEGIES,
     "cluster": CLUSTERS,
 }
 
 
-def all_keys() -> dict[str, Key]:
+def collect_keys() -> dict[str, Key]:
     """Every key of every kind by its full name."""
-    table = dict(keys_of(Places)) | dict(keys_of(Train, "train."))
+    table = dict(list_keys(RunOptions)) | dict(list_keys(TrainSettings, "train."))
     for group, kinds in GROUPS.items():
         for schema in kinds.values():
-            table |= keys_of(schema, f"{group}.")
+            table |= list_keys(schema, f"{group}.")
     return table

@@ -12,7 +12,7 @@ COMMANDS = {"torch": "python -m torch_impl.train", "tf": "python -m tf_impl.trai
 
 
 @dataclass(frozen=True)
-class Strategy:
+class StrategySettings:
     """`replicas: null` means every visible GPU, or 2 where there is none (always 1 for `single`)."""
 
     sides: ClassVar[dict[str, str]]  # "module:class" of the sides that have it: "torch", "tf"
@@ -54,7 +54,7 @@ class Strategy:
 
 
 @dataclass(frozen=True)
-class Single(Strategy):
+class SingleSettings(StrategySettings):
     """One replica."""
 
     sides = {"torch": "torch_impl.strategies.single:Single", "tf": "tf_impl.strategies.single:Single"}
@@ -66,7 +66,7 @@ class Single(Strategy):
 
 
 @dataclass(frozen=True)
-class Dp(Strategy):
+class DpSettings(StrategySettings):
     """`loss`: where it is computed; `output_device`: the index of the replica that the outputs are gathered on."""
 
     sides = {"torch": "torch_impl.strategies.dp:DP"}
@@ -84,7 +84,7 @@ class Dp(Strategy):
 
 
 @dataclass(frozen=True)
-class Ddp(Strategy):
+class DdpSettings(StrategySettings):
     """DistributedDataParallel's arguments; `accumulate`: passes that make one update, all but the last unsynced."""
 
     sides = {"torch": "torch_impl.strategies.ddp:DDP"}
@@ -107,7 +107,7 @@ class Ddp(Strategy):
 
 
 @dataclass(frozen=True)
-class AllReduce(Strategy):
+class AllReduceSettings(StrategySettings):
     """`bucket_cap_mb: null` reduces every parameter by itself."""
 
     sides = {"torch": "torch_impl.strategies.allreduce:AllReduce"}
@@ -119,14 +119,14 @@ class AllReduce(Strategy):
 
 
 @dataclass(frozen=True)
-class Mirrored(Strategy):
+class MirroredSettings(StrategySettings):
     """MirroredStrategy."""
 
     sides = {"tf": "tf_impl.strategies.mirrored:Mirrored"}
 
 
 @dataclass(frozen=True)
-class CentralStorage(Strategy):
+class CentralStorageSettings(StrategySettings):
     """CentralStorageStrategy."""
 
     sides = {"tf": "tf_impl.strategies.central_storage:CentralStorage"}
@@ -134,7 +134,7 @@ class CentralStorage(Strategy):
 
 
 @dataclass(frozen=True)
-class MultiWorker(Strategy):
+class MultiWorkerSettings(StrategySettings):
     """MultiWorkerMirroredStrategy; `bytes_per_pack: 0` lets TensorFlow choose."""
 
     sides = {"tf": "tf_impl.strategies.multiworker:MultiWorker"}
@@ -146,7 +146,7 @@ class MultiWorker(Strategy):
 
 
 @dataclass(frozen=True)
-class ParameterServer(Strategy):
+class ParameterServerSettings(StrategySettings):
     """Every worker has one replica.
 
     `batch`: what one update is computed from; `max_staleness: null` sets no bound, 0 makes the updates synchronous.
@@ -189,18 +189,18 @@ class ParameterServer(Strategy):
         return 1 if self.batch == "global" or self.synchronous else self.world_size
 
 
-STRATEGIES: dict[str, type[Strategy]] = {
-    "single": Single,
-    "dp": Dp,
-    "ddp": Ddp,
-    "allreduce": AllReduce,
-    "mirrored": Mirrored,
-    "multiworker": MultiWorker,
-    "central_storage": CentralStorage,
-    "parameter_server": ParameterServer,
+STRATEGIES: dict[str, type[StrategySettings]] = {
+    "single": SingleSettings,
+    "dp": DpSettings,
+    "ddp": DdpSettings,
+    "allreduce": AllReduceSettings,
+    "mirrored": MirroredSettings,
+    "multiworker": MultiWorkerSettings,
+    "central_storage": CentralStorageSettings,
+    "parameter_server": ParameterServerSettings,
 }
 
 
-def strategies_of(framework: str | None = None) -> list[str]:
+def list_strategies(framework: str | None = None) -> list[str]:
     """The kinds that a framework has, "torch" or "tf"; all kinds where none is given."""
     return [kind for kind, schema in STRATEGIES.items() if framework is None or framework in schema.sides]

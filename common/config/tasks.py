@@ -9,7 +9,7 @@ from common.errors import UserError
 
 
 @dataclass(frozen=True)
-class Task:
+class TaskSettings:
     """The loss of a global batch: its examples' losses, each times the example's weight, over the sum of weights."""
 
     metric: ClassVar[str | None]  # what an evaluation reports beside the loss, a mean with the same weights
@@ -30,7 +30,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class OfClasses(Task):
+class ClassTaskSettings(TaskSettings):
     """label_smoothing: the share of a label that is spread over all classes."""
 
     metric = "accuracy"
@@ -47,17 +47,17 @@ class OfClasses(Task):
 
 
 @dataclass(frozen=True)
-class Classification(OfClasses):
+class ClassificationSettings(ClassTaskSettings):
     """One of several classes: a logit for each."""
 
 
 @dataclass(frozen=True)
-class Binary(OfClasses):
+class BinarySettings(ClassTaskSettings):
     """Yes or no, once or several times: a logit for each. `class_weights` are those of no and of yes."""
 
 
 @dataclass(frozen=True)
-class Regression(Task):
+class RegressionSettings(TaskSettings):
     """Numbers. delta: where huber turns from the squared to the absolute difference."""
 
     metric = "mean_absolute_error"
@@ -67,7 +67,7 @@ class Regression(Task):
 
 
 @dataclass(frozen=True)
-class LanguageModel(Task):
+class LanguageModelSettings(TaskSettings):
     """A class for each token: logits [n, tokens, vocabulary], labels [n, tokens]. Labels below 0 do not count."""
 
     metric = "accuracy"
@@ -78,7 +78,7 @@ class LanguageModel(Task):
 
 
 @dataclass(frozen=True)
-class CustomTask(Task):
+class CustomTaskSettings(TaskSettings):
     """The user's functions, as module:function, of outputs and labels to a loss for each example."""
 
     metric = None
@@ -89,10 +89,10 @@ class CustomTask(Task):
 
 METRICS = ("accuracy", "mean_absolute_error", "perplexity")  # of all tasks
 
-TASKS: dict[str, type[Task]] = {
-    "classification": Classification,
-    "binary": Binary,
-    "regression": Regression,
-    "language_model": LanguageModel,
-    "custom": CustomTask,
+TASKS: dict[str, type[TaskSettings]] = {
+    "classification": ClassificationSettings,
+    "binary": BinarySettings,
+    "regression": RegressionSettings,
+    "language_model": LanguageModelSettings,
+    "custom": CustomTaskSettings,
 }

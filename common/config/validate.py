@@ -3,25 +3,25 @@
 from importlib.util import find_spec
 
 from common.config.data import DATA
-from common.config.keys import iterate
-from common.config.models import MODELS, Custom
+from common.config.keys import iterate_keys
+from common.config.models import MODELS, CustomModelSettings
 from common.config.schema import Config
-from common.config.strategies import COMMANDS, STRATEGIES, TITLES, strategies_of
-from common.config.tasks import CustomTask
+from common.config.strategies import COMMANDS, STRATEGIES, TITLES, list_strategies
+from common.config.tasks import CustomTaskSettings
 from common.errors import UserError
-from common.hardware import has_cpp_compiler, visible_gpus
+from common.hardware import count_visible_gpus, has_cpp_compiler
 
 TRACKERS = ("mlflow", "wandb")  # the names of their modules, too
 
 
-def check(config: Config, framework: str | None = None) -> None:
+def check_config(config: Config, framework: str | None = None) -> None:
     """Check every value that does not depend on the hosts. Raises UserError.
 
     framework: "torch" or "tf", where one is to train.
     """
     if framework is not None:
         _check_framework(config, framework)
-    for name, key, value in iterate(config):
+    for name, key, value in iterate_keys(config):
         if value is not None:
             key.check(name, value)
     config.data.check()
@@ -66,10 +66,10 @@ def _check_framework(config: Config, framework: str) -> None:
         raise UserError(f"strategy={kind}: is {TITLES[other]}'s; run {COMMANDS[other]} strategy={kind}")
     for section, name in (("model", "a model"), ("task", "losses")):
         named = getattr(config, section)
-        if isinstance(named, Custom | CustomTask) and getattr(named, framework) is None:
+        if isinstance(named, CustomModelSettings | CustomTaskSettings) and getattr(named, framework) is None:
             raise UserError(f"{section}.{framework}: has no value; {COMMANDS[framework]} needs {name} of yours there")
     if config.train.compile and framework not in config.strategy.compiles:
-        others = [each for each in strategies_of(framework) if framework in STRATEGIES[each].compiles]
+        others = [each for each in list_strategies(framework) if framework in STRATEGIES[each].compiles]
         raise UserError(
             f"train.compile=true: {TITLES[framework]}'s strategy={kind} cannot; set it to false, or choose a "
             f"strategy of {', '.join(others)}"
@@ -108,14 +108,14 @@ def check_replicas(config: Config, hosts: int, started: bool = False) -> None:
     """
     strategy, replicas = config.strategy, config.strategy.world_size
     strategy.check()
-    gpus = visible_gpus()
+    gpus = count_visible_gpus()
     if gpus and hosts == 1 and not started and replicas > gpus:
         raise UserError(
             f"strategy.replicas={replicas}: more than the {gpus} visible GPU(s); lower it, or set "
             "CUDA_VISIBLE_DEVICES= (empty) to train on the CPU"
         )
     if hosts > 1 and strategy.one_process:
-        several = [kind for kind in strategies_of() if not STRATEGIES[kind].one_process]
+        several = [kind for kind in list_strategies() if not STRATEGIES[kind].one_process]
         raise UserError(
             f"cluster={config.cluster.kind}: strategy={strategy.kind} is one process; use {', '.join(several)}"
         )

@@ -17,7 +17,7 @@ from typing import Any
 import xxhash
 from filelock import FileLock
 
-from common.errors import UserError, cannot_be_written
+from common.errors import UserError, build_write_error
 
 log = logging.getLogger("lockstep")
 
@@ -51,7 +51,7 @@ def open_or_build(directory: Path, build: Callable[[Path], dict[str, Any]]) -> d
             return _build(directory, build)
         except OSError as error:
             if error.errno in (None, errno.ENOSPC, errno.EDQUOT):  # None: from NumPy, of an incomplete write
-                raise cannot_be_written(f"cache_dir={directory.parent}", error) from error
+                raise build_write_error(f"cache_dir={directory.parent}", error) from error
             raise
 
 

@@ -8,7 +8,7 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from common.config.data import Data
+from common.config.data import DataSettings
 from common.config.schema import Config
 from common.data.batches import Split
 from common.data.columns import show
@@ -81,5 +81,5 @@ def _warn_of_classes(labels: np.ndarray, classes: list[str]) -> None:
         )
 
 
-def _module(data: Data) -> _CacheModule:
+def _module(data: DataSettings) -> _CacheModule:
     return cast(_CacheModule, import_module(data.cache))

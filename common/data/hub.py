@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.config.data import OnHub
+from common.config.data import HubSourceSettings
 from common.errors import UserError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def download_checkpoint(repo_id: str, revision: str | None) -> Path:
         raise UserError(f"{what}: the download broke off; start again: {one_line(error)}") from error
 
 
-def load_splits(data: OnHub) -> "dict[str, datasets.Dataset]":
+def load_splits(data: HubSourceSettings) -> "dict[str, datasets.Dataset]":
     """A data set's splits under the keys `train_split` and `validation_split`. Raises UserError.
 
     A commit that was loaded before comes from the local cache without a request. So does any other revision where the
@@ -91,7 +91,7 @@ def load_splits(data: OnHub) -> "dict[str, datasets.Dataset]":
     return splits
 
 
-def _cached_builder(data: OnHub) -> "datasets.DatasetBuilder | None":
+def _cached_builder(data: HubSourceSettings) -> "datasets.DatasetBuilder | None":
     """The data set as an earlier load of the same commit left it in the local cache, or None.
 
     `load_dataset` alone would take the newest of any commit where the hub cannot be reached.

@@ -5,11 +5,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from common.config.data import Data
+from common.config.data import DataSettings
 from common.config.keys import Scope
 
 
-def identity(data: Data) -> dict[str, Any]:
+def identity(data: DataSettings) -> dict[str, Any]:
     """The identity of a corpus: the keys of its schema, and its files or its version where the kind has them.
 
     Neither a checkpoint's classes nor the commit of a branch are in it. Raises UserError for a file that is missing.
@@ -18,7 +18,7 @@ def identity(data: Data) -> dict[str, Any]:
     return found
 
 
-def source_keys(data: Data) -> dict[str, Any]:
+def source_keys(data: DataSettings) -> dict[str, Any]:
     """The values of the keys that name where the data comes from."""
     return {each.name: getattr(data, each.name) for each in fields(data) if each.metadata["key"].scope is Scope.SOURCE}
 

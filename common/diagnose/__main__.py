@@ -9,15 +9,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.config.command_line import command_parser, one_line_errors
+from common.config.command_line import create_parser, report_user_errors
 from common.diagnose.arguments import DEFAULTS, parse_arguments
 from common.errors import FAILURE
 
 
-@one_line_errors(())
+@report_user_errors(())
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    parser = command_parser("common.diagnose", __doc__, DEFAULTS)
+    parser = create_parser("common.diagnose", __doc__, DEFAULTS)
     parser.add_argument(
         "overrides",
         nargs="*",

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.config.command_line import compose_settings
+from common.config.command_line import compose_options
 from common.config.compose import CONF
-from common.config.strategies import PACKAGES, strategies_of
+from common.config.strategies import PACKAGES, list_strategies
 from common.diagnose.from_run import OF_EXTENSION, arguments_of, quoted, starting_point
 from common.diagnose.rounding import UNITS
 from common.errors import UserError
@@ -88,7 +88,7 @@ def _of_runs(run_dirs: Sequence[str]) -> list[str]:
 
 
 def _settings(overrides: Sequence[str]) -> Settings:
-    settings = compose_settings(Settings, "diagnose", overrides, "the keys are a, b, steps, precision, start, output")
+    settings = compose_options(Settings, "diagnose", overrides, "the keys are a, b, steps, precision, start, output")
     if not 2 <= settings.steps <= MOST_STEPS:
         raise UserError(f"steps={settings.steps}: must be 2 to {MOST_STEPS}")
     if settings.precision not in UNITS:
@@ -118,8 +118,8 @@ def _side(settings: Settings, name: str, overrides: list[str]) -> SideArguments:
     framework, _, strategy = value.partition(":")
     if framework not in PACKAGES or not strategy:
         raise UserError(f"{name}={value}: must be torch:STRATEGY or tf:STRATEGY, such as {name}=torch:ddp")
-    if strategy not in strategies_of(framework) and not any(each.startswith("extensions=") for each in overrides):
-        choices = ", ".join(strategies_of(framework))
+    if strategy not in list_strategies(framework) and not any(each.startswith("extensions=") for each in overrides):
+        choices = ", ".join(list_strategies(framework))
         raise UserError(f"{name}={value}: no such strategy of {framework}; there are {choices}")
     start = Path(settings.start) if settings.start is not None else None
     return SideArguments(name, framework, strategy, _for_training(settings, name, overrides), start)

@@ -8,8 +8,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from common.config.compose import CONF, load, values_of
-from common.config.strategies import ParameterServer
+from common.config.compose import CONF, collect_values, load_config
+from common.config.strategies import ParameterServerSettings
 from common.errors import UserError
 from common.run.checkpoint import saved, step_of
 from common.run.rows import read_rows
@@ -26,13 +26,13 @@ def arguments_of(run_dir: Path) -> tuple[str, list[str]]:
     """`framework:strategy`, and the overrides but for the strategy's name. Raises UserError where it is no run."""
     try:
         framework = json.loads((run_dir / "summary.json").read_text())["framework"]
-        config = load(run_dir / "config.yaml")
+        config = load_config(run_dir / "config.yaml")
     except (OSError, JSONDecodeError, KeyError) as error:
         raise UserError(f"{run_dir}: not a finished run; give two run directories, or a=... and b=...") from error
     groups = {name: _choice(name, getattr(config, name).kind) for name in GROUPS}
     values = {
         name: value
-        for name, value in values_of(config).items()
+        for name, value in collect_values(config).items()
         if name.startswith((*(f"{group}." for group in GROUPS), "strategy.", "train.", "cache_dir", "extensions"))
         and not name.endswith(".kind")
         and not name.startswith(LEFT_OUT)
@@ -54,8 +54,8 @@ def starting_point(a: Path, b: Path) -> tuple[Path, int] | None:
     Apart is what `python -m common.compare` calls diverged. None where they never are, where neither has such a
     checkpoint or the other could not go on from it, and for asynchronous runs, whose steps have no counterparts.
     """
-    configs = [load(run / "config.yaml") for run in (a, b)]
-    if any(isinstance(each.strategy, ParameterServer) and not each.strategy.synchronous for each in configs):
+    configs = [load_config(run / "config.yaml") for run in (a, b)]
+    if any(isinstance(each.strategy, ParameterServerSettings) and not each.strategy.synchronous for each in configs):
         return None
     apart = _first_apart(a, b, {each.train.precision for each in configs})
     if apart is None or configs[0].optimizer.kind != configs[1].optimizer.kind:

@@ -16,9 +16,9 @@ import numpy as np
 
 from common.cluster.discover import config_of
 from common.cluster.trainings import start_training, stop_training, why_it_failed
-from common.config.compose import load
+from common.config.compose import load_config
 from common.config.schema import Config
-from common.config.strategies import ParameterServer
+from common.config.strategies import ParameterServerSettings
 from common.data.batches import GlobalBatch
 from common.diagnose.arguments import SideArguments
 from common.diagnose.from_run import quoted
@@ -70,7 +70,7 @@ class Run:
     @property
     def asynchronous(self) -> bool:
         """Whether its updates are not those of its steps."""
-        return isinstance(self.config.strategy, ParameterServer) and not self.config.strategy.synchronous
+        return isinstance(self.config.strategy, ParameterServerSettings) and not self.config.strategy.synchronous
 
     @cached_property
     def states(self) -> list[State]:
@@ -147,7 +147,7 @@ def _overrides(side: SideArguments, output: Path) -> list[str]:
 
 
 def _open(side: SideArguments, directory: Path) -> Run:
-    config = load(directory / "config.yaml")
+    config = load_config(directory / "config.yaml")
     return Run(side, directory, config, open_prepared(config, directory), not_finite(side, directory.parent))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from common.config.models import Custom
+from common.config.models import CustomModelSettings
 from common.config.strategies import PACKAGES
 from common.diagnose.arguments import SideArguments
 from common.diagnose.drift import Drift
@@ -131,7 +131,7 @@ def _differ(stages: Sequence[Stage]) -> bool:
 
 def _pairs(a: Run, b: Run, ours: dict[str, str], theirs: dict[str, str]) -> list[LayerPair]:
     """Layers that hold the same parameters."""
-    if isinstance(a.config.model, Custom):
+    if isinstance(a.config.model, CustomModelSettings):
         layers = a.prepared.initial.hf_config["layers"]
         if layers:
             x, y = a.arguments.framework, b.arguments.framework

@@ -8,7 +8,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from common.errors import UserError, cannot_be_written
+from common.errors import UserError, build_write_error
 from common.mapping.description import Description
 from common.mapping.pairing import Pairing, candidates
 from common.mapping.parts import names_of
@@ -54,7 +54,7 @@ def write_map(path: Path, pairing: Pairing, torch: Description, keras: Descripti
     except FileExistsError as error:
         raise UserError(f"write={path}: is there already; choose another name") from error
     except OSError as error:
-        raise cannot_be_written(f"write={path}", error) from error
+        raise build_write_error(f"write={path}", error) from error
 
 
 def unmatched_lines(pairing: Pairing, torch: Description, keras: Description) -> list[str]:

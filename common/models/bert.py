@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from common.config.models import AnyBert, Bert
+from common.config.models import BertSettings, RandomBertSettings
 from common.config.schema import Config
 from common.data.cache import Cache
 from common.data.text.token_cache import TokenCache
@@ -15,10 +15,10 @@ from common.errors import UserError
 from common.models.pretrained import SourceCheckpoint, weight_files
 
 
-def hf_config(config: Config, cache: Cache, source: SourceCheckpoint | None) -> dict[str, Any]:
+def build_hf_config(config: Config, cache: Cache, source: SourceCheckpoint | None) -> dict[str, Any]:
     """The model's config.json. Raises UserError for a checkpoint whose tokenizer does not fit it."""
-    assert isinstance(config.model, AnyBert) and isinstance(cache, TokenCache)
-    if isinstance(config.model, Bert):
+    assert isinstance(config.model, BertSettings) and isinstance(cache, TokenCache)
+    if isinstance(config.model, RandomBertSettings):
         made: dict[str, Any] = {
             "model_type": "bert",
             "vocab_size": cache.vocabulary,
@@ -54,7 +54,7 @@ def hf_config(config: Config, cache: Cache, source: SourceCheckpoint | None) -> 
     }
 
 
-def parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def get_parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Shapes of BertForSequenceClassification's parameters by name, in PyTorch's layout (out, in)."""
     hidden, inner = hf_config["hidden_size"], hf_config["intermediate_size"]
     shapes: dict[str, tuple[int, ...]] = {
@@ -83,7 +83,7 @@ def parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]
     return shapes
 
 
-def useful_flops(hf_config: Mapping[str, Any], lengths: np.ndarray) -> np.ndarray:
+def count_useful_flops(hf_config: Mapping[str, Any], lengths: np.ndarray) -> np.ndarray:
     """Floating-point operations of training on examples of these lengths, float64 [n]. lengths: real tokens, [n].
 
     Those of the matrix products, two for each multiplication with its addition: forward multiplies every token with the
@@ -101,7 +101,9 @@ def useful_flops(hf_config: Mapping[str, Any], lengths: np.ndarray) -> np.ndarra
     return 3 * forward
 
 
-def draw(hf_config: Mapping[str, Any], name: str, shape: tuple[int, ...], stream: np.random.Generator) -> np.ndarray:
+def draw_parameter(
+    hf_config: Mapping[str, Any], name: str, shape: tuple[int, ...], stream: np.random.Generator
+) -> np.ndarray:
     """As BERT's: normal(0, initializer_range); biases 0, LayerNorm 1 and 0, the padding embedding 0."""
     if name.endswith("LayerNorm.weight"):
         return np.ones(shape, np.float32)
@@ -113,7 +115,7 @@ def draw(hf_config: Mapping[str, Any], name: str, shape: tuple[int, ...], stream
     return parameter
 
 
-def pretrained(source: SourceCheckpoint, drawn: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def read_pretrained(source: SourceCheckpoint, drawn: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The checkpoint's tensors under their present names; a head or pooler that it lacks stays drawn."""
     found = {}
     for path in weight_files(source.directory):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from common.config.models import ConvNet
+from common.config.models import ConvNetSettings
 from common.config.schema import Config
 from common.data.cache import Cache
 from common.data.images.image_cache import ImageCache
@@ -14,9 +14,9 @@ from common.errors import UserError
 from common.models.pretrained import SourceCheckpoint
 
 
-def hf_config(config: Config, cache: Cache, source: SourceCheckpoint | None) -> dict[str, Any]:
+def build_hf_config(config: Config, cache: Cache, source: SourceCheckpoint | None) -> dict[str, Any]:
     """The model's config.json; `image_shape` is (height, width, channels). Raises UserError for images too small."""
-    assert isinstance(config.model, ConvNet) and isinstance(cache, ImageCache)
+    assert isinstance(config.model, ConvNetSettings) and isinstance(cache, ImageCache)
     height, width, _ = cache.image_shape
     if min(height, width) < 4:
         raise UserError(
@@ -35,7 +35,7 @@ def hf_config(config: Config, cache: Cache, source: SourceCheckpoint | None) -> 
     }
 
 
-def parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def get_parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Shapes of the parameters by name, in PyTorch's layout; fc1 takes (channels, height, width), flattened."""
     height, width, inputs = hf_config["image_shape"]
     first, second = hf_config["channels"]
@@ -52,8 +52,10 @@ def parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]
     return shapes
 
 
-def draw(hf_config: Mapping[str, Any], name: str, shape: tuple[int, ...], stream: np.random.Generator) -> np.ndarray:
+def draw_parameter(
+    hf_config: Mapping[str, Any], name: str, shape: tuple[int, ...], stream: np.random.Generator
+) -> np.ndarray:
     """As torch's Conv2d and Linear: uniform within 1 / sqrt(inputs of an output), weights and biases alike."""
-    _, *inputs = parameter_shapes(hf_config)[name.replace(".bias", ".weight")]
+    _, *inputs = get_parameter_shapes(hf_config)[name.replace(".bias", ".weight")]
     bound = 1 / math.sqrt(math.prod(inputs))
     return stream.uniform(-bound, bound, shape).astype(np.float32)

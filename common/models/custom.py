@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from common.config.models import Custom
+from common.config.models import CustomModelSettings
 from common.config.schema import Config
 from common.config.strategies import PACKAGES
 from common.data.arrays.array_cache import ArrayCache
@@ -24,7 +24,7 @@ from common.mapping.inputs import Input
 from common.mapping.map_file import unmatched_lines
 from common.mapping.match import Job, Match, describe, match
 from common.mapping.side import Side
-from common.models.outputs import check_output, output_of
+from common.models.outputs import check_output, select_output
 from common.models.user_weights import read_weights
 
 FORMAT = 2  # of what `build` returns
@@ -47,7 +47,7 @@ class UserModel:
 
 def identity(config: Config, cache: ArrayCache) -> dict[str, Any]:
     """What decides the initial weights, but for the user's code."""
-    assert isinstance(config.model, Custom)
+    assert isinstance(config.model, CustomModelSettings)
     named = {name: getattr(config.model, name) for name in ("map", "checkpoint")}
     paths = {name: file_identity(_existing(f"model.{name}", path)) for name, path in named.items() if path is not None}
     return {
@@ -95,7 +95,7 @@ def check_strategy(config: Config, hf_config: Mapping[str, Any]) -> None:
 def build(config: Config, cache: ArrayCache) -> UserModel:
     """Build the model in a process of each framework that has one. Raises UserError where both are not the same."""
     settings = config.model
-    assert isinstance(settings, Custom)
+    assert isinstance(settings, CustomModelSettings)
     factories = {side: getattr(settings, side) for side in PACKAGES if getattr(settings, side) is not None}
     ids = np.arange(min(EXAMPLES, len(cache.train)))
     gathered = cache.train.gather(ids, ids)
@@ -119,7 +119,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
             descriptions = {side: describe({side: process}, job)[side] for side, process in sides.items()}
         outputs = {}
         for side, each in descriptions.items():
-            outputs[side] = output_of(f"model.{side}={factories[side]}", each.outputs)
+            outputs[side] = select_output(f"model.{side}={factories[side]}", each.outputs)
             shape = each.outputs[outputs[side]]
             check_output(f"model.{side}={factories[side]}", config, cache, shape, gathered["labels"])
         weights = read_weights(settings, sides, descriptions, found)
@@ -143,7 +143,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
     return UserModel({name: array.astype(np.float32) for name, array in weights.items()}, hf_config, files)
 
 
-def parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def get_parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Shapes of parameters and buffers by name."""
     return {name: tuple(shape) for name, shape in hf_config["shapes"].items()}
 

@@ -15,7 +15,7 @@ import xxhash
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from common.config.models import Custom
+from common.config.models import CustomModelSettings
 from common.config.schema import Config
 from common.data.arrays.array_cache import ArrayCache
 from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
@@ -23,7 +23,7 @@ from common.data.cache import Cache
 from common.models import bert, custom
 from common.models.outputs import check_labels
 from common.models.pretrained import SourceCheckpoint
-from common.models.spec import ModelSpec, spec_of
+from common.models.spec import ModelSpec, load_spec
 
 FORMAT = 1
 WEIGHTS = "model.safetensors"
@@ -62,16 +62,16 @@ def open_initial_checkpoint(config: Config, cache: Cache, source: SourceCheckpoi
         "seed": config.train.seed,
         "source": source.weights_identity() if source else None,
     }
-    if isinstance(config.model, Custom):
+    if isinstance(config.model, CustomModelSettings):
         return _open_custom(config, cache, described)
     directory = Path(config.cache_dir) / f"weights-{fingerprint(described)}"
 
     def build(partial: Path) -> dict[str, Any]:
-        spec = spec_of(config.model)
-        hf_config = spec.hf_config(config, cache, source)
+        spec = load_spec(config.model)
+        hf_config = spec.build_hf_config(config, cache, source)
         weights = _draw(spec, hf_config, config.train.seed)
         if source is not None:
-            weights.update(bert.pretrained(source, weights))
+            weights.update(bert.read_pretrained(source, weights))
         (partial / "config.json").write_text(json.dumps(hf_config, indent=1))
         save_file(weights, partial / WEIGHTS, metadata={"format": "pt"})
         if (cache.directory / "tokenizer").is_dir():
@@ -116,7 +116,7 @@ def reopen_initial_checkpoint(directory: Path) -> InitialCheckpoint:
 def _draw(spec: ModelSpec, hf_config: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
     """Random weights, one stream for each parameter: its values do not depend on what else the model has."""
     weights = {}
-    for name, shape in spec.parameter_shapes(hf_config).items():
+    for name, shape in spec.get_parameter_shapes(hf_config).items():
         stream = np.random.Generator(np.random.PCG64([seed, xxhash.xxh32_intdigest(name.encode())]))
-        weights[name] = spec.draw(hf_config, name, shape, stream)
+        weights[name] = spec.draw_parameter(hf_config, name, shape, stream)
     return weights

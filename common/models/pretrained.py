@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.config.models import ACTIVATIONS, Pretrained, check_max_length
+from common.config.models import ACTIVATIONS, PretrainedBertSettings, check_max_length
 from common.config.schema import Config
 from common.data.hub import download_checkpoint
 from common.data.identity import file_identity
@@ -42,7 +42,7 @@ def weight_files(directory: Path) -> list[Path]:
 
 def find_source(config: Config) -> SourceCheckpoint | None:
     """The pretrained checkpoint of a config, or None where its weights are random. Raises UserError."""
-    if not isinstance(config.model, Pretrained):
+    if not isinstance(config.model, PretrainedBertSettings):
         return None
     directory = Path(config.model.checkpoint).expanduser()
     if not directory.is_dir():

@@ -7,7 +7,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from common.config.models import AnyModel
+from common.config.models import ModelSettings
 from common.config.schema import Config
 from common.data.cache import Cache
 from common.models.pretrained import SourceCheckpoint
@@ -18,23 +18,23 @@ LARGE_EMBEDDING = 2**20  # numbers; of one as large, strategies reduce the rows 
 class ModelSpec(Protocol):
     """A module such as common.models.bert. Names and shapes are PyTorch's: (outputs, inputs, *window) of a kernel."""
 
-    def hf_config(self, config: Config, cache: Cache, source: SourceCheckpoint | None) -> dict[str, Any]:
+    def build_hf_config(self, config: Config, cache: Cache, source: SourceCheckpoint | None) -> dict[str, Any]:
         """The model's config.json. Raises UserError for data that does not fit the model."""
 
-    def parameter_shapes(self, hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    def get_parameter_shapes(self, hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         """Shapes of the parameters by name."""
 
-    def draw(
+    def draw_parameter(
         self, hf_config: Mapping[str, Any], name: str, shape: tuple[int, ...], stream: np.random.Generator
     ) -> np.ndarray:
         """The random initial value of a parameter, float32, from a stream of its own."""
 
 
-def spec_of(model: AnyModel) -> ModelSpec:
+def load_spec(model: ModelSettings) -> ModelSpec:
     """The spec of a model's kind."""
     return cast(ModelSpec, import_module(model.spec))
 
 
-def count_parameters(model: AnyModel, hf_config: Mapping[str, Any]) -> int:
+def count_parameters(model: ModelSettings, hf_config: Mapping[str, Any]) -> int:
     """The numbers in all parameters of a model."""
-    return sum(map(math.prod, spec_of(model).parameter_shapes(hf_config).values()))
+    return sum(map(math.prod, load_spec(model).get_parameter_shapes(hf_config).values()))

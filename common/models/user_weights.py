@@ -7,7 +7,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from common.config.models import Custom
+from common.config.models import CustomModelSettings
 from common.errors import UserError
 from common.mapping.description import Description
 from common.mapping.match import Match
@@ -18,7 +18,10 @@ OF_TORCH, OF_KERAS = (".pt", ".pth", ".bin"), (".h5", ".keras")
 
 
 def read_weights(
-    settings: Custom, sides: Mapping[str, Side], descriptions: Mapping[str, Description], found: Match | None
+    settings: CustomModelSettings,
+    sides: Mapping[str, Side],
+    descriptions: Mapping[str, Description],
+    found: Match | None,
 ) -> dict[str, np.ndarray]:
     """By PyTorch's names, or by Keras's paths where there is no PyTorch model. Raises UserError."""
     main = "torch" if "torch" in sides else "tf"

@@ -9,7 +9,7 @@ from common.compare.labels import readable
 from common.compare.runs import Run
 from common.compare.verdict import Comparison
 from common.config.keys import Scope
-from common.config.schema import all_keys
+from common.config.schema import collect_keys
 from common.report.formats import readable_bytes
 
 LONGEST = 200  # characters of a value in words
@@ -64,7 +64,7 @@ def what_differs(comparison: Comparison) -> Differences:
         each = _difference(key, _name(key), values)
         if len(each.values) < 2:
             continue
-        aside = ABSENT in each.values or (key in all_keys() and all_keys()[key].scope is Scope.HOST)
+        aside = ABSENT in each.values or (key in collect_keys() and collect_keys()[key].scope is Scope.HOST)
         (found.curve if row["may_change_curve"] else found.folded if aside else found.other).append(each)
     for name, into in (("versions", found.versions), ("hardware", found.hardware)):
         into += _of_summary(name, comparison.runs)

@@ -8,7 +8,7 @@ from typing import Any
 from common.compare.pair import RunPair
 from common.compare.runs import Run
 from common.compare.verdict import Comparison
-from common.errors import cannot_be_written
+from common.errors import build_write_error
 from common.report import staleness, traffic
 from common.report.differences import config_table
 from common.report.page.render import render_html
@@ -31,7 +31,7 @@ def write_text(directory: Path, name: str, text: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise cannot_be_written(f"output={directory}", error) from error
+        raise build_write_error(f"output={directory}", error) from error
     return path
 
 

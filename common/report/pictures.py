@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from common.compare.labels import readable
 from common.compare.verdict import Comparison
 from common.config.tasks import METRICS
-from common.errors import cannot_be_written
+from common.errors import build_write_error
 from common.report.answers import with_reference
 from common.report.bars import charts
 from common.report.curves import usual_axis
@@ -78,7 +78,7 @@ def write_pictures(comparison: Comparison, directory: Path) -> list[Path]:
                     path.parent.mkdir(parents=True, exist_ok=True)
                     figure.savefig(path, dpi=DPI, metadata={"Date": None} if ending == "svg" else None)
                 except OSError as error:
-                    raise cannot_be_written(f"pictures={directory}", error) from error
+                    raise build_write_error(f"pictures={directory}", error) from error
                 written.append(path)
     return written
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from safetensors.numpy import load_file
 
-from common.config.compose import values_of
+from common.config.compose import collect_values
 from common.config.keys import CURVE
-from common.config.legacy import upgraded
+from common.config.legacy import upgrade_values
 from common.config.schema import Config
 from common.data import plan
 from common.data.atomic_directory import fingerprint, manifest_of, verified
@@ -45,7 +45,7 @@ class Checkpoint:
     @property
     def settings(self) -> dict[str, Any]:
         """What `settings` returned when it was saved. The first batch plan, version 1, was not recorded."""
-        return {PLAN: 1, **upgraded(self.state["settings"])}
+        return {PLAN: 1, **upgrade_values(self.state["settings"])}
 
     @property
     def fingerprint(self) -> str:
@@ -62,7 +62,7 @@ def settings(config: Config, data_fingerprint: str) -> dict[str, Any]:
 
     Besides the keys: the fingerprint of the data, and the version of the batch plan.
     """
-    return {**upgraded(values_of(config, CURVE)), DATA: data_fingerprint, PLAN: plan.VERSION}
+    return {**upgrade_values(collect_values(config, CURVE)), DATA: data_fingerprint, PLAN: plan.VERSION}
 
 
 def open_checkpoint(directory: Path) -> Checkpoint:

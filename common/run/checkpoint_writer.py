@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from common.config.schema import Config
 from common.data.atomic_directory import MANIFEST, fingerprint, publish, verified, write_manifest
-from common.errors import cannot_be_written
+from common.errors import build_write_error
 from common.models.initial_weights import WEIGHTS
 from common.run.checkpoint import DIRECTORY, FORMAT, OPTIMIZER, STATE, lowest_loss, saved, settings
 from common.run.prepare import Prepared
@@ -72,7 +72,7 @@ class CheckpointWriter:
                 save_file(state.slots, partial / OPTIMIZER)
                 publish(partial, directory, extra, STATE)
             except (OSError, SafetensorError) as error:
-                raise cannot_be_written(directory, error) from error
+                raise build_write_error(directory, error) from error
             finally:
                 shutil.rmtree(partial, ignore_errors=True)  # all the more on a full disk
         self._prune()

@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from common.config import compose
-from common.config.command_line import in_sweep, sweep_dir, swept_values
+from common.config.command_line import describe_job, get_sweep_directory, is_sweep_job
 from common.config.schema import Config
 from common.errors import Interrupted, UserError
 from common.run.summary import facts, restarts, write_summary
@@ -36,7 +36,7 @@ def open_run_dir(config: Config, framework: str, node: int = 0) -> Iterator[Path
         _check_new(run_dir, config)  # another run may have entered meanwhile
         try:
             if not (run_dir / "config.yaml").exists():
-                compose.save(replace(config, run_dir=str(run_dir)), run_dir / "config.yaml")
+                compose.save_config(replace(config, run_dir=str(run_dir)), run_dir / "config.yaml")
             yield run_dir
         except Interrupted as interruption:
             write_summary(run_dir, config, facts(config, framework, {}), "interrupted", {}, str(interruption))
@@ -52,10 +52,10 @@ def open_run_dir(config: Config, framework: str, node: int = 0) -> Iterator[Path
 def default_run_dir(config: Config, framework: str, time: str) -> Path:
     """Where a run writes that has no `run_dir`: one of a sweep beside the others, named after what is swept."""
     name = config.run_name or f"{framework}-{config.strategy.kind}"
-    if not in_sweep():
+    if not is_sweep_job():
         return RUNS / f"{time}-{name}"
-    values = re.sub("(^|,)strategy=[^,]*", "", swept_values()).lstrip(",")
-    return sweep_dir() / "-".join(filter(None, (name, values)))
+    values = re.sub("(^|,)strategy=[^,]*", "", describe_job()).lstrip(",")
+    return get_sweep_directory() / "-".join(filter(None, (name, values)))
 
 
 def profile_path(run_dir: Path, rank: int) -> Path:

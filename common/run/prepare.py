@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from common.config import compose
-from common.config.models import TrainedTokenizer
+from common.config.models import TrainedTokenizerSettings
 from common.config.resolve import resolve_steps
 from common.config.schema import Config
 from common.data.batches import Split
@@ -67,7 +67,7 @@ def prepare(config: Config, run_dir: Path | None) -> tuple[Config, Prepared]:
 
 def _prepare(config: Config, checkpoint: Checkpoint | None) -> tuple[Config, Prepared]:
     source = find_source(config)
-    if checkpoint is not None and config.data.allow_change and isinstance(config.model, TrainedTokenizer):
+    if checkpoint is not None and config.data.allow_change and isinstance(config.model, TrainedTokenizerSettings):
         source = open_source(checkpoint.directory, config)  # new data must not bring a new tokenizer
     cache = open_cache(config, source)
     initial = open_initial_checkpoint(config, cache, source)
@@ -95,7 +95,7 @@ def prepare_run(config: Config, run_dir: Path, node: int = 0) -> tuple[Config, P
     elif config.resume is not None and node == 0:
         log.info("resume=%s: no checkpoint there; starting from the initial weights", config.resume)
     config = replace(config, run_dir=str(run_dir))
-    compose.save(config, run_dir / "config.yaml")
+    compose.save_config(config, run_dir / "config.yaml")
     save_prepared(prepared, run_dir)
     return config, prepared
 

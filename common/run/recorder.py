@@ -15,7 +15,7 @@ from tensorboard.compat.proto.event_pb2 import Event  # noqa: E402
 from tensorboard.compat.proto.summary_pb2 import Summary  # noqa: E402
 from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: E402
 
-from common.errors import cannot_be_written  # noqa: E402
+from common.errors import build_write_error  # noqa: E402
 from common.run.rows import append_rows, keep_rows, scalars  # noqa: E402
 from common.training.observer import Row  # noqa: E402
 from common.training.state import Position, State  # noqa: E402
@@ -67,7 +67,7 @@ class Recorder:
             try:
                 os.fsync(file.fileno())
             except OSError as error:
-                raise cannot_be_written(file.name, error) from error
+                raise build_write_error(file.name, error) from error
 
     def close(self) -> None:
         """Flush and close every file."""
@@ -80,4 +80,4 @@ class Recorder:
         try:
             self._events.add_event(Event(wall_time=time.time(), step=row["step"], summary=Summary(value=values)))
         except OSError as error:
-            raise cannot_be_written(self.run_dir / "tensorboard", error) from error
+            raise build_write_error(self.run_dir / "tensorboard", error) from error

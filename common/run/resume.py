@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 
 from common.config.keys import CURVE
-from common.config.models import Custom
-from common.config.schema import Config, all_keys
+from common.config.models import CustomModelSettings
+from common.config.schema import Config, collect_keys
 from common.data.cache import Cache
 from common.errors import UserError
 from common.models.initial_weights import WEIGHTS
@@ -36,7 +36,7 @@ def find_checkpoint(config: Config, run_dir: Path | None) -> Checkpoint | None:
 
 def check_resume(config: Config, cache: Cache, checkpoint: Checkpoint) -> None:
     """Raise UserError where a run with this config and data would not continue the checkpoint's curve."""
-    wanted, saved, table = settings(config, cache.fingerprint), checkpoint.settings, all_keys()
+    wanted, saved, table = settings(config, cache.fingerprint), checkpoint.settings, collect_keys()
     if saved[PLAN] != wanted[PLAN]:
         raise UserError(
             f"resume={config.resume}: {checkpoint.directory} was trained in the order of version {saved[PLAN]} of the "
@@ -64,7 +64,7 @@ def check_resume(config: Config, cache: Cache, checkpoint: Checkpoint) -> None:
 
 def _from_weights(config: Config, checkpoint: Checkpoint) -> str:
     """What starts a run from the weights of a checkpoint."""
-    if isinstance(config.model, Custom):
+    if isinstance(config.model, CustomModelSettings):
         return f"model.checkpoint={checkpoint.directory / WEIGHTS}"
     return f"model=pretrained model.checkpoint={checkpoint.directory}"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from common.config.tasks import METRICS
-from common.errors import cannot_be_written
+from common.errors import build_write_error
 from common.training.observer import Row
 from common.training.state import Position
 
@@ -33,7 +33,7 @@ def append_rows(file: IO[bytes], rows: list[dict[str, Any]]) -> None:
         file.write("".join(json.dumps(row) + "\n" for row in rows).encode())
         file.flush()
     except OSError as error:
-        raise cannot_be_written(file.name, error) from error
+        raise build_write_error(file.name, error) from error
 
 
 def keep_rows(run_dir: Path, position: Position) -> list[dict[str, Any]]:

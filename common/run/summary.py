@@ -39,7 +39,7 @@ def facts(config: Config, framework: str, fingerprints: dict[str, str]) -> dict[
         "fingerprints": fingerprints,
         "plan_version": plan.VERSION,
         "versions": {"python": sys.version.split()[0], **installed_versions(names)},
-        "hardware": hardware.describe(),
+        "hardware": hardware.describe_hardware(),
     }
 
 

@@ -9,7 +9,7 @@ from queue import Queue
 from threading import Lock, Thread
 from typing import Any, Protocol
 
-from common.config.compose import values_of
+from common.config.compose import collect_values
 from common.config.schema import Config
 from common.run.rows import replace_text, scalars
 from common.training.observer import Row
@@ -109,7 +109,7 @@ class Trackers:
         self._ids = run_dir / IDS
         self._lock = Lock()
         self._queues: dict[str, Queue[Row | str]] = {name: Queue() for name in config.trackers}
-        settings = values_of(config)
+        settings = collect_values(config)
         self._threads = {
             name: Thread(target=self._follow, args=(name, queue, run_dir, settings), daemon=True)
             for name, queue in self._queues.items()

@@ -15,8 +15,8 @@ import pytest
 from benchmarks.two_hosts import ADDRESSES
 from common.cluster.supervisor import RETURN_SECONDS
 from common.cluster.topology import place as place_tasks
-from common.config.clusters import Hosts
-from common.config.compose import load
+from common.config.clusters import HostsSettings
+from common.config.compose import load_config
 from common.run.rows import read_rows
 from tests.conftest import wait_until
 from tests.integration.host_commands import STEPS, Place, Run
@@ -64,8 +64,8 @@ def test_two_hosts_draw_the_curve_of_one(finished: dict[str, Run], single: list[
 
 @pytest.mark.parametrize("name", ["parameter_server", "tf_parameter_server"])
 def test_worker_and_server_are_on_different_hosts(finished: dict[str, Run], name: str) -> None:
-    config = load(finished[name].run_dir / "config.yaml")
-    assert isinstance(config.cluster, Hosts)
+    config = load_config(finished[name].run_dir / "config.yaml")
+    assert isinstance(config.cluster, HostsSettings)
     tasks = place_tasks(config.cluster.hosts, config.strategy.roles, range(config.cluster.port, 65000))
     assert {str(task): task.node for task in tasks} == {"chief 0": 0, "ps 0": 0, "worker 0": 1}
 

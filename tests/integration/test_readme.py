@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from common.config.compose import parse
-from common.config.overrides import readable
-from common.config.resolve import resolve
+from common.config.compose import parse_config
+from common.config.overrides import normalize_arguments
+from common.config.resolve import resolve_config
 from common.config.strategies import COMMANDS
-from common.config.validate import check
+from common.config.validate import check_config
 from tests.conftest import ROOT, Compose
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
@@ -77,16 +77,16 @@ def test_the_documentations_commands_are_valid(
     composed: Compose, monkeypatch: pytest.MonkeyPatch, framework: str, arguments: list[str]
 ) -> None:
     monkeypatch.setattr("common.config.validate.find_spec", lambda name: name)  # extras need not be installed
-    overrides = [each for each in readable(arguments) if not each.startswith("-")]
+    overrides = [each for each in normalize_arguments(arguments) if not each.startswith("-")]
     jobs: list[list[str]] = [[]]
     for override in overrides:
         key, _, value = override.partition("=")
         values = value.split(",") if "-m" in arguments else [value]
         jobs = [[*job, f"{key}={each}"] for job in jobs for each in values]
     for job in jobs:
-        config = parse(composed(*job))
-        check(config, framework)
-        resolve(config, hosts=len(getattr(config.cluster, "hosts", [""])))
+        config = parse_config(composed(*job))
+        check_config(config, framework)
+        resolve_config(config, hosts=len(getattr(config.cluster, "hosts", [""])))
 
 
 def test_there_are_commands() -> None:

@@ -25,7 +25,7 @@ from common.cluster.network import loopback_interface
 from common.cluster.processes import die_with_parent, python
 from common.cluster.supervisor import Process, supervise
 from common.cluster.topology import Nodes
-from common.config.compose import CONF, load, parse
+from common.config.compose import CONF, load_config, parse_config
 from common.config.schema import Config
 from common.data import plan
 from common.data.dropout import example_keys
@@ -44,7 +44,7 @@ def main(framework: str, runs: list[dict[str, Any]]) -> None:
 def prepared(framework: str, runs: list[dict[str, Any]]) -> Iterator[tuple[Config, Path]]:
     """The runs' configs, each with its run directory made just before it is trained."""
     with initialize_config_dir(CONF, version_base="1.3"):
-        configs = [parse(compose("train", [*item["overrides"], f"run_dir={item['run_dir']}"])) for item in runs]
+        configs = [parse_config(compose("train", [*item["overrides"], f"run_dir={item['run_dir']}"])) for item in runs]
     for config in configs:
         config, _ = discover(config, framework, {})
         with open_run_dir(config, framework) as run_dir:
@@ -96,7 +96,7 @@ def be_rank(runs: list[dict[str, Any]], world_size: int, rank: int) -> None:
     for item in runs:
         os.environ["LOCKSTEP_RENDEZVOUS"] = f"{item['run_dir']}.rendezvous"
         run_dir = Path(item["run_dir"])
-        config = load(run_dir / "config.yaml")
+        config = load_config(run_dir / "config.yaml")
         assert train_here("torch", config, run_dir, run_dir if rank == 0 else None) == 0, item
         dynamo.reset()  # it compiles only so many graphs of one function, and models share theirs
         dist.destroy_process_group()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.config.schema import Config, all_keys
+from common.config.schema import Config, collect_keys
 from common.config.strategies import STRATEGIES
 from tests.conftest import ROOT, Python
 
@@ -22,7 +22,7 @@ ONE_SIDED_KEYS = {
     for field in dataclasses.fields(schema)
     if field.name not in ("kind", "replicas")
 }
-ALL_KEYS = set(all_keys())
+ALL_KEYS = set(collect_keys())
 SECTIONS = {"data", "model", "optimizer", "schedule", "strategy", "train"}
 ONE_SIDED = {  # public names that only one side can have, and why
     "tf_impl/optimizer.py": [

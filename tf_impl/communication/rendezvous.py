@@ -20,7 +20,7 @@ from common.cluster.network import address_towards
 from common.cluster.processes import RETURNED, STOP_PORT
 from common.cluster.stop_channel import StopMember, StopServer
 from common.config.schema import Config
-from common.errors import Absent, UserError
+from common.errors import PeerTimeout, UserError
 from common.run.prepare import Prepared
 
 POLL_SECONDS = 0.1
@@ -42,7 +42,7 @@ class Group:
 
 
 def join_group(config: Config, prepared: Prepared) -> Group:
-    """Wait for the other tasks of a run, if it has any. Raises Absent and UserError as `rendezvous` does."""
+    """Wait for the other tasks of a run, if it has any. Raises PeerTimeout and UserError as `rendezvous` does."""
     if config.strategy.one_process:
         return Group(0, 1, None, None)
     return rendezvous(config.cluster.timeout, must_agree(config, prepared))
@@ -51,8 +51,8 @@ def join_group(config: Config, prepared: Prepared) -> Group:
 def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:
     """Wait for the other tasks of the cluster that TF_CONFIG describes.
 
-    Raises Absent naming the tasks that did not arrive within `timeout` seconds, and UserError naming the settings in
-    which a task differs from the first one.
+    Raises PeerTimeout naming the tasks that did not arrive within `timeout` seconds, and UserError naming the settings
+    in which a task differs from the first one.
     """
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     cluster = resolver.cluster_spec().as_dict()
@@ -107,7 +107,7 @@ def _receive(
             except TimeoutError:
                 if time.monotonic() > end:
                     absent = f"{', '.join(missing)} of {len(others) + 1} tasks"
-                    problem = Absent(f"cluster.timeout={timeout:g}: {absent} did not arrive in time")
+                    problem = PeerTimeout(f"cluster.timeout={timeout:g}: {absent} did not arrive in time")
                 continue
             except (OSError, ValueError):  # not a task of this run
                 continue
@@ -147,4 +147,4 @@ def _report(
             pass
         time.sleep(POLL_SECONDS)
     host, port = leader
-    raise Absent(f"cluster.timeout={timeout:g}: {first} ({host}:{port}) did not arrive in time")
+    raise PeerTimeout(f"cluster.timeout={timeout:g}: {first} ({host}:{port}) did not arrive in time")

@@ -12,7 +12,7 @@ from keras_hub.layers import TransformerEncoder
 from keras_hub.models import BertBackbone
 
 from common.data.dropout import site_key
-from common.models.bert import parameter_shapes
+from common.models.bert import get_parameter_shapes
 from common.models.initial_weights import InitialCheckpoint
 from tf_impl import calling
 from tf_impl.dropout import Tokens, drop, rows_of, rows_of_tokens
@@ -261,7 +261,7 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     )
     _follow(backbone, hf_config)
     model = Bert(backbone, len(hf_config["id2label"]), hf_config["classifier_dropout"])
-    shapes = parameter_shapes(hf_config)
+    shapes = get_parameter_shapes(hf_config)
     model.named_parameters = [
         Parameter(name, variable, shapes[name], shapes[name] if is_kernel else None)
         for name, variable, is_kernel in _named_variables(backbone, model.classifier)

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras.layers import Conv2D, Dense, Dropout, Flatten, MaxPooling2D, SpatialDropout2D
 
 from common.data.dropout import site_key
-from common.models.convnet import parameter_shapes
+from common.models.convnet import get_parameter_shapes
 from common.models.initial_weights import InitialCheckpoint
 from tf_impl.dropout import keep, kept, rows_of
 from tf_impl.models.layout import Parameter
@@ -52,7 +52,7 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     model = ConvNet(hf_config)
     height, width, _ = hf_config["image_shape"]
     model({"images": keras.KerasTensor([None, *hf_config["image_shape"]])}, training=False)
-    shapes = parameter_shapes(hf_config)
+    shapes = get_parameter_shapes(hf_config)
     # PyTorch flattens (channels, height, width), Keras (height, width, channels)
     kernels = {name: shapes[f"{name}.weight"] for name in ("conv1", "conv2", "fc1", "fc2")}
     kernels["fc1"] = (shapes["fc1.weight"][0], hf_config["channels"][1], height // 4, width // 4)

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from common.config.schema import Config
-from common.config.strategies import MultiWorker as Settings
+from common.config.strategies import MultiWorkerSettings
 from common.data.batches import GlobalBatch
 from common.run.prepare import Prepared
 from common.training.state import Saved, State
@@ -30,7 +30,7 @@ class MultiWorker:
         tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[:1], "GPU")
         self.devices, self.compiled = replica_devices(1), config.train.compile
         settings = config.strategy
-        assert isinstance(settings, Settings)
+        assert isinstance(settings, MultiWorkerSettings)
         self.options = tf.distribute.experimental.CommunicationOptions(
             bytes_per_pack=settings.bytes_per_pack,
             implementation=tf.distribute.experimental.CommunicationImplementation[settings.communication.upper()],

@@ -18,7 +18,7 @@ from common.cluster.network import address_towards
 from common.cluster.processes import RETURNED, STOP_PORT
 from common.cluster.stop_channel import StopMember, StopServer
 from common.config.schema import Config
-from common.errors import Absent, UserError
+from common.errors import PeerTimeout, UserError
 from common.run.prepare import Prepared
 from common.run.summary import RESTARTS
 
@@ -36,7 +36,7 @@ class Group:
 
 
 def join_group(config: Config, prepared: Prepared) -> Group:
-    """Wait for the other ranks of a run, if it has any. Raises Absent and UserError as `rendezvous` does."""
+    """Wait for the other ranks of a run, if it has any. Raises PeerTimeout and UserError as `rendezvous` does."""
     if config.strategy.one_process:
         return Group(0, 1, None, None)
     return rendezvous(config.cluster.timeout, must_agree(config, prepared))
@@ -45,8 +45,8 @@ def join_group(config: Config, prepared: Prepared) -> Group:
 def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:
     """Wait for the other ranks, as RANK and WORLD_SIZE say.
 
-    Raises Absent naming the ranks that did not arrive within `timeout` seconds, and UserError naming the settings in
-    which a rank differs from rank 0.
+    Raises PeerTimeout naming the ranks that did not arrive within `timeout` seconds, and UserError naming the settings
+    in which a rank differs from rank 0.
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     store = _shared_store(rank, world_size, timeout)
@@ -54,14 +54,14 @@ def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:
         try:
             problem = _wait_for_all(store, rank, world_size, timeout, settings)
         except RuntimeError as error:
-            raise Absent(f"rank 0 left before all {world_size} ranks had arrived; see its error") from error
+            raise PeerTimeout(f"rank 0 left before all {world_size} ranks had arrived; see its error") from error
         if problem is not None:
             raise problem
     return Group(rank, world_size, store, _open_channel(store, rank))
 
 
 def init_process_group(group: Group, timeout: float, backend: str) -> None:
-    """Make the ranks of a group a process group, whose collectives time out after so many seconds. Raises Absent."""
+    """Make the ranks of a group a process group, whose collectives time out after N seconds. Raises PeerTimeout."""
     assert group.store is not None
     try:
         dist.init_process_group(
@@ -74,7 +74,7 @@ def init_process_group(group: Group, timeout: float, backend: str) -> None:
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         message = f"rank {group.rank} cannot connect to the other ranks within {timeout:g} s ({reason})"
-        raise Absent(message) from error  # one of them has ended since
+        raise PeerTimeout(message) from error  # one of them has ended since
 
 
 def _open_channel(store: dist.Store, rank: int) -> StopServer | StopMember:
@@ -121,7 +121,7 @@ def _connect(address: str, port: int, timeout: float, make: Callable[[], dist.St
             break
         except OSError as error:
             if time.monotonic() > end:
-                raise Absent(
+                raise PeerTimeout(
                     f"cluster.timeout={timeout:g}: rank 0 did not arrive in time ({address}:{port}: {error})"
                 ) from error
         time.sleep(POLL_SECONDS)
@@ -135,7 +135,7 @@ def _connect(address: str, port: int, timeout: float, make: Callable[[], dist.St
     thread.start()
     thread.join(max(1.0, end - time.monotonic()))
     if not found and not thread.is_alive():
-        raise Absent(f"rank 0 left before this one had connected to it ({address}:{port}); see its error")
+        raise PeerTimeout(f"rank 0 left before this one had connected to it ({address}:{port}); see its error")
     if not found:
         raise UserError(f"MASTER_PORT={port}: what listens at {address} is not rank 0; give both another port")
     return found[0]
@@ -165,7 +165,9 @@ def _wait_for_all(
         elif not absent:
             return None
         elif time.monotonic() > end:
-            problem = Absent(f"cluster.timeout={timeout:g}: {_ranks(absent)} of {world_size} did not arrive in time")
+            problem = PeerTimeout(
+                f"cluster.timeout={timeout:g}: {_ranks(absent)} of {world_size} did not arrive in time"
+            )
             store.set("over", json.dumps(message_of(problem)))
         else:
             time.sleep(POLL_SECONDS)

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from common.cluster.processes import die_with_parent
-from common.config.command_line import one_line_errors
-from common.hardware import cores
+from common.config.command_line import report_user_errors
+from common.hardware import count_cores
 from torch_impl.communication import allreduce
 from torch_impl.communication.allreduce import ALGORITHMS, Traffic, bus_bandwidth, fit, predict
 from torch_impl.communication.rendezvous import init_process_group, rendezvous
@@ -198,7 +198,7 @@ def compare(sizes: list[int], repeats: int, console: Console) -> None:
         f"\n[bold]all-reduce, {world_size} ranks[/bold]  A message takes alpha = {alpha * 1e6:.1f} µs and beta = "
         f"{beta * 1e9:.3f} ns for each byte, by least squares over ping-pongs of {messages[0]} to {messages[-1]} "
         f"bytes. The prediction knows these two alone: not the time that sums take, nor that {world_size} ranks share "
-        f"{cores()} cores.",
+        f"{count_cores()} cores.",
         highlight=False,
     )
     table = Table("bytes", "algorithm", *(_right(name) for name in ("measured", "predicted", "bus bandwidth")))
@@ -235,5 +235,5 @@ def main(repeats: int, sizes: list[int]) -> None:
 if __name__ == "__main__":
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would wait until Gloo has what it waits for
-    with one_line_errors(()):
+    with report_user_errors(()):
         main(int(sys.argv[1]), [int(size) for size in sys.argv[2:]])

@@ -6,7 +6,7 @@ import torch
 from torch.nn import Conv2d, Dropout, Dropout2d, Linear, Module
 from torch.nn.functional import max_pool2d, relu
 
-from common.models.convnet import parameter_shapes
+from common.models.convnet import get_parameter_shapes
 from common.models.initial_weights import InitialCheckpoint
 from torch_impl.dropout import use_keys
 
@@ -16,7 +16,7 @@ class ConvNet(Module):
 
     def __init__(self, hf_config: dict[str, Any]) -> None:
         super().__init__()
-        shapes = parameter_shapes(hf_config)
+        shapes = get_parameter_shapes(hf_config)
         first, channels, size, _ = shapes["conv1.weight"]
         second, hidden = shapes["conv2.weight"][0], hf_config["hidden_size"]
         self.conv1 = Conv2d(channels, first, size, padding="same")

@@ -14,7 +14,7 @@ from torch.nn import Parameter
 from torch.profiler import record_function
 
 from common.config.schema import Config
-from common.config.strategies import AllReduce as Settings
+from common.config.strategies import AllReduceSettings
 from common.data.batches import GlobalBatch
 from common.run.prepare import Prepared
 from common.training.state import Saved, State
@@ -34,7 +34,7 @@ from torch_impl.task import build_losses
 class AllReduce:
     def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
         settings = config.strategy
-        assert isinstance(settings, Settings)
+        assert isinstance(settings, AllReduceSettings)
         local_rank = int(os.environ["LOCAL_RANK"])
         self.device = replica_devices(local_rank + 1)[local_rank]
         if self.device.type == "cuda":

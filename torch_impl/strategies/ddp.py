@@ -14,7 +14,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from common.config.schema import Config
-from common.config.strategies import Ddp
+from common.config.strategies import DdpSettings
 from common.data.batches import GlobalBatch
 from common.run.prepare import Prepared
 from common.training.state import Saved, State
@@ -36,7 +36,7 @@ CommHook = Callable[[Any, dist.GradBucket], Future[torch.Tensor]]  # all of them
 class DDP:
     def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
         settings = config.strategy
-        assert isinstance(settings, Ddp)
+        assert isinstance(settings, DdpSettings)
         local_rank = int(os.environ["LOCAL_RANK"])
         self.device = replica_devices(local_rank + 1)[local_rank]
         if self.device.type == "cuda":

@@ -19,9 +19,9 @@ from torch.nn import Module
 from torch.nn.parallel import replicate
 
 from common.config.schema import Config
-from common.config.strategies import Dp
+from common.config.strategies import DpSettings
 from common.data.batches import GlobalBatch
-from common.hardware import cores
+from common.hardware import count_cores
 from common.run.prepare import Prepared
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
@@ -44,7 +44,7 @@ class DP:
 
     def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
         settings = config.strategy
-        assert isinstance(settings, Dp)
+        assert isinstance(settings, DpSettings)
         self.world_size = settings.world_size
         self.devices = replica_devices(self.world_size)
         self.on_gpus = self.devices[0].type == "cuda"
@@ -56,7 +56,7 @@ class DP:
         if config.model.global_batch_norm:
             synchronize(self.model, self.sum_over_threads)
         self.structures = [] if self.on_gpus else [copy.deepcopy(self.model) for _ in self.devices]
-        threads = max(1, cores() // self.world_size)
+        threads = max(1, count_cores() // self.world_size)
         self.pool = ThreadPoolExecutor(self.world_size, initializer=torch.set_num_threads, initargs=(threads,))
         self.optimizer = Optimizer(config, trained(self.model))
         self.traffic = self._no_traffic()

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 from common.cluster.engines import env, kubernetes, local, ray, skypilot, slurm
 from common.cluster.topology import Found, Nodes
-from common.config.clusters import Cluster
+from common.config.clusters import ClusterSettings
 
 
-def discover(cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Found:
+def discover(cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]) -> Found:
     """The cluster of the first engine whose variables are set, or this machine. Says which. Raises UserError."""
     engines = {env.VARIABLES[framework]: env, "SLURM_JOB_ID": slurm, "SKYPILOT_NODE_IPS": skypilot}
     engines |= {kubernetes.INDEX: kubernetes, kubernetes.VOLCANO_INDEX: kubernetes}

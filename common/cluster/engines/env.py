@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from common.cluster.topology import TORCH_VARIABLES, Member, Nodes
-from common.config.clusters import Cluster
-from common.config.strategies import STRATEGIES, strategies_of
+from common.config.clusters import ClusterSettings
+from common.config.strategies import STRATEGIES, list_strategies
 from common.errors import UserError
 
 VARIABLES = {"torch": "RANK", "tf": "TF_CONFIG"}
 STARTERS = {"torch": "torchrun", "tf": "a scheduler that sets it"}
 
 
-def discover(cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
+def discover(cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
     """The cluster of which this process is a member. Raises UserError."""
     variable = VARIABLES[framework]
     if variable not in environment:
@@ -25,7 +25,7 @@ def discover(cluster: Cluster, strategy: str, framework: str, environment: Mappi
     return read(strategy, environment)
 
 
-def check_unset(cluster: Cluster, framework: str, environment: Mapping[str, str]) -> None:
+def check_unset(cluster: ClusterSettings, framework: str, environment: Mapping[str, str]) -> None:
     """Raise UserError where another launcher has made this process a member of its cluster."""
     variable = VARIABLES[framework]
     if variable in environment:
@@ -81,7 +81,7 @@ def _read_tf_config(strategy: str, environment: Mapping[str, str]) -> Member:
 
 
 def _several(framework: str) -> str:
-    *kinds, last = [kind for kind in strategies_of(framework) if not STRATEGIES[kind].one_process]
+    *kinds, last = [kind for kind in list_strategies(framework) if not STRATEGIES[kind].one_process]
     return f"strategy={', '.join(kinds)} or {last}"
 
 

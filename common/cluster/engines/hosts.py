@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from common.cluster.engines import env
 from common.cluster.network import interface_with
 from common.cluster.topology import Member, Nodes
-from common.config.clusters import Cluster, Hosts
+from common.config.clusters import ClusterSettings, HostsSettings
 from common.errors import UserError
 
 
-def discover(cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
+def discover(cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
     """The hosts of the config. Raises UserError where this machine is not the one that the config says."""
-    assert isinstance(cluster, Hosts)
+    assert isinstance(cluster, HostsSettings)
     env.check_unset(cluster, framework, environment)
     cluster.check()
     interface_of(cluster.hosts[cluster.node])

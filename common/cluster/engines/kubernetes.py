@@ -11,17 +11,17 @@ from collections.abc import Mapping, Sequence
 from common.cluster.engines import env
 from common.cluster.network import wait_for_address
 from common.cluster.topology import Member, Nodes, port_of_job
-from common.config.clusters import Cluster, Scheduled
-from common.errors import Absent, UserError
+from common.config.clusters import ClusterSettings, ScheduledSettings
+from common.errors import PeerTimeout, UserError
 from common.training.stop import interruptible
 
 VARIABLES = ("JOB_COMPLETION_INDEX", "PET_NNODES", "PET_MASTER_ADDR")
 INDEX, VOLCANO_INDEX = VARIABLES[0], "VC_TASK_INDEX"  # this pod's, from 0
 
 
-def discover(cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
-    """The pods of the job. Raises UserError, and Absent where a pod's name has no address after cluster.timeout."""
-    assert isinstance(cluster, Scheduled)
+def discover(cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
+    """The pods of the job. Raises UserError, and PeerTimeout if a pod's name has no address after cluster.timeout."""
+    assert isinstance(cluster, ScheduledSettings)
     env.check_unset(cluster, framework, environment)
     volcano = VOLCANO_INDEX in environment
     hosts = _pods_of_volcano(environment) if volcano else _pods_of_indexed_job(cluster.kind, environment)
@@ -71,7 +71,7 @@ def _with_own_address(hosts: Sequence[str], node: int, timeout: float) -> tuple[
             with interruptible():
                 own = wait_for_address(host, deadline)
         except OSError as error:
-            raise Absent(
+            raise PeerTimeout(
                 f"cluster.timeout={timeout:g}: {host} has no address here ({error.strerror}); see whether its pod runs "
                 "and its service selects it"
             ) from error

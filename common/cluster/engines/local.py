@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from common.cluster.engines import env
 from common.cluster.topology import Member, Nodes
-from common.config.clusters import Cluster
+from common.config.clusters import ClusterSettings
 
 
-def discover(cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
+def discover(cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
     """This machine alone, unless the environment says more."""
     if env.VARIABLES[framework] in environment:
         return env.discover(cluster, strategy, framework, environment)

@@ -16,10 +16,12 @@ VARIABLE = "RAY_ADDRESS"  # Ray sets it where `ray job submit` starts a command
 CONNECT_SECONDS = 5.0
 
 
-def discover(cluster: clusters.Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Remote:
+def discover(
+    cluster: clusters.ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
+) -> Remote:
     """What the cluster has now. Raises UserError where it cannot be reached."""
     env.check_unset(cluster, framework, environment)
-    name, address = "cluster.address", cluster.address if isinstance(cluster, clusters.Ray) else "auto"
+    name, address = "cluster.address", cluster.address if isinstance(cluster, clusters.RaySettings) else "auto"
     if address == "auto" and environment.get(VARIABLE):
         name, address = VARIABLE, environment[VARIABLE]
     _connect(cluster.kind, name, address)

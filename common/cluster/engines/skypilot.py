@@ -4,15 +4,15 @@ from collections.abc import Mapping
 
 from common.cluster.engines import env
 from common.cluster.topology import Member, Nodes, port_of_job
-from common.config.clusters import Cluster, Scheduled
+from common.config.clusters import ClusterSettings, ScheduledSettings
 from common.errors import UserError
 
 VARIABLES = ("SKYPILOT_NODE_IPS", "SKYPILOT_NODE_RANK")
 
 
-def discover(cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
+def discover(cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
     """The nodes of the task. Raises UserError."""
-    assert isinstance(cluster, Scheduled)
+    assert isinstance(cluster, ScheduledSettings)
     env.check_unset(cluster, framework, environment)
     if missing := [name for name in VARIABLES if name not in environment]:
         raise UserError(

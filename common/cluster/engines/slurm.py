@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from common.cluster.engines import env
 from common.cluster.network import addresses_of
 from common.cluster.topology import Member, Nodes, port_of_job
-from common.config.clusters import Cluster, Scheduled
+from common.config.clusters import ClusterSettings, ScheduledSettings
 from common.errors import UserError
 
 VARIABLES = ("SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_NODEID")  # which srun sets
 START = "start with srun --ntasks-per-node=1"
 
 
-def discover(cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
+def discover(cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
     """The nodes of the job step. Raises UserError where srun has not started the command once on each."""
-    assert isinstance(cluster, Scheduled)
+    assert isinstance(cluster, ScheduledSettings)
     env.check_unset(cluster, framework, environment)
     if "SLURM_JOB_ID" not in environment:
         raise UserError(f"cluster={cluster.kind}: SLURM_JOB_ID is not set; {START} in a job, or use cluster=local")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from common.config.data import Arrays
+from common.config.data import ArraysSettings
 from common.config.schema import Config
 from common.data.arrays.array_split import ArraySplit
 from common.data.arrays.build import array_file, build
@@ -46,7 +46,7 @@ class ArrayCache(Cache):
 def open_cache(config: Config, source: "TokenizerSource | None") -> ArrayCache:
     """Open the array cache of a config, built first where it is missing or damaged. Raises UserError for bad arrays."""
     data = config.data
-    assert isinstance(data, Arrays)
+    assert isinstance(data, ArraysSettings)
     key = fingerprint({"format": FORMAT, "corpus": identity(data)})
     directory = Path(config.cache_dir) / f"arrays-{key}"
     cache = _open(directory, open_or_build(directory, lambda partial: build(partial, data)))

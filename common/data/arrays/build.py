@@ -9,7 +9,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import DTypeLike
 
-from common.config.data import Arrays
+from common.config.data import ArraysSettings
 from common.data.array_writer import ArrayWriter
 from common.data.arrays.checks import blocks, check_alike, check_names, check_sizes, check_weights, limits_of
 from common.data.arrays.files import Named, read
@@ -20,7 +20,7 @@ from common.errors import UserError
 log = logging.getLogger("lockstep")
 
 
-def build(directory: Path, data: Arrays) -> dict[str, Any]:
+def build(directory: Path, data: ArraysSettings) -> dict[str, Any]:
     """Fill the directory of a cache. Returns the further entries of its manifest. Raises UserError for bad arrays."""
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         splits = read(data, Path(scratch))

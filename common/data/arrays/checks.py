@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 
-from common.config.data import Arrays
+from common.config.data import ArraysSettings
 from common.data.arrays.column import Column
 from common.data.arrays.files import Named
 from common.data.columns import show
@@ -17,7 +17,7 @@ SORTS = {"f": "floats", "i": "integers", "u": "integers", "b": "bools"}
 OTHERS = {"c": "complex", "O": "objects", "U": "text", "S": "text", "V": "records", "M": "times", "m": "times"}
 
 
-def check_names(data: Arrays, split: Named) -> list[str]:
+def check_names(data: ArraysSettings, split: Named) -> list[str]:
     """The names of a split's inputs. Raises UserError where an array is missing, or has a name of Lockstep's own."""
     for key, name in (("label", data.label), ("weight", data.weight)):
         if name is not None and name not in split.columns:
@@ -32,7 +32,7 @@ def check_names(data: Arrays, split: Named) -> list[str]:
     return inputs
 
 
-def check_sizes(data: Arrays, split: Named) -> None:
+def check_sizes(data: ArraysSettings, split: Named) -> None:
     """Raise UserError unless all arrays are numbers or bools, of the same number of examples."""
     for name, column in split.columns.items():
         values = column.values

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from common.config.data import Arrays
+from common.config.data import ArraysSettings
 from common.data.arrays.column import Column
 from common.data.arrays.formats import OFFSETS, Found, npy, npz, parquet, safetensors
 from common.data.identity import file_identity, source_keys
@@ -28,7 +28,7 @@ class Named:
     columns: Mapping[str, Column]
 
 
-def read(data: Arrays, scratch: Path) -> tuple[Named, Named]:
+def read(data: ArraysSettings, scratch: Path) -> tuple[Named, Named]:
     """Both splits, memory-mapped. scratch: an empty directory that outlives them. Raises UserError."""
     splits: list[tuple[str, Found]] = []
     paths = find_splits(data)
@@ -45,7 +45,7 @@ def read(data: Arrays, scratch: Path) -> tuple[Named, Named]:
     )
 
 
-def identity(data: Arrays) -> dict[str, Any]:
+def identity(data: ArraysSettings) -> dict[str, Any]:
     """What names the corpus: the keys, and the files' paths, sizes and times of change."""
     found = {
         key: [file_identity(file) for file in (sorted(path.glob("*.npy")) if path.is_dir() else [path])]
@@ -54,7 +54,7 @@ def identity(data: Arrays) -> dict[str, Any]:
     return {**source_keys(data), **found}
 
 
-def find_splits(data: Arrays) -> dict[str, Path]:
+def find_splits(data: ArraysSettings) -> dict[str, Path]:
     """The files or directories of the splits by their keys. Raises UserError."""
     paths = {key: find_split(f"data.{key}", getattr(data, key)) for key in ("train", "validation")}
     for key, path in paths.items():

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import DTypeLike
 
-from common.config.data import Arrays
+from common.config.data import ArraysSettings
 from common.data.arrays.checks import blocks
 from common.data.arrays.files import Named
 from common.errors import UserError
@@ -30,7 +30,7 @@ def label_dtype(name: str, splits: tuple[Named, Named]) -> DTypeLike:
     return np.int32
 
 
-def class_names(data: Arrays, splits: tuple[Named, Named], largest: int) -> list[str]:
+def class_names(data: ArraysSettings, splits: tuple[Named, Named], largest: int) -> list[str]:
     """The names of the classes; none where the labels are not one integer for each example. Raises UserError.
 
     largest: label of both splits.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from common.config.data import Lines
+from common.config.data import LinesSettings
 from common.config.schema import Config
 from common.data.array_writer import ArrayWriter
 from common.data.arrays.array_cache import ArrayCache
@@ -37,7 +37,7 @@ def open_cache(config: Config, source: "TokenizerSource | None") -> ArrayCache:
     `source` is not used: data.tokenizer names the tokenizer.
     """
     data, length = config.data, config.train.max_length
-    assert isinstance(data, Lines)
+    assert isinstance(data, LinesSettings)
     key = fingerprint({"format": FORMAT, "corpus": identity(data), "max_length": length})
     directory = Path(config.cache_dir) / f"lines-{key}"
     return _open(directory, open_or_build(directory, lambda partial: _build(partial, data, length)))
@@ -48,14 +48,14 @@ def reopen_cache(config: Config, directory: Path) -> ArrayCache:
     return _open(directory, manifest_of(directory))
 
 
-def identity(data: Lines) -> dict[str, Any]:
+def identity(data: LinesSettings) -> dict[str, Any]:
     """What names the corpus: the paths, sizes and times of change of the files and the tokenizer."""
     files = {key: file_identity(path) for key, path in _find_splits(data).items()}
     tokenizer = BYTES if data.tokenizer == BYTES else file_identity(tokenizer_file(data.tokenizer))
     return {**source_keys(data), **files, "tokenizer": tokenizer}
 
 
-def _find_splits(data: Lines) -> dict[str, Path]:
+def _find_splits(data: LinesSettings) -> dict[str, Path]:
     paths = {key: find_split(f"data.{key}", getattr(data, key)) for key in ("train", "validation")}
     for key, path in paths.items():
         if not path.is_file():
@@ -87,7 +87,7 @@ def _blocks(tokens: int, length: int) -> int:
     return max(0, tokens - 1) // length
 
 
-def _build(directory: Path, data: Lines, length: int) -> dict[str, Any]:
+def _build(directory: Path, data: LinesSettings, length: int) -> dict[str, Any]:
     paths = _find_splits(data)
     warn_of_one_file(paths)
     tokens_of = open_tokenizer(data.tokenizer)

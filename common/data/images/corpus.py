@@ -6,7 +6,7 @@ from importlib import import_module
 
 import numpy as np
 
-from common.config.data import Data
+from common.config.data import DataSettings
 from common.errors import UserError
 
 
@@ -33,7 +33,7 @@ class ImageCorpus:
     largest: int = 255
 
 
-def read_images(data: Data) -> ImageCorpus:
+def read_images(data: DataSettings) -> ImageCorpus:
     """Read both splits of a corpus. Raises UserError, which names the file or the key."""
     corpus: ImageCorpus = import_module(data.source).read(data)
     _check_labels(corpus.train, corpus.classes)

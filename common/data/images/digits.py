@@ -4,14 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from common.config.data import Digits
+from common.config.data import DigitsSettings
 from common.data.identity import source_keys
 from common.data.images.corpus import ImageCorpus, Images
 
 DIGITS_TO_TRAIN_ON = 1437  # of 1797, in scikit-learn's order; the last fifth is for validation
 
 
-def read(data: Digits) -> ImageCorpus:
+def read(data: DigitsSettings) -> ImageCorpus:
     """Both splits. A pixel's largest value is 16."""
     from sklearn.datasets import load_digits
 
@@ -22,6 +22,6 @@ def read(data: Digits) -> ImageCorpus:
     return ImageCorpus(train, validation, [str(name) for name in digits.target_names], largest=16)
 
 
-def identity(data: Digits) -> dict[str, Any]:
+def identity(data: DigitsSettings) -> dict[str, Any]:
     """What names the corpus: its kind."""
     return source_keys(data)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from common.config.data import HubImages
+from common.config.data import HubImagesSettings
 from common.data import hub
 from common.data.columns import check_columns
 from common.data.identity import source_keys
@@ -14,7 +14,7 @@ from common.errors import UserError
 MODES = ("L", "RGB")  # PIL's names for images of bytes with one channel and with three
 
 
-def read(data: HubImages) -> ImageCorpus:
+def read(data: HubImagesSettings) -> ImageCorpus:
     """Read both splits. Raises UserError, which names the key or the row."""
     splits = hub.load_splits(data)
     read_splits = []
@@ -31,7 +31,7 @@ def read(data: HubImages) -> ImageCorpus:
     return ImageCorpus(train, validation, splits["train_split"].features[data.label].names)
 
 
-def identity(data: HubImages) -> dict[str, Any]:
+def identity(data: HubImagesSettings) -> dict[str, Any]:
     """What names the corpus: the keys. A commit names the content; of a branch only its name is known."""
     return source_keys(data)
 

@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from common.config.data import Idx
+from common.config.data import IdxSettings
 from common.data.identity import file_identity, source_keys
 from common.data.images.corpus import ImageCorpus, Images, size
 from common.errors import UserError
 
 
-def read(data: Idx) -> ImageCorpus:
+def read(data: IdxSettings) -> ImageCorpus:
     """Read both splits. Raises UserError, which names the file."""
     train, validation = (_read_split(*paths) for paths in find_idx(data.directory))
     return ImageCorpus(train, validation, [str(label) for label in range(train.labels.max() + 1)])
 
 
-def identity(data: Idx) -> dict[str, Any]:
+def identity(data: IdxSettings) -> dict[str, Any]:
     """What names the corpus: the paths, sizes and times of change of its files."""
     files = [file_identity(path) for pair in find_idx(data.directory) for path in pair]
     return {**source_keys(data), "directory": files}

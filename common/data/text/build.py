@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from common.config.models import AnyModel, TrainedTokenizer
+from common.config.models import ModelSettings, TrainedTokenizerSettings
 from common.config.schema import Config
 from common.data.array_writer import ArrayWriter
 from common.data.progress import shown
@@ -59,9 +59,9 @@ def build(directory: Path, config: Config, source: TokenizerSource | None) -> di
     }
 
 
-def max_vocabulary(model: AnyModel) -> int:
+def max_vocabulary(model: ModelSettings) -> int:
     """Of the tokenizer that is trained for a model with random initial weights."""
-    assert isinstance(model, TrainedTokenizer)
+    assert isinstance(model, TrainedTokenizerSettings)
     return model.max_vocabulary
 
 

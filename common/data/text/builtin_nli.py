@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from common.config.data import BuiltinNli
+from common.config.data import BuiltinNliSettings
 from common.data.identity import source_keys
 from common.data.text.rows import Rows, Source
 from common.errors import UserError
@@ -27,13 +27,13 @@ World = tuple[int, ...]
 Forms = Mapping[str, Callable[..., bool]]  # sentence with slots -> is it true in this world?
 
 
-def read(data: BuiltinNli) -> Source:
+def read(data: BuiltinNliSettings) -> Source:
     """Generate both splits. Raises UserError where the grammar cannot give as many examples."""
     train, validation = generate(data.seed, data.train_examples, data.validation_examples)
     return Source(_rows("data.train_examples", train), _rows("data.validation_examples", validation), list(CLASSES))
 
 
-def identity(data: BuiltinNli) -> dict[str, Any]:
+def identity(data: BuiltinNliSettings) -> dict[str, Any]:
     """What names the corpus: the keys and the version of the text that the grammar gives."""
     return {**source_keys(data), "version": VERSION}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from common.config.data import Data
+from common.config.data import DataSettings
 from common.data.columns import show
 from common.data.text.labels import BOOLEANS, Label, typed
 from common.data.text.rows import Rows, Source, Survey, survey
@@ -56,7 +56,7 @@ class Corpus:
     classes: list[str]
 
 
-def read_corpus(data: Data, classes: list[str] | None = None) -> Corpus:
+def read_corpus(data: DataSettings, classes: list[str] | None = None) -> Corpus:
     """Read and check all rows of a corpus once. Raises UserError, which names the file and line or the key.
 
     The order of the model's classes is that of `classes`, which a checkpoint with a classification head has; else of

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common.config.data import Files
+from common.config.data import FilesSettings
 from common.data.columns import NamedColumns
 from common.data.identity import file_identity, source_keys
 from common.data.text.formats import find_dialect, parquet, separated
@@ -22,7 +22,7 @@ TEXT_SUFFIXES = (".jsonl", ".json", *SEPARATED)
 SUFFIXES = f"{', '.join(TEXT_SUFFIXES)} (each also + .gz) or .parquet"
 
 
-def read(data: Files) -> Source:
+def read(data: FilesSettings) -> Source:
     """Both splits, to be read. Raises UserError, which names the file and the line."""
     train, validation = find_files("data.train", data.train), find_files("data.validation", data.validation)
     source = Source(
@@ -34,7 +34,7 @@ def read(data: Files) -> Source:
     return source
 
 
-def identity(data: Files) -> dict[str, Any]:
+def identity(data: FilesSettings) -> dict[str, Any]:
     """What names the corpus: the keys, and the files' paths, sizes and times of change."""
     splits = {"train": data.train, "validation": data.validation}
     found = {name: [file_identity(path) for path in find_files(f"data.{name}", splits[name])] for name in splits}
@@ -81,7 +81,7 @@ def _is_known(path: Path) -> bool:
     return _suffix(path) in TEXT_SUFFIXES or (_suffix(path) == ".parquet" and not is_gzip(path))
 
 
-def _rows(key: str, paths: list[Path], data: Files) -> Rows:
+def _rows(key: str, paths: list[Path], data: FilesSettings) -> Rows:
     columns = named_columns(data)
     untyped = {_suffix(path) in SEPARATED: path for path in paths}
     if len(untyped) > 1:

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from common.config.data import Hub
+from common.config.data import HubSettings
 from common.data import hub
 from common.data.columns import NamedColumns, check_columns
 from common.data.identity import source_keys
@@ -11,7 +11,7 @@ from common.data.text.formats import BATCH, arrow_rows
 from common.data.text.rows import Part, Records, Rows, Source, named_columns
 
 
-def read(data: Hub) -> Source:
+def read(data: HubSettings) -> Source:
     """Both splits, to be read. Raises UserError, which names the key or the row."""
     at = f"data.path={data.path}"
     columns = named_columns(data)
@@ -32,6 +32,6 @@ def _records(split: Any, columns: NamedColumns) -> Records:
     return arrow_rows(split.iter(batch_size=BATCH), columns)
 
 
-def identity(data: Hub) -> dict[str, Any]:
+def identity(data: HubSettings) -> dict[str, Any]:
     """What names the corpus: the keys. A commit names the content; of a branch only its name is known."""
     return source_keys(data)

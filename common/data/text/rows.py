@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.config.data import Columns
+from common.config.data import TextColumnSettings
 from common.data.columns import NamedColumns
 from common.data.progress import shown
 from common.data.text.labels import OTHER_LABELS, PLURALS, Label, read_label
@@ -92,7 +92,7 @@ class Survey:
     dropped: int  # rows without
 
 
-def named_columns(data: Columns) -> NamedColumns:
+def named_columns(data: TextColumnSettings) -> NamedColumns:
     """The columns to read: the label, the premise and, for pairs, the hypothesis."""
     columns = [("data.label", data.label), ("data.premise", data.premise)]
     return columns if data.hypothesis is None else [*columns, ("data.hypothesis", data.hypothesis)]

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from common.config.compose import values_of
+from common.config.compose import collect_values
 from common.config.keys import CURVE
 from common.diagnose.explain.batch_arrays import contents, explain_array
 from common.diagnose.explain.gates import GATES, blocks_of, in_words
@@ -20,7 +20,7 @@ OF_THIS_COMMAND = ("train.steps", "schedule.total_steps", "model.kind", "model.a
 
 def config_differences(a: Run, b: Run) -> dict[str, tuple[object, object]]:
     """The values of keys that decide the curve and differ, but for those of the strategies."""
-    ours, theirs = (values_of(each.config, CURVE) for each in (a, b))
+    ours, theirs = (collect_values(each.config, CURVE) for each in (a, b))
     return {
         key: (ours[key], theirs[key])
         for key in ours

@@ -15,7 +15,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Gpus:
 
     def see(count: int) -> None:
         for module in (validate, resolve):
-            monkeypatch.setattr(module, "visible_gpus", lambda: count)
+            monkeypatch.setattr(module, "count_visible_gpus", lambda: count)
 
     see(0)
     return see

@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from common.config.compose import values_of
+from common.config.compose import collect_values
 from common.config.schema import GROUPS, Config
 from common.data.cache import Cache
 
@@ -28,7 +28,7 @@ def _pairs() -> Iterator[tuple[str, Config, Config]]:
     for group, kinds in GROUPS.items():
         for schema in kinds.values():
             config = replace(whole, **{group: _filled(schema)})
-            for name in values_of(config):
+            for name in collect_values(config):
                 yield name, config, _changed(config, name)
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from common.errors import cannot_be_written
+from common.errors import build_write_error
 
 
 @pytest.mark.parametrize(
@@ -13,5 +13,5 @@ from common.errors import cannot_be_written
 )
 def test_what_cannot_be_written(error: Exception, reason: str) -> None:
     assert (
-        str(cannot_be_written("a/b", error)) == f"a/b: cannot be written ({reason}); make space or choose another place"
+        str(build_write_error("a/b", error)) == f"a/b: cannot be written ({reason}); make space or choose another place"
     )

@@ -5,7 +5,7 @@ import pynvml
 import pytest
 
 from common import hardware
-from common.hardware import cores, describe, only_gpu, peak_resident_bytes, visible_gpus
+from common.hardware import count_cores, count_visible_gpus, describe_hardware, get_peak_resident_bytes, select_gpu
 from tests.conftest import Python
 
 
@@ -23,8 +23,8 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
     monkeypatch.setattr(pynvml, "nvmlInit", fail)
-    assert visible_gpus() == 0
-    assert only_gpu(1) == {}
+    assert count_visible_gpus() == 0
+    assert select_gpu(1) == {}
 
 
 @pytest.mark.usefixtures("four_gpus")
@@ -34,23 +34,23 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_visible_gpus(monkeypatch: pytest.MonkeyPatch, visible: str | None, count: int) -> None:
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert visible_gpus() == count
+    assert count_visible_gpus() == count
 
 
 @pytest.mark.usefixtures("four_gpus")
 def test_a_process_that_sees_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert only_gpu(2) == {"CUDA_VISIBLE_DEVICES": "2"}
-    assert only_gpu(None) == {"CUDA_VISIBLE_DEVICES": ""}
+    assert select_gpu(2) == {"CUDA_VISIBLE_DEVICES": "2"}
+    assert select_gpu(None) == {"CUDA_VISIBLE_DEVICES": ""}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
-    assert only_gpu(1) == {"CUDA_VISIBLE_DEVICES": "1"}
+    assert select_gpu(1) == {"CUDA_VISIBLE_DEVICES": "1"}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert only_gpu(0) == {}
+    assert select_gpu(0) == {}
 
 
 def test_this_machine() -> None:
-    found = describe()
-    assert found["cores"] == cores() >= 1
-    assert 1 << 20 < peak_resident_bytes() < found["memory_bytes"]
+    found = describe_hardware()
+    assert found["cores"] == count_cores() >= 1
+    assert 1 << 20 < get_peak_resident_bytes() < found["memory_bytes"]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_container_has_the_cores_of_its_limit(
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(hardware, "CGROUP", tmp_path)
     monkeypatch.setattr(hardware.psutil.Process, "cpu_affinity", lambda self: [0, 1, 2, 3])
-    assert hardware.cores() == expected
+    assert hardware.count_cores() == expected
 
 
 COUNT_PAGE_FAULTS = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.config.compose import parse, save
+from common.config.compose import parse_config, save_config
 from tests.conftest import Compose, Python
 from tests.unit.reference_optimizer import (
     AHEAD,
@@ -137,7 +137,7 @@ def trained(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python:
     paths: dict[str, Path] = {}
     for case, overrides in {**CASES, **NATIVE, **STOCK}.items():
         paths[case] = folder / f"{case}.yaml"
-        save(parse(composed(*overrides)), paths[case])
+        save_config(parse_config(composed(*overrides)), paths[case])
     python(TRAIN, folder)
     found: Trained = {}
     for case, path in paths.items():
@@ -150,14 +150,14 @@ def trained(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python:
 
 @pytest.mark.parametrize("case", CASES)
 def test_it_does_torchs_update(trained: Trained, composed: Compose, case: str) -> None:
-    config = parse(composed(*CASES[case]))
+    config = parse_config(composed(*CASES[case]))
     found = errors(trained[case]["whole"], expected(config))
     assert max(found.values()) <= TOLERANCES[config.train.precision], found
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "clipped" in case])
 def test_a_sparse_gradient_makes_the_same_update(trained: Trained, composed: Compose, case: str) -> None:
-    config = parse(composed(*CASES[case]))
+    config = parse_config(composed(*CASES[case]))
     found = errors(trained[case]["sparse"], expected(config))
     assert max(found.values()) <= TOLERANCES[config.train.precision], found
 
@@ -168,7 +168,7 @@ def test_a_fault_is_seen(
     trained: Trained, composed: Compose, precision: str, name: str, kind: type[Reference], override: str
 ) -> None:
     case = f"{precision}, {name}, clipped with warm-up"
-    wrong = parse(changed(composed(*CASES[case]), override))
+    wrong = parse_config(changed(composed(*CASES[case]), override))
     assert max(errors(trained[case]["whole"], expected(wrong, kind=kind)).values()) > 2 * TOLERANCES[precision]
 
 
@@ -186,7 +186,7 @@ def assert_same(found: Arrays, expected: Arrays) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_updates_beyond_the_steps_count_in_the_bias_correction(trained: Trained, composed: Compose, case: str) -> None:
-    config = parse(composed(*CASES[case]))
+    config = parse_config(composed(*CASES[case]))
     found = errors(trained[case]["ahead"], expected(config, AHEAD))
     assert max(found.values()) <= TOLERANCES[config.train.precision], found
     if "adam" in case:
@@ -203,7 +203,7 @@ def test_slots_are_zeros_before_the_first_update(trained: Trained, case: str) ->
 
 def test_native_is_kerass_own(trained: Trained, composed: Compose) -> None:
     """It adds epsilon before the bias correction, and rounds its constants to float32."""
-    config, found = parse(composed(*STOCK["distinct"])), trained["distinct"]["whole"]
+    config, found = parse_config(composed(*STOCK["distinct"])), trained["distinct"]["whole"]
     as_keras = errors(found, expected(config, kind=EpsilonHat, repeated=False))
     assert max(as_keras.values()) < 2e-5, as_keras
     assert max(errors(found, expected(config, repeated=False)).values()) > 1e-4
@@ -211,7 +211,7 @@ def test_native_is_kerass_own(trained: Trained, composed: Compose) -> None:
 
 def test_keras_adam_squares_repeated_rows_one_by_one(trained: Trained, composed: Compose) -> None:
     """Why the gradient of an embedding is made dense."""
-    wanted = expected(parse(composed(*STOCK["repeated"])), kind=EpsilonHat)
+    wanted = expected(parse_config(composed(*STOCK["repeated"])), kind=EpsilonHat)
     found = errors(
         {name: trained["repeated"]["whole"][name] for name in SHAPES}, {name: wanted[name] for name in SHAPES}
     )
@@ -246,7 +246,7 @@ def test_weights_decay_by_the_factor_that_torch_rounds(
 ) -> None:
     """To the last digit in 100 updates: what rounding takes from that factor, each update takes again."""
     settings = ("optimizer=adamw", "optimizer.learning_rate=1e-3", "optimizer.weight_decay=0.01", "schedule=constant")
-    save(parse(composed(f"strategy={strategy}", *settings)), tmp_path / "config.yaml")
+    save_config(parse_config(composed(f"strategy={strategy}", *settings)), tmp_path / "config.yaml")
     assert python(DECAY, tmp_path / "config.yaml") == "true\n"
 
 
@@ -281,6 +281,6 @@ def test_parameter_servers_compute_what_has_the_size_of_a_parameter(
     composed: Compose, tmp_path: Path, python: Python
 ) -> None:
     """Workers send the rows of an embedding's gradient."""
-    save(parse(composed("strategy=parameter_server", "optimizer=adamw")), tmp_path / "config.yaml")
+    save_config(parse_config(composed("strategy=parameter_server", "optimizer=adamw")), tmp_path / "config.yaml")
     found = json.loads(python(PLACES, tmp_path / "config.yaml"))
     assert found == [["ResourceApplyGradientDescent", "ReadVariableOp"], ["ResourceApplyAdam", "1"]]  # it is read there

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import Dropout, Dropout2d, Linear, Sequential
 
-from common.config.tasks import Classification
+from common.config.tasks import ClassificationSettings
 from common.data.batches import GlobalBatch
 from common.data.dropout import example_keys, site_key
 from tests.conftest import MakeConfig
@@ -17,7 +17,7 @@ from torch_impl.models import build_model
 from torch_impl.step import backward
 from torch_impl.task import build_losses
 
-TASK = build_losses(Classification("classification", 0.0, None))
+TASK = build_losses(ClassificationSettings("classification", 0.0, None))
 
 KEYS = example_keys(3, 7, np.array([5, 0, 2**33]))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from common.config.compose import parse
+from common.config.compose import parse_config
 from common.config.schema import Config
 from common.training.state import Position
 from tests.conftest import Compose
@@ -86,19 +86,19 @@ def train(config: Config) -> dict[str, Arrays]:
 @pytest.fixture(scope="module")
 def trained(composed: Compose) -> Trained:
     """By case and by how it was trained: its arrays."""
-    return {case: train(parse(composed(*overrides))) for case, overrides in {**CASES, **NATIVE}.items()}
+    return {case: train(parse_config(composed(*overrides))) for case, overrides in {**CASES, **NATIVE}.items()}
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_it_does_torchs_update(trained: Trained, composed: Compose, case: str) -> None:
-    config = parse(composed(*CASES[case]))
+    config = parse_config(composed(*CASES[case]))
     found = errors(trained[case]["whole"], expected(config))
     assert max(found.values()) <= TOLERANCES[config.train.precision], found
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_sparse_gradient_makes_the_same_update(trained: Trained, composed: Compose, case: str) -> None:
-    config = parse(composed(*CASES[case]))
+    config = parse_config(composed(*CASES[case]))
     found = errors(trained[case]["sparse"], expected(config))
     assert max(found.values()) <= TOLERANCES[config.train.precision], found
 
@@ -109,7 +109,7 @@ def test_a_fault_is_seen(
     trained: Trained, composed: Compose, precision: str, name: str, kind: type[Reference], override: str
 ) -> None:
     case = f"{precision}, {name}, clipped with warm-up"
-    wrong = parse(changed(composed(*CASES[case]), override))
+    wrong = parse_config(changed(composed(*CASES[case]), override))
     assert max(errors(trained[case]["whole"], expected(wrong, kind=kind)).values()) > 2 * TOLERANCES[precision]
 
 
@@ -123,7 +123,7 @@ def test_a_resumed_training_is_the_uninterrupted_one(trained: Trained, case: str
 
 @pytest.mark.parametrize("case", CASES)
 def test_updates_beyond_the_steps_count_in_the_bias_correction(trained: Trained, composed: Compose, case: str) -> None:
-    config = parse(composed(*CASES[case]))
+    config = parse_config(composed(*CASES[case]))
     found = errors(trained[case]["ahead"], expected(config, AHEAD))
     assert max(found.values()) <= TOLERANCES[config.train.precision], found
     if "adam" in case:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from common.config.tasks import CustomTask
+from common.config.tasks import CustomTaskSettings
 from common.errors import UserError
 from tests.unit.reference_losses import CASES, expected
 from torch_impl.batches import to_tensors
@@ -25,9 +25,9 @@ def half(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def test_the_users_function() -> None:
-    losses = build_losses(CustomTask("custom", f"{__name__}:half", None))
+    losses = build_losses(CustomTaskSettings("custom", f"{__name__}:half", None))
     outputs = torch.arange(6.0).reshape(3, 2)
     assert losses.losses(outputs, outputs).tolist() == [0, 1, 2]
     assert losses.metric(outputs, outputs).tolist() == [0, 0, 0]
     with pytest.raises(UserError, match="^task.torch=nothing:here: no module nothing in the working directory"):
-        build_losses(CustomTask("custom", "nothing:here", None))
+        build_losses(CustomTaskSettings("custom", "nothing:here", None))

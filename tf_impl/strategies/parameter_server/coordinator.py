@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.config.schema import Config
-from common.config.strategies import ParameterServer as Settings
+from common.config.strategies import ParameterServerSettings
 from common.data.batches import GlobalBatch
 from common.run.prepare import Prepared
 from common.training.dispatcher import Dispatcher
@@ -37,7 +37,7 @@ class ParameterServer:
     is_chief = True
 
     def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
-        assert isinstance(config.strategy, Settings)
+        assert isinstance(config.strategy, ParameterServerSettings)
         tf.get_logger().addFilter(_keep_first_line)
         self.config, self.settings, self.world_size = config, config.strategy, config.strategy.world_size
         servers = self.settings.server_count

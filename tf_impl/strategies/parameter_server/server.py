@@ -7,7 +7,7 @@ import time
 import tensorflow as tf
 
 from common.config.schema import Config
-from common.hardware import cores
+from common.hardware import count_cores
 from common.training.stop import Stop
 from tf_impl.communication.rendezvous import rendezvous
 
@@ -19,7 +19,7 @@ def serve(config: Config) -> int:
     resolver = group.resolver
     assert resolver is not None
     settings = tf.compat.v1.ConfigProto(  # with fewer threads between operations a cluster on two cores can hang
-        inter_op_parallelism_threads=max(4, cores()),
+        inter_op_parallelism_threads=max(4, count_cores()),
         intra_op_parallelism_threads=int(os.environ.get("TF_NUM_INTRAOP_THREADS", "0")),
     )
     server = tf.distribute.Server(

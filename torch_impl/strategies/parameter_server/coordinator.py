@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from common.config.schema import Config
-from common.config.strategies import ParameterServer as Settings
+from common.config.strategies import ParameterServerSettings
 from common.data.batches import GlobalBatch
-from common.hardware import cores
+from common.hardware import count_cores
 from common.run.prepare import Prepared
 from common.training.dispatcher import Dispatcher
 from common.training.state import Saved, State
@@ -45,7 +45,7 @@ class ParameterServer:
     is_chief = True
 
     def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
-        assert isinstance(config.strategy, Settings) and group.store is not None
+        assert isinstance(config.strategy, ParameterServerSettings) and group.store is not None
         self.config, self.settings, self.world_size = config, config.strategy, config.strategy.world_size
         self.listener = listen(group.store, group.rank)
         timeout = config.cluster.timeout
@@ -55,7 +55,7 @@ class ParameterServer:
         while len(self.workers) < self.world_size:
             with suppress(ConnectionError):
                 self._accept_worker()
-        torch.set_num_threads(cores())  # it computes while the workers wait
+        torch.set_num_threads(count_cores())  # it computes while the workers wait
         self.device = replica_devices(1)[0]
         self.model = build_model(config, prepared.initial).to(self.device)
         self.task = build_losses(config.task)

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.nn import Parameter
 
 from common.config.schema import Config
-from common.config.strategies import ParameterServer as Settings
+from common.config.strategies import ParameterServerSettings
 from common.run.prepare import Prepared
 from common.training.state import State
 from common.training.stop import Stop
@@ -33,7 +33,7 @@ from torch_impl.strategies.parameter_server.worker import work
 def serve(config: Config, prepared: Prepared) -> int:
     """Be a worker or a parameter server until the coordinator ends. Returns the exit code of this process."""
     settings = config.strategy
-    assert isinstance(settings, Settings)
+    assert isinstance(settings, ParameterServerSettings)
     stop = Stop()
     group = join_group(config, prepared)
     assert group.channel is not None
@@ -49,7 +49,7 @@ class Server:
     """Holds a part of the parameters; it has no model."""
 
     def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
-        assert isinstance(config.strategy, Settings) and group.store is not None
+        assert isinstance(config.strategy, ParameterServerSettings) and group.store is not None
         self.config, self.settings, self.listener = config, config.strategy, listen(group.store, group.rank)
         servers, timeout = self.settings.server_count, timedelta(seconds=config.cluster.timeout)
         if self.settings.synchronous:

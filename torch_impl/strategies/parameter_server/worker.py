@@ -4,7 +4,7 @@ import torch
 from torch.nn.utils import get_total_norm
 
 from common.config.schema import Config
-from common.config.strategies import ParameterServer as Settings
+from common.config.strategies import ParameterServerSettings
 from common.run.prepare import Prepared
 from common.training.planned_batches import find_batch
 from torch_impl.batches import to_tensors
@@ -29,7 +29,7 @@ from torch_impl.task import build_losses
 def work(config: Config, prepared: Prepared, group: Group) -> None:
     """Compute the gradients of the batches that the coordinator dispatches, until it ends."""
     settings = config.strategy
-    assert isinstance(settings, Settings) and group.store is not None
+    assert isinstance(settings, ParameterServerSettings) and group.store is not None
     workers, index = settings.world_size, group.rank - settings.other_processes
     device = replica_devices(workers)[index]
     model = build_model(config, prepared.initial).to(device)

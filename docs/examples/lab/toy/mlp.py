@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from common.config.keys import CURVE, key
-from common.config.models import MODELS, Model
+from common.config.models import MODELS, DropoutModelSettings
 from common.config.schema import Config
 from common.data.cache import Cache
 from common.data.images.image_cache import ImageCache
 
 
 @dataclass(frozen=True)
-class Mlp(Model):
+class MlpSettings(DropoutModelSettings):
     reads = "images"
     spec = __name__
     torch_module = "toy.mlp_torch"
@@ -24,12 +24,12 @@ class Mlp(Model):
     hidden_size: int = key(CURVE, at_least=1, at_most=512)
 
 
-MODELS["mlp"] = Mlp
+MODELS["mlp"] = MlpSettings
 
 
-def hf_config(config: Config, cache: Cache, source: object) -> dict[str, Any]:
+def build_hf_config(config: Config, cache: Cache, source: object) -> dict[str, Any]:
     """The model's config.json. `source` would be a pretrained checkpoint."""
-    assert isinstance(config.model, Mlp) and isinstance(cache, ImageCache)
+    assert isinstance(config.model, MlpSettings) and isinstance(cache, ImageCache)
     return {
         "model_type": "mlp",
         "image_shape": cache.image_shape,
@@ -39,7 +39,7 @@ def hf_config(config: Config, cache: Cache, source: object) -> dict[str, Any]:
     }
 
 
-def parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def get_parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Shapes of the parameters by name, in PyTorch's layout: (outputs, inputs)."""
     inputs, hidden = math.prod(hf_config["image_shape"]), hf_config["hidden_size"]
     classes = len(hf_config["id2label"])
@@ -51,7 +51,9 @@ def parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]
     }
 
 
-def draw(hf_config: Mapping[str, Any], name: str, shape: tuple[int, ...], stream: np.random.Generator) -> np.ndarray:
+def draw_parameter(
+    hf_config: Mapping[str, Any], name: str, shape: tuple[int, ...], stream: np.random.Generator
+) -> np.ndarray:
     """The initial value of a parameter, float32."""
     scale = 1 / math.sqrt(shape[1]) if name.endswith(".weight") else 0
     return (stream.standard_normal(shape) * scale).astype(np.float32)

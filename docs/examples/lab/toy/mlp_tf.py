@@ -6,7 +6,7 @@ from keras.layers import Dense, Dropout, Flatten
 from common.models.initial_weights import InitialCheckpoint
 from tf_impl.models.layout import Parameter
 
-from .mlp import parameter_shapes
+from .mlp import get_parameter_shapes
 
 
 def build(initial: InitialCheckpoint) -> keras.Model:
@@ -17,7 +17,7 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     x = Dense(len(hf_config["id2label"]), name="fc2")(Dropout(hf_config["dropout"])(x))
     model = keras.Model({"images": images}, x)
     model.named_parameters = []
-    for name, shape in parameter_shapes(hf_config).items():
+    for name, shape in get_parameter_shapes(hf_config).items():
         layer, kind = name.split(".")
         variable = getattr(model.get_layer(layer), {"weight": "kernel", "bias": "bias"}[kind])
         model.named_parameters.append(Parameter(name, variable, shape, shape if kind == "weight" else None))

@@ -7,7 +7,7 @@ from torch.nn import Dropout, Linear, Module
 
 from common.models.initial_weights import InitialCheckpoint
 
-from .mlp import parameter_shapes
+from .mlp import get_parameter_shapes
 
 
 class Mlp(Module):
@@ -15,7 +15,7 @@ class Mlp(Module):
 
     def __init__(self, hf_config: dict[str, Any]) -> None:
         super().__init__()
-        _, inputs = parameter_shapes(hf_config)["fc1.weight"]
+        _, inputs = get_parameter_shapes(hf_config)["fc1.weight"]
         self.fc1 = Linear(inputs, hf_config["hidden_size"])
         self.dropout = Dropout(hf_config["dropout"])
         self.fc2 = Linear(hf_config["hidden_size"], len(hf_config["id2label"]))

@@ -4,24 +4,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from common.cluster.topology import Nodes
-from common.config.clusters import CLUSTERS, Cluster
+from common.config.clusters import CLUSTERS, ClusterSettings
 from common.config.keys import HOST, key
 from common.errors import UserError
 
 
 @dataclass(frozen=True)
-class MyCluster(Cluster):
+class MyClusterSettings(ClusterSettings):
     engine = __name__
 
     port: int = key(HOST, at_least=1024, at_most=65000)
 
 
-CLUSTERS["my_cluster"] = MyCluster
+CLUSTERS["my_cluster"] = MyClusterSettings
 
 
-def discover(cluster: Cluster, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes:
+def discover(cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes:
     """The hosts, and which of them this is. Raises UserError."""
-    assert isinstance(cluster, MyCluster)
+    assert isinstance(cluster, MyClusterSettings)
     hosts = tuple(filter(None, environment.get("MY_CLUSTER_HOSTS", "").split(",")))
     node = environment.get("MY_CLUSTER_NODE", "")
     if not hosts:

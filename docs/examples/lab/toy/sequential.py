@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from common.config.keys import RUN, key
-from common.config.strategies import STRATEGIES, Strategy
+from common.config.strategies import STRATEGIES, StrategySettings
 
 
 @dataclass(frozen=True)
-class Sequential(Strategy):
+class SequentialSettings(StrategySettings):
     sides = {"torch": "toy.sequential_torch:Sequential", "tf": "toy.sequential_tf:Sequential"}
 
     reverse: bool = key(RUN)
@@ -18,4 +18,4 @@ class Sequential(Strategy):
         return range(self.world_size)[:: -1 if self.reverse else 1]
 
 
-STRATEGIES["sequential"] = Sequential
+STRATEGIES["sequential"] = SequentialSettings

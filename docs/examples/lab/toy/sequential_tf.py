@@ -14,13 +14,13 @@ from tf_impl.optimizer import SCALARS
 from tf_impl.step import Batch, backward
 from tf_impl.strategies.single import Single
 
-from .sequential import Sequential as Settings
+from .sequential import SequentialSettings
 
 
 class Sequential(Single):
     def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
         super().__init__(config, prepared, group)
-        assert isinstance(config.strategy, Settings)
+        assert isinstance(config.strategy, SequentialSettings)
         self.world_size, self.order = config.strategy.world_size, config.strategy.order
         shards = [signature(config, prepared.cache.train)] * self.world_size
         self.train_step = tf.function(self._sequential_step, [shards, tf.TensorSpec([], tf.float64), SCALARS])

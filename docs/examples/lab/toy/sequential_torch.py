@@ -13,13 +13,13 @@ from torch_impl.communication.rendezvous import Group
 from torch_impl.step import backward, seed_dropout
 from torch_impl.strategies.single import Single
 
-from .sequential import Sequential as Settings
+from .sequential import SequentialSettings
 
 
 class Sequential(Single):
     def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
         super().__init__(config, prepared, group)
-        assert isinstance(config.strategy, Settings)
+        assert isinstance(config.strategy, SequentialSettings)
         self.world_size, self.order = config.strategy.world_size, config.strategy.order
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from common.config.data import DATA, Images
+from common.config.data import DATA, ImageSettings
 from common.config.keys import SOURCE, key
 from common.data.identity import source_keys
 from common.data.images import corpus
@@ -14,7 +14,7 @@ ANGLES = (0, 90, 45, 135)  # degrees
 
 
 @dataclass(frozen=True)
-class Stripes(Images):
+class StripesSettings(ImageSettings):
     source = __name__
 
     angles: int = key(SOURCE, at_least=2, at_most=4)
@@ -22,16 +22,16 @@ class Stripes(Images):
     validation_examples: int = key(SOURCE, at_least=1)
 
 
-DATA["stripes"] = Stripes
+DATA["stripes"] = StripesSettings
 
 
-def read(data: Stripes) -> corpus.ImageCorpus:
+def read(data: StripesSettings) -> corpus.ImageCorpus:
     """Both splits and the names of the classes."""
     train, validation = _split(data.angles, data.train_examples, 0), _split(data.angles, data.validation_examples, 1)
     return corpus.ImageCorpus(train, validation, [str(angle) for angle in ANGLES[: data.angles]])
 
 
-def identity(data: Stripes) -> dict[str, Any]:
+def identity(data: StripesSettings) -> dict[str, Any]:
     """What names the corpus, for the cache: its keys. A reader of files adds their sizes and times of change."""
     return source_keys(data)
 

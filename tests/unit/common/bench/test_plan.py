@@ -12,8 +12,8 @@ from omegaconf.errors import OmegaConfBaseException
 from common.bench.plan import ENDLESS, Planned, plan
 from common.bench.settings import load_settings
 from common.cluster.discover import config_of
-from common.config.command_line import explain
-from common.config.overrides import readable
+from common.config.command_line import explain_error
+from common.config.overrides import normalize_arguments
 from common.errors import UserError
 
 Plan = Callable[..., list[Planned]]
@@ -39,7 +39,7 @@ def test_every_definition_is_valid(name: str) -> None:
     """Its own overrides win over those for all."""
     definition = DEFINITIONS[name]
     config = config_of(
-        definition.framework, readable([*ENDLESS, "train.global_batch_size=64", *definition.overrides]), {}
+        definition.framework, normalize_arguments([*ENDLESS, "train.global_batch_size=64", *definition.overrides]), {}
     )
     given = re.search(r"_x(\d)$", name)
     alone = "single" in name or "core" in name
@@ -106,4 +106,4 @@ def test_a_model_without_known_operations_has_no_matrices(planned: Plan) -> None
 def test_a_mistake_is_told_in_one_line(planned: Plan, contestants: str, override: str, said: str) -> None:
     with pytest.raises((UserError, HydraException, OmegaConfBaseException)) as raised:
         planned(contestants, override)
-    assert explain(raised.value, ["ddp"]).startswith(said)
+    assert explain_error(raised.value, ["ddp"]).startswith(said)

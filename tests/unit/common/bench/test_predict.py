@@ -82,7 +82,7 @@ def test_replicas_share_the_cores_of_a_machine() -> None:
 @pytest.fixture
 def measured(tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> list[Measured]:
     """Two rounds of one replica at two sizes, the link, and two replicas; the second round is half as fast."""
-    monkeypatch.setattr("common.hardware.cores", lambda: 2)
+    monkeypatch.setattr("common.hardware.count_cores", lambda: 2)
 
     def one(name: str, definition: Definition, replicas: int, batch: int, rows: list[dict[str, float]]) -> Measured:
         config = make_config(f"strategy={'allreduce' if replicas > 1 else 'single'}")

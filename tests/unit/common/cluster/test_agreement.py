@@ -6,8 +6,8 @@ import pytest
 
 from common.cluster.agreement import disagreement, message_of, must_agree, problem_of
 from common.config.keys import CURVE, RUN
-from common.config.schema import all_keys
-from common.errors import Absent, UserError
+from common.config.schema import collect_keys
+from common.errors import PeerTimeout, UserError
 from common.models.initial_weights import InitialCheckpoint
 from common.run.prepare import Prepared, prepare
 from tests.conftest import MakeConfig
@@ -30,12 +30,12 @@ def test_only_what_decides_the_training_must_agree(small_config: MakeConfig) -> 
     )
 
 
-@pytest.mark.parametrize("name", all_keys())
+@pytest.mark.parametrize("name", collect_keys())
 def test_every_key_that_decides_the_run_must_agree(name: str) -> None:
     """Also a key that is added later, of any kind: its scope decides."""
     config, other = (must_agree(each, SAME) for each in PAIRS[name])
     found = disagreement("rank 1", other, "rank 0", config)
-    if all_keys()[name].scope in (CURVE, RUN):
+    if collect_keys()[name].scope in (CURVE, RUN):
         assert found == f"rank 1 differs from rank 0 in {name} (1, not 0); give every host the same"
     else:
         assert found is None and config == other
@@ -54,7 +54,7 @@ def test_what_only_one_has_need_not_agree() -> None:
 
 
 def test_a_problem_is_the_same_error_in_every_process() -> None:
-    for problem in (UserError("another seed"), Absent("rank 1 did not arrive")):
+    for problem in (UserError("another seed"), PeerTimeout("rank 1 did not arrive")):
         received = problem_of(json.loads(json.dumps(message_of(problem))))
         assert (type(received), str(received)) == (type(problem), str(problem))
     assert problem_of(json.loads(json.dumps(message_of(None)))) is None

@@ -6,7 +6,7 @@ import pytest
 from common.cluster import discover as discovery
 from common.cluster.discover import discover, nodes_for
 from common.cluster.topology import Member, Nodes, Remote
-from common.config.clusters import Hosts
+from common.config.clusters import HostsSettings
 from common.errors import UserError
 from tests.conftest import MakeConfig
 from tests.unit.common.conftest import Gpus
@@ -93,7 +93,7 @@ def test_a_host_without_a_process(make_config: MakeConfig, checked: list[int]) -
     """Three processes, of which the coordinator and the server are on the first host."""
     config = make_config("strategy=parameter_server", "strategy.workers=1")
     with pytest.raises(UserError, match="^strategy.replicas=1: host b would have no process; raise it or name fewer"):
-        discover(replace(config, cluster=Hosts("hosts", 9.0, ["a", "b", "c"], 0, 29500)), "torch", {})
+        discover(replace(config, cluster=HostsSettings("hosts", 9.0, ["a", "b", "c"], 0, 29500)), "torch", {})
 
 
 @pytest.mark.parametrize(

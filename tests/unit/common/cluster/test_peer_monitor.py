@@ -15,7 +15,7 @@ from common.cluster import peer_monitor
 from common.cluster.checkpoint_transfer import BrokenTransfer, CheckpointTransfer, Offer
 from common.cluster.peer_monitor import PeerMonitor
 from common.cluster.topology import Nodes
-from common.errors import Absent, UserError
+from common.errors import PeerTimeout, UserError
 from tests.conftest import wait_until
 
 PROCESSES = 2
@@ -218,7 +218,9 @@ def test_the_first_host_is_started_again(port: int) -> None:
 @pytest.mark.parametrize(("node", "absent"), [(0, "127.0.0.1, 127.0.0.1"), (1, "127.0.0.1")])
 def test_who_does_not_arrive_is_named(port: int, node: int, absent: str) -> None:
     monitor = PeerMonitor(Nodes(HOSTS, node, port), PROCESSES, Transfer())
-    with pytest.raises(Absent, match=f"^cluster.timeout=0.3: the command on host {absent} did not arrive in time$"):
+    with pytest.raises(
+        PeerTimeout, match=f"^cluster.timeout=0.3: the command on host {absent} did not arrive in time$"
+    ):
         monitor.begin(0, 0.3)
 
 
@@ -341,10 +343,10 @@ def test_no_transfer_succeeds(port: int) -> None:
     with ThreadPoolExecutor() as pool:
         began = pool.submit(leader.begin, 0, 1)
         expected = r"^cluster.timeout=1: the checkpoint cannot be received from host 127.0.0.1 \(model.safetensors "
-        with pytest.raises(Absent, match=expected):
+        with pytest.raises(PeerTimeout, match=expected):
             other.begin(0, 1)
         absent = "^cluster.timeout=1: the command on host 127.0.0.1 did not (arrive|receive and verify the checkpoint)"
-        with pytest.raises(Absent, match=absent):
+        with pytest.raises(PeerTimeout, match=absent):
             began.result()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from common.config.compose import save
+from common.config.compose import save_config
 from common.profile.profile import FILE
 from tests.conftest import MakeConfig
 
@@ -37,7 +37,7 @@ def make_run(tmp_path: Path, make_config: MakeConfig) -> MakeRun:
     ) -> Path:
         run_dir = tmp_path / "runs" / name
         run_dir.mkdir(parents=True)
-        save(make_config(*overrides), run_dir / "config.yaml")
+        save_config(make_config(*overrides), run_dir / "config.yaml")
         rows = [
             {
                 "step": step,

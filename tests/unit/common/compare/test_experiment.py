@@ -7,8 +7,8 @@ from common.compare.experiment import config_differences, curve_differences, exp
 from common.compare.pair import RunPair, Tolerance, compare_pair
 from common.compare.runs import Run, load_run
 from common.config.keys import CURVE, HOST, RUN, SOURCE, Scope, key
-from common.config.models import Bert
-from common.config.schema import GROUPS, all_keys
+from common.config.models import RandomBertSettings
+from common.config.schema import GROUPS, collect_keys
 from tests.unit.common.compare.conftest import CHANGED, MakeRun
 
 TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}
@@ -30,7 +30,7 @@ def pair_of(runs: tuple[Run, Run]) -> RunPair:
 def test_a_new_key_is_treated_by_its_scope(
     runs: tuple[Run, Run], monkeypatch: pytest.MonkeyPatch, scope: Scope, verdict: str
 ) -> None:
-    extended = make_dataclass("Extended", [("variety", str, key(scope))], bases=(Bert,), frozen=True)
+    extended = make_dataclass("Extended", [("variety", str, key(scope))], bases=(RandomBertSettings,), frozen=True)
     monkeypatch.setitem(GROUPS, "model", {**GROUPS["model"], "extended": extended})
     for run, value in zip(runs, ("plain", "fancy"), strict=True):
         run.config["model.variety"] = value
@@ -41,10 +41,10 @@ def test_a_new_key_is_treated_by_its_scope(
 
 def test_every_key_is_treated_by_its_scope(runs: tuple[Run, Run]) -> None:
     a, b = runs
-    a.config |= dict.fromkeys(all_keys(), "one")
-    b.config |= dict.fromkeys(all_keys(), "other")
-    assert set(config_differences(a, b)) == set(all_keys())
-    curve = {name for name, each in all_keys().items() if each.scope is CURVE}
+    a.config |= dict.fromkeys(collect_keys(), "one")
+    b.config |= dict.fromkeys(collect_keys(), "other")
+    assert set(config_differences(a, b)) == set(collect_keys())
+    curve = {name for name, each in collect_keys().items() if each.scope is CURVE}
     assert set(curve_differences(a, b)) == curve
 
 

@@ -22,7 +22,7 @@ def test_unknown_strategies_and_frameworks_come_last(make_run: MakeRun) -> None:
 def test_a_new_strategy_has_its_place_in_the_list_of_strategies(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Fsdp(strategies.Strategy):
+    class Fsdp(strategies.StrategySettings):
         sides = {"torch": "torch_impl.strategies.fsdp:FSDP"}
 
     monkeypatch.setitem(strategies.STRATEGIES, "zz_fsdp", Fsdp)

@@ -8,7 +8,7 @@ import pytest
 from common.compare.find import newest_runs
 from common.compare.runs import load_run
 from common.compare.verdict import Comparison, Tolerance, compare_runs
-from common.config.compose import save
+from common.config.compose import save_config
 from tests.conftest import ROOT, MakeConfig
 
 TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}
@@ -40,7 +40,7 @@ def with_todays_config(tmp_path: Path, make_config: MakeConfig, run_dir: Path, *
     """A copy of a run directory whose config.yaml is what today's version writes for the same experiment."""
     copy = tmp_path / f"new-{run_dir.name}"
     shutil.copytree(run_dir, copy, ignore=shutil.ignore_patterns("checkpoints"))
-    save(make_config(*EXPERIMENT, *overrides), copy / "config.yaml")
+    save_config(make_config(*EXPERIMENT, *overrides), copy / "config.yaml")
     return copy
 
 

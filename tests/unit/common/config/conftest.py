@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from common.config.command_line import explain
-from common.config.compose import parse
-from common.config.resolve import resolve
-from common.config.strategies import strategies_of
-from common.config.validate import check
+from common.config.command_line import explain_error
+from common.config.compose import parse_config
+from common.config.resolve import resolve_config
+from common.config.strategies import list_strategies
+from common.config.validate import check_config
 from tests.conftest import Compose
 
 Said = Callable[..., str]
@@ -20,10 +20,10 @@ def said(composed: Compose) -> Said:
 
     def say(*overrides: str, framework: str = "torch", hosts: int = 1) -> str:
         with pytest.raises(Exception) as raised:
-            config = parse(composed(*overrides))
-            check(config, framework)
-            resolve(config, hosts)
-        text = explain(raised.value, strategies_of(framework))
+            config = parse_config(composed(*overrides))
+            check_config(config, framework)
+            resolve_config(config, hosts)
+        text = explain_error(raised.value, list_strategies(framework))
         assert "\n" not in text
         return text
 

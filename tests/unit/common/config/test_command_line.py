@@ -10,17 +10,17 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError
 
-from common.config.command_line import FIRST_SPEAKS_SECONDS, explain, one_line_errors
+from common.config.command_line import FIRST_SPEAKS_SECONDS, explain_error, report_user_errors
 from common.config.compose import CONF
 from common.errors import Interrupted, UserError
 from tests.conftest import ROOT
 
 SCRIPT = """
 import sys
-from common.config.command_line import one_line_errors
+from common.config.command_line import report_user_errors
 from common.errors import UserError
 
-with one_line_errors(["single"]):
+with report_user_errors(["single"]):
     print(sys.argv[1:])
     raise KIND("data.train: no such file: x.csv")
 """
@@ -63,14 +63,14 @@ def test_debug_shows_the_stack_trace(script: Script, how: str) -> None:
 
 
 def test_any_other_text_is_joined_to_one_line() -> None:
-    assert explain(HydraException("something\n  went\nwrong"), []) == "something went wrong"
+    assert explain_error(HydraException("something\n  went\nwrong"), []) == "something went wrong"
 
 
 def test_an_interpolation_that_fails_names_its_key() -> None:
     config = OmegaConf.create({"data": {"train": "${nowhere}"}})
     with pytest.raises(Exception) as raised:
         _ = config.data.train
-    text = explain(raised.value, [])
+    text = explain_error(raised.value, [])
     assert text.startswith("data.train: ") and "nowhere" in text and "\n" not in text
 
 
@@ -78,7 +78,7 @@ def test_a_users_error_in_an_interpolation_is_shown_as_it_is() -> None:
     config = OmegaConf.create({"model": {"checkpoint": "${package_directory:no_such_thing}"}})
     with pytest.raises(Exception) as raised:
         _ = config.model.checkpoint
-    assert explain(raised.value, []) == (
+    assert explain_error(raised.value, []) == (
         "model.checkpoint: the package no-such-thing is not installed; pip install no-such-thing"
     )
 
@@ -88,9 +88,9 @@ def test_a_missing_choice_lists_those_that_there_are() -> None:
     found = [path.stem for path in sorted(Path(CONF, "strategy").glob("*.yaml"))]
     assert {"ddp", "mirrored"} <= set(found)
     error = MissingConfigException("no such file", "strategy/horovod", [*found, "mine"])
-    assert explain(error, ["single", "ddp"]) == "strategy=horovod: no such choice; there are single, ddp, mine"
+    assert explain_error(error, ["single", "ddp"]) == "strategy=horovod: no such choice; there are single, ddp, mine"
     error = MissingConfigException("no such file", "data/cifar", ["digits", "mine"])
-    assert explain(error, ["single"]) == "data=cifar: no such choice; there are digits, mine"
+    assert explain_error(error, ["single"]) == "data=cifar: no such choice; there are digits, mine"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_missing_choice_lists_those_that_there_are() -> None:
     ],
 )
 def test_exit_codes(raised: BaseException, exit_code: int, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left, one_line_errors(()):
+    with pytest.raises(SystemExit) as left, report_user_errors(()):
         raise raised
     assert left.value.code == exit_code
     assert capsys.readouterr().err == printed
@@ -110,7 +110,7 @@ def test_exit_codes(raised: BaseException, exit_code: int, printed: str, capsys:
 
 def test_the_environment_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
-    with one_line_errors(()):
+    with report_user_errors(()):
         assert os.environ["HYDRA_FULL_ERROR"] == "1"
     assert "HYDRA_FULL_ERROR" not in os.environ
 
@@ -121,9 +121,9 @@ def test_a_misspelt_key_gets_a_suggestion() -> None:
         ("steps", "train.steps"),
         ("batch_size", "train.global_batch_size"),
     ):
-        text = explain(ConfigAttributeError(f"Could not override '{name}'.\nKey is not in struct"), [])
+        text = explain_error(ConfigAttributeError(f"Could not override '{name}'.\nKey is not in struct"), [])
         assert text.startswith(f"{name}: no such key here; did you mean {meant}"), text
-    assert "did you mean" not in explain(ConfigAttributeError("Could not override 'xyzzy'."), [])
+    assert "did you mean" not in explain_error(ConfigAttributeError("Could not override 'xyzzy'."), [])
 
 
 def test_torchruns_other_ranks_let_the_first_one_speak(script: Script) -> None:
@@ -136,24 +136,24 @@ def test_torchruns_other_ranks_let_the_first_one_speak(script: Script) -> None:
     assert time.monotonic() - start - first > FIRST_SPEAKS_SECONDS
 
 
-SWEPT = "in_sweep() and swept_values()"
+SWEPT = "is_sweep_job() and describe_job()"
 SWEEP = """
 import sys
 import hydra
-from common.config.command_line import arguments_without, command, in_sweep, job, swept_values
+from common.config.command_line import describe_job, is_sweep_job, list_arguments_without, run_command, run_job
 from common.config.compose import CONF
 from common.errors import UserError
 
 @hydra.main(version_base="1.3", config_path=CONF, config_name="train")
-@job(["single"])
+@run_job(["single"])
 def main(composed):
     if composed.train.seed == 2:
         raise UserError("two: is wrong")
     if composed.train.seed == 4:
         sys.exit(143)
-    print(in_sweep() and swept_values())
+    print(is_sweep_job() and describe_job())
 
-with command(["single"]):
+with run_command(["single"]):
     main()
 """
 
@@ -185,7 +185,7 @@ def test_the_arguments_for_another_command(tmp_path: Path) -> None:
     assert swept.stdout.splitlines()[1::2] == [f"['train.seed={seed}', 'strategy=ddp']" for seed in (1, 3)]
 
 
-OTHERS = "arguments_without('cluster', 'run_dir', 'train.max_restarts')"
+OTHERS = "list_arguments_without('cluster', 'run_dir', 'train.max_restarts')"
 
 
 def run_sweep(folder: Path, *arguments: str, printed: str = "") -> subprocess.CompletedProcess[str]:

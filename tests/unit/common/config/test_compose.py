@@ -4,9 +4,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from common.config import compose as configs
-from common.config.compose import describe_keys, parse, values_of
+from common.config.compose import collect_values, describe_keys, parse_config
 from common.config.keys import CURVE, HOST, RUN, SOURCE
-from common.config.resolve import resolve
+from common.config.resolve import resolve_config
 from common.config.schema import GROUPS
 from common.errors import UserError
 from tests.conftest import Compose, MakeConfig
@@ -17,9 +17,9 @@ from tests.unit.common.config.test_schema import MANDATORY
 @pytest.mark.parametrize("choice", ["data=builtin_nli", "data=files", "data=mnli", "model=bert_mini", "model=minilm"])
 def test_a_saved_config_loads_as_it_was(make_config: MakeConfig, tmp_path: Path, choice: str) -> None:
     config = make_config(choice, *MANDATORY.get(choice, []), "strategy=ddp", "optimizer.learning_rate=0.1")
-    config = resolve(config)
-    configs.save(config, tmp_path / "config.yaml")
-    assert configs.load(tmp_path / "config.yaml") == config
+    config = resolve_config(config)
+    configs.save_config(config, tmp_path / "config.yaml")
+    assert configs.load_config(tmp_path / "config.yaml") == config
     assert "${" not in (tmp_path / "config.yaml").read_text()
 
 
@@ -83,7 +83,7 @@ def test_a_group_that_is_null(composed: Compose, group: str) -> None:
     values = composed().copy()
     values[group] = None
     with pytest.raises(UserError, match=f"^{group}=null: must be "):
-        parse(values)
+        parse_config(values)
 
 
 @pytest.mark.parametrize("name", ["replicas", "workers"])
@@ -109,13 +109,13 @@ def test_what_an_extension_lacks_is_no_users_error(tmp_path: Path, monkeypatch: 
 
 def test_values_by_scope(make_config: MakeConfig) -> None:
     config = make_config("strategy=ddp", "train.early_stopping.patience=3")
-    assert values_of(config, CURVE)["optimizer.beta1"] == 0.9
-    assert values_of(config, RUN)["train.early_stopping.patience"] == 3
-    assert values_of(config, SOURCE)["data.seed"] == 0
-    assert values_of(config, HOST)["cache_dir"] == config.cache_dir
-    scoped = [set(values_of(config, scope)) for scope in (CURVE, SOURCE, RUN, HOST)]
-    assert sum(map(len, scoped)) == len(set.union(*scoped)) == len(values_of(config))
-    assert values_of(config, CURVE, RUN).keys() == scoped[0] | scoped[2]
+    assert collect_values(config, CURVE)["optimizer.beta1"] == 0.9
+    assert collect_values(config, RUN)["train.early_stopping.patience"] == 3
+    assert collect_values(config, SOURCE)["data.seed"] == 0
+    assert collect_values(config, HOST)["cache_dir"] == config.cache_dir
+    scoped = [set(collect_values(config, scope)) for scope in (CURVE, SOURCE, RUN, HOST)]
+    assert sum(map(len, scoped)) == len(set.union(*scoped)) == len(collect_values(config))
+    assert collect_values(config, CURVE, RUN).keys() == scoped[0] | scoped[2]
 
 
 def test_the_help_names_limits_choices_and_units() -> None:

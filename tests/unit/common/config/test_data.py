@@ -1,6 +1,15 @@
 import pytest
 
-from common.config.data import Arrays, BuiltinNli, Digits, Files, Hub, HubImages, Idx, Lines
+from common.config.data import (
+    ArraysSettings,
+    BuiltinNliSettings,
+    DigitsSettings,
+    FilesSettings,
+    HubImagesSettings,
+    HubSettings,
+    IdxSettings,
+    LinesSettings,
+)
 from tests.conftest import MakeConfig
 from tests.unit.common.config.conftest import Said
 from tests.unit.common.config.test_schema import MANDATORY
@@ -9,15 +18,15 @@ from tests.unit.common.config.test_schema import MANDATORY
 @pytest.mark.parametrize(
     ("choice", "kind"),
     [
-        ("builtin_nli", BuiltinNli),
-        ("files", Files),
-        ("hub", Hub),
-        ("mnli", Hub),
-        ("digits", Digits),
-        ("mnist", HubImages),
-        ("idx", Idx),
-        ("arrays", Arrays),
-        ("lines", Lines),
+        ("builtin_nli", BuiltinNliSettings),
+        ("files", FilesSettings),
+        ("hub", HubSettings),
+        ("mnli", HubSettings),
+        ("digits", DigitsSettings),
+        ("mnist", HubImagesSettings),
+        ("idx", IdxSettings),
+        ("arrays", ArraysSettings),
+        ("lines", LinesSettings),
     ],
 )
 def test_kinds_of_data(make_config: MakeConfig, choice: str, kind: type) -> None:

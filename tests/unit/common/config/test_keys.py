@@ -3,8 +3,8 @@ from dataclasses import FrozenInstanceError, dataclass, fields, is_dataclass
 
 import pytest
 
-from common.config.keys import CURVE, HOST, RUN, SOURCE, Key, iterate, key, keys_of, section
-from common.config.schema import GROUPS, Places, Train, all_keys
+from common.config.keys import CURVE, HOST, RUN, SOURCE, Key, iterate_keys, key, list_keys, section
+from common.config.schema import GROUPS, RunOptions, TrainSettings, collect_keys
 from common.errors import UserError
 from tests.conftest import MakeConfig
 
@@ -44,15 +44,19 @@ OF_OTHER_GROUPS = {"data": SOURCE, "strategy": RUN, "cluster": HOST}
 
 def test_scopes() -> None:
     """A key of the model, the optimizer, the schedule or of training decides the curve, where it is not listed here."""
-    for name, found in all_keys().items():
+    for name, found in collect_keys().items():
         group, dot, _ = name.partition(".")
         expected = EXCEPTIONS.get(name, OF_OTHER_GROUPS.get(group, CURVE if dot else HOST))
         assert found.scope is (HOST if name == "data.allow_change" else expected), name
-    assert EXCEPTIONS.keys() < all_keys().keys()
+    assert EXCEPTIONS.keys() < collect_keys().keys()
 
 
 def test_every_field_of_every_schema_is_a_key_or_a_section() -> None:
-    schemas: list[type] = [Places, Train, *(schema for kinds in GROUPS.values() for schema in kinds.values())]
+    schemas: list[type] = [
+        RunOptions,
+        TrainSettings,
+        *(schema for kinds in GROUPS.values() for schema in kinds.values()),
+    ]
     while schemas:
         schema = schemas.pop()
         for each in fields(schema):
@@ -114,11 +118,11 @@ class Outer:
 
 
 def test_full_names() -> None:
-    assert [(name, found.scope) for name, found in keys_of(Outer, "outer.")] == [
+    assert [(name, found.scope) for name, found in list_keys(Outer, "outer.")] == [
         ("outer.name", HOST),
         ("outer.inner.depth", CURVE),
     ]
-    assert [(name, found.scope, value) for name, found, value in iterate(Outer("n", Inner(3)), "outer.")] == [
+    assert [(name, found.scope, value) for name, found, value in iterate_keys(Outer("n", Inner(3)), "outer.")] == [
         ("outer.name", HOST, "n"),
         ("outer.inner.depth", CURVE, 3),
     ]

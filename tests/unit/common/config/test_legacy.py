@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from common.config.compose import values_of
-from common.config.legacy import upgraded
-from common.config.schema import all_keys
+from common.config.compose import collect_values
+from common.config.legacy import upgrade_values
+from common.config.schema import collect_keys
 from tests.conftest import ROOT, MakeConfig
 
 FIXTURES = ROOT / "tests" / "fixtures"
@@ -36,8 +36,8 @@ def flat(path: Path) -> dict[str, Any]:
     ],
 )
 def test_a_run_of_the_first_edition(make_config: MakeConfig, name: str, kind: str, keys: dict[str, Any]) -> None:
-    found = upgraded(flat(FIXTURES / f"first-edition-{name}" / "config.yaml"))
-    assert found.keys() - all_keys().keys() == set()
+    found = upgrade_values(flat(FIXTURES / f"first-edition-{name}" / "config.yaml"))
+    assert found.keys() - collect_keys().keys() == set()
     expected = {
         "data.kind": "builtin_nli",
         "model.kind": "bert",
@@ -50,7 +50,7 @@ def test_a_run_of_the_first_edition(make_config: MakeConfig, name: str, kind: st
         **keys,
     }
     assert expected.items() <= found.items()
-    today = values_of(make_config(f"strategy={kind}"))
+    today = collect_values(make_config(f"strategy={kind}"))
     added = {"extensions", "trackers", "train.checkpoint_seconds", "train.compile", "train.padding", "train.profile"}
     assert found.keys() - DROPPED == today.keys() - added
 
@@ -64,7 +64,7 @@ def test_a_run_of_the_first_edition(make_config: MakeConfig, name: str, kind: st
     ],
 )
 def test_kinds_that_had_no_key(old: dict[str, Any], new: dict[str, Any]) -> None:
-    found = upgraded({"optimizer.name": "sgd", **old})
+    found = upgrade_values({"optimizer.name": "sgd", **old})
     assert new.items() <= found.items() and "data.name" not in found
     assert found["optimizer.kind"] == "sgd"
 
@@ -72,14 +72,14 @@ def test_kinds_that_had_no_key(old: dict[str, Any], new: dict[str, Any]) -> None
 @pytest.mark.parametrize(("rate", "semantics"), [(0.0, "aligned"), (0.1, "native")])
 def test_dropout_was_native(rate: float, semantics: str) -> None:
     for edition in ({"optimizer.name": "sgd"}, {"optimizer.kind": "sgd"}):
-        assert upgraded({**edition, "model.dropout": rate})["model.dropout_semantics"] == semantics
+        assert upgrade_values({**edition, "model.dropout": rate})["model.dropout_semantics"] == semantics
     today = {"optimizer.kind": "sgd", "model.dropout": rate, "model.dropout_semantics": "native"}
-    assert upgraded(today)["model.dropout_semantics"] == semantics
-    assert upgraded({**today, "model.dropout_semantics": "aligned"})["model.dropout_semantics"] == "aligned"
+    assert upgrade_values(today)["model.dropout_semantics"] == semantics
+    assert upgrade_values({**today, "model.dropout_semantics": "aligned"})["model.dropout_semantics"] == "aligned"
 
 
 def test_todays_keys_stay_as_they_are(make_config: MakeConfig) -> None:
-    today = values_of(make_config("model=convnet", "data=mnist"))
-    assert upgraded(today) == today
-    once = upgraded(flat(FIXTURES / "first-edition-torch-ddp" / "config.yaml"))
-    assert upgraded(once) == once
+    today = collect_values(make_config("model=convnet", "data=mnist"))
+    assert upgrade_values(today) == today
+    once = upgrade_values(flat(FIXTURES / "first-edition-torch-ddp" / "config.yaml"))
+    assert upgrade_values(once) == once

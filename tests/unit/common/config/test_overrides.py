@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.config.compose import CONF
-from common.config.overrides import job_name, readable
+from common.config.overrides import name_job, normalize_arguments
 from common.errors import UserError
 
 
 def value_of(override: str) -> object:
     """The value that Hydra reads once the override is readable."""
-    (argument,) = readable([override])
+    (argument,) = normalize_arguments([override])
     return OverridesParser.create().parse_override(argument).value()
 
 
@@ -29,7 +29,7 @@ def value_of(override: str) -> object:
     ],
 )
 def test_flags_come_first(arguments: list[str], expected: list[str]) -> None:
-    assert readable(arguments) == expected
+    assert normalize_arguments(arguments) == expected
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_any_text_without_quotes_is(value: str) -> None:
     ],
 )
 def test_what_hydra_reads_is_left(override: str) -> None:
-    assert readable([override]) == [override]
+    assert normalize_arguments([override]) == [override]
 
 
 def test_a_sweep_over_texts() -> None:
-    assert readable(["-m", "data.train=a,b"]) == ["-m", "data.train=a,b"]
-    assert readable(["-m", "data.train=~/a,b#"]) == ["-m", "data.train='~/a','b#'"]
-    assert readable(["-m", "data.train=choice(a,b)"]) == ["-m", "data.train=choice(a,b)"]
+    assert normalize_arguments(["-m", "data.train=a,b"]) == ["-m", "data.train=a,b"]
+    assert normalize_arguments(["-m", "data.train=~/a,b#"]) == ["-m", "data.train='~/a','b#'"]
+    assert normalize_arguments(["-m", "data.train=choice(a,b)"]) == ["-m", "data.train=choice(a,b)"]
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,13 @@ def test_a_sweep_over_texts() -> None:
 )
 def test_mistakes(arguments: list[str], words: str) -> None:
     with pytest.raises(UserError) as raised:
-        readable(arguments)
+        normalize_arguments(arguments)
     assert str(raised.value).startswith(words)
 
 
 @pytest.mark.parametrize("run_dir", ["run_dir=a,b", "run_dir=x/${train.seed}", "train.seed=3"])
 def test_a_sweep_may_vary_the_run_directory(run_dir: str) -> None:
-    readable(["-m", run_dir, "train.seed=1,2"])
+    normalize_arguments(["-m", run_dir, "train.seed=1,2"])
 
 
 def test_the_name_of_a_job_has_what_is_swept() -> None:
@@ -99,11 +99,11 @@ def test_the_name_of_a_job_has_what_is_swept() -> None:
         "data.train='~/a x','b/c(1)'",
     ]
     task = ["strategy=ddp", "strategy.replicas=2", "train.steps=3", "data.train='b/c(1)'"]
-    assert job_name(arguments, task) == "strategy=ddp,replicas=2,train=c-1-"
-    assert job_name(["train.steps=3"], ["train.steps=3"]) == ""
+    assert name_job(arguments, task) == "strategy=ddp,replicas=2,train=c-1-"
+    assert name_job(["train.steps=3"], ["train.steps=3"]) == ""
 
 
 def test_a_config_is_composed_of_what_was_made_readable() -> None:
     with initialize_config_dir(CONF, version_base="1.3"):
-        config = compose("train", readable(["data=files", "data.train=~/a#b (1).jsonl", "train.seed=7"]))
+        config = compose("train", normalize_arguments(["data=files", "data.train=~/a#b (1).jsonl", "train.seed=7"]))
     assert (config.data.train, config.train.seed) == ("~/a#b (1).jsonl", 7)

@@ -1,7 +1,7 @@
 import pytest
 
-from common.config.resolve import resolve, resolve_steps
-from common.config.strategies import ParameterServer
+from common.config.resolve import resolve_config, resolve_steps
+from common.config.strategies import ParameterServerSettings
 from common.errors import UserError
 from tests.conftest import MakeConfig
 from tests.unit.common.config.conftest import Said
@@ -23,9 +23,9 @@ from tests.unit.common.conftest import Gpus
 )
 def test_replicas(make_config: MakeConfig, gpus: Gpus, gpus_there: int, overrides: list[str], replicas: int) -> None:
     gpus(gpus_there)
-    config = resolve(make_config(*overrides))
+    config = resolve_config(make_config(*overrides))
     assert config.strategy.replicas == config.strategy.world_size == replicas
-    assert resolve(config) == config
+    assert resolve_config(config) == config
 
 
 @pytest.mark.parametrize(("gpus_there", "hosts", "replicas"), [(0, 3, 6), (4, 2, 8), (1, 1, 1)])
@@ -34,13 +34,13 @@ def test_replicas_of_several_hosts(
 ) -> None:
     gpus(gpus_there)
     config = make_config("strategy=ddp", "cluster=hosts", "cluster.hosts=[a,b,c]", "cluster.node=0")
-    assert resolve(config, hosts).strategy.replicas == replicas
+    assert resolve_config(config, hosts).strategy.replicas == replicas
 
 
 def test_more_replicas_than_gpus(make_config: MakeConfig, gpus: Gpus) -> None:
     gpus(2)
     with pytest.raises(UserError) as raised:
-        resolve(make_config("strategy=mirrored", "strategy.replicas=3"))
+        resolve_config(make_config("strategy=mirrored", "strategy.replicas=3"))
     assert str(raised.value) == (
         "strategy.replicas=3: more than the 2 visible GPU(s); lower it, or set CUDA_VISIBLE_DEVICES= (empty) "
         "to train on the CPU"
@@ -91,9 +91,9 @@ def test_what_does_not_fit_the_hosts(said: Said, overrides: list[str], hosts: in
 def test_replicas_that_a_scheduler_has_started(
     make_config: MakeConfig, overrides: list[str], found: dict[str, int], replicas: int, servers: int | None
 ) -> None:
-    strategy = resolve(make_config(*overrides), found=found, source="WORLD_SIZE").strategy
+    strategy = resolve_config(make_config(*overrides), found=found, source="WORLD_SIZE").strategy
     assert strategy.replicas == replicas
-    assert not isinstance(strategy, ParameterServer) or strategy.parameter_servers == servers
+    assert not isinstance(strategy, ParameterServerSettings) or strategy.parameter_servers == servers
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_what_does_not_agree_with_a_scheduler(
     make_config: MakeConfig, overrides: list[str], found: dict[str, int], expected: str
 ) -> None:
     with pytest.raises(UserError) as raised:
-        resolve(make_config(*overrides), found=found, source="WORLD_SIZE=3")
+        resolve_config(make_config(*overrides), found=found, source="WORLD_SIZE=3")
     assert str(raised.value).startswith(expected)
 
 

@@ -3,13 +3,13 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from common.config.compose import CONF, parse
-from common.config.data import Idx
-from common.config.models import Pretrained
-from common.config.resolve import resolve
-from common.config.schema import all_keys
-from common.config.strategies import strategies_of
-from common.config.validate import check
+from common.config.compose import CONF, parse_config
+from common.config.data import IdxSettings
+from common.config.models import PretrainedBertSettings
+from common.config.resolve import resolve_config
+from common.config.schema import collect_keys
+from common.config.strategies import list_strategies
+from common.config.validate import check_config
 from common.errors import UserError
 from tests.conftest import Compose, MakeConfig
 from tests.unit.common.config.conftest import Said
@@ -42,15 +42,15 @@ def test_every_file_of_conf_is_a_choice() -> None:
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_every_choice_composes_for_both_sides(composed: Compose, choice: str) -> None:
-    config = parse(composed(choice, *MANDATORY.get(choice, [])))
+    config = parse_config(composed(choice, *MANDATORY.get(choice, [])))
     group, _, name = choice.partition("=")
     for framework in ("torch", "tf"):
-        if group == "strategy" and name not in strategies_of(framework):
+        if group == "strategy" and name not in list_strategies(framework):
             with pytest.raises(UserError, match=f"^{choice}: is (PyTorch|TensorFlow)'s; run python -m"):
-                check(config, framework)
+                check_config(config, framework)
             continue
-        check(config, framework)
-        resolved = resolve(config, 2 if name == "hosts" else 1)
+        check_config(config, framework)
+        resolved = resolve_config(config, 2 if name == "hosts" else 1)
         assert resolved.strategy.replicas == (1 if config.strategy.kind == "single" else 4 if name == "hosts" else 2)
         if group not in ("data", "experiment"):  # data=mnli is a hub's
             assert getattr(getattr(config, group), "name" if group == "model" else "kind") == name
@@ -59,7 +59,7 @@ def test_every_choice_composes_for_both_sides(composed: Compose, choice: str) ->
 def test_compare_composes() -> None:
     with initialize_config_dir(CONF, version_base="1.3"):
         tolerances = compose("compare").tolerances
-    assert set(tolerances) == set(all_keys()["train.precision"].choices)
+    assert set(tolerances) == set(collect_keys()["train.precision"].choices)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_an_experiment_overrides_groups(make_config: MakeConfig) -> None:
     config = make_config("experiment=minilm_finetune", "train.steps=5")
     assert (config.model.name, config.optimizer.kind, config.schedule.kind) == ("minilm", "adam", "linear")
     assert (config.schedule.warmup_steps, config.train.steps) == (30, 5)
-    assert isinstance(config.model, Pretrained)
+    assert isinstance(config.model, PretrainedBertSettings)
     assert Path(config.model.checkpoint, "config.json").exists()
 
 
@@ -107,7 +107,7 @@ def test_the_convolutional_network_brings_its_data_and_optimizer(make_config: Ma
         make_config("model=convnet", "data=idx", "data.directory=d"),
         make_config("experiment=mnist", "data=idx", "data.directory=d"),
     ):
-        assert other.data == Idx("idx", False, "d")
+        assert other.data == IdxSettings("idx", False, "d")
 
 
 @pytest.mark.parametrize(

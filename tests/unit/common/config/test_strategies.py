@@ -2,15 +2,15 @@ from typing import Any
 
 import pytest
 
-from common.config.strategies import STRATEGIES, strategies_of
+from common.config.strategies import STRATEGIES, list_strategies
 from tests.conftest import MakeConfig
 from tests.unit.common.config.conftest import Said
 
 
 def test_the_strategies_of_each_side() -> None:
-    assert strategies_of("torch") == ["single", "dp", "ddp", "allreduce", "parameter_server"]
-    assert strategies_of("tf") == ["single", "mirrored", "multiworker", "central_storage", "parameter_server"]
-    assert strategies_of() == list(STRATEGIES)
+    assert list_strategies("torch") == ["single", "dp", "ddp", "allreduce", "parameter_server"]
+    assert list_strategies("tf") == ["single", "mirrored", "multiworker", "central_storage", "parameter_server"]
+    assert list_strategies() == list(STRATEGIES)
 
 
 @pytest.mark.parametrize(

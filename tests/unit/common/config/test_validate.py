@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from common.config.compose import parse
-from common.config.validate import check
+from common.config.compose import parse_config
+from common.config.validate import check_config
 from common.errors import UserError
 from tests.conftest import Compose, MakeConfig
 from tests.unit.common.config.conftest import Said
@@ -123,28 +123,28 @@ def test_compiling_needs_a_compiler(said: Said, make_config: MakeConfig, monkeyp
     monkeypatch.setenv("CXX", "no-such-compiler")
     expected = "train.compile=true: PyTorch needs a C++ compiler for it; install g++, or name one by CXX=..."
     assert said("train.compile=true") == expected
-    check(make_config("train.compile=true"), "tf")  # XLA has its own
+    check_config(make_config("train.compile=true"), "tf")  # XLA has its own
 
 
 def test_what_does_not_depend_on_the_framework(make_config: MakeConfig) -> None:
     config = make_config("strategy=mirrored", "train.global_batch_size=1")
-    check(config)
+    check_config(config)
     assert config.strategy.replicas is None
 
 
 def test_a_key_is_checked_wherever_its_value_is_from(composed: Compose) -> None:
     """Also in a nested section of an instance that was made in Python."""
-    config = parse(composed("train.eval_every=1"))
+    config = parse_config(composed("train.eval_every=1"))
     train = replace(config.train, early_stopping=replace(config.train.early_stopping, min_delta=-1.0))
     with pytest.raises(UserError, match="^train.early_stopping.min_delta=-1.0: must be at least 0"):
-        check(replace(config, train=train))
+        check_config(replace(config, train=train))
 
 
 def test_a_model_without_aligned_dropout(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     config = make_config("model.dropout=0.1")
-    check(config)
+    check_config(config)
     monkeypatch.setattr(type(config.model), "aligns_dropout", False)
     with pytest.raises(UserError, match="^model.dropout_semantics=aligned: model=bert_tiny has native dropout only"):
-        check(config)
-    check(make_config("model.dropout=0.1", "model.dropout_semantics=native"))
-    check(make_config())
+        check_config(config)
+    check_config(make_config("model.dropout=0.1", "model.dropout_semantics=native"))
+    check_config(make_config())

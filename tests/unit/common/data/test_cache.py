@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.config.data import Images, Text
+from common.config.data import ImageSettings, TextSettings
 from common.config.keys import HOST, SOURCE, key
 from common.config.schema import Config
 from common.data import atomic_directory
@@ -112,7 +112,7 @@ def test_each_opening_warns_of_one_class(
 
 
 @dataclass(frozen=True)
-class Poems(Text):
+class Poems(TextSettings):
     source = "poems"
 
     poet: str = key(SOURCE)
@@ -120,7 +120,7 @@ class Poems(Text):
 
 
 @dataclass(frozen=True)
-class Stamps(Images):
+class Stamps(ImageSettings):
     source = "stamps"
 
     country: str = key(SOURCE)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.config.compose import parse
+from common.config.compose import parse_config
 from common.config.schema import Config
 from common.diagnose.drift import Drift
 from common.training.schedule import learning_rate
@@ -15,7 +15,7 @@ from tests.conftest import Compose
 
 @pytest.fixture(scope="module")
 def config(composed: Compose) -> Config:
-    return parse(composed("schedule=constant", "schedule.warmup_steps=0"))
+    return parse_config(composed("schedule=constant", "schedule.warmup_steps=0"))
 
 
 def run(config: Config, seconds: list[np.ndarray]) -> Any:

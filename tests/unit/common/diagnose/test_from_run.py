@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common.config.compose import parse, save, values_of
+from common.config.compose import collect_values, parse_config, save_config
 from common.config.strategies import STRATEGIES
 from common.diagnose.arguments import parse_arguments
 from common.diagnose.from_run import arguments_of, starting_point
@@ -42,13 +42,13 @@ CHOICES = {
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_the_same_config_is_composed(name: str, composed: Compose, tmp_path: Path) -> None:
-    config = parse(composed(*CHOICES[name]))
-    save(config, tmp_path / "config.yaml")
+    config = parse_config(composed(*CHOICES[name]))
+    save_config(config, tmp_path / "config.yaml")
     (tmp_path / "summary.json").write_text(json.dumps({"framework": "tf"}))
     side, overrides = arguments_of(tmp_path)
     assert side == f"tf:{config.strategy.kind}"
-    again = parse(composed(f"strategy={config.strategy.kind}", *overrides))
-    assert values_of(replace(again, train=config.train)) == values_of(config)
+    again = parse_config(composed(f"strategy={config.strategy.kind}", *overrides))
+    assert collect_values(replace(again, train=config.train)) == collect_values(config)
     assert again.train.seed == config.train.seed and again.train.global_batch_size == config.train.global_batch_size
 
 
@@ -62,17 +62,17 @@ def _without_extension_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_without_extension_afterwards")
 def test_a_run_of_an_extension_needs_no_file_of_its_strategy(composed: Compose, tmp_path: Path) -> None:
     chosen = ("extensions=[benchmarks.diagnose.strategies]", "strategy.kind=faulty", "+strategy.fault=stale")
-    config = parse(composed("strategy=single", *chosen, "strategy.replicas=3"))
-    save(config, tmp_path / "config.yaml")
+    config = parse_config(composed("strategy=single", *chosen, "strategy.replicas=3"))
+    save_config(config, tmp_path / "config.yaml")
     (tmp_path / "summary.json").write_text(json.dumps({"framework": "torch"}))
     _, sides = parse_arguments([str(tmp_path), str(tmp_path), f"output={tmp_path / 'diagnosis'}"])
     assert [each.title for each in sides] == ["A (torch faulty)", "B (torch faulty)"]
     for each in sides:
-        assert parse(composed(*each.for_training)).strategy == config.strategy
+        assert parse_config(composed(*each.for_training)).strategy == config.strategy
 
 
 def test_a_run_whose_extension_is_gone_is_refused(composed: Compose, tmp_path: Path) -> None:
-    save(parse(composed()), tmp_path / "config.yaml")
+    save_config(parse_config(composed()), tmp_path / "config.yaml")
     text = (tmp_path / "config.yaml").read_text().replace("extensions: []", "extensions: [gone]")
     (tmp_path / "config.yaml").write_text(text)
     (tmp_path / "summary.json").write_text(json.dumps({"framework": "torch"}))
@@ -87,7 +87,7 @@ def make_run(directory: Path, composed: Compose, losses: dict[int, float], steps
         (directory / "checkpoints" / f"step-{step:08}").mkdir(parents=True)
     rows = [{"step": step, "loss": loss, "grad_norm": 2.0} for step, loss in losses.items()]
     (directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    save(parse(composed(*overrides)), directory / "config.yaml")
+    save_config(parse_config(composed(*overrides)), directory / "config.yaml")
     return directory
 
 

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from common.errors import UserError
-from common.models.bert import parameter_shapes, useful_flops
+from common.models.bert import count_useful_flops, get_parameter_shapes
 from tests.conftest import Python
 from tests.unit.common.models.conftest import Open, equal
 
@@ -44,7 +44,7 @@ def test_names_and_shapes_are_those_of_transformers(drawn: Open, pretrained: Ope
     both = [drawn("model.dropout=0.2", "model.hidden_act=relu"), pretrained()]
     loaded = [json.loads(line) for line in python(code, *(made.directory for made in both)).splitlines()]
     for made, (shapes, *_) in zip(both, loaded, strict=True):
-        expected = {name: list(shape) for name, shape in parameter_shapes(made.hf_config).items()}
+        expected = {name: list(shape) for name, shape in get_parameter_shapes(made.hf_config).items()}
         assert {name: list(parameter.shape) for name, parameter in made.weights().items()} == expected == shapes
     assert loaded[0][1:] == ["relu", 3, "neutral", 1e-12, 0.2, 0.2]
     assert loaded[1][1:] == ["gelu_new", 3, "neutral", 1e-12, 0.0, 0.0]
@@ -126,10 +126,10 @@ def test_useful_flops_are_those_of_a_count_by_hand() -> None:
         return 2 * layer + 4 * 4 + 4 * 3
 
     expected = [3 * 2 * multiplications(tokens) for tokens in (2, 5)]
-    assert useful_flops(hf_config, np.array([2, 5])).tolist() == expected
+    assert count_useful_flops(hf_config, np.array([2, 5])).tolist() == expected
 
 
 def test_useful_flops_of_long_examples_do_not_overflow() -> None:
     hf_config = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "id2label": {0: "a"}}
-    (flops,) = useful_flops(hf_config, np.array([100_000], np.int32))
+    (flops,) = count_useful_flops(hf_config, np.array([100_000], np.int32))
     assert flops > 1e15

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
-from common.models.convnet import parameter_shapes
+from common.models.convnet import get_parameter_shapes
 from common.run.prepare import prepare
 from tests.conftest import MakeConfig, Python
 from tests.unit.common.data.images.idx_files import write_idx
@@ -46,7 +46,7 @@ def test_names_and_shapes_are_those_of_the_module(make_config: MakeConfig, pytho
         "print(json.dumps({n: list(p.shape) for n, p in ConvNet(json.loads(sys.argv[1])).named_parameters()}))"
     )
     found = json.loads(python(code, json.dumps(hf_config)))
-    assert found == {name: list(shape) for name, shape in parameter_shapes(hf_config).items()}
+    assert found == {name: list(shape) for name, shape in get_parameter_shapes(hf_config).items()}
     assert found["fc1.weight"] == [5, 7 * 2 * 1]
 
 

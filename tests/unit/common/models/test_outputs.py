@@ -7,14 +7,21 @@ import numpy as np
 import pytest
 
 from common.config.schema import Config
-from common.config.tasks import Binary, Classification, CustomTask, LanguageModel, Regression, Task
+from common.config.tasks import (
+    BinarySettings,
+    ClassificationSettings,
+    CustomTaskSettings,
+    LanguageModelSettings,
+    RegressionSettings,
+    TaskSettings,
+)
 from common.data.cache import Cache
 from common.errors import UserError
-from common.models.outputs import check_labels, check_output, output_of
+from common.models.outputs import check_labels, check_output, select_output
 from tests.conftest import MakeConfig
 
-CLASSIFICATION, BINARY = Classification("classification", 0.0, None), Binary("binary", 0.0, None)
-REGRESSION, TOKENS = Regression("regression", "mse", 1.0), LanguageModel("language_model")
+CLASSIFICATION, BINARY = ClassificationSettings("classification", 0.0, None), BinarySettings("binary", 0.0, None)
+REGRESSION, TOKENS = RegressionSettings("regression", "mse", 1.0), LanguageModelSettings("language_model")
 INTEGERS, SHARES = np.array([0, 1, 2, 1], np.int32), np.full((4, 3), 1 / 3, np.float32)
 NUMBERS, BLOCKS = np.array([0.5, 0, 1, 1.5], np.float32), np.arange(12, dtype=np.int32).reshape(4, 3)
 
@@ -39,12 +46,12 @@ def cache(labels: np.ndarray) -> Cache:
         (REGRESSION, NUMBERS),
         (REGRESSION, INTEGERS),
         (TOKENS, BLOCKS),
-        (CustomTask("custom", None, None), BLOCKS),
+        (CustomTaskSettings("custom", None, None), BLOCKS),
         (replace(CLASSIFICATION, class_weights=[1.0, 0.0, 2.0]), INTEGERS),
         (replace(BINARY, class_weights=[1.0, 3.0]), INTEGERS.clip(max=1)),
     ],
 )
-def test_labels_that_fit(config: Config, task: Task, labels: np.ndarray) -> None:
+def test_labels_that_fit(config: Config, task: TaskSettings, labels: np.ndarray) -> None:
     check_labels(replace(config, task=task), cache(labels))
 
 
@@ -65,7 +72,7 @@ def test_labels_that_fit(config: Config, task: Task, labels: np.ndarray) -> None
         (replace(CLASSIFICATION, class_weights=[1.0] * 3), SHARES, "and a number for each of the 0 classes"),
     ],
 )
-def test_labels_that_do_not(config: Config, task: Task, labels: np.ndarray, said: str) -> None:
+def test_labels_that_do_not(config: Config, task: TaskSettings, labels: np.ndarray, said: str) -> None:
     with pytest.raises(UserError) as raised:
         check_labels(replace(config, task=task), cache(labels))
     assert said in str(raised.value)
@@ -80,10 +87,10 @@ def test_labels_that_do_not(config: Config, task: Task, labels: np.ndarray, said
         (REGRESSION, NUMBERS, (4,), (3, 1), "needs [n, 1]"),
         (REGRESSION, SHARES, (4, 3), (), "needs [n, 3]"),
         (TOKENS, BLOCKS, (4, 3, 12), (4, 3, 11), "needs [n, 3, more than 11], a logit for each token"),
-        (CustomTask("custom", None, None), NUMBERS, (4, 7), (1,), "task=custom needs [n, ...]"),
+        (CustomTaskSettings("custom", None, None), NUMBERS, (4, 7), (1,), "task=custom needs [n, ...]"),
     ],
 )
-def test_outputs(config: Config, task: Task, labels: np.ndarray, right: Any, wrong: Any, said: str) -> None:
+def test_outputs(config: Config, task: TaskSettings, labels: np.ndarray, right: Any, wrong: Any, said: str) -> None:
     config = replace(config, task=task)
     check_output("m", config, cache(labels), right, labels)
     with pytest.raises(UserError) as raised:
@@ -92,7 +99,7 @@ def test_outputs(config: Config, task: Task, labels: np.ndarray, right: Any, wro
 
 
 def test_which_output() -> None:
-    assert output_of("m", {"output": (2,)}) == "output"
-    assert output_of("m", {"output.hidden": (2,), "output.logits": (2,)}) == "output.logits"
+    assert select_output("m", {"output": (2,)}) == "output"
+    assert select_output("m", {"output.hidden": (2,), "output.logits": (2,)}) == "output.logits"
     with pytest.raises(UserError, match=r"^m: returns output\[0\], output\[1\]; return one tensor, or a mapping with"):
-        output_of("m", {"output[0]": (2,), "output[1]": (2,)})
+        select_output("m", {"output[0]": (2,), "output[1]": (2,)})

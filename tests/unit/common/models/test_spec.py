@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from common.config.models import MODELS
-from common.models.spec import ModelSpec, spec_of
+from common.models.spec import ModelSpec, load_spec
 
 HF_CONFIGS = {
     "bert": {
@@ -28,10 +28,10 @@ HF_CONFIGS = {
 @pytest.mark.parametrize("kind", [kind for kind in MODELS if kind != "custom"])  # whose weights its factory draws
 def test_every_kind_of_model_has_a_spec(kind: str) -> None:
     schema = MODELS[kind]
-    spec: ModelSpec = spec_of(object.__new__(schema))
+    spec: ModelSpec = load_spec(object.__new__(schema))
     hf_config = HF_CONFIGS["convnet" if kind == "convnet" else "bert"]
-    shapes = spec.parameter_shapes(hf_config)
+    shapes = spec.get_parameter_shapes(hf_config)
     assert shapes
     for name, shape in shapes.items():
-        drawn = spec.draw(hf_config, name, shape, np.random.default_rng(0))
+        drawn = spec.draw_parameter(hf_config, name, shape, np.random.default_rng(0))
         assert (drawn.shape, drawn.dtype) == (shape, np.float32), name

@@ -141,7 +141,7 @@ def resume(config: Config) -> int:
     """Do what the command and then the run's chief do. Returns the step that the run starts after."""
     with open_run_dir(config, "torch") as run_dir:
         prepare_run(config, run_dir)
-        start = open_prepared(configs.load(run_dir / "config.yaml"), run_dir).start
+        start = open_prepared(configs.load_config(run_dir / "config.yaml"), run_dir).start
         Recorder(run_dir, start, "torch single").close()
         return start.step
 

@@ -22,7 +22,7 @@ def test_a_run_has_its_own_directory(make_config: MakeConfig) -> None:
     config = make_config("strategy=ddp", "strategy.replicas=3")
     with open_run_dir(config, "torch") as run_dir:
         assert run_dir.is_dir()
-        assert configs.load(run_dir / "config.yaml") == replace(config, run_dir=str(run_dir))
+        assert configs.load_config(run_dir / "config.yaml") == replace(config, run_dir=str(run_dir))
     assert run_dir.parent == Path("runs")
     assert NAME.sub("", run_dir.name) == "torch-ddp"
     with open_run_dir(make_config("run_name=try it"), "torch") as run_dir:

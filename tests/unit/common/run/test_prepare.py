@@ -70,7 +70,7 @@ def test_processes_open_what_the_command_prepared_without_verifying_it(
     forbid_checksums(monkeypatch)
     with pytest.raises(AssertionError, match="is read again"):
         prepare(config, run_dir)
-    loaded = configs.load(run_dir / "config.yaml")
+    loaded = configs.load_config(run_dir / "config.yaml")
     again = open_prepared(loaded, run_dir)
     assert loaded == config
     assert again.fingerprints == prepared.fingerprints

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.config.resolve import resolve
+from common.config.resolve import resolve_config
 from common.run.preview import _counts, describe
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import MakeRun
@@ -23,7 +23,7 @@ def test_what_a_run_would_do(small_config: MakeConfig, tmp_path: Path, monkeypat
         "train.checkpoint_seconds=90",
         "strategy.replicas=2",
     )
-    config = resolve(small_config("strategy=ddp", "schedule=linear", *sizes))
+    config = resolve_config(small_config("strategy=ddp", "schedule=linear", *sizes))
     found = {name.rstrip(): value for name, value in told(describe(config, "torch")).items()}
     assert found["strategy"] == "torch ddp x2 (processes: 2 worker)"
     assert found["data"] == "builtin_nli: 60 training and 12 validation examples"
@@ -42,14 +42,14 @@ def test_what_a_run_would_do(small_config: MakeConfig, tmp_path: Path, monkeypat
 
 def test_where_a_run_would_continue(make_run: MakeRun, small_config: MakeConfig) -> None:
     run_dir = make_run("run")
-    config = resolve(small_config(f"run_dir={run_dir}", "resume=auto"))
+    config = resolve_config(small_config(f"run_dir={run_dir}", "resume=auto"))
     found = told(describe(config, "torch"))
     assert found["starts from"] == f"{run_dir / 'checkpoints' / 'step-00000004'}, step 4"
     assert found["would write"] == str(run_dir)
 
 
 def test_the_updates_of_parameter_servers(small_config: MakeConfig) -> None:
-    config = resolve(small_config("strategy=parameter_server", "strategy.replicas=3"))
+    config = resolve_config(small_config("strategy=parameter_server", "strategy.replicas=3"))
     assert told(describe(config, "tf"))["updates"] == "900"
     synchronous = replace(config, strategy=replace(config.strategy, max_staleness=0))  # type: ignore[call-arg]
     assert "updates" not in told(describe(synchronous, "tf"))

@@ -9,7 +9,7 @@ import pytest
 
 from common.config import compose as configs
 from common.config.keys import CURVE
-from common.config.schema import Config, all_keys
+from common.config.schema import Config, collect_keys
 from common.data import plan
 from common.errors import UserError
 from common.run.checkpoint import Checkpoint, open_checkpoint, settings
@@ -39,7 +39,7 @@ def test_auto_continues_from_the_newest(make_run: MakeRun, small_config: MakeCon
     run_dir = make_run("run")
     assert resume(small_config(f"run_dir={run_dir}", "resume=auto", "strategy=ddp")) == 4
     assert recorded(run_dir) == [[1, 2, 3, 4], [2, 4], [1, 2, 3, 4]]
-    assert configs.load(run_dir / "config.yaml").strategy.kind == "ddp"
+    assert configs.load_config(run_dir / "config.yaml").strategy.kind == "ddp"
 
 
 def test_auto_passes_over_a_damaged_one(make_run: MakeRun, small_config: MakeConfig) -> None:
@@ -135,13 +135,13 @@ def saved_with(settings: dict[str, Any]) -> Checkpoint:
     return Checkpoint(Path("step-00000000"), {"settings": settings, "position": asdict(Position())})
 
 
-@pytest.mark.parametrize("name", all_keys())
+@pytest.mark.parametrize("name", collect_keys())
 def test_every_key_that_decides_the_curve_is_guarded(name: str) -> None:
     """Also a key that is added later, of any kind: its scope decides."""
     config, other = PAIRS[name]
     checkpoint = saved_with(settings(config, CACHE.fingerprint))
     check_resume(config, CACHE, checkpoint)
-    if all_keys()[name].scope is not CURVE:
+    if collect_keys()[name].scope is not CURVE:
         check_resume(other, CACHE, checkpoint)
         return
     with pytest.raises(UserError) as raised:
@@ -191,7 +191,7 @@ def test_only_the_weights_of_a_checkpoint(make_run: MakeRun, make_config: MakeCo
     config = make_config("model=pretrained", f"model.checkpoint={directory}", *newer, f"run_dir={tmp_path / 'second'}")
     with open_run_dir(config, "torch") as run_dir:
         prepare_run(config, run_dir)
-        prepared = open_prepared(configs.load(run_dir / "config.yaml"), run_dir)
+        prepared = open_prepared(configs.load_config(run_dir / "config.yaml"), run_dir)
     assert prepared.checkpoint is None and not (run_dir / "checkpoints").exists()
     saved, weights = open_checkpoint(directory).load().weights, prepared.initial.weights()
     assert saved.keys() == weights.keys()

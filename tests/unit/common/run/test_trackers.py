@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from common.config.schema import Config
-from common.config.validate import check
+from common.config.validate import check_config
 from common.errors import UserError
 from common.run.rows import scalars
 from common.run.trackers import SERVICES, Trackers
@@ -143,4 +143,4 @@ def test_training_does_not_wait_for_a_tracker(
 def test_mistakes(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
     monkeypatch.setattr("common.config.validate.find_spec", lambda name: None)
     with pytest.raises(UserError, match=rf"trackers=\[{name}\]: {said}"):
-        check(make_config(f"trackers=[{name}]"))
+        check_config(make_config(f"trackers=[{name}]"))

@@ -14,7 +14,7 @@ import pytest
 
 from common.config.schema import Config
 from common.data.batches import GlobalBatch
-from common.errors import Absent, UserError
+from common.errors import PeerTimeout, UserError
 from common.run.checkpoint import newest
 from common.run.prepare import Prepared
 from common.run.rows import read_rows
@@ -202,7 +202,7 @@ def test_a_users_error_before_training(rank: Rank, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize("is_chief", [True, False])
 def test_another_rank_does_not_arrive(rank: Rank, capsys: pytest.CaptureFixture[str], is_chief: bool) -> None:
     """A scheduler may try again. What the chief's summary says is printed by the command."""
-    problem = Absent("cluster.timeout=1: rank 1 did not arrive in time")
+    problem = PeerTimeout("cluster.timeout=1: rank 1 did not arrive in time")
     assert rank(problem=problem, is_chief=is_chief) == 1
     assert capsys.readouterr().err == ("" if is_chief else f"error: {problem}\n")
     if is_chief:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from common.config.compose import parse
+from common.config.compose import parse_config
 from common.config.schema import Config
 from common.training.schedule import learning_rate
 from tests.conftest import Compose
@@ -20,7 +20,7 @@ totals = st.integers(1, 60)
 
 @pytest.fixture(scope="module")
 def config(composed: Compose) -> Config:
-    return parse(composed())
+    return parse_config(composed())
 
 
 def rates(config: Config, name: str, warmup: int, total: int, steps: int, base: float = 1.0) -> list[float]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.config.compose import parse, save
+from common.config.compose import parse_config, save_config
 from tests.conftest import SMALL_CORPUS, Compose, Python
 
 COMPUTE = """
@@ -53,7 +53,7 @@ def found(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python: P
     folder: Path = tmp_path_factory.mktemp("bert")
     small = ("model.hidden_size=8", "model.intermediate_size=16", "model.max_vocabulary=200")
     overrides = (*SMALL_CORPUS, *small, "train.precision=float64", f"cache_dir={folder / 'cache'}")
-    save(parse(composed(*overrides)), folder / "config.yaml")
+    save_config(parse_config(composed(*overrides)), folder / "config.yaml")
     python(COMPUTE, folder / "config.yaml")
     return dict(np.load(folder / "config.npz"))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from common.config.compose import parse, save
+from common.config.compose import parse_config, save_config
 from common.config.schema import Config
 from common.run.prepare import prepare
 from tests.conftest import Compose, Python
@@ -48,7 +48,7 @@ def computed(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python
         write_idx(folder, prefix, stream.integers(0, 256, (8, 13, 8), np.uint8), labels, zipped=False)
     made = {}
     for precision in TOLERANCES:
-        made[precision] = parse(
+        made[precision] = parse_config(
             composed(
                 "model=convnet",
                 "model.dropout=0.9",
@@ -58,7 +58,7 @@ def computed(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python
                 f"cache_dir={folder / 'cache'}",
             )
         )
-        save(made[precision], folder / f"{precision}.yaml")
+        save_config(made[precision], folder / f"{precision}.yaml")
     python(COMPUTE, *(folder / f"{precision}.yaml" for precision in made))
     return {precision: (config, dict(np.load(folder / f"{precision}.npz"))) for precision, config in made.items()}
 

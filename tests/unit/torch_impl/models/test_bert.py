@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from common.config.tasks import Classification
+from common.config.tasks import ClassificationSettings
 from common.data.batches import GlobalBatch
 from tests.conftest import MakeConfig
 from tests.unit.torch_impl.ready import make_ready
@@ -13,7 +13,7 @@ from torch_impl.models import build_model
 from torch_impl.step import backward, evaluation_sums
 from torch_impl.task import build_losses
 
-TASK = build_losses(Classification("classification", 0.0, None))
+TASK = build_losses(ClassificationSettings("classification", 0.0, None))
 
 CPU = torch.device("cpu")
 

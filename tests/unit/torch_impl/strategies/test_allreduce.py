@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.nn import Parameter
 
 from common.config.schema import Config
-from common.config.strategies import AllReduce as Settings
+from common.config.strategies import AllReduceSettings
 from common.data.batches import training_batches
 from common.run.prepare import prepare
 from common.training.strategy import Strategy
@@ -68,7 +68,7 @@ def test_every_algorithm_bucket_and_overlap_draws_the_curve_of_single(ranks: Ran
     choices = list(itertools.product(ALGORITHMS, buckets_and_overlap))
     configs = []
     for algorithm, (cap, overlap) in choices:
-        assert isinstance(config.strategy, Settings)
+        assert isinstance(config.strategy, AllReduceSettings)
         chosen = dataclasses.replace(config.strategy, algorithm=algorithm, bucket_cap_mb=cap, overlap=overlap)
         configs.append(dataclasses.replace(config, strategy=chosen))
     micro_batches = dataclasses.replace(config.train, padding="micro_batches")

@@ -2,9 +2,9 @@ import pytest
 
 from common.cluster.engines.auto import discover
 from common.cluster.topology import Member, Nodes
-from common.config.clusters import Auto
+from common.config.clusters import AutoSettings
 
-CLUSTER = Auto("auto", 120.0, 4000)
+CLUSTER = AutoSettings("auto", 120.0, 4000)
 TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
 SKYPILOT = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NODE_RANK": "1"}
 INDEXED_JOB = {"JOB_COMPLETION_INDEX": "0", "PET_NNODES": "1", "PET_MASTER_ADDR": "train-0.train"}

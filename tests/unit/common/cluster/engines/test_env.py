@@ -5,10 +5,10 @@ import pytest
 
 from common.cluster.engines.env import discover
 from common.cluster.topology import Member, Nodes
-from common.config.clusters import Env
+from common.config.clusters import EnvSettings
 from common.errors import UserError
 
-CLUSTER = Env("env", 120.0)
+CLUSTER = EnvSettings("env", 120.0)
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "3", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
 WORKERS = {"worker": ["a:1", "b:1", "c:1"]}
 SERVED = {"chief": ["a:1"], "ps": ["a:2"], "worker": ["b:1", "c:1"]}

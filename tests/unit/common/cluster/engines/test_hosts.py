@@ -5,10 +5,10 @@ import pytest
 
 from common.cluster.engines.hosts import discover, interface_of
 from common.cluster.topology import Nodes
-from common.config.clusters import Hosts
+from common.config.clusters import HostsSettings
 from common.errors import UserError
 
-CLUSTER = Hosts("hosts", 120.0, ["a", "b"], 1, 29500)
+CLUSTER = HostsSettings("hosts", 120.0, ["a", "b"], 1, 29500)
 
 
 @pytest.mark.parametrize("host", ["203.0.113.1", "127.0.0.1", "localhost"])

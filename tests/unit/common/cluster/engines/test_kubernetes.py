@@ -7,10 +7,10 @@ import pytest
 
 from common.cluster.engines.kubernetes import discover
 from common.cluster.topology import Nodes, port_of_job
-from common.config.clusters import Kubernetes
+from common.config.clusters import KubernetesSettings
 from common.errors import Interrupted, UserError
 
-CLUSTER = Kubernetes("kubernetes", 120.0, None)
+CLUSTER = KubernetesSettings("kubernetes", 120.0, None)
 OWN = "10.0.0.7"
 JOB = {"JOB_COMPLETION_INDEX": "1", "PET_NNODES": "3", "PET_MASTER_ADDR": "train-0.train"}
 JOBSET = {"JOB_COMPLETION_INDEX": "0", "PET_NNODES": "2", "PET_MASTER_ADDR": "my-set-node-0-0.my-set"}
@@ -62,7 +62,7 @@ def test_the_pods(
     asked = unknown(0)
     assert discover(CLUSTER, "ddp", framework, environment) == Nodes(hosts, node, port_of_job(first))
     assert asked == [host for host in hosts if host != OWN]
-    chosen = discover(Kubernetes("kubernetes", 120.0, 4000), "ddp", framework, environment)
+    chosen = discover(KubernetesSettings("kubernetes", 120.0, 4000), "ddp", framework, environment)
     assert chosen == Nodes(hosts, node, 4000)
 
 
@@ -84,7 +84,7 @@ def test_names_that_are_known_late(unknown: Unknown) -> None:
 def test_a_name_that_stays_unknown(unknown: Unknown) -> None:
     asked = unknown(1_000_000)
     with pytest.raises(UserError) as raised:
-        discover(Kubernetes("kubernetes", 0.05, None), "ddp", "torch", JOB)
+        discover(KubernetesSettings("kubernetes", 0.05, None), "ddp", "torch", JOB)
     assert str(raised.value) == (
         "cluster.timeout=0.05: train-0.train has no address here (Name or service not known); see whether its pod runs "
         "and its service selects it"

@@ -1,12 +1,12 @@
 from common.cluster.engines.local import discover
 from common.cluster.topology import Member, Nodes
-from common.config.clusters import Local
+from common.config.clusters import LocalSettings
 
 TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
 
 
 def test_this_machine_unless_the_environment_says_more() -> None:
-    cluster = Local("local", 120.0)
+    cluster = LocalSettings("local", 120.0)
     assert discover(cluster, "ddp", "torch", {}) == Nodes()
     assert discover(cluster, "ddp", "torch", TORCHRUN) == Member(True, {"process": 2}, "WORLD_SIZE=2")
     assert discover(cluster, "mirrored", "tf", TORCHRUN) == Nodes(), "they are of the other framework"

@@ -6,7 +6,7 @@ import pytest
 from common.cluster.engines import ray as engine
 from common.cluster.engines.ray import discover, fewest, usable_nodes
 from common.cluster.topology import Remote
-from common.config.clusters import Auto, Ray
+from common.config.clusters import AutoSettings, RaySettings
 from common.errors import UserError
 
 
@@ -24,10 +24,10 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_what_the_cluster_has(connected: list[str]) -> None:
-    assert discover(Ray("ray", 9.0, None, "a:1"), "ddp", "torch", {}) == Remote(2, 0)
-    assert discover(Auto("auto", 9.0, None), "ddp", "torch", {"RAY_ADDRESS": "b:1"}) == Remote(2, 0)
-    assert discover(Ray("ray", 9.0, None, "auto"), "ddp", "torch", {"RAY_ADDRESS": "c:1"}) == Remote(2, 0)
-    assert discover(Ray("ray", 9.0, None, "auto"), "ddp", "torch", {}) == Remote(2, 0)
+    assert discover(RaySettings("ray", 9.0, None, "a:1"), "ddp", "torch", {}) == Remote(2, 0)
+    assert discover(AutoSettings("auto", 9.0, None), "ddp", "torch", {"RAY_ADDRESS": "b:1"}) == Remote(2, 0)
+    assert discover(RaySettings("ray", 9.0, None, "auto"), "ddp", "torch", {"RAY_ADDRESS": "c:1"}) == Remote(2, 0)
+    assert discover(RaySettings("ray", 9.0, None, "auto"), "ddp", "torch", {}) == Remote(2, 0)
     assert connected == ["cluster.address=a:1", "RAY_ADDRESS=b:1", "RAY_ADDRESS=c:1", "cluster.address=auto"]
 
 
@@ -41,23 +41,23 @@ def test_nodes_with_gpus_are_taken_where_there_are_any(monkeypatch: pytest.Monke
 def test_a_cluster_without_nodes(connected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.nodes", lambda: [node(CPU=0)])
     with pytest.raises(UserError, match="^cluster=ray: no node of the Ray cluster has a CPU or GPU; "):
-        discover(Ray("ray", 9.0, None, "auto"), "ddp", "torch", {})
+        discover(RaySettings("ray", 9.0, None, "auto"), "ddp", "torch", {})
 
 
 def test_a_process_that_another_launcher_started() -> None:
     with pytest.raises(UserError, match="^cluster=ray and RANK disagree"):
-        discover(Ray("ray", 9.0, None, "auto"), "ddp", "torch", {"RANK": "0"})
+        discover(RaySettings("ray", 9.0, None, "auto"), "ddp", "torch", {"RANK": "0"})
 
 
 def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"^cluster=ray: the package ray is not installed; pip install ray$"):
-        discover(Ray("ray", 9.0, None, "auto"), "ddp", "torch", {})
+        discover(RaySettings("ray", 9.0, None, "auto"), "ddp", "torch", {})
 
 
 def test_rays_client() -> None:
     with pytest.raises(UserError, match="^cluster.address=ray://a:10001: must be host:port or auto; "):
-        discover(Ray("ray", 9.0, None, "ray://a:10001"), "ddp", "torch", {})
+        discover(RaySettings("ray", 9.0, None, "ray://a:10001"), "ddp", "torch", {})
 
 
 def test_nothing_answers() -> None:
@@ -65,9 +65,9 @@ def test_nothing_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     with pytest.raises(UserError, match=rf"^cluster.address={address}: no Ray cluster here \(Connection refused\); "):
-        discover(Ray("ray", 9.0, None, address), "ddp", "torch", {})
+        discover(RaySettings("ray", 9.0, None, address), "ddp", "torch", {})
 
 
 def test_no_address() -> None:
     with pytest.raises(UserError, match=r"^cluster.address=abc: no Ray cluster here \(.+\); "):
-        discover(Ray("ray", 9.0, None, "abc"), "ddp", "torch", {})
+        discover(RaySettings("ray", 9.0, None, "abc"), "ddp", "torch", {})

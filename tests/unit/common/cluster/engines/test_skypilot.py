@@ -2,10 +2,10 @@ import pytest
 
 from common.cluster.engines.skypilot import discover
 from common.cluster.topology import Nodes, port_of_job
-from common.config.clusters import SkyPilot
+from common.config.clusters import SkyPilotSettings
 from common.errors import UserError
 
-CLUSTER = SkyPilot("skypilot", 120.0, None)
+CLUSTER = SkyPilotSettings("skypilot", 120.0, None)
 TASK = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NODE_RANK": "1", "SKYPILOT_TASK_ID": "sky-1_train-0"}
 
 

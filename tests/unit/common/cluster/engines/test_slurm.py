@@ -5,10 +5,10 @@ import pytest
 
 from common.cluster.engines.slurm import discover
 from common.cluster.topology import Nodes
-from common.config.clusters import Slurm
+from common.config.clusters import SlurmSettings
 from common.errors import UserError
 
-CLUSTER = Slurm("slurm", 120.0, None)
+CLUSTER = SlurmSettings("slurm", 120.0, None)
 JOB = {"SLURM_JOB_ID": "1234", "SLURM_JOB_NUM_NODES": "2"}
 STEP = {**JOB, "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NODEID": "1"}
 
@@ -31,7 +31,7 @@ def test_the_nodes_of_a_step(scontrol: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("common.cluster.engines.slurm.addresses_of", lambda hosts, node: seen[hosts])
     expected = Nodes(("10.0.0.1", "10.0.0.2"), 1, 10_000 + 1234 % 110 * 200)
     assert discover(CLUSTER, "ddp", "torch", STEP) == expected
-    assert discover(Slurm("slurm", 120.0, 4000), "ddp", "torch", STEP) == replace(expected, port=4000)
+    assert discover(SlurmSettings("slurm", 120.0, 4000), "ddp", "torch", STEP) == replace(expected, port=4000)
 
 
 def test_one_node_is_this_machine(scontrol: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.config.data import Arrays
+from common.config.data import ArraysSettings
 from common.config.schema import Config
 from common.data.arrays.array_cache import ArrayCache, open_cache
 from tests.conftest import MakeConfig
@@ -40,7 +40,7 @@ def arrays_config(make_config: MakeConfig) -> Callable[..., Config]:
 
     def make(train: str, validation: str, **keys: Any) -> Config:
         config = make_config("data=arrays", "data.train=t", "data.validation=v")
-        assert isinstance(config.data, Arrays)
+        assert isinstance(config.data, ArraysSettings)
         return replace(config, data=replace(config.data, train=train, validation=validation, **keys))
 
     return make

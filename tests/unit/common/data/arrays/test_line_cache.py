@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.config.data import Lines
+from common.config.data import LinesSettings
 from common.config.schema import Config
 from common.data.arrays import line_cache
 from common.data.batches import GlobalBatch
@@ -29,7 +29,7 @@ def lines_config(make_config: MakeConfig, tmp_path: Path) -> LinesConfig:
         (tmp_path / "train.txt").write_bytes(train if isinstance(train, bytes) else train.encode())
         (tmp_path / "validation.txt").write_text(validation, encoding="utf-8")
         config = make_config("data=lines", "data.train=t", "data.validation=v", "train.max_length=5")
-        data = Lines("lines", False, str(tmp_path / "train.txt"), str(tmp_path / "validation.txt"), tokenizer)
+        data = LinesSettings("lines", False, str(tmp_path / "train.txt"), str(tmp_path / "validation.txt"), tokenizer)
         return replace(config, data=data)
 
     return make
@@ -79,7 +79,7 @@ def test_reopened(lines_config: LinesConfig) -> None:
     assert (again.fingerprint, again.inputs) == (first.fingerprint, {"input_ids": ("int32", (5,))})
     wider = open_cache(replace(config, train=replace(config.train, max_length=6)), None)
     assert wider.fingerprint != first.fingerprint
-    assert isinstance(config.data, Lines)
+    assert isinstance(config.data, LinesSettings)
     os.utime(config.data.train, ns=(1, 1))
     again = open_cache(config, None)
     assert (again.fingerprint, again.directory == first.directory) == (first.fingerprint, False)
@@ -110,7 +110,7 @@ def test_not_utf8(lines_config: LinesConfig, tmp_path: Path, train: bytes, expec
 
 def test_missing_files(lines_config: LinesConfig, tmp_path: Path) -> None:
     config = lines_config()
-    assert isinstance(config.data, Lines)
+    assert isinstance(config.data, LinesSettings)
     for train, expected in (
         ("", "data.train: has no value; give data.train=..."),
         ("none.txt", "data.train: no such file: none.txt"),
@@ -123,6 +123,6 @@ def test_missing_files(lines_config: LinesConfig, tmp_path: Path) -> None:
 
 def test_both_splits_are_one_file(lines_config: LinesConfig, caplog: pytest.LogCaptureFixture) -> None:
     config = lines_config()
-    assert isinstance(config.data, Lines)
+    assert isinstance(config.data, LinesSettings)
     open_cache(replace(config, data=replace(config.data, validation=config.data.train)), None)
     assert "data.validation is the same file as data.train" in caplog.text

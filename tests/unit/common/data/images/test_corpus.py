@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.config.data import Idx
+from common.config.data import IdxSettings
 from common.config.schema import Config
 from common.data.images.corpus import read_images
 from common.errors import UserError
@@ -21,7 +21,7 @@ from tests.unit.common.data.images.idx_files import write_idx
     ],
 )
 def test_splits_that_do_not_fit(idx_config: Config, images: np.ndarray, labels: np.ndarray, expected: str) -> None:
-    assert isinstance(idx_config.data, Idx)
+    assert isinstance(idx_config.data, IdxSettings)
     write_idx(Path(idx_config.data.directory), "t10k", images, labels, zipped=False)
     with pytest.raises(UserError) as raised:
         read_images(idx_config.data)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from common.config.data import Idx
+from common.config.data import IdxSettings
 from common.data.identity import identity
 from common.data.images.idx import find_idx, read_idx
 from common.errors import UserError
@@ -99,8 +99,8 @@ def test_what_is_not_there(tmp_path: Path) -> None:
 def test_identity(tmp_path: Path) -> None:
     for prefix in ("train", "t10k"):
         write_idx(tmp_path, prefix, IMAGES, LABELS, zipped=False)
-    data = Idx("idx", False, directory=str(tmp_path))
+    data = IdxSettings("idx", False, directory=str(tmp_path))
     first = identity(data)
-    assert first == identity(Idx("idx", True, directory=f"{tmp_path}/../{tmp_path.name}"))
+    assert first == identity(IdxSettings("idx", True, directory=f"{tmp_path}/../{tmp_path.name}"))
     os.utime(tmp_path / "train-labels-idx1-ubyte", ns=(1, 1))
     assert first != identity(data)

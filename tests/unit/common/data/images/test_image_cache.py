@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.config.data import Idx
+from common.config.data import IdxSettings
 from common.config.schema import Config
 from common.data.batches import GlobalBatch
 from common.data.images import image_cache
@@ -59,14 +59,14 @@ def test_a_second_start_reads_no_images(idx_config: Config, monkeypatch: pytest.
     again = open_cache(idx_config, None)
     assert again.fingerprint == first.fingerprint
     assert isinstance(again.train.images, np.memmap)
-    assert isinstance(idx_config.data, Idx)
+    assert isinstance(idx_config.data, IdxSettings)
     os.utime(Path(idx_config.data.directory, "t10k-labels-idx1-ubyte"), ns=(1, 1))
     with pytest.raises(AssertionError, match="the images are read"):
         open_cache(idx_config, None)
 
 
 def test_images_of_one_value(idx_config: Config) -> None:
-    assert isinstance(idx_config.data, Idx)
+    assert isinstance(idx_config.data, IdxSettings)
     write_idx(Path(idx_config.data.directory), "train", np.full_like(TRAIN, 7), labels_of(TRAIN), zipped=False)
     with pytest.raises(
         UserError, match="^data=idx: all pixels of the images to train on have the same value; check them$"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from common.config.data import Files
+from common.config.data import FilesSettings
 from common.config.schema import Config
 from common.data.text import build
 from common.data.text.corpus import Split
@@ -33,7 +33,7 @@ def config(make_config: MakeConfig) -> Config:
 
 
 def with_train(config: Config, train: Path | str, validation: str) -> Config:
-    assert isinstance(config.data, Files)
+    assert isinstance(config.data, FilesSettings)
     return replace(config, data=replace(config.data, train=str(train), validation=validation))
 
 

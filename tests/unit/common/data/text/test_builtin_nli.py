@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.config.data import BuiltinNli
+from common.config.data import BuiltinNliSettings
 from common.data.identity import identity
 from common.data.text.builtin_nli import CLASSES, DAYS, NAMES, PHENOMENA, Draw, Triple, generate
 from common.errors import UserError
@@ -124,8 +124,8 @@ def test_a_count_that_the_grammar_cannot_give(key: str, examples: int) -> None:
     assert "\n" not in str(error.value)
 
 
-def builtin(train_examples: int = 30) -> BuiltinNli:
-    return BuiltinNli("builtin_nli", False, seed=3, train_examples=train_examples, validation_examples=6)
+def builtin(train_examples: int = 30) -> BuiltinNliSettings:
+    return BuiltinNliSettings("builtin_nli", False, seed=3, train_examples=train_examples, validation_examples=6)
 
 
 def test_corpus() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.config.data import Hub
+from common.config.data import HubSettings
 from common.data.identity import identity
 from tests.unit.common.data.conftest import MNLI, NEW, OLD, Client
 from tests.unit.common.data.fake_hub import FakeHub
@@ -68,7 +68,7 @@ def test_identity() -> None:
     place = {"path": "owner/name", "revision": OLD, "train_split": "train", "validation_split": "validation"}
     columns = {"premise": "premise", "label": "label"}
     found = identity(
-        Hub(kind="hub", allow_change=False, subset=None, hypothesis=None, classes=None, **place, **columns)
+        HubSettings(kind="hub", allow_change=False, subset=None, hypothesis=None, classes=None, **place, **columns)
     )
     assert found["revision"] == OLD
     assert "allow_change" not in found

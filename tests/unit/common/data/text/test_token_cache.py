@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from common.config import compose as configs
-from common.config.data import Files
+from common.config.data import FilesSettings
 from common.config.schema import Config
 from common.data.text import build
 from common.data.text import token_cache as cache
@@ -37,14 +37,14 @@ def config_of(composed: Compose, directory: Path, texts: list[Text], *overrides:
     ]
     path = directory / "corpus.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = configs.parse(composed("data=files", "data.train=x", "data.validation=x", *SMALL_MODEL, *overrides))
+    config = configs.parse_config(composed("data=files", "data.train=x", "data.validation=x", *SMALL_MODEL, *overrides))
     hypothesis = None if isinstance(texts[0], str) else "hypothesis"
     return replace(with_corpus(config, str(path), hypothesis), cache_dir=str(directory / "cache"))
 
 
 def with_corpus(config: Config, path: str, hypothesis: str | None = "hypothesis") -> Config:
     """The config with this file as both splits. Not an override: composing takes 0.1 s for each new one."""
-    assert isinstance(config.data, Files)
+    assert isinstance(config.data, FilesSettings)
     return replace(config, data=replace(config.data, train=path, validation=path, hypothesis=hypothesis))
 
 
@@ -160,11 +160,13 @@ def test_damage_is_found_reported_and_repaired(
 def test_what_is_in_the_key(pairs_config: Config, composed: Compose) -> None:
     """A value that changes the tokens, and no other, leads to another cache."""
 
-    assert isinstance(pairs_config.data, Files)
+    assert isinstance(pairs_config.data, FilesSettings)
     path = pairs_config.data.train
 
     def directory(*overrides: str) -> Path:
-        config = configs.parse(composed("data=files", "data.train=x", "data.validation=x", *SMALL_MODEL, *overrides))
+        config = configs.parse_config(
+            composed("data=files", "data.train=x", "data.validation=x", *SMALL_MODEL, *overrides)
+        )
         return open_cache(replace(with_corpus(config, path), cache_dir=pairs_config.cache_dir), None).directory
 
     first = directory()
@@ -181,7 +183,7 @@ def test_a_checkpoints_tokenizer_is_used_and_kept(composed: Compose, tmp_path: P
     path = tmp_path / "corpus.tsv"
     path.write_text("premise\thypothesis\tlabel\nAnna saw a dog.\tthe cats\t1\nanna\tdogs\t0\n")
     data = ["data=files", f"data.train={path}", f"data.validation={path}", f"cache_dir={tmp_path / 'cache'}"]
-    config = configs.parse(composed(*data, *overrides))
+    config = configs.parse_config(composed(*data, *overrides))
     opened = open_cache(config, find_source(config))
     #     [CLS] anna saw a dog . [SEP] the cat ##s [SEP]
     assert examples(opened.train)[0] == ([2, 5, 6, 7, 9, 12, 3, 8, 10, 11, 3], [0] * 7 + [1] * 4)
@@ -234,7 +236,7 @@ print(opened.fingerprint, initial.fingerprint)
 @pytest.fixture
 def rendezvous(pairs_config: Config, tmp_path: Path) -> Path:
     """An empty directory where workers wait for each other; their config is beside it."""
-    configs.save(pairs_config, tmp_path / "config.yaml")
+    configs.save_config(pairs_config, tmp_path / "config.yaml")
     (tmp_path / "rendezvous").mkdir()
     return tmp_path / "rendezvous"
 
@@ -308,7 +310,7 @@ def million_rows(pairs_config: Config, tmp_path: Path) -> Iterator[Path]:
 
     with patch.object(cache, "build", fabricate):
         directory = open_cache(pairs_config, None).directory
-    configs.save(pairs_config, tmp_path / "config.yaml")
+    configs.save_config(pairs_config, tmp_path / "config.yaml")
     yield tmp_path / "config.yaml"
     shutil.rmtree(directory)
 

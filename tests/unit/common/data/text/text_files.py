@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from common.config.data import Data, Files
+from common.config.data import DataSettings, FilesSettings
 from common.data.text import corpus
 from common.errors import UserError
 
@@ -35,7 +35,7 @@ class Corpus:
     classes: list[str]
 
 
-def read_corpus(data: Data, classes: list[str] | None = None) -> Corpus:
+def read_corpus(data: DataSettings, classes: list[str] | None = None) -> Corpus:
     """What common.data.text.corpus streams, listed."""
     found = corpus.read_corpus(data, classes)
     return Corpus(_listed(found.train), _listed(found.validation), found.classes)
@@ -67,11 +67,11 @@ def write(path: Path, rows: list[tuple], columns: tuple[str, ...] = ("premise", 
     return str(path)
 
 
-def files(train: str | Path, validation: str | Path | None = None, **keys: Any) -> Files:
+def files(train: str | Path, validation: str | Path | None = None, **keys: Any) -> FilesSettings:
     """The config of files; without a validation file it is the training file."""
     columns: dict[str, Any] = {"premise": "premise", "hypothesis": "hypothesis", "label": "label", "classes": None}
     places = {"train": str(train), "validation": str(validation or train)}
-    return Files(**{"kind": "files", "allow_change": False, **columns, **places, **keys})
+    return FilesSettings(**{"kind": "files", "allow_change": False, **columns, **places, **keys})
 
 
 def read_text(path: Path, text: str | bytes, checkpoint: list[str] | None = None, **keys: Any) -> Corpus:

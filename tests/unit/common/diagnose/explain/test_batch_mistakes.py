@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from common.config.compose import parse
+from common.config.compose import parse_config
 from common.data.dropout import example_keys
 from common.data.images.image_cache import ImageSplit
 from common.diagnose.explain.batch_mistakes import Mistake, mistakes, with_masks_of_one
@@ -20,7 +20,7 @@ def found(composed: Compose, step: int, replicas: int, *overrides: str) -> dict[
     ids = np.arange(COUNT)
     split = ImageSplit(ids.reshape(-1, 1, 1, 1), ids.astype(np.int32), np.arange(256.0))
     chosen = ("model=convnet", "data=digits", f"train.global_batch_size={SIZE}", "train.padding=global", *overrides)
-    config = parse(composed(*chosen))
+    config = parse_config(composed(*chosen))
     run: Any = SimpleNamespace(
         config=config, replicas=replicas, batches=list(planned_batches(config, split, range(1, 7)))
     )

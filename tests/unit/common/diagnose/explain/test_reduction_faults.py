@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.config.compose import parse
+from common.config.compose import parse_config
 from common.config.schema import Config
 from common.diagnose.explain.reduction_faults import compare_reduction, explain
 from common.diagnose.explain.step_gradients import Reduction, clipping, norm, recovered, rounded, total
@@ -19,7 +19,7 @@ Gradients = dict[str, np.ndarray]
 
 @pytest.fixture(scope="module")
 def config(composed: Compose) -> Config:
-    return parse(composed("train.precision=float64", "schedule=constant", "schedule.warmup_steps=0"))
+    return parse_config(composed("train.precision=float64", "schedule=constant", "schedule.warmup_steps=0"))
 
 
 def drawn(seed: int, scale: float = 1.0) -> Gradients:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.config.compose import parse
+from common.config.compose import parse_config
 from common.config.schema import Config
 from common.diagnose.explain.update_formula import Formula, Update, compare_update
 from common.diagnose.findings import Stage
@@ -19,7 +19,7 @@ Arrays = dict[str, np.ndarray]
 
 @pytest.fixture(scope="module")
 def config(composed: Compose) -> Config:
-    return parse(
+    return parse_config(
         composed("train.precision=float64", "schedule=linear", "schedule.warmup_steps=6", "schedule.total_steps=50")
     )
 
