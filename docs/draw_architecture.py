@@ -24,12 +24,10 @@ ABOUT = {
     "common/compare": "runs to a verdict",
     "common/profile": "traces of profiled steps",
     "common/report": "a verdict to pages and pictures",
-    "common/export.py": "for other programs",
     "common/hardware.py": "this machine",
-    "common/map.py": "two models to a map",
-    "common/mapping": "pairs, and their proof",
+    "common/map": "pairs, and their proof",
     "common/output.py": "closed output",
-    "common/prepare.py": "once per host",
+    "commands": "python -m common.NAME",
 }
 SPINE = list(ABOUT)[:7]  # the layers of common, the top one first; any other room of common is drawn beside them
 STEPS = [

@@ -6,6 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SIDES = ("torch_impl", "tf_impl")
+COMMANDS = "commands"  # the room of all files that python -m common.NAME runs
 Edges = set[tuple[str, str]]
 
 
@@ -41,16 +42,25 @@ def imported_names(path: str, source: str) -> Iterator[str]:
 
 
 def room(path: str) -> str:
-    """What a file belongs to: a side, or what is directly below common/, a folder or a single module."""
+    """Return what a file belongs to: a side, the commands, or a folder or a module directly below common/."""
     parts = path.split("/")
+    if is_command(path):
+        return COMMANDS
     return parts[0] if parts[0] in SIDES else "/".join(parts[:2])
 
 
+def is_command(path: str) -> bool:
+    """Check whether `python -m common.NAME` runs this file."""
+    return path.startswith("common/") and path.endswith("/__main__.py")
+
+
 def rooms(sources: dict[str, str]) -> dict[str, list[str]]:
-    """The files of each room, by their paths in it; none where the room is a file itself."""
-    files: dict[str, list[str]] = {room(path): [] for path in sources if path != "common/__init__.py"}
+    """Return the files of each room, by their paths in it; none if the room is a file itself."""
+    files: dict[str, list[str]] = {room(path): [] for path in sources if not path.endswith("__init__.py")}
     for path in sources:
-        if path.startswith(f"{room(path)}/") and not path.endswith("__init__.py"):
+        if is_command(path):
+            files[COMMANDS].append(path.removeprefix("common/"))
+        elif path.startswith(f"{room(path)}/") and not path.endswith("__init__.py"):
             files[room(path)].append(path.removeprefix(f"{room(path)}/"))
     return files
 

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from common.mapping.factory import not_taken, takes_by_name
+from common.map.factory import not_taken, takes_by_name
 
 Call = Callable[[dict[str, tf.Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
 

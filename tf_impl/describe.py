@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from common.errors import UserError
-from common.mapping.description import Computed, Description, Dropout, Layer, Variable
-from common.mapping.factory import build_with, first_line, user_files
-from common.mapping.inputs import Input
-from common.mapping.keras_parts import RECURRENT
+from common.map.description import Computed, Description, Dropout, Layer, Variable
+from common.map.factory import build_with, first_line, user_files
+from common.map.inputs import Input
+from common.map.keras_parts import RECURRENT
 from tf_impl.calling import arguments_of, mode, variables_by_path
 from tf_impl.convolution import skip_inputs_first
 from tf_impl.dropout import dropout_layers

@@ -102,7 +102,7 @@ def dropout_layers(model: keras.Layer) -> dict[str, keras.Layer]:
 
 
 def align_dropout(layer: keras.Layer, name: str, layout: dict[str, Any] | None) -> None:
-    """Have a dropout layer drop by keys. name: in PyTorch's model. layout: see common.mapping.dropouts."""
+    """Have a dropout layer drop by keys. name: in PyTorch's model. layout: see common.map.dropouts."""
     layer.__class__ = ALIGNED[type(layer)]
     layer.site, layer.layout = site_key(name), layout
 

@@ -12,7 +12,7 @@ from common.config.tasks import (
     RegressionSettings,
     TaskSettings,
 )
-from common.mapping.factory import find_factory
+from common.map.factory import find_factory
 
 PerExample = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # outputs and labels [n, ...] to [n]
 

@@ -8,10 +8,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from common.mapping.description import Call
-from common.mapping.factory import plain_attributes
-from common.mapping.keras_parts import KINDS, RECURRENT
-from common.mapping.nested import replaced
+from common.map.description import Call
+from common.map.factory import plain_attributes
+from common.map.keras_parts import KINDS, RECURRENT
+from common.map.nested import replaced
 from tf_impl import calling
 
 RESHAPES = (tf, "reshape")

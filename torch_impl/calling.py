@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import torch
 
-from common.mapping.factory import takes_by_name
+from common.map.factory import takes_by_name
 
 Call = Callable[[dict[str, torch.Tensor]], tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]]
 

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from common.errors import UserError
-from common.mapping.description import Computed, Description, Dropout, Layer, Variable
-from common.mapping.factory import build_with, first_line, user_files
-from common.mapping.inputs import Input
+from common.map.description import Computed, Description, Dropout, Layer, Variable
+from common.map.factory import build_with, first_line, user_files
+from common.map.inputs import Input
 from torch_impl.attention import UnfoldedAttention, find_batch_axes, unfold_attention
 from torch_impl.calling import arguments_of
 from torch_impl.dropout import ALIGNED

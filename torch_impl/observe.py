@@ -9,7 +9,7 @@ import torch
 from common.config.compose import load_config
 from common.data.batches import Arrays
 from common.diagnose.observation import Observation
-from common.mapping.description import Call
+from common.map.description import Call
 from common.run.prepare import open_prepared
 from torch_impl.batches import to_tensors
 from torch_impl.models import build_model, trained

@@ -13,7 +13,7 @@ from common.config.tasks import (
     RegressionSettings,
     TaskSettings,
 )
-from common.mapping.factory import find_factory
+from common.map.factory import find_factory
 
 PerExample = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # outputs and labels [n, ...] to [n]
 

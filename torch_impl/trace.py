@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from common.mapping.description import Call
-from common.mapping.factory import plain_attributes
-from common.mapping.nested import replaced
-from common.mapping.torch_parts import KINDS
+from common.map.description import Call
+from common.map.factory import plain_attributes
+from common.map.nested import replaced
+from common.map.torch_parts import KINDS
 
 RESHAPES = {"flatten", "view", "reshape"}
 OF_DROPOUT = ("input", "p", "training")  # the arguments of functions

@@ -7,7 +7,7 @@ import numpy as np
 
 from common.diagnose.histogram import Values, values_of
 from common.diagnose.rounding import tolerance
-from common.mapping.differences import relative
+from common.map.differences import relative
 
 ALL = 1.0  # of a tensor's norm
 SHOWN = 3  # tensors that a note names

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from common.diagnose.rounding import precision_of
-from common.mapping.description import Call
+from common.map.description import Call
 
 
 @dataclass(frozen=True)

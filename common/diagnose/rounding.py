@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from common.mapping.differences import relative
+from common.map.differences import relative
 
 UNITS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7}  # in the last place of numbers near one
 FLOORS = {"float64": 1e-12, "float32": 100 * 2.0**-23, "bfloat16": 2 * 2.0**-7}  # rounding, whatever noise was measured

@@ -21,8 +21,8 @@ from common.diagnose.stages.batch import compare_batches, compare_configs, compa
 from common.diagnose.stages.loss import compare_gradients, compare_losses
 from common.diagnose.stages.state import compare_dropout, compare_evaluations, compare_states
 from common.diagnose.stages.updates import compare_updates
-from common.mapping.proof import SMALL, received
-from common.mapping.side import Side
+from common.map.proof import SMALL, received
+from common.map.side import Side
 
 IDLE = 1e-10  # of the largest gradient: what is nothing but rounding
 

@@ -18,12 +18,12 @@ from common.data.arrays.array_cache import ArrayCache
 from common.data.atomic_directory import checksum
 from common.data.identity import file_identity
 from common.errors import UserError
-from common.mapping.description import Description
-from common.mapping.dropouts import DropoutPair, pair_dropouts
-from common.mapping.inputs import Input
-from common.mapping.map_file import unmatched_lines
-from common.mapping.match import Job, Match, describe, match
-from common.mapping.side import Side
+from common.map.description import Description
+from common.map.dropouts import DropoutPair, pair_dropouts
+from common.map.inputs import Input
+from common.map.map_file import unmatched_lines
+from common.map.match import Job, Match, describe, match
+from common.map.side import Side
 from common.models.outputs import check_output, select_output
 from common.models.user_weights import read_weights
 

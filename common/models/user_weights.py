@@ -9,10 +9,10 @@ from safetensors.numpy import load_file
 
 from common.config.models import CustomModelSettings
 from common.errors import UserError
-from common.mapping.description import Description
-from common.mapping.match import Match
-from common.mapping.pairing import Pairing
-from common.mapping.side import Side
+from common.map.description import Description
+from common.map.match import Match
+from common.map.pairing import Pairing
+from common.map.side import Side
 
 OF_TORCH, OF_KERAS = (".pt", ".pth", ".bin"), (".h5", ".keras")
 

@@ -6,8 +6,8 @@ import keras
 import tensorflow as tf
 from keras.src.utils.naming import reset_uids
 
-from common.mapping.factory import build_with
-from common.mapping.transformations import Source, Transformation, parse
+from common.map.factory import build_with
+from common.map.transformations import Source, Transformation, parse
 from common.models.initial_weights import InitialCheckpoint
 from tf_impl.batch_norm import leave_out, synchronize
 from tf_impl.calling import arguments_of, mode, variables_by_path

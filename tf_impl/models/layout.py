@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import keras
 import numpy as np
 
-from common.mapping.transformations import Transformation
+from common.map.transformations import Transformation
 
 
 @dataclass(frozen=True)

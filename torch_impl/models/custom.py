@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.nn import Module
 
-from common.mapping.factory import build_with
+from common.map.factory import build_with
 from common.models.initial_weights import InitialCheckpoint
 from torch_impl.batch_norm import leave_out
 from torch_impl.calling import Call, arguments_of

@@ -10,8 +10,8 @@ from common.diagnose.explain.low_precision import TYPES, precision_of
 from common.diagnose.findings import Stage
 from common.diagnose.observation import LayerPair, Model
 from common.diagnose.rounding import close, narrowest
-from common.mapping.description import Call
-from common.mapping.differences import different_settings, has_strides, relative
+from common.map.description import Call
+from common.map.differences import different_settings, has_strides, relative
 
 Array = np.ndarray
 Named = tuple[str, str]  # a cause, and the sentence

@@ -5,7 +5,7 @@ import numpy as np
 from common.diagnose.explain.step_gradients import Reduction, clipping, norm, total
 from common.diagnose.findings import Stage
 from common.diagnose.rounding import BITS
-from common.mapping.proof import SMALL
+from common.map.proof import SMALL
 from common.training.schedule import learning_rate
 
 OF_SLOTS = (

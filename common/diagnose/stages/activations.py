@@ -10,8 +10,8 @@ from common.diagnose.explain.layer import explain_layer, explain_numbers
 from common.diagnose.findings import Check, Stage
 from common.diagnose.observation import LayerPair, Model, Observation
 from common.diagnose.rounding import UNITS, close, disturbed, noise
-from common.mapping.description import Call
-from common.mapping.differences import channels_last, relative
+from common.map.description import Call
+from common.map.differences import channels_last, relative
 
 ZERO = Call(None, None)
 

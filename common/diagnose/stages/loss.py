@@ -8,7 +8,7 @@ from scipy.special import log_softmax, softmax
 from common.diagnose.findings import Check, Stage
 from common.diagnose.observation import Observation
 from common.diagnose.rounding import EXACT, at_least_float32, close, noise
-from common.mapping.proof import SMALL
+from common.map.proof import SMALL
 
 SMOOTHING = (0.0, 0.05, 0.1, 0.15, 0.2)
 

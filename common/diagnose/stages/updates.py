@@ -12,9 +12,9 @@ from common.diagnose.explain.step_gradients import Reduction, recovered, rounded
 from common.diagnose.explain.update_formula import Update, compare_update
 from common.diagnose.findings import Check, Stage
 from common.diagnose.side_run import Run
-from common.mapping.differences import relative
-from common.mapping.proof import received
-from common.mapping.side import Side
+from common.map.differences import relative
+from common.map.proof import received
+from common.map.side import Side
 
 
 def _not_recovered(run: Run) -> str:

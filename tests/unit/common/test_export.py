@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from common.export import main
+from common.export.__main__ import main
 
 
 def test_command_with_a_users_error(

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from common.mapping.transformations import parse
+from common.map.transformations import parse
 from tf_impl.models.layout import Mapped
 from tf_impl.observe import Subject
 

@@ -10,7 +10,7 @@ import pytest
 
 from common.config.schema import Config
 from common.errors import UserError
-from common.mapping.side import Side
+from common.map.side import Side
 from common.models import custom
 from common.models.initial_weights import InitialCheckpoint
 from common.run.prepare import prepare

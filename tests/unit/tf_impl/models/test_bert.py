@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from common.config.compose import load
 from common.data.batches import GlobalBatch
-from common.mapping.description import Call
+from common.map.description import Call
 from common.run.prepare import prepare
 from tf_impl import calling
 from tf_impl.batches import to_tensors

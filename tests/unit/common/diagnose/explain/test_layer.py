@@ -6,7 +6,7 @@ import pytest
 from common.diagnose.findings import Stage
 from common.diagnose.observation import LayerPair, Model, Observation
 from common.diagnose.stages.activations import compare_layers, disturbed_calls
-from common.mapping.description import Call
+from common.map.description import Call
 
 RECEIVED, RETURNED = np.random.default_rng(0).standard_normal((2, 4, 6)).astype(np.float32)
 PAIR = LayerPair("layer norm", "norm", "norm", "norm")

@@ -10,7 +10,7 @@ from common.diagnose.explain.attention import by_example
 from common.diagnose.findings import EQUAL, Stage
 from common.diagnose.observation import LayerPair, Model, Observation
 from common.diagnose.stages.activations import calls_for, compare_layers, in_layout
-from common.mapping.description import Call
+from common.map.description import Call
 
 STREAM = np.random.default_rng(0)
 REAL = (np.arange(5) < np.array([3, 5, 2])[:, None]).astype(int)

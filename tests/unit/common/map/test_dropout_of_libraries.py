@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from common.mapping.dropouts import pair_dropouts
-from tests.unit.common.mapping.conftest import Matching
+from common.map.dropouts import pair_dropouts
+from tests.unit.common.map.conftest import Matching
 
 HERE = "test_dropout_of_libraries"
 TOKENS = {"tokens": "int32[3,6]<20", "real": "int32[3,6]>0<2"}

@@ -13,11 +13,11 @@ from typing import Any
 from common.config.command_line import compose_options, create_parser, report_user_errors
 from common.config.compose import CONF
 from common.errors import FAILURE, UserError
-from common.mapping.inputs import parse_input
-from common.mapping.map_file import unmatched_lines, write_map
-from common.mapping.match import Job, match
-from common.mapping.side import Side
-from common.mapping.table import table
+from common.map.inputs import parse_input
+from common.map.map_file import unmatched_lines, write_map
+from common.map.match import Job, match
+from common.map.side import Side
+from common.map.table import table
 from common.training.stop import interruptible
 
 DEFAULTS = Path(CONF, "map.yaml")

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
-from common.mapping.description import Description, Dropout
-from common.mapping.dropouts import Layout, pair_dropouts
+from common.map.description import Description, Dropout
+from common.map.dropouts import Layout, pair_dropouts
 
 IMAGES = np.random.default_rng(0).standard_normal((2, 3, 4, 5))  # [n, channels, height, width]
 LAST = np.moveaxis(IMAGES, 1, -1)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
-from common.mapping.differences import relative
-from tests.unit.common.mapping.conftest import Matching
-from tests.unit.common.mapping.test_pairs import FEATURES, IMAGES, SERIES, STEPS, WIDE
+from common.map.differences import relative
+from tests.unit.common.map.conftest import Matching
+from tests.unit.common.map.test_pairs import FEATURES, IMAGES, SERIES, STEPS, WIDE
 
 SMALL = {"x": "float32[2,6,6,channels=3]"}
 WRONG_MODELS = {  # PyTorch's factory, Keras's in wrong_models, inputs, what the error says

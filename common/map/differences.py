@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from common.mapping.description import Computed
-from common.mapping.parts import Part
+from common.map.description import Computed
+from common.map.parts import Part
 
 Parts = Sequence[tuple[Part, Part]]
 Settings = Mapping[str, object]

@@ -7,7 +7,7 @@ part has the same kind, sizes and roles on both sides.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from common.mapping.transformations import Source, Step
+from common.map.transformations import Source, Step
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras import layers as L
 from keras import ops
 
-from tests.unit.common.mapping import keras_models
+from tests.unit.common.map import keras_models
 
 
 def layer_norm() -> keras.Layer:

@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from common.mapping.description import Description
-from common.mapping.fused import align_fused
-from common.mapping.keras_parts import keras_parts
-from common.mapping.parts import KerasArray, Part, TorchArray, names_of
-from common.mapping.torch_parts import torch_parts
-from common.mapping.transformations import Step, Transformation
+from common.map.description import Description
+from common.map.fused import align_fused
+from common.map.keras_parts import keras_parts
+from common.map.parts import KerasArray, Part, TorchArray, names_of
+from common.map.torch_parts import torch_parts
+from common.map.transformations import Step, Transformation
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from common.errors import UserError
-from common.mapping.factory import first_line
+from common.map.factory import first_line
 
 TITLES = {"torch_impl": "PyTorch", "tf_impl": "TensorFlow"}
 POLL_SECONDS = 1.0  # how often a process that says nothing is looked at

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
-from common.mapping.factory import plain_attributes
-from common.mapping.inputs import draw_inputs, parse_input
-from common.mapping.side import Side
-from tests.unit.common.mapping.conftest import Matching
-from tests.unit.common.mapping.test_pairs import FEATURES, MODELS
+from common.map.factory import plain_attributes
+from common.map.inputs import draw_inputs, parse_input
+from common.map.side import Side
+from tests.unit.common.map.conftest import Matching
+from tests.unit.common.map.test_pairs import FEATURES, MODELS
 
 NUMBERS = {"tokens": "int32[3,4]<9", "count": "float32[3,3]"}
 FORKED_SECONDS = 30
 ERRORS = {  # factories, inputs, what the error says
-    "module": ("no_such_models:linear", "linear", FEATURES, "no module tests.unit.common.mapping.no_such_models"),
+    "module": ("no_such_models:linear", "linear", FEATURES, "no module tests.unit.common.map.no_such_models"),
     "function": ("linaer", "linear", FEATURES, "torch_models has no function linaer"),
     "raised": ("fails", "linear", FEATURES, "torch_models:fails: raised KeyError: 'weights of 2019'"),
     "type": ("no_module", "linear", FEATURES, "returned list, not a torch.nn.Module"),
@@ -137,7 +137,7 @@ def test_a_process_whose_own_child_goes_on_is_reported() -> None:
 def test_a_process_ends_with_its_parent() -> None:
     arguments = {"factory": f"{__name__}:hangs", "arguments": {}, "inputs": {}, "arrays": {}, "seed": 0}
     script = (
-        "import os, signal; from common.mapping.side import Side; "
+        "import os, signal; from common.map.side import Side; "
         f"Side('torch_impl').send('build', **{arguments}); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, timeout=60)  # waits for both

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
-from common.mapping.map_file import unmatched_lines, write_map
-from common.mapping.table import table
-from common.mapping.transformations import parse
-from tests.unit.common.mapping.conftest import Matching
-from tests.unit.common.mapping.test_pairs import FEATURES, IMAGES, MODELS, TOKENS
+from common.map.map_file import unmatched_lines, write_map
+from common.map.table import table
+from common.map.transformations import parse
+from tests.unit.common.map.conftest import Matching
+from tests.unit.common.map.test_pairs import FEATURES, IMAGES, MODELS, TOKENS
 
 TEXTS = [
     "a",

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator
 
-from common.mapping.description import Description, Layer, Variable
-from common.mapping.parts import KerasArray, Part
-from common.mapping.transformations import Step
+from common.map.description import Description, Layer, Variable
+from common.map.parts import KerasArray, Part
+from common.map.transformations import Step
 
 Variables = dict[str, Variable]
 Shape = tuple[int, ...]

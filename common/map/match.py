@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from common.mapping.description import Description
-from common.mapping.inputs import Input, draw_inputs
-from common.mapping.map_file import read_map
-from common.mapping.pairing import Pairing, pair
-from common.mapping.proof import Proof, prove, received
-from common.mapping.side import Side
+from common.map.description import Description
+from common.map.inputs import Input, draw_inputs
+from common.map.map_file import read_map
+from common.map.pairing import Pairing, pair
+from common.map.proof import Proof, prove, received
+from common.map.side import Side
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from common.errors import UserError
-from common.mapping.dropouts import DropoutPair, pair_dropouts
-from tests.unit.common.mapping.conftest import Matching
+from common.map.dropouts import DropoutPair, pair_dropouts
+from tests.unit.common.map.conftest import Matching
 
 HERE = "test_attention_dropout"
 WIDE = {"x": "float32[3,5,8]"}

@@ -3,8 +3,8 @@
 from collections import Counter
 from itertools import groupby
 
-from common.mapping.parts import Part, TorchArray
-from common.mapping.transformations import Source
+from common.map.parts import Part, TorchArray
+from common.map.transformations import Source
 
 NAMES = ("query", "key", "value")
 Sizes = tuple[int, ...]

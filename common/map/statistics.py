@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from common.mapping.description import Computed
-from common.mapping.differences import Parts, relative
-from common.mapping.pairing import Pairing
-from common.mapping.parts import KerasArray, Part, names_of
+from common.map.description import Computed
+from common.map.differences import Parts, relative
+from common.map.pairing import Pairing
+from common.map.parts import KerasArray, Part, names_of
 
 Weights = dict[str, np.ndarray]
 

@@ -9,10 +9,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from common.errors import UserError, build_write_error
-from common.mapping.description import Description
-from common.mapping.pairing import Pairing, candidates
-from common.mapping.parts import names_of
-from common.mapping.transformations import Transformation, parse
+from common.map.description import Description
+from common.map.pairing import Pairing, candidates
+from common.map.parts import names_of
+from common.map.transformations import Transformation, parse
 
 
 def read_map(path: Path, torch: Description, keras: Description) -> dict[str, Transformation]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.common.mapping.conftest import Matching
+from tests.unit.common.map.conftest import Matching
 
 FEATURES, STEPS = {"x": "float32[4,6]"}, {"x": "float32[3,5,6]"}
 SERIES, IMAGES = {"x": "float32[2,9,channels=3]"}, {"x": "float32[2,8,8,channels=3]"}

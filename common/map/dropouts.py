@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from common.errors import UserError
-from common.mapping.description import Description
-from common.mapping.differences import channels_last, relative
+from common.map.description import Description
+from common.map.differences import channels_last, relative
 
 SAME = 1e-6  # relative; what a layer receives in another layout differs far more
 

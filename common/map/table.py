@@ -1,7 +1,7 @@
 """The map as a table."""
 
-from common.mapping.description import Description
-from common.mapping.pairing import Pairing
+from common.map.description import Description
+from common.map.pairing import Pairing
 
 COLUMNS = ("PyTorch", "shape", "Keras", "shape", "transformation")
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from common.errors import UserError
-from common.mapping.description import Computed, Description
-from common.mapping.differences import first_difference, relative
-from common.mapping.outputs import draw_projections, largest_difference, pair_outputs
-from common.mapping.pairing import Pairing
-from common.mapping.parts import names_of
-from common.mapping.side import Side
-from common.mapping.statistics import changed, compare_state, compare_statistics
+from common.map.description import Computed, Description
+from common.map.differences import first_difference, relative
+from common.map.outputs import draw_projections, largest_difference, pair_outputs
+from common.map.pairing import Pairing
+from common.map.parts import names_of
+from common.map.side import Side
+from common.map.statistics import changed, compare_state, compare_statistics
 
 OUTPUT, GRADIENT = 1e-10, 1e-9  # largest differences, relative to norms
 SMALL = 1e-4  # of the largest gradient's norm: smaller gradients are compared relative to that

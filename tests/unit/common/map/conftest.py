@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from common.mapping.inputs import parse_input
-from common.mapping.match import Job, Match, match
-from common.mapping.side import Side
+from common.map.inputs import parse_input
+from common.map.match import Job, Match, match
+from common.map.side import Side
 
-HERE = "tests.unit.common.mapping"
+HERE = "tests.unit.common.map"
 Matching = Callable[..., Match]
 
 

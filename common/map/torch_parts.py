@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
-from common.mapping.description import Description, Layer, Variable
-from common.mapping.parts import Part, TorchArray
-from common.mapping.transformations import Source
+from common.map.description import Description, Layer, Variable
+from common.map.parts import Part, TorchArray
+from common.map.transformations import Source
 
 Variables = dict[str, Variable]
 # By PyTorch's class: the kind of the part, and the role that has the sizes.

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.errors import UserError
-from common.mapping.description import Computed
-from common.mapping.differences import channels_last, relative
+from common.map.description import Computed
+from common.map.differences import channels_last, relative
 
 Arrays = dict[str, np.ndarray]
 

@@ -1,0 +1,1 @@
+"""The command that exports the weights of a run."""

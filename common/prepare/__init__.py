@@ -1,0 +1,1 @@
+"""The command that builds a cache and an initial checkpoint ahead of time."""
