@@ -13,8 +13,8 @@ from common.bench.plan import MATRICES, Planned
 from common.bench.rows import per_second
 from common.bench.settings import LINK, Settings
 from common.bench.turns import Contestant
-from common.profile.lanes import timeline
-from common.profile.trace import read_trace, time_split
+from common.profile.lanes import step_lanes
+from common.profile.trace import read_trace, split_step_time
 from common.run.directory import profile_path
 from common.run.summary import installed_versions
 
@@ -138,8 +138,8 @@ def _of_profile(one: Measured) -> dict[str, Any]:
     path, framework = profile_path(one.contestant.directory, 0), one.planned.definition.framework
     events = read_trace(path) if path.exists() else []
     return {
-        "time_split": time_split(events, framework) if events else None,
-        "timeline": timeline(events, framework),
+        "time_split": split_step_time(events, framework) if events else None,
+        "timeline": step_lanes(events, framework),
     }
 
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from common.profile.trace import PHASES
-from common.report.formats import Section, memory, number
+from common.report.formats import TableSection, format_memory, format_number
 
 COLUMNS = ["contestant", "replicas", "precision", "examples/s", "tokens/s", "ratio", "quartiles", "scaling"]
 COLUMNS += ["utilisation", "peak memory", "start-up"]
@@ -21,21 +21,21 @@ def cells(contestant: dict[str, Any]) -> list[str]:
         contestant["name"],
         str(contestant["replicas"]),
         precision if products == precision else f"{precision}, products {products}",
-        number(contestant["examples_per_second"], ",.1f"),
-        number(contestant["tokens_per_second"], ",.0f"),
-        number(ratio["median"], ".2f"),
+        format_number(contestant["examples_per_second"], ",.1f"),
+        format_number(contestant["tokens_per_second"], ",.0f"),
+        format_number(ratio["median"], ".2f"),
         f"{ratio['lower']:.2f} to {ratio['upper']:.2f}",
-        number(scaling.get("median"), ".2f"),
-        number(used.get("median"), ".0%"),
-        memory([contestant["peak_memory_bytes"]]),
+        format_number(scaling.get("median"), ".2f"),
+        format_number(used.get("median"), ".0%"),
+        format_memory([contestant["peak_memory_bytes"]]),
         f"{contestant['start_up_seconds']:.1f} s",
     ]
 
 
-def sections(result: dict[str, Any]) -> list[Section]:
+def sections(result: dict[str, Any]) -> list[TableSection]:
     """The tables of a benchmark. result: the content of bench.json."""
     rows = [cells(contestant) for contestant in result["contestants"]]
-    found = [Section(result["title"], COLUMNS, rows, ("contestant",), _sentences(result))]
+    found = [TableSection(result["title"], COLUMNS, rows, ("contestant",), _sentences(result))]
     if any(contestant["time_split"] for contestant in result["contestants"]):
         found.append(_of_time(result["contestants"]))
     if result["prediction"] is not None:
@@ -43,7 +43,7 @@ def sections(result: dict[str, Any]) -> list[Section]:
     return found
 
 
-def _of_time(contestants: list[dict[str, Any]]) -> Section:
+def _of_time(contestants: list[dict[str, Any]]) -> TableSection:
     """Where the time of a step goes, of the contestants that have been profiled."""
     rows = [
         [each["name"], *(f"{each['time_split'][phase]:.0%}" for phase in PHASES)]
@@ -54,7 +54,7 @@ def _of_time(contestants: list[dict[str, Any]]) -> Section:
         "Shares of five steps of the first rank, profiled before the first round, when the others were stopped. A "
         "hidden reduction runs while the rank computes, and counts there too; an exposed one is waited for."
     )
-    return Section("Time of a step", ["contestant", *PHASES], rows, ("contestant",), [about])
+    return TableSection("Time of a step", ["contestant", *PHASES], rows, ("contestant",), [about])
 
 
 def _sentences(result: dict[str, Any]) -> list[str]:
@@ -82,7 +82,7 @@ def _sentences(result: dict[str, Any]) -> list[str]:
     return found
 
 
-def _of_prediction(prediction: dict[str, Any]) -> list[Section]:
+def _of_prediction(prediction: dict[str, Any]) -> list[TableSection]:
     """How far it is from what was measured, and the prediction itself."""
     compute, link = prediction["compute"], prediction["link"]
     fit = (
@@ -95,9 +95,9 @@ def _of_prediction(prediction: dict[str, Any]) -> list[Section]:
         [
             each["name"],
             str(each["replicas"]),
-            number(each["measured"], ",.1f"),
-            number(each["predicted"], ",.1f"),
-            number(each["ratio"]["median"], ".2f"),
+            format_number(each["measured"], ",.1f"),
+            format_number(each["predicted"], ",.1f"),
+            format_number(each["ratio"]["median"], ".2f"),
             f"{each['ratio']['lower']:.2f} to {each['ratio']['upper']:.2f}",
         ]
         for each in prediction["checks"]
@@ -113,8 +113,8 @@ def _of_prediction(prediction: dict[str, Any]) -> list[Section]:
         "time for its bytes; nothing is hidden behind computing."
     )
     return [
-        Section("Predicted here", columns, checks, ("contestant",), [fit]),
-        Section(
+        TableSection("Predicted here", columns, checks, ("contestant",), [fit]),
+        TableSection(
             "Predicted for more", ["reduce", "link", *map(str, prediction["replicas"])], paper, ("reduce",), [about]
         ),
     ]

@@ -41,14 +41,14 @@ def _unique(runs: Sequence[Run]) -> list[str]:
 def _differing_values(runs: list[Run]) -> list[str]:
     """The values of the keys that differ, as "train.seed=1"; nothing where no key differs."""
     keys = _differing_keys(runs)
-    return [", ".join(f"{key}={_short(readable(run.config[key]))}" for key in keys) for run in runs] if keys else []
+    return [", ".join(f"{key}={_short(format_value(run.config[key]))}" for key in keys) for run in runs] if keys else []
 
 
 def _differing_keys(runs: list[Run]) -> list[str]:
     """Keys that all runs have, with different values: those that may change the curve first, none of one host's own."""
     by_values: dict[tuple[str, ...], str] = {}  # one key for several with the same values
     for key in sorted(set.intersection(*(set(run.config) for run in runs)), key=_rank(list(runs[0].config))):
-        values = tuple(readable(run.config[key]) for run in runs)
+        values = tuple(format_value(run.config[key]) for run in runs)
         if len(set(values)) > 1 and _scope(key) is not Scope.HOST:
             by_values.setdefault(values, key)
     if len(by_values) <= MOST_KEYS:
@@ -85,12 +85,12 @@ def _paths(runs: list[Run]) -> list[str]:
     return [str(run.path) for run in runs]
 
 
-def readable(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value of a config, or of `versions` or `hardware` in summary.json: "torch 2.13.0, python 3.11"."""
     if isinstance(value, dict):
-        return ", ".join(f"{key} {readable(entry)}" for key, entry in value.items())
+        return ", ".join(f"{key} {format_value(entry)}" for key, entry in value.items())
     if isinstance(value, list):
-        return ", ".join(readable(entry) for entry in value)
+        return ", ".join(format_value(entry) for entry in value)
     return "null" if value is None else str(value)
 
 

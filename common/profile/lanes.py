@@ -21,7 +21,7 @@ STEP = "_train_step"  # the function of a TensorFlow strategy that is one step
 Scope = tuple[str, ...]  # of an operation's name, without its own: ("bert", "layer_0", "attention")
 
 
-def timeline(events: Sequence[Event], framework: str) -> dict[str, Lane] | None:
+def step_lanes(events: Sequence[Event], framework: str) -> dict[str, Lane] | None:
     """The lanes of the last profiled step: `forward` and `backward` by layer, `reduce`, `update`; None without any."""
     return _torch(events) if framework == "torch" else _tensorflow(events)
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from common.profile.lanes import Lane, timeline
-from common.profile.trace import read_trace, time_split
+from common.profile.lanes import Lane, step_lanes
+from common.profile.trace import read_trace, split_step_time
 
 FILE = Path("profile", "rank-0.json.gz")
 NARROWEST = 1 / 2000  # of a step; shorter parts cannot be seen
@@ -63,7 +63,7 @@ def read_profile(run_dir: Path, framework: str, notes: list[str]) -> Profile | N
         return None
     try:
         events = read_trace(path)
-        split, lanes = time_split(events, framework), timeline(events, framework)
+        split, lanes = split_step_time(events, framework), step_lanes(events, framework)
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
         notes.append(f"{path}: left out, since it cannot be read: {type(error).__name__}: {error}")
         return None

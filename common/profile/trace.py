@@ -22,7 +22,7 @@ def read_trace(path: Path) -> list[dict[str, Any]]:
     return [event for event in events if event.get("ph") == "X" and event["dur"] > 0]
 
 
-def time_split(events: Iterable[dict[str, Any]], framework: str) -> dict[str, float] | None:
+def split_step_time(events: Iterable[dict[str, Any]], framework: str) -> dict[str, float] | None:
     """The share of each of PHASES in the time from the first step's forward pass to the last step's update.
 
     A reduction is hidden while the rank computes, and exposed while it does nothing else; hidden time counts for what

@@ -7,7 +7,7 @@ from common.compare.pair import DIVERGED, LOCKSTEP, OTHER_CURVE, SAME_CURVE, Run
 from common.compare.runs import Run
 from common.compare.speed import Speed, speed
 from common.compare.verdict import Comparison
-from common.report.formats import number
+from common.report.formats import format_number
 from common.report.staleness import difference
 
 COARSE = ("bfloat16", "float32", "float64")  # the coarsest first
@@ -71,7 +71,7 @@ def _agrees(run: Run, pair: RunPair) -> str:
     if not pair.steps or pair.max_loss_difference is None:
         return f"{run}: {'; '.join(pair.reasons) or 'no loss at common steps'}"
     identical = f"identical at {pair.identical_steps:,} of {pair.steps:,} steps"
-    within = f"loss within {number(pair.max_loss_difference, '.2g')} (tolerance {pair.tolerance.loss:g})"
+    within = f"loss within {format_number(pair.max_loss_difference, '.2g')} (tolerance {pair.tolerance.loss:g})"
     if pair.verdict in (DIVERGED, OTHER_CURVE):
         return explain(pair)
     return f"{run}: {within}, {identical}" + (f"; {pair.verdict}" if pair.verdict != LOCKSTEP else "")

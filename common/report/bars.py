@@ -7,7 +7,7 @@ import numpy as np
 from common.compare.read import MOVED
 from common.compare.runs import Run
 from common.compare.speed import efficiency, speed
-from common.report.formats import readable_bytes
+from common.report.formats import format_bytes
 from common.report.traffic import per_step
 
 MOST_ROWS = 12  # of one run; what is beyond is one row
@@ -107,7 +107,7 @@ def _bytes(title: str, caption: str, of_runs: dict[int, list[float | None] | Non
     most = max((value for values in known.values() for _, value in values), default=1)
     for index, values in known.items():
         if values:
-            bars = [Bar(name, readable_bytes(value), value / most) for name, value in values]
+            bars = [Bar(name, format_bytes(value), value / most) for name, value in values]
             chart.groups.append((index, bars))
     return chart
 
@@ -140,7 +140,7 @@ def _traffic(runs: list[Run]) -> Chart:
     most = max((value for values in rows.values() for _, value in values if np.isfinite(value)), default=1)
     for index, values in rows.items():
         shown = [
-            Bar(name, readable_bytes(value), float(np.log2(1 + value) / np.log2(1 + most)) if most else 0)
+            Bar(name, format_bytes(value), float(np.log2(1 + value) / np.log2(1 + most)) if most else 0)
             for name, value in values
             if np.isfinite(value)
         ]

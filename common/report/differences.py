@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from common.compare.experiment import ABSENT, config_differences
-from common.compare.labels import readable
+from common.compare.labels import format_value
 from common.compare.runs import Run
 from common.compare.verdict import Comparison
 from common.config.keys import Scope
 from common.config.schema import collect_keys
-from common.report.formats import readable_bytes
+from common.report.formats import format_bytes
 
 LONGEST = 200  # characters of a value in words
 
@@ -98,5 +98,5 @@ def _name(key: str) -> str:
 
 
 def _value(key: str, value: Any) -> str:
-    text = readable_bytes(value) if key.endswith("_bytes") and isinstance(value, int) else readable(value)
+    text = format_bytes(value) if key.endswith("_bytes") and isinstance(value, int) else format_value(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Section:
+class TableSection:
     """A table under a title, with sentences below it.
 
     Columns that are not in `text` hold numbers. A terminal without room for all leaves out those of `minor`, then the
@@ -21,20 +21,20 @@ class Section:
     minor: tuple[str, ...] = ()
 
 
-def number(value: float | None, form: str) -> str:
+def format_number(value: float | None, form: str) -> str:
     """`value` formatted, "-" for None, "not finite" for NaN and infinities."""
     if value is None:
         return "-"
     return format(value, form) if math.isfinite(value) else "not finite"
 
 
-def memory(peaks: Sequence[float | None]) -> str:
+def format_memory(peaks: Sequence[float | None]) -> str:
     """Peak bytes of each replica, in MiB: "412 MiB", "412, 398 MiB"."""
     mib = ["-" if peak is None else f"{peak / 2**20:,.0f}" for peak in peaks]
     return f"{', '.join(mib)} MiB" if mib else "-"
 
 
-def readable_bytes(count: float | None) -> str:
+def format_bytes(count: float | None) -> str:
     """Bytes: "512 B", "12.0 KiB", "3.4 MiB"."""
     if count is None or not math.isfinite(count):
         return "-"

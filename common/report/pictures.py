@@ -12,7 +12,7 @@ import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from common.compare.labels import readable
+from common.compare.labels import format_value
 from common.compare.verdict import Comparison
 from common.config.tasks import METRICS
 from common.errors import build_write_error
@@ -137,7 +137,7 @@ def settings(comparison: Comparison) -> str:
     """What all runs that have a config share, in words: "model bert_tiny, data corpus, ..."."""
     configs = [run.config for run in comparison.runs if run.config]
     shared = [
-        words.format(readable(configs[0][key]))
+        words.format(format_value(configs[0][key]))
         for key, words in SETTINGS.items()
         if configs and all(key in config and config[key] == configs[0].get(key) for config in configs)
     ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.compare.runs import Run
-from common.report.formats import Section, number
+from common.report.formats import TableSection, format_number
 
 SHARE = 0.1  # of the examples; the final training loss is the mean over it, since the loss of one update is noisy
 COLUMNS = ["run", "updates", "examples", "mean staleness", "largest", "updates of each staleness"]
@@ -46,13 +46,13 @@ def mean(run: Run) -> float | None:
     return sum(staleness * count for staleness, count in run.staleness.items()) / updates if updates else None
 
 
-def sections(runs: list[Run], reference: Run) -> list[Section]:
+def sections(runs: list[Run], reference: Run) -> list[TableSection]:
     """A table of the asynchronous runs, where there are any."""
     rows = [_cells(run, reference) for run in runs if run.asynchronous]
     sentences = [
         f"Δ is run − {reference}, signed. Final loss: mean over the last {SHARE:.0%} of the examples both consumed."
     ]
-    return [Section("Asynchronous runs", COLUMNS, rows, ("run", COLUMNS[5]), sentences)] if rows else []
+    return [TableSection("Asynchronous runs", COLUMNS, rows, ("run", COLUMNS[5]), sentences)] if rows else []
 
 
 def _cells(run: Run, reference: Run) -> list[str]:
@@ -61,12 +61,12 @@ def _cells(run: Run, reference: Run) -> list[str]:
         run.label,
         str(len(run.steps)),
         f"{run.metrics['examples'][-1]:.0f}" if len(run.steps) else "0",
-        number(mean(run), ".2f"),
+        format_number(mean(run), ".2f"),
         str(max(run.staleness, default="-")),
         "  ".join(f"{staleness}: {count}" for staleness, count in run.staleness.items()),
-        number(found.loss, "+.4f"),
-        number(found.evaluation_loss, "+.4f"),
-        number(found.accuracy, "+.2%"),
+        format_number(found.loss, "+.4f"),
+        format_number(found.evaluation_loss, "+.4f"),
+        format_number(found.accuracy, "+.2%"),
     ]
 
 

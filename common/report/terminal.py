@@ -11,7 +11,7 @@ from common.compare.runs import Run
 from common.compare.verdict import Comparison
 from common.report import staleness, traffic
 from common.report.answers import diagnoses
-from common.report.formats import Section, memory, number
+from common.report.formats import TableSection, format_memory, format_number
 
 STYLES = {LOCKSTEP: "green", DIVERGED: "red"}
 PLAIN_WIDTH = 160  # of output that is not a terminal
@@ -51,18 +51,18 @@ def print_comparison(comparison: Comparison) -> None:
     console.print(comparison.sentence, style=f"bold {STYLES.get(comparison.verdict, 'yellow')}")
 
 
-def sections(comparison: Comparison) -> list[Section]:
+def sections(comparison: Comparison) -> list[TableSection]:
     """The tables of a comparison; those of pairs, staleness and traffic where there are any."""
     reference = comparison.reference
     runs = [run_cells(run, reference) for run in comparison.runs]
     of_text = ("run", "status", "precision")
-    found = [Section("Runs", RUN_COLUMNS, runs, of_text, minor=of_text[1:])]
+    found = [TableSection("Runs", RUN_COLUMNS, runs, of_text, minor=of_text[1:])]
     if comparison.pairs:
         shown = _shown(comparison)
         others = len(comparison.pairs) - len(shown)
         sentences = [f"The pairs with {reference}; {others} other pairs are in report.html."] if others else []
         pairs = [pair_cells(pair) for pair in shown]
-        found.append(Section("Pairs", PAIR_COLUMNS, pairs, ("run a", "run b", "verdict"), sentences))
+        found.append(TableSection("Pairs", PAIR_COLUMNS, pairs, ("run a", "run b", "verdict"), sentences))
     return found + staleness.sections(comparison.runs, reference) + traffic.sections(comparison.runs)
 
 
@@ -88,12 +88,12 @@ def run_cells(run: Run, reference: Run) -> list[str]:
         summary["status"],
         run.precision,
         str(len(run.steps)),
-        number(summary.get("final_loss"), ".6f"),
-        number(summary.get("accuracy"), ".2%"),
-        number(summary.get("examples_per_second"), ",.1f"),
-        number(summary.get("tokens_per_second") or None, ",.0f"),  # images have none
+        format_number(summary.get("final_loss"), ".6f"),
+        format_number(summary.get("accuracy"), ".2%"),
+        format_number(summary.get("examples_per_second"), ",.1f"),
+        format_number(summary.get("tokens_per_second") or None, ",.0f"),  # images have none
         "-" if ratio is None else f"{ratio:.2f}x",
-        memory(summary.get("peak_memory_bytes") or []),
+        format_memory(summary.get("peak_memory_bytes") or []),
     ]
 
 
@@ -106,9 +106,9 @@ def pair_cells(pair: RunPair) -> list[str]:
         "-" if pair.asynchronous else str(pair.steps),
         _at(pair.max_loss_difference, pair.max_loss_difference_step),
         _at(pair.max_grad_norm_difference, pair.max_grad_norm_difference_step),
-        number(pair.first_step_beyond, "d"),
-        number(pair.evaluation_loss_difference, ".2e"),
-        number(pair.accuracy_difference, ".2%"),
+        format_number(pair.first_step_beyond, "d"),
+        format_number(pair.evaluation_loss_difference, ".2e"),
+        format_number(pair.accuracy_difference, ".2%"),
     ]
 
 
@@ -119,10 +119,10 @@ def speed_ratio(run: Run, reference: Run) -> float | None:
 
 
 def _at(difference: float | None, step: int | None) -> str:
-    return "-" if difference is None else f"{number(difference, '.2e')} at {step}"
+    return "-" if difference is None else f"{format_number(difference, '.2e')} at {step}"
 
 
-def _columns_that_fit(section: Section, width: int) -> dict[str, int]:
+def _columns_that_fit(section: TableSection, width: int) -> dict[str, int]:
     """The columns for which there is room, and their widths: words of text and numbers stay whole."""
     cells = {name: [row[index] for row in section.rows] for index, name in enumerate(section.columns)}
     natural = {name: max(map(len, (name, *column))) for name, column in cells.items()}
@@ -147,7 +147,7 @@ def _total(widths: Iterable[int]) -> int:
     return sum(widths) + GAP * (len(widths) - 1)
 
 
-def _table(section: Section, columns: dict[str, int]) -> Table:
+def _table(section: TableSection, columns: dict[str, int]) -> Table:
     table = Table(
         title=section.title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, GAP, 0, 0)
     )

@@ -6,7 +6,7 @@ import numpy as np
 
 from common.compare.read import KINDS, MOVED
 from common.compare.runs import Run
-from common.report.formats import Section, readable_bytes
+from common.report.formats import TableSection, format_bytes
 
 COLUMNS = ["run", "replica", "scattered", "broadcast", "gathered", "reduced", "logits held", "peak memory"]
 SENT_COLUMNS = ["run", "rank", "bytes sent", "messages sent"]
@@ -18,25 +18,25 @@ def per_step(run: Run, kind: str) -> np.ndarray:
     return np.asarray(values.max(axis=0) if kind == "memory" else values.mean(axis=0))
 
 
-def sections(runs: list[Run]) -> list[Section]:
+def sections(runs: list[Run]) -> list[TableSection]:
     """A table of the bytes per step of each replica, and one of all that each rank sent, where runs counted them."""
     counted, sent = [run for run in runs if run.traffic], [run for run in runs if run.summary.get("bytes_sent")]
     found = []
     if counted:
         rows = [
-            [run.label, str(replica), *(readable_bytes(per_step(run, kind)[replica]) for kind in KINDS)]
+            [run.label, str(replica), *(format_bytes(per_step(run, kind)[replica]) for kind in KINDS)]
             for run in counted
             for replica in range(run.replicas)
         ]
         sentences = [sentence for run in counted for sentence in imbalance(run)] + savings(counted)
-        found.append(Section("Traffic of each replica in a step", COLUMNS, rows, sentences=sentences))
+        found.append(TableSection("Traffic of each replica in a step", COLUMNS, rows, sentences=sentences))
     if sent:
         rows = [
-            [run.label, str(rank), readable_bytes(count), f"{messages:,}" if messages is not None else "-"]
+            [run.label, str(rank), format_bytes(count), f"{messages:,}" if messages is not None else "-"]
             for run in sent
             for rank, (count, messages) in enumerate(_sent(run))
         ]
-        found.append(Section("Sent by each rank in all steps", SENT_COLUMNS, rows))
+        found.append(TableSection("Sent by each rank in all steps", SENT_COLUMNS, rows))
     return found
 
 
@@ -64,8 +64,8 @@ def savings(runs: list[Run]) -> list[str]:
         if run in gathering or run.replicas != base.replicas:
             continue
         output = int(base.config["strategy.output_device"])
-        gathered = [readable_bytes(float(per_step(each, "gathered").sum())) for each in (run, base)]
-        held = [readable_bytes(float(per_step(each, "logits")[output])) for each in (run, base)]
+        gathered = [format_bytes(float(per_step(each, "gathered").sum())) for each in (run, base)]
+        held = [format_bytes(float(per_step(each, "logits")[output])) for each in (run, base)]
         sentences.append(
             f"{run} gathers {gathered[0]} in a step in place of {gathered[1]} of {base}, and replica {output} holds "
             f"{held[0]} of logits in place of {held[1]}."

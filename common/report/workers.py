@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.compare.runs import Run
-from common.report.formats import Section, number
+from common.report.formats import TableSection, format_number
 
 MOST_BINS, FEWEST_BINS = 240, 30  # of a timeline
 UPDATES_OF_BIN = 8  # of all workers together, where that is between these numbers
@@ -102,10 +102,10 @@ def _error(values: np.ndarray) -> float | None:
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
 
 
-def sections(runs: list[Run]) -> list[Section]:
+def sections(runs: list[Run]) -> list[TableSection]:
     """A table of the loss against staleness, where updates have more than one."""
     rows = [
-        [run.label, name, f"{count:,}", number(excess, "+.4f"), number(error, ".4f")]
+        [run.label, name, f"{count:,}", format_number(excess, "+.4f"), format_number(error, ".4f")]
         for run in runs
         if len(run.staleness) > 1 and "staleness" in run.updates
         for name, count, excess, error in above_usual(run)
@@ -113,4 +113,4 @@ def sections(runs: list[Run]) -> list[Section]:
     sentences = [
         f"The usual loss is the mean of the {AROUND} updates before and after; the batch decides most of the rest."
     ]
-    return [Section("Loss against staleness", COLUMNS, rows, ("run", "staleness"), sentences)] if rows else []
+    return [TableSection("Loss against staleness", COLUMNS, rows, ("run", "staleness"), sentences)] if rows else []

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
-from common.compare.labels import readable
+from common.compare.labels import format_value
 from common.compare.pair import LOCKSTEP, explain
 from common.compare.verdict import Comparison
 from common.report import bars, staleness, traffic, workers
 from common.report.answers import answers
 from common.report.curves import curves
 from common.report.differences import what_differs
-from common.report.formats import Section
+from common.report.formats import TableSection
 from common.report.terminal import PAIR_COLUMNS, RUN_COLUMNS, pair_cells, run_cells
 
 HERE = Path(__file__).parent
@@ -56,7 +56,9 @@ def render_html(comparison: Comparison, version: str = "") -> str:
         timelines=workers.timelines(runs),
         differences=what_differs(comparison),
         tables=[
-            Section("Runs", RUN_COLUMNS, [run_cells(run, reference) for run in runs], ("run", "status", "precision")),
+            TableSection(
+                "Runs", RUN_COLUMNS, [run_cells(run, reference) for run in runs], ("run", "status", "precision")
+            ),
             *staleness.sections(runs, reference),
             *workers.sections(runs),
             *traffic.sections(runs),
@@ -69,7 +71,7 @@ def render_html(comparison: Comparison, version: str = "") -> str:
             [
                 run.label,
                 str(run.path),
-                *(readable(run.summary.get(k, "-")) for k in ("versions", "hardware", "fingerprints")),
+                *(format_value(run.summary.get(k, "-")) for k in ("versions", "hardware", "fingerprints")),
             ]
             for run in runs
         ],

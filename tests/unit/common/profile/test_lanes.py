@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from common.profile.lanes import timeline
+from common.profile.lanes import step_lanes
 
 BACKWARD = "autograd::engine::evaluate_function: "
 
@@ -54,7 +54,7 @@ def shifted(events: list[dict[str, Any]], milliseconds: float) -> list[dict[str,
 
 
 def test_the_last_step_by_layer() -> None:
-    found = timeline([*shifted(STEP, -1000), *STEP], "torch")
+    found = step_lanes([*shifted(STEP, -1000), *STEP], "torch")
     assert found == {
         "forward": [("Embeddings", 10, 20), ("Layer 1", 21, 40), ("Layer 2", 41, 59), ("Pooler", 60, 70)],
         "backward": [("Pooler", 100, 110), ("Layer 2", 110, 130), ("Layer 1", 135, 150), ("Embeddings", 150, 160)],
@@ -65,13 +65,13 @@ def test_the_last_step_by_layer() -> None:
 
 def test_a_model_of_one_part() -> None:
     step = [each for each in STEP if not each["name"].startswith("module: ") or each["name"] == "module: Embeddings"]
-    found = timeline(step, "torch")
+    found = step_lanes(step, "torch")
     assert found is not None and found["forward"] == []
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_a_rank_that_does_not_train(framework: str) -> None:
-    assert timeline([event("forward", 0, 1)], framework) is None
+    assert step_lanes([event("forward", 0, 1)], framework) is None
 
 
 def named(name: str, start: float, end: float) -> dict[str, Any]:
@@ -98,7 +98,7 @@ TENSORFLOW = [
 
 
 def test_tensorflow() -> None:
-    found = timeline(TENSORFLOW, "tf")
+    found = step_lanes(TENSORFLOW, "tf")
     assert found == {
         "forward": [("forward", 10, 20), ("layer_0", 100, 210), ("layer_1", 210, 300)],
         "backward": [("layer_1", 300, 400), ("backward", 400, 500), ("layer_0", 500, 550), ("layer_0", 580, 600)],
@@ -112,8 +112,8 @@ def test_what_has_most_operations_is_divided() -> None:
     step = [event("_train_step", 0, 100, cat="")]
     step += [named(f"m/backbone/layer_{n // 10}/op_{n}", n, n + 1) for n in range(30)]
     step += [named("m/head/MatMul", 30, 40), named("other/MatMul", 40, 50)]
-    found = timeline(step, "tf")
+    found = step_lanes(step, "tf")
     assert found is not None
     assert [name for name, _, _ in found["forward"]] == ["layer_0", "layer_1", "layer_2", "head", "forward"]
     whole = [event("_train_step", 0, 100, cat=""), named("m/only/MatMul", 1, 2), named("m/only/Relu", 3, 4)]
-    assert [name for name, _, _ in (timeline(whole, "tf") or {})["forward"]] == ["only", "only"]
+    assert [name for name, _, _ in (step_lanes(whole, "tf") or {})["forward"]] == ["only", "only"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from common.profile.trace import read_trace, time_split
+from common.profile.trace import read_trace, split_step_time
 
 MAIN, OTHER = 1, 2
 
@@ -48,18 +48,18 @@ TENSORFLOW = [
 
 def test_torch() -> None:
     expected = {"forward": 25, "backward": 35, "update": 15, "reduce, exposed": 10, "reduce, hidden": 10, "other": 15}
-    found = time_split(TORCH, "torch")
+    found = split_step_time(TORCH, "torch")
     assert found == pytest.approx({phase: share / 100 for phase, share in expected.items()})
 
 
 def test_tensorflow() -> None:
     expected = {"forward": 20, "backward": 20, "update": 20, "reduce, exposed": 10, "reduce, hidden": 10, "other": 30}
-    found = time_split(TENSORFLOW, "tf")
+    found = split_step_time(TENSORFLOW, "tf")
     assert found == pytest.approx({phase: share / 100 for phase, share in expected.items()})
 
 
 def test_a_rank_that_does_not_train() -> None:
-    assert time_split([event("aten::mm", 0, 10, cat="cpu_op")], "torch") is None
+    assert split_step_time([event("aten::mm", 0, 10, cat="cpu_op")], "torch") is None
 
 
 def test_what_has_no_duration_is_left_out(tmp_path: Path) -> None:
