@@ -22,7 +22,7 @@ from benchmarks.network_report import write_report
 from benchmarks.two_hosts import ADDRESSES, TwoHosts, two_hosts
 from common.config.command_line import report_user_errors
 from common.run.rows import read_rows
-from torch_impl.communication.allreduce import fit, predict
+from torch_impl.communication.allreduce import fit_alpha_beta, predict_seconds
 
 LINKS = (1000, 200, 50)  # Mbit/s
 UNTIMED, TIMED = 4, 8  # steps; PowerSGD begins to compress at the third
@@ -64,7 +64,7 @@ SETTINGS = (
 def predicted_seconds(
     setting: Setting, shapes: list[tuple[int, ...]], alpha: float, beta: float, computing: float
 ) -> float:
-    """A step's seconds: computing, and the all-reduces that predict() knows, of two ranks.
+    """A step's seconds: computing, and the all-reduces that predict_seconds() knows, of two ranks.
 
     With overlap the buckets travel while backward runs, two thirds of computing; but the last to be ready can only
     begin when backward ends.
@@ -79,7 +79,7 @@ def predicted_seconds(
         buckets = [size / 2 for size in buckets]
     if setting.hook == "powersgd":
         buckets = [sum(_powersgd_bytes(shape) for shape in shapes)]
-    times = [predict(setting.algorithm, 2, size, alpha, beta) for size in buckets]
+    times = [predict_seconds(setting.algorithm, 2, size, alpha, beta) for size in buckets]
     if not setting.overlap:
         return computing + sum(times)
     forward, backward = computing / 3, computing * 2 / 3
@@ -108,7 +108,7 @@ class Bench:
         command = [sys.executable, "-m", "benchmarks.ping_pong"]
         said = self._together([command, command], [{"RANK": str(node)} for node in range(2)])[0]
         times = {int(size): seconds for size, seconds in json.loads(said.splitlines()[-1]).items()}
-        return fit(list(times), list(times.values()))
+        return fit_alpha_beta(list(times), list(times.values()))
 
     def computing(self) -> float:
         """Seconds that a rank computes for a step, with half the global batch, while the other one does the same."""

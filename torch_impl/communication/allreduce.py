@@ -143,7 +143,7 @@ ALGORITHMS: dict[str, Callable[[torch.Tensor, Traffic], None]] = {
 }  # each sums a contiguous buffer [length] in place
 
 
-def predict(algorithm: str, world_size: int, size: float, alpha: float, beta: float) -> float:
+def predict_seconds(algorithm: str, world_size: int, size: float, alpha: float, beta: float) -> float:
     """Seconds for an all-reduce of `size` bytes in the alpha-beta model (Hockney, 1994); sums take no time in it.
 
     A message takes alpha seconds and beta more for each byte; a rank sends one at a time. With P and s as in
@@ -166,7 +166,7 @@ def predict(algorithm: str, world_size: int, size: float, alpha: float, beta: fl
     }[algorithm]
 
 
-def fit(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
+def fit_alpha_beta(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
     """alpha (seconds per message) and beta (seconds per byte), from messages of at least two sizes (bytes).
 
     Least squares of the relative errors, so that small messages count as much as large ones; neither is below 0.

@@ -1,7 +1,8 @@
 """Tensors from process to process over TCP.
 
-A process group fails with any of its ranks. Here each pair has a connection of its own: one that breaks does not affect
-the others, and a process that was restarted connects again. Addresses are in the store of the rendezvous.
+A process group fails when any of its ranks fails. Here every pair of processes has a connection of its own: a broken
+connection does not affect the others, and a restarted process connects again. Each listening rank publishes its address
+in the store of the rendezvous.
 """
 
 import json
@@ -14,11 +15,11 @@ import torch.distributed as dist
 from common.cluster.network import address_towards
 from common.cluster.peer_monitor import keep_alive
 
-HELLO_SECONDS = 5.0
+HELLO_SECONDS = 5.0  # how long a new connection may take to send its rank
 
 
 def listen(store: dist.Store, rank: int) -> socket.socket:
-    """Let others connect to this rank."""
+    """Open a listening socket for this rank and publish its address in the store."""
     host = address_towards(os.environ["MASTER_ADDR"])
     listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     store.set(f"address/{rank}", json.dumps(listener.getsockname()[:2]))
@@ -26,50 +27,65 @@ def listen(store: dist.Store, rank: int) -> socket.socket:
 
 
 def connect(store: dist.Store, to: int, rank: int, timeout: float) -> socket.socket:
-    """Connect to a rank that listens, or will. Raises OSError where it does not, or later stops answering."""
+    """Connect this rank to rank `to`, which listens or will listen soon.
+
+    Args:
+        store: the store of the rendezvous, which has the address of rank `to`.
+        to: the rank to connect to.
+        rank: this rank, which is sent first.
+        timeout: seconds to wait for the connection, and later for any progress on it.
+
+    Raises:
+        OSError: nobody listens, or the other end stops answering.
+    """
     host, port = json.loads(store.get(f"address/{to}"))
-    connection = _prepared(socket.create_connection((host, port), timeout), timeout)
-    send(connection, torch.tensor([rank]))
+    connection = socket.create_connection((host, port), timeout)
+    _configure(connection, timeout)
+    send_tensor(connection, torch.tensor([rank]))
     return connection
 
 
 def accept(listener: socket.socket, timeout: float) -> tuple[int, socket.socket]:
-    """Wait for a rank to connect. Returns which it is.
+    """Wait for a rank to connect. Return its number and the connection.
 
-    Raises TimeoutError where none comes, ConnectionError where what comes does not say that it is one.
+    Raises:
+        TimeoutError: nobody connects within `timeout` seconds.
+        ConnectionError: the client does not send a rank, so it is no process of this run.
     """
     listener.settimeout(timeout)
-    connection = _prepared(listener.accept()[0], timeout)
-    connection.settimeout(min(timeout, HELLO_SECONDS))
+    connection, _ = listener.accept()
+    _configure(connection, min(timeout, HELLO_SECONDS))
     try:
-        rank = int(receive(connection, torch.empty(1, dtype=torch.int64)))
+        rank = int(receive_tensor(connection, torch.empty(1, dtype=torch.int64)))
     except OSError as error:
         connection.close()
-        raise ConnectionError("something that is not a rank has connected") from error
+        raise ConnectionError("a client that is not a rank of this run has connected") from error
     connection.settimeout(timeout)
     return rank, connection
 
 
-def _prepared(connection: socket.socket, timeout: float) -> socket.socket:
+def _configure(connection: socket.socket, timeout: float) -> None:
     connection.settimeout(timeout)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     keep_alive(connection)
-    return connection
 
 
-def send(connection: socket.socket, tensor: torch.Tensor) -> None:
-    """Send the numbers of a tensor in the CPU's memory. Raises OSError where the connection is broken."""
-    left = tensor.contiguous().numpy().data.cast("B")
-    while left:
-        left = left[connection.send(left) :]  # not sendall, whose time limit is for the whole
+def send_tensor(connection: socket.socket, tensor: torch.Tensor) -> None:
+    """Send the elements of a tensor on the CPU. Raise OSError if the connection is broken."""
+    unsent = tensor.contiguous().numpy().data.cast("B")
+    while unsent:
+        unsent = unsent[connection.send(unsent) :]  # sendall would apply the timeout to the whole tensor
 
 
-def receive(connection: socket.socket, tensor: torch.Tensor) -> torch.Tensor:
-    """Fill a contiguous tensor with those that were sent. Returns it. Raises OSError where the connection is broken."""
-    left = tensor.numpy().data.cast("B")
-    while left:
-        count = connection.recv_into(left)
+def receive_tensor(connection: socket.socket, tensor: torch.Tensor) -> torch.Tensor:
+    """Fill a contiguous tensor on the CPU with received elements, and return it.
+
+    Both ends must agree on the dtype and the number of elements. Raise OSError if the connection is broken.
+    """
+    missing = tensor.numpy().data.cast("B")
+    while missing:
+        count = connection.recv_into(missing)
         if not count:
             raise ConnectionError("the other process has closed the connection")
-        left = left[count:]
+        missing = missing[count:]
     return tensor

@@ -15,7 +15,7 @@ from common.cluster.processes import die_with_parent
 from common.config.command_line import report_user_errors
 from common.hardware import count_cores
 from torch_impl.communication import allreduce
-from torch_impl.communication.allreduce import ALGORITHMS, Traffic, bus_bandwidth, fit, predict
+from torch_impl.communication.allreduce import ALGORITHMS, Traffic, bus_bandwidth, fit_alpha_beta, predict_seconds
 from torch_impl.communication.rendezvous import init_process_group, rendezvous
 
 TIMEOUT_SECONDS = 60.0
@@ -193,7 +193,7 @@ def compare(sizes: list[int], repeats: int, console: Console) -> None:
     """Print alpha and beta, and a table of the algorithms over the sizes (bytes)."""
     world_size = dist.get_world_size()
     messages = [4**power for power in range(3, 14) if 4**power <= max(2**16, *sizes)]
-    alpha, beta = fit(messages, [time_message(size, repeats) for size in messages])
+    alpha, beta = fit_alpha_beta(messages, [time_message(size, repeats) for size in messages])
     console.print(
         f"\n[bold]all-reduce, {world_size} ranks[/bold]  A message takes alpha = {alpha * 1e6:.1f} µs and beta = "
         f"{beta * 1e9:.3f} ns for each byte, by least squares over ping-pongs of {messages[0]} to {messages[-1]} "
@@ -205,7 +205,7 @@ def compare(sizes: list[int], repeats: int, console: Console) -> None:
     for size in sizes:
         for algorithm in ALGORITHMS:
             seconds = time_all_reduce(algorithm, size, repeats)
-            predicted = predict(algorithm, world_size, size, alpha, beta)
+            predicted = predict_seconds(algorithm, world_size, size, alpha, beta)
             bandwidth = bus_bandwidth(world_size, size, seconds)
             times = f"{seconds * 1e3:.3f} ms", f"{predicted * 1e3:.3f} ms", f"{bandwidth / 1e6:.1f} MB/s"
             table.add_row(str(size), algorithm, *times, end_section=algorithm == "native")

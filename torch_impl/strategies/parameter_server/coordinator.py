@@ -1,4 +1,4 @@
-"""The coordinator: it dispatches batches to the workers, and evaluates and saves what the servers hold."""
+"""The coordinator: it dispatches batches to the workers, and evaluates and saves the parameters of the servers."""
 
 import socket
 from collections import deque
@@ -19,22 +19,24 @@ from common.training.dispatcher import Dispatcher
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
 from torch_impl.batches import to_tensors
-from torch_impl.communication.connection import accept, listen, receive
+from torch_impl.communication.connection import accept, listen
 from torch_impl.communication.rendezvous import Group
 from torch_impl.device import replica_devices
 from torch_impl.models import build_model, trained
 from torch_impl.models.weights import weights_by_name
 from torch_impl.step import evaluate, evaluation_sums
 from torch_impl.strategies.parameter_server.messages import (
-    RESULT,
-    SLOTS,
-    UPDATE,
+    ComputeGradient,
+    WorkerJoined,
+    WorkerResult,
+    receive_message,
+    send_message,
+)
+from torch_impl.strategies.parameter_server.shards import (
+    assign_to_servers,
     connect_to_servers,
-    parts_of,
     read_parameters,
-    request,
-    room_for,
-    shards_of,
+    read_slots,
 )
 from torch_impl.task import build_losses
 
@@ -55,19 +57,24 @@ class ParameterServer:
         while len(self.workers) < self.world_size:
             with suppress(ConnectionError):
                 self._accept_worker()
-        torch.set_num_threads(count_cores())  # it computes while the workers wait
+        torch.set_num_threads(count_cores())  # the coordinator evaluates while the workers wait
         self.device = replica_devices(1)[0]
         self.model = build_model(config, prepared.initial).to(self.device)
         self.task = build_losses(config.task)
-        self.shards = shards_of(trained(self.model), len(self.servers))
+        self.shards = assign_to_servers(trained(self.model), len(self.servers))
 
     def _accept_worker(self) -> int:
-        """Wait for a worker to connect, at first or again. Returns its index. Raises OSError as `accept` does."""
+        """Wait for a worker to connect, for the first time or after a restart. Return its index.
+
+        Raises:
+            OSError: nobody has connected in time, or the connection is broken.
+            ConnectionError: the client is no worker of this run.
+        """
         rank, connection = accept(self.listener, self.config.cluster.timeout)
-        worker = rank - len(self.servers) - 1
+        worker = rank - self.settings.other_processes
         if worker not in range(self.world_size):
-            raise ConnectionError(f"rank {rank} is no worker")
-        self.peaks[worker] = int(receive(connection, torch.empty(1, dtype=torch.float64)))
+            raise ConnectionError(f"rank {rank} is not a worker")
+        self.peaks[worker] = receive_message(connection, WorkerJoined).peak_memory_bytes
         self.workers[worker] = connection
         return worker
 
@@ -77,52 +84,54 @@ class ParameterServer:
         return self._train_asynchronously(batches)
 
     def _train_asynchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
-        """The batches of a worker that crashes go to others; the servers know which of them have been applied."""
-        at_once = 2 * self.world_size  # the next batch waits where the worker is: none idles
+        """Dispatch the batches and yield their updates in the order in which the workers report them.
+
+        The batches of a worker that crashes go to other workers. The servers know which of them have been applied.
+        """
+        at_once = 2 * self.world_size  # a worker always has its next batch, so that it never waits for one
         dispatcher = Dispatcher(batches, self.settings.updates_per_batch, at_once, self.settings.max_staleness)
-        given: dict[int, deque[GlobalBatch]] = {worker: deque() for worker in self.workers}  # in order of their results
-        again: deque[GlobalBatch] = deque()
+        queues: dict[int, deque[GlobalBatch]] = {worker: deque() for worker in self.workers}  # in order of dispatch
+        orphans: deque[GlobalBatch] = deque()  # batches of workers that have crashed
         while True:
-            while given and (batch := again.popleft() if again else dispatcher.take()) is not None:
-                worker = min(given, key=lambda each: len(given[each]))
-                given[worker].append(batch)
-                with suppress(OSError):  # it has crashed; handled below
-                    request(self.workers[worker], UPDATE, batch.step, batch.part)
-            if given and not dispatcher.in_progress:
+            while queues and (batch := orphans.popleft() if orphans else dispatcher.take()) is not None:
+                worker = min(queues, key=lambda worker: len(queues[worker]))
+                queues[worker].append(batch)
+                with suppress(OSError):  # the worker has crashed, which its missing result shows below
+                    send_message(self.workers[worker], ComputeGradient(batch.step, batch.part))
+            if queues and not dispatcher.in_progress:
                 return
             ready = wait([self.listener, *self.workers.values()], self.config.cluster.timeout)
             if not ready:
                 raise TimeoutError(f"cluster.timeout={self.config.cluster.timeout:g}: no worker has answered in time")
-            for worker in [each for each, connection in self.workers.items() if connection in ready]:
+            for worker in [worker for worker, connection in self.workers.items() if connection in ready]:
                 try:
-                    result = self._result(worker)
+                    result = self._receive_result(worker)
                 except OSError:
-                    again += given.pop(worker)
+                    orphans += queues.pop(worker)
                     del self.workers[worker]
                     continue
-                batch = given[worker].popleft()
+                batch = queues[worker].popleft()
                 dispatcher.finish(batch)
-                loss, grad_norm, staleness, by = result
-                yield StepResult(batch, loss, grad_norm, int(staleness), int(by))
+                yield StepResult(batch, result.loss, result.grad_norm, result.staleness, result.worker)
             if self.listener in ready:
                 with suppress(OSError):
                     worker = self._accept_worker()
-                    again += given.pop(worker, ())
-                    given[worker] = deque()
+                    orphans += queues.pop(worker, ())
+                    queues[worker] = deque()
 
-    def _result(self, worker: int) -> list[float]:
-        """The row of the update that a worker has made."""
-        *row, peak = receive(self.workers[worker], torch.empty(RESULT, dtype=torch.float64)).tolist()
-        self.peaks[worker] = int(peak)
-        return row
+    def _receive_result(self, worker: int) -> WorkerResult:
+        result = receive_message(self.workers[worker], WorkerResult)
+        self.peaks[worker] = result.peak_memory_bytes
+        return result
 
     def _train_synchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
-        """The workers' shards of one global batch make one update; each server sums their gradients in order."""
+        """Make one update from each global batch: each server sums the gradients of all workers in order."""
         for batch in batches:
             for worker in range(self.world_size):
-                request(self.workers[worker], UPDATE, batch.step, worker)
-            losses, norms, *_ = np.transpose([self._result(worker) for worker in range(self.world_size)])
-            yield StepResult(batch, losses.sum(), norms[0], staleness=0)
+                send_message(self.workers[worker], ComputeGradient(batch.step, part=worker))
+            results = [self._receive_result(worker) for worker in range(self.world_size)]
+            loss = np.sum([result.loss for result in results])
+            yield StepResult(batch, loss, results[0].grad_norm, staleness=0)
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         read_parameters(self.servers, self.shards)
@@ -137,14 +146,11 @@ class ParameterServer:
         read_parameters(self.servers, self.shards)
         slots: dict[str, np.ndarray] = {}
         for server, shard in zip(self.servers, self.shards, strict=True):
-            request(server, SLOTS)
-            for slot in self.config.optimizer.slots:
-                parts = parts_of(receive(server, room_for(shard.values())), shard.values())
-                slots |= {f"{slot}.{name}": part.numpy() for name, part in zip(shard, parts, strict=True)}
+            slots |= read_slots(server, shard, self.config.optimizer.slots)
         return State(weights_by_name(self.model), slots)
 
     def load(self, checkpoint: Saved) -> None:
-        """Nothing to do: the servers have loaded it."""
+        """Do nothing: the servers have loaded the checkpoint themselves."""
 
     def report(self) -> dict[str, Any]:
         peaks = [self.peaks[worker] for worker in range(self.world_size)]

@@ -1,61 +1,140 @@
-"""What the coordinator, the servers and the workers send each other: requests, and flat tensors of parameters."""
+"""The protocol of the parameter server: its messages and their encoding.
+
+| sender       | receiver    | message                                       | answer                              |
+| ------------ | ----------- | --------------------------------------------- | ----------------------------------- |
+| worker       | coordinator | WorkerJoined, after it connects               |                                     |
+| coordinator  | worker      | ComputeGradient                               | WorkerResult                        |
+| any process  | server      | ReadParameters                                | ParametersVersion, then parameters  |
+| worker       | server      | ApplyGradient, then its gradient              | AppliedUpdate                       |
+| coordinator  | server      | ReadSlots                                     | the values of each slot in turn     |
+
+A message consists of numbers. It travels as one float64 tensor: the index of its type in MESSAGE_TYPES, then its fields
+in their order. float64 holds every integer up to 2**53 exactly. Parameters, gradients and slots travel as flat tensors
+(see shards.py), whose length both ends know.
+"""
 
 import socket
-from collections.abc import Collection, Iterable
+from dataclasses import dataclass, fields
+from typing import Self, TypeVar, get_type_hints
 
 import torch
-import torch.distributed as dist
-from torch.nn import Parameter
 
-from torch_impl.communication.connection import connect, receive, send
-
-READ, UPDATE, SLOTS = range(3)  # kinds of requests
-# Messages are float64. A request: [kind, batch, part, loss, gradient norm, version read, worker]. What is known of an
-# update, its row: [loss, gradient norm, staleness, worker]. A result: a row, and the worker's peak memory in bytes.
-REQUEST, ROW, RESULT = 7, 4, 5
+from torch_impl.communication.connection import receive_tensor, send_tensor
 
 
-def connect_to_servers(store: dist.Store, servers: int, rank: int, timeout: float) -> list[socket.socket]:
-    """Connections of a rank to the servers, which are ranks 1 to `servers`."""
-    return [connect(store, server, rank, timeout) for server in range(1, 1 + servers)]
+@dataclass(frozen=True)
+class Message:
+    """A message of the protocol. All fields are int or float."""
+
+    @classmethod
+    def from_numbers(cls, numbers: list[float]) -> Self:
+        """Return the message that has these values in its fields."""
+        types = get_type_hints(cls)
+        return cls(*(types[field.name](number) for field, number in zip(fields(cls), numbers, strict=True)))
+
+    def to_numbers(self) -> list[float]:
+        """Return the values of the fields in their order."""
+        return [getattr(self, field.name) for field in fields(self)]
 
 
-def read_parameters(servers: list[socket.socket], shards: list[dict[str, Parameter]]) -> int:
-    """Fetch the parameters from the servers. Returns their version, the updates that the first one had applied."""
-    for server in servers:
-        request(server, READ)
-    versions = []
-    for server, shard in zip(servers, shards, strict=True):
-        versions.append(int(receive(server, torch.empty(1, dtype=torch.float64))))
-        flat = receive(server, room_for(shard.values()))
-        with torch.no_grad():
-            for parameter, part in zip(shard.values(), parts_of(flat, shard.values()), strict=True):
-                parameter.copy_(part)
-    return versions[0]
+@dataclass(frozen=True)
+class WorkerJoined(Message):
+    """A worker has connected to the coordinator and waits for batches."""
+
+    peak_memory_bytes: int  # of the worker's replica
 
 
-def request(connection: socket.socket, *fields: float) -> None:
-    send(connection, torch.tensor([*fields, *[0.0] * (REQUEST - len(fields))], dtype=torch.float64))
+@dataclass(frozen=True)
+class ComputeGradient(Message):
+    """The coordinator asks a worker to compute a gradient and to have the servers apply it."""
+
+    step: int  # number of the global batch in the plan
+    part: int  # index of the part of that batch
 
 
-def shards_of(named: dict[str, Parameter], servers: int) -> list[dict[str, Parameter]]:
-    """Each server's parameters: the largest first, to the server that has the least."""
-    shards: list[dict[str, Parameter]] = [{} for _ in range(servers)]
-    for name in sorted(named, key=lambda name: (-named[name].numel(), name)):
-        min(shards, key=lambda shard: sum(p.numel() for p in shard.values()))[name] = named[name]
-    return shards
+@dataclass(frozen=True)
+class ReadParameters(Message):
+    """A process asks a server for its parameters."""
 
 
-def flat(tensors: Iterable[torch.Tensor | None]) -> torch.Tensor:
-    return torch.cat([tensor.detach().flatten().cpu() for tensor in tensors if tensor is not None])
+@dataclass(frozen=True)
+class ParametersVersion(Message):
+    """The server's parameters follow this message."""
+
+    version: int  # updates that the server has applied to them
 
 
-def room_for(parameters: Collection[Parameter]) -> torch.Tensor:
-    """A flat tensor for as many numbers as these parameters have."""
-    return torch.empty(sum(parameter.numel() for parameter in parameters), dtype=next(iter(parameters)).dtype)
+@dataclass(frozen=True)
+class ReadSlots(Message):
+    """The coordinator asks a server for the optimizer slots of its parameters."""
 
 
-def parts_of(flat: torch.Tensor, parameters: Collection[Parameter]) -> list[torch.Tensor]:
-    """Cut a flat tensor into the parameters' shapes."""
-    pieces = flat.split([parameter.numel() for parameter in parameters])
-    return [piece.view_as(parameter) for piece, parameter in zip(pieces, parameters, strict=True)]
+@dataclass(frozen=True)
+class ApplyGradient(Message):
+    """A worker asks a server to apply a gradient, which follows this message."""
+
+    step: int  # number of the global batch in the plan
+    part: int  # index of the part of that batch
+    loss: float
+    grad_norm: float  # over the parameters of all servers
+    version_read: int  # version of the parameters from which the gradient was computed
+    worker: int  # index of the worker
+
+
+@dataclass(frozen=True)
+class AppliedUpdate(Message):
+    """A server has applied the gradient of a part of a batch, now or when it was first sent."""
+
+    loss: float
+    grad_norm: float
+    staleness: int  # updates applied between the worker's read of the parameters and this one
+    worker: int  # index of the worker whose gradient was applied
+
+
+@dataclass(frozen=True)
+class WorkerResult(AppliedUpdate):
+    """A worker reports to the coordinator the update that came of its request."""
+
+    peak_memory_bytes: int  # of the worker's replica
+
+
+# The order is the encoding: a message starts with the index of its type here.
+MESSAGE_TYPES: tuple[type[Message], ...] = (
+    WorkerJoined,
+    ComputeGradient,
+    ReadParameters,
+    ParametersVersion,
+    ReadSlots,
+    ApplyGradient,
+    AppliedUpdate,
+    WorkerResult,
+)
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+def send_message(connection: socket.socket, message: Message) -> None:
+    """Send a message. Raise OSError if the connection is broken."""
+    numbers = [MESSAGE_TYPES.index(type(message)), *message.to_numbers()]
+    send_tensor(connection, torch.tensor(numbers, dtype=torch.float64))
+
+
+def receive_message(connection: socket.socket, *expected: type[MessageT]) -> MessageT:
+    """Wait for a message of one of the expected types.
+
+    Raises:
+        OSError: the connection is broken.
+        ConnectionError: the other end has sent something else.
+    """
+    (type_index,) = _receive_numbers(connection, 1)
+    for message_type in expected:
+        if MESSAGE_TYPES.index(message_type) == type_index:
+            return message_type.from_numbers(_receive_numbers(connection, len(fields(message_type))))
+    names = " or ".join(message_type.__name__ for message_type in expected)
+    raise ConnectionError(f"expected {names}, received a message of type {type_index:g}")
+
+
+def _receive_numbers(connection: socket.socket, count: int) -> list[float]:
+    if count == 0:
+        return []
+    return receive_tensor(connection, torch.empty(count, dtype=torch.float64)).tolist()

@@ -1,7 +1,9 @@
-"""A parameter server: it holds a part of the parameters, and applies the gradients that workers send."""
+"""A parameter server: it holds a shard of the parameters and applies the gradients that workers send."""
 
 import atexit
 import socket
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from multiprocessing.connection import wait
 
@@ -14,18 +16,23 @@ from common.config.strategies import ParameterServerSettings
 from common.run.prepare import Prepared
 from common.training.state import State
 from common.training.stop import Stop
-from torch_impl.communication.connection import accept, listen, receive, send
+from torch_impl.communication.connection import accept, listen
 from torch_impl.communication.rendezvous import Group, join_group
 from torch_impl.optimizer import Optimizer
 from torch_impl.strategies.parameter_server.messages import (
-    READ,
-    REQUEST,
-    ROW,
-    SLOTS,
-    flat,
-    parts_of,
-    room_for,
-    shards_of,
+    AppliedUpdate,
+    ApplyGradient,
+    ParametersVersion,
+    ReadParameters,
+    ReadSlots,
+    receive_message,
+    send_message,
+)
+from torch_impl.strategies.parameter_server.shards import (
+    assign_to_servers,
+    receive_flat,
+    send_flat,
+    split_flat,
 )
 from torch_impl.strategies.parameter_server.worker import work
 
@@ -45,8 +52,39 @@ def serve(config: Config, prepared: Prepared) -> int:
     return 0 if stop.signum is None else 128 + stop.signum
 
 
+class UpdateLog:
+    """The updates that a server has applied, by step and part, so that a gradient sent twice is applied once.
+
+    A long run makes millions of updates, so they are rows of one tensor and not objects.
+    """
+
+    def __init__(self, steps: int, parts: int) -> None:
+        self._applied = torch.zeros([steps + 1, parts], dtype=torch.bool)  # steps count from 1
+        self._numbers = torch.zeros([steps + 1, parts, len(fields(AppliedUpdate))], dtype=torch.float64)
+
+    def record(self, step: int, part: int, update: AppliedUpdate) -> None:
+        """Remember the update that part `part` of global batch `step` has made."""
+        self._applied[step, part] = True
+        self._numbers[step, part] = torch.tensor(update.to_numbers(), dtype=torch.float64)
+
+    def find(self, step: int, part: int) -> AppliedUpdate | None:
+        """Return the update that this part has made, or None."""
+        if not self._applied[step, part]:
+            return None
+        return AppliedUpdate.from_numbers(self._numbers[step, part].tolist())
+
+
+@dataclass(frozen=True)
+class HeldGradient:
+    """A worker's gradient of one part of a batch, which waits for the other parts of a synchronous update."""
+
+    worker: socket.socket
+    gradient: torch.Tensor  # flat, of the server's shard
+    loss: float
+
+
 class Server:
-    """Holds a part of the parameters; it has no model."""
+    """A parameter server. It holds a shard of the parameters and their optimizer state, but no model."""
 
     def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
         assert isinstance(config.strategy, ParameterServerSettings) and group.store is not None
@@ -62,76 +100,83 @@ class Server:
         frozen = prepared.initial.hf_config.get("frozen", [])
         arrays = {name: array for name, array in state.weights.items() if name not in frozen}
         named = {name: Parameter(torch.from_numpy(array).to(dtype)) for name, array in arrays.items()}
-        self.shard = shards_of(named, servers)[group.rank - 1]
+        self.shard = assign_to_servers(named, servers)[group.rank - 1]
         self.optimizer = Optimizer(config, self.shard)
-        self.version = 0  # updates so far
+        self.version = 0  # number of updates so far
         if checkpoint is not None:
             self.optimizer.load(state.slots, checkpoint.position)
             self.version = checkpoint.position.step
-        # The rows of the updates from each batch's parts. Staleness is -1 where there has been none.
-        self.log = torch.full((config.train.steps + 1, self.settings.world_size, ROW), -1, dtype=torch.float64)
-        # What there is of a synchronous update, by part, until all are there: worker, gradient, loss.
-        self.held: dict[int, tuple[socket.socket, torch.Tensor, float]] = {}
+        self.log = UpdateLog(config.train.steps, self.settings.world_size)
+        self.held_gradients: dict[int, HeldGradient] = {}  # by part, until all parts of the batch have arrived
 
     def serve(self) -> None:
-        clients: dict[socket.socket, int] = {}  # and their ranks
+        """Answer the requests of all clients until the coordinator disconnects."""
+        ranks: dict[socket.socket, int] = {}  # of the clients
         while True:
-            for ready in wait([self.listener, *clients]):
-                assert isinstance(ready, socket.socket)
+            ready = wait([self.listener, *ranks])
+            if self.listener in ready:
+                with suppress(OSError):
+                    rank, connection = accept(self.listener, self.config.cluster.timeout)
+                    ranks[connection] = rank
+            for client in [client for client in ranks if client in ready]:
                 try:
-                    if ready is self.listener:
-                        rank, connection = accept(self.listener, self.config.cluster.timeout)
-                        clients[connection] = rank
-                    else:
-                        self._answer(ready)
+                    self._answer(client)
                 except OSError:
-                    if clients.pop(ready, None) == 0:  # the coordinator
+                    if ranks.pop(client) == 0:  # the coordinator
                         return
 
     def _answer(self, client: socket.socket) -> None:
-        request = receive(client, torch.empty(REQUEST, dtype=torch.float64)).tolist()
-        kind = request[0]
-        if kind == READ:
-            send(client, torch.tensor([self.version], dtype=torch.float64))
-            send(client, flat(self.shard.values()))
-        elif kind == SLOTS:
-            slots = self.optimizer.slots()
-            for slot in self.config.optimizer.slots:
-                send(client, flat(torch.from_numpy(slots[f"{slot}.{name}"]) for name in self.shard))
-        else:
-            gradient = receive(client, room_for(self.shard.values()))
-            if self.settings.synchronous:
-                self._update_synchronously(client, request, gradient)
-            else:
-                self._update_asynchronously(client, request, gradient)
+        request = receive_message(client, ReadParameters, ReadSlots, ApplyGradient)
+        match request:
+            case ReadParameters():
+                send_message(client, ParametersVersion(self.version))
+                send_flat(client, self.shard.values())
+            case ReadSlots():
+                slots = self.optimizer.slots()
+                for slot in self.config.optimizer.slots:
+                    send_flat(client, (torch.from_numpy(slots[f"{slot}.{name}"]) for name in self.shard))
+            case ApplyGradient():
+                gradient = receive_flat(client, self.shard.values())
+                if self.settings.synchronous:
+                    self._update_synchronously(client, request, gradient)
+                else:
+                    self._update_asynchronously(client, request, gradient)
 
-    def _update_asynchronously(self, worker: socket.socket, request: list[float], gradient: torch.Tensor) -> None:
-        """Once for each part of a batch, also where a worker crashed before it had sent it to all servers."""
-        _, step, part, loss, grad_norm, read, by = request
-        row = self.log[int(step), int(part)]
-        if row[2] < 0:
-            self._apply(gradient, int(step), grad_norm)
-            row.copy_(torch.tensor([loss, grad_norm, self.version - read, by], dtype=torch.float64))
+    def _update_asynchronously(self, worker: socket.socket, request: ApplyGradient, gradient: torch.Tensor) -> None:
+        """Apply a gradient unless an update from the same part of the batch has been applied.
+
+        A worker may crash after it has sent its gradient to some of the servers. Another worker then sends a gradient
+        of the same part to all servers.
+        """
+        update = self.log.find(request.step, request.part)
+        if update is None:
+            self._apply(gradient, request.step, request.grad_norm)
+            staleness = self.version - request.version_read
+            update = AppliedUpdate(request.loss, request.grad_norm, staleness, request.worker)
+            self.log.record(request.step, request.part, update)
             self.version += 1
-        send(worker, row)
+        send_message(worker, update)
 
-    def _update_synchronously(self, worker: socket.socket, request: list[float], gradient: torch.Tensor) -> None:
-        """Once all parts of the batch are there: their sum, in order, by the norm that all servers know together."""
-        _, step, part, loss, *_ = request
-        self.held[int(part)] = worker, gradient, loss
-        if len(self.held) < self.settings.world_size:
+    def _update_synchronously(self, worker: socket.socket, request: ApplyGradient, gradient: torch.Tensor) -> None:
+        """Hold a gradient until those of all parts have arrived, then apply their sum, added up in the order of parts.
+
+        The norm that clips the sum is computed over the shards of all servers.
+        """
+        self.held_gradients[request.part] = HeldGradient(worker, gradient, request.loss)
+        if len(self.held_gradients) < self.settings.world_size:
             return
-        summed = torch.stack([self.held[part][1] for part in sorted(self.held)]).sum(0)
-        norm = summed.double().square().sum()
-        dist.all_reduce(norm)
-        self._apply(summed, int(step), float(norm.sqrt()))
+        summed = torch.stack([self.held_gradients[part].gradient for part in sorted(self.held_gradients)]).sum(0)
+        squared_norm = summed.double().square().sum()
+        dist.all_reduce(squared_norm)
+        grad_norm = float(squared_norm.sqrt())
+        self._apply(summed, request.step, grad_norm)
         self.version += 1
-        for index, (client, _, its_loss) in self.held.items():
-            send(client, torch.tensor([its_loss, norm.sqrt(), 0, index], dtype=torch.float64))
-        self.held.clear()
+        for part, held in self.held_gradients.items():
+            send_message(held.worker, AppliedUpdate(held.loss, grad_norm, staleness=0, worker=part))
+        self.held_gradients.clear()
 
-    def _apply(self, gradient: torch.Tensor, step: int, norm: float) -> None:
+    def _apply(self, gradient: torch.Tensor, step: int, grad_norm: float) -> None:
         parameters = self.shard.values()
-        for parameter, part in zip(parameters, parts_of(gradient, parameters), strict=True):
+        for parameter, part in zip(parameters, split_flat(gradient, parameters), strict=True):
             parameter.grad = part
-        self.optimizer.update(step, torch.tensor(norm, dtype=gradient.dtype))
+        self.optimizer.update(step, torch.tensor(grad_norm, dtype=gradient.dtype))

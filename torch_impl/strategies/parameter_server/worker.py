@@ -1,6 +1,7 @@
-"""A worker: it reads the parameters, computes gradients of what the coordinator dispatches, and sends them."""
+"""A worker: it reads the parameters, computes gradients for the coordinator, and sends them to the servers."""
 
-import torch
+from dataclasses import asdict
+
 from torch.nn.utils import get_total_norm
 
 from common.config.schema import Config
@@ -8,26 +9,31 @@ from common.config.strategies import ParameterServerSettings
 from common.run.prepare import Prepared
 from common.training.planned_batches import find_batch
 from torch_impl.batches import to_tensors
-from torch_impl.communication.connection import connect, receive, send
+from torch_impl.communication.connection import connect
 from torch_impl.communication.rendezvous import Group
 from torch_impl.device import peak_memory_bytes, replica_devices
 from torch_impl.models import build_model, trained
 from torch_impl.step import backward, seed_dropout
 from torch_impl.strategies.parameter_server.messages import (
-    REQUEST,
-    ROW,
-    UPDATE,
+    AppliedUpdate,
+    ApplyGradient,
+    ComputeGradient,
+    WorkerJoined,
+    WorkerResult,
+    receive_message,
+    send_message,
+)
+from torch_impl.strategies.parameter_server.shards import (
+    assign_to_servers,
     connect_to_servers,
-    flat,
     read_parameters,
-    request,
-    shards_of,
+    send_flat,
 )
 from torch_impl.task import build_losses
 
 
 def work(config: Config, prepared: Prepared, group: Group) -> None:
-    """Compute the gradients of the batches that the coordinator dispatches, until it ends."""
+    """Compute the gradients of the batches that the coordinator dispatches, until the coordinator ends."""
     settings = config.strategy
     assert isinstance(settings, ParameterServerSettings) and group.store is not None
     workers, index = settings.world_size, group.rank - settings.other_processes
@@ -37,29 +43,29 @@ def work(config: Config, prepared: Prepared, group: Group) -> None:
     model.train()
     parameters = trained(model)
     servers = connect_to_servers(group.store, settings.server_count, group.rank, config.cluster.timeout)
-    shards = shards_of(parameters, len(servers))
+    shards = assign_to_servers(parameters, len(servers))
     coordinator = connect(group.store, 0, group.rank, config.cluster.timeout)
-    coordinator.settimeout(None)  # it evaluates for as long as it takes
-    send(coordinator, torch.tensor(peak_memory_bytes([device]), dtype=torch.float64))
+    coordinator.settimeout(None)  # an evaluation on the coordinator may take any time
+    send_message(coordinator, WorkerJoined(peak_memory_bytes([device])[0]))
     while True:
         try:
-            message = receive(coordinator, torch.empty(REQUEST, dtype=torch.float64)).tolist()
+            request = receive_message(coordinator, ComputeGradient)
         except OSError:
             return
-        step, part = int(message[1]), int(message[2])
-        read = read_parameters(servers, shards)
-        batch = find_batch(config, prepared.cache.train, step)
+        version = read_parameters(servers, shards)
+        batch = find_batch(config, prepared.cache.train, request.step)
         if settings.synchronous:
-            arrays = batch.shard(part, workers)
+            arrays = batch.shard(request.part, workers)
         else:
-            batch = batch.parts(settings.updates_per_batch)[part]
+            batch = batch.parts(settings.updates_per_batch)[request.part]
             arrays = batch.shard(0, 1)
-        seed_dropout(config, step, part)
+        seed_dropout(config, request.step, request.part)
         loss = backward(model, task, to_tensors(arrays, device), batch.weight, config.train.precision)
         norm = get_total_norm([parameter.grad for parameter in parameters.values() if parameter.grad is not None])
+        update = ApplyGradient(request.step, request.part, float(loss), float(norm), version, index)
         for server, shard in zip(servers, shards, strict=True):
-            request(server, UPDATE, step, part, float(loss), float(norm), read, index)
-            send(server, flat(parameter.grad for parameter in shard.values()))
+            send_message(server, update)
+            send_flat(server, (parameter.grad for parameter in shard.values()))
         model.zero_grad()
-        row, *_ = [receive(server, torch.empty(ROW, dtype=torch.float64)) for server in servers]
-        send(coordinator, torch.cat([row, torch.tensor(peak_memory_bytes([device]), dtype=torch.float64)]))
+        applied, *_ = [receive_message(server, AppliedUpdate) for server in servers]
+        send_message(coordinator, WorkerResult(**asdict(applied), peak_memory_bytes=peak_memory_bytes([device])[0]))

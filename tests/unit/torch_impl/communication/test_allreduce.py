@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.torch_impl.ranks import Ranks
-from torch_impl.communication.allreduce import ALGORITHMS, Traffic, all_reduce, bus_bandwidth, fit, predict, ring
+from torch_impl.communication.allreduce import (
+    ALGORITHMS,
+    Traffic,
+    all_reduce,
+    bus_bandwidth,
+    fit_alpha_beta,
+    predict_seconds,
+    ring,
+)
 
 DTYPES = ["float32", "bfloat16", "float64", "float16"]
 Sum = tuple[np.ndarray, int, int]  # a rank's result, and the messages and bytes that it sent
@@ -141,21 +149,21 @@ def test_any_shape_and_only_its_own_memory(ranks: Ranks) -> None:
     ],
 )
 def test_predictions(algorithm: str, four: float, five: float) -> None:
-    assert predict(algorithm, 4, 8, 1, 10) == four
-    assert predict(algorithm, 5, 8, 1, 10) == five
-    assert predict(algorithm, 1, 8, 1, 10) == 0
+    assert predict_seconds(algorithm, 4, 8, 1, 10) == four
+    assert predict_seconds(algorithm, 5, 8, 1, 10) == five
+    assert predict_seconds(algorithm, 1, 8, 1, 10) == 0
 
 
 @given(alpha=st.floats(1e-7, 1e-2), beta=st.floats(1e-12, 1e-6))
 def test_alpha_and_beta_are_found_again(alpha: float, beta: float) -> None:
     sizes = [4**power for power in range(1, 13)]
-    found = fit(sizes, [alpha + beta * size for size in sizes])
+    found = fit_alpha_beta(sizes, [alpha + beta * size for size in sizes])
     assert found == pytest.approx((alpha, beta), rel=1e-6)
 
 
 def test_a_fit_to_noise_is_not_negative() -> None:
-    assert fit([1000, 2000, 3000], [1.0, 3.0, 5.0])[0] == 0
-    assert fit([1000, 2000, 3000], [3.0, 2.0, 1.0])[1] == 0
+    assert fit_alpha_beta([1000, 2000, 3000], [1.0, 3.0, 5.0])[0] == 0
+    assert fit_alpha_beta([1000, 2000, 3000], [3.0, 2.0, 1.0])[1] == 0
 
 
 def test_bus_bandwidth() -> None:

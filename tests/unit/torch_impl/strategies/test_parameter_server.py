@@ -1,4 +1,4 @@
-"""A parameter server by itself: updates that arrive twice or in part, and workers that crash."""
+"""Tests of one parameter server (updates that arrive twice or in part, workers that crash) and of its messages."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -7,13 +7,28 @@ from threading import Thread
 import pytest
 import torch
 import torch.distributed as dist
+from torch.nn import Parameter
 
 from tests.conftest import MakeConfig
 from tests.unit.torch_impl.ready import make_ready
-from torch_impl.communication.connection import connect, receive, send
+from torch_impl.communication.connection import connect
 from torch_impl.communication.rendezvous import Group
-from torch_impl.strategies.parameter_server.messages import READ, ROW, UPDATE, request
+from torch_impl.strategies.parameter_server.messages import (
+    MESSAGE_TYPES,
+    AppliedUpdate,
+    ApplyGradient,
+    ComputeGradient,
+    Message,
+    ParametersVersion,
+    ReadParameters,
+    ReadSlots,
+    WorkerJoined,
+    WorkerResult,
+    receive_message,
+    send_message,
+)
 from torch_impl.strategies.parameter_server.server import Server
+from torch_impl.strategies.parameter_server.shards import assign_to_servers, receive_flat, send_flat
 
 Client = Callable[[int], socket.socket]
 RATE = 0.5
@@ -21,7 +36,7 @@ RATE = 0.5
 
 @pytest.fixture
 def server(small_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Server, Client]]:
-    """A server of plain gradient descent at work, and how to be its coordinator (rank 0) or a worker."""
+    """Start a server of plain gradient descent. Yield it and a function that connects to it as a given rank."""
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     overrides = ["strategy=parameter_server", "strategy.workers=2", "strategy.parameter_servers=1", "train.steps=5"]
     overrides += ["optimizer=sgd", "optimizer.momentum=0", "optimizer.max_grad_norm=null", "schedule=constant"]
@@ -44,46 +59,88 @@ def server(small_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> Iterato
     server.listener.close()
 
 
-def parameters(worker: socket.socket, server: Server) -> tuple[int, torch.Tensor]:
-    request(worker, READ)
-    version = int(receive(worker, torch.empty(1, dtype=torch.float64)))
-    return version, receive(worker, torch.empty(sum(each.numel() for each in server.shard.values())))
+def read_version(worker: socket.socket, server: Server) -> tuple[int, torch.Tensor]:
+    """Return the version of the server's parameters, and the parameters as one flat tensor."""
+    send_message(worker, ReadParameters())
+    version = receive_message(worker, ParametersVersion).version
+    return version, receive_flat(worker, server.shard.values())
 
 
-def update(worker: socket.socket, gradient: torch.Tensor, *about: float) -> list[float]:
-    request(worker, UPDATE, *about)
-    send(worker, gradient)
-    return receive(worker, torch.empty(ROW, dtype=torch.float64)).tolist()
+def apply(worker: socket.socket, request: ApplyGradient, gradient: torch.Tensor) -> AppliedUpdate:
+    send_message(worker, request)
+    send_flat(worker, [gradient])
+    return receive_message(worker, AppliedUpdate)
 
 
 def test_an_update_that_arrives_twice_counts_once(server: tuple[Server, Client]) -> None:
-    """As from a worker that gets the batch of one that crashed."""
-    one, other = server[1](2), server[1](3)
-    before = parameters(one, server[0])[1]
+    """The second one is that of a worker that gets the batch of a crashed worker."""
+    first, second = server[1](2), server[1](3)
+    before = read_version(first, server[0])[1]
     gradient = torch.ones_like(before)
-    row = update(one, gradient, 3, 1, 0.1, 7.3, 0, 0)
-    assert row == [0.1, 7.3, 0, 0]  # to the last digit of a float64
-    assert update(other, 2 * gradient, 3, 1, 0.125, 9.0, 1, 1) == row  # what is known of the one that counts
-    version, after = parameters(other, server[0])
+    update = apply(first, ApplyGradient(3, 1, 0.1, 7.3, version_read=0, worker=0), gradient)
+    assert update == AppliedUpdate(0.1, 7.3, staleness=0, worker=0)  # to the last digit of a float64
+    repeated = apply(second, ApplyGradient(3, 1, 0.125, 9.0, version_read=1, worker=1), 2 * gradient)
+    assert repeated == update  # the one that counts
+    version, after = read_version(second, server[0])
     assert version == 1 and torch.allclose(after, before - RATE, atol=1e-6)
-    assert update(other, gradient, 3, 0, 0.5, 1.0, 0, 1) == [0.5, 1.0, 1, 1]  # the batch's other part
-    version, after = parameters(one, server[0])
+    other_part = apply(second, ApplyGradient(3, 0, 0.5, 1.0, version_read=0, worker=1), gradient)
+    assert other_part == AppliedUpdate(0.5, 1.0, staleness=1, worker=1)
+    version, after = read_version(first, server[0])
     assert version == 2 and torch.allclose(after, before - 2 * RATE, atol=1e-6)
 
 
 def test_half_an_update_does_not_count(server: tuple[Server, Client]) -> None:
-    one, other = server[1](2), server[1](3)
-    before = parameters(other, server[0])[1]
-    request(one, UPDATE, 1, 0, 0, 0, 0, 0)
-    send(one, torch.ones(len(before) // 2))
-    one.close()
-    assert parameters(other, server[0])[0] == 0
-    assert torch.equal(parameters(other, server[0])[1], before)
-    assert update(other, torch.ones_like(before), 1, 0, 0.5, 1.0, 0, 1) == [0.5, 1.0, 0, 1]
+    crashing, other = server[1](2), server[1](3)
+    before = read_version(other, server[0])[1]
+    send_message(crashing, ApplyGradient(1, 0, 0.0, 0.0, version_read=0, worker=0))
+    send_flat(crashing, [torch.ones(len(before) // 2)])
+    crashing.close()
+    assert read_version(other, server[0])[0] == 0
+    assert torch.equal(read_version(other, server[0])[1], before)
+    update = apply(other, ApplyGradient(1, 0, 0.5, 1.0, version_read=0, worker=1), torch.ones_like(before))
+    assert update == AppliedUpdate(0.5, 1.0, staleness=0, worker=1)
 
 
 def test_a_connection_from_outside_the_run_is_ignored(server: tuple[Server, Client]) -> None:
-    stranger = socket.create_connection(server[0].listener.getsockname())
-    stranger.sendall(b"GET")
-    stranger.close()
-    assert parameters(server[1](2), server[0])[0] == 0
+    outsider = socket.create_connection(server[0].listener.getsockname())
+    outsider.sendall(b"GET")
+    outsider.close()
+    assert read_version(server[1](2), server[0])[0] == 0
+
+
+MESSAGES: list[Message] = [
+    WorkerJoined(2**53),
+    ComputeGradient(3, 1),
+    ReadParameters(),
+    ParametersVersion(7),
+    ReadSlots(),
+    ApplyGradient(3, 1, 0.1, float("inf"), 6, 2),
+    AppliedUpdate(0.1, 7.3, 1, 2),
+    WorkerResult(0.1, 7.3, 1, 2, 1 << 40),
+]
+
+
+def test_every_message_arrives_as_it_was_sent() -> None:
+    assert [type(message) for message in MESSAGES] == list(MESSAGE_TYPES)
+    sender, receiver = socket.socketpair()
+    with sender, receiver:
+        for message in MESSAGES:
+            send_message(sender, message)
+            received = receive_message(receiver, *MESSAGE_TYPES)
+            assert received == message
+            assert [type(number) for number in received.to_numbers()] == [type(n) for n in message.to_numbers()]
+
+
+def test_a_message_of_another_type_is_refused() -> None:
+    sender, receiver = socket.socketpair()
+    with sender, receiver:
+        send_message(sender, ComputeGradient(3, 1))
+        with pytest.raises(ConnectionError, match="expected AppliedUpdate or WorkerResult, received .* type 1"):
+            receive_message(receiver, AppliedUpdate, WorkerResult)
+
+
+def test_shards_are_balanced_and_the_same_in_every_process() -> None:
+    parameters = {name: Parameter(torch.zeros(size)) for name, size in {"a": 1, "b": 5, "c": 3, "d": 3}.items()}
+    names = [["b", "a"], ["c", "d"]]
+    assert [list(shard) for shard in assign_to_servers(parameters, 2)] == names
+    assert [list(shard) for shard in assign_to_servers(dict(reversed(parameters.items())), 2)] == names
