@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from common.data.batches import Arrays
-from common.data.rounding import round_up
+from common.data.bucketing import pad_to_bucket
 
 _shapes: set[tuple[tuple[int, ...], ...]] = set()  # of the inputs so far
 
@@ -18,7 +18,7 @@ def compile_model(model: keras.Model) -> None:
 
 def in_few_shapes(part: Arrays) -> Arrays:
     """A micro-batch, rounded up, for a compiled model."""
-    part = round_up(part)
+    part = pad_to_bucket(part)
     _shapes.add(tuple(array.shape for array in part.values()))
     return part
 

@@ -9,7 +9,15 @@ import keras
 import tensorflow as tf
 from keras.layers import Dropout, SpatialDropout2D
 
-from common.data.dropout import FIRST, INCREMENT, ROW_SHIFTS, SECOND, STRIDE, site_key, threshold
+from common.data.dropout import (
+    COLUMN_STRIDE,
+    FIRST_MULTIPLIER,
+    ROW_SHIFTS,
+    SECOND_MULTIPLIER,
+    SPLITMIX_INCREMENT,
+    compute_threshold,
+    derive_site_key,
+)
 
 Tokens = tuple[tf.Tensor, tf.Tensor]  # of each token: the index of its example and its position, [t]
 
@@ -29,11 +37,11 @@ def keep(x: tf.Tensor, rate: float, mask: tf.Tensor) -> tf.Tensor:
 def kept(rows: tf.Tensor, features: tf.Tensor, rate: float) -> tf.Tensor:
     """Which elements of these rows are not dropped, bool [..., features]."""
     words = tf.bitcast(rows, tf.int32)
-    x = tf.range(features) * STRIDE + words[..., 1:]
-    x = x * FIRST
-    x = ((x ^ (tf.bitwise.right_shift(x, 15) & 0x1FFFF)) + words[..., :1]) * SECOND
-    x = (x ^ (tf.bitwise.right_shift(x, 14) & 0x3FFFF)) * FIRST
-    return x >= threshold(rate)
+    x = tf.range(features) * COLUMN_STRIDE + words[..., 1:]
+    x = x * FIRST_MULTIPLIER
+    x = ((x ^ (tf.bitwise.right_shift(x, 15) & 0x1FFFF)) + words[..., :1]) * SECOND_MULTIPLIER
+    x = (x ^ (tf.bitwise.right_shift(x, 14) & 0x3FFFF)) * FIRST_MULTIPLIER
+    return x >= compute_threshold(rate)
 
 
 def rows_of(keys: tf.Tensor, site: tf.Tensor, shape: list[tf.Tensor]) -> tf.Tensor:
@@ -51,7 +59,7 @@ def rows_of_tokens(keys: tf.Tensor, site: tf.Tensor, tokens: Tokens) -> tf.Tenso
 
 
 def _mixed(x: tf.Tensor) -> tf.Tensor:
-    x = x + INCREMENT
+    x = x + SPLITMIX_INCREMENT
     for shift, factor in ROW_SHIFTS:
         x = (x ^ (tf.bitwise.right_shift(x, tf.constant(shift, tf.int64)) & ((1 << (64 - shift)) - 1))) * factor
     return x
@@ -104,7 +112,7 @@ def dropout_layers(model: keras.Layer) -> dict[str, keras.Layer]:
 def align_dropout(layer: keras.Layer, name: str, layout: dict[str, Any] | None) -> None:
     """Have a dropout layer drop by keys. name: in PyTorch's model. layout: see common.map.dropouts."""
     layer.__class__ = ALIGNED[type(layer)]
-    layer.site, layer.layout = site_key(name), layout
+    layer.site, layer.layout = derive_site_key(name), layout
 
 
 @contextmanager

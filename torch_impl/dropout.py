@@ -3,7 +3,15 @@
 import torch
 from torch.nn import Dropout, Dropout2d, Module
 
-from common.data.dropout import FIRST, INCREMENT, ROW_SHIFTS, SECOND, STRIDE, site_key, threshold
+from common.data.dropout import (
+    COLUMN_STRIDE,
+    FIRST_MULTIPLIER,
+    ROW_SHIFTS,
+    SECOND_MULTIPLIER,
+    SPLITMIX_INCREMENT,
+    compute_threshold,
+    derive_site_key,
+)
 from torch_impl.attention import AlignedAttention, find_batch_axes, unfold_attention
 
 Tokens = tuple[torch.Tensor, torch.Tensor]  # of each token: the index of its example and its position, [t]
@@ -22,15 +30,15 @@ def keep(x: torch.Tensor, rate: float, mask: torch.Tensor) -> torch.Tensor:
 def kept(rows: torch.Tensor, features: int, rate: float) -> torch.Tensor:
     """Which elements of these rows are not dropped, bool [..., features]."""
     keeps = _opaque_keeps if torch.compiler.is_compiling() else _keeps
-    return keeps(rows, features, threshold(rate))
+    return keeps(rows, features, compute_threshold(rate))
 
 
 def _keeps(rows: torch.Tensor, features: int, bound: int) -> torch.Tensor:
     words = torch.stack([rows], -1).view(torch.int32)
-    x = torch.arange(features, dtype=torch.int32, device=rows.device) * STRIDE + words[..., 1:]
-    x = x * FIRST
-    x = ((x ^ ((x >> 15) & 0x1FFFF)) + words[..., :1]) * SECOND
-    x = (x ^ ((x >> 14) & 0x3FFFF)) * FIRST
+    x = torch.arange(features, dtype=torch.int32, device=rows.device) * COLUMN_STRIDE + words[..., 1:]
+    x = x * FIRST_MULTIPLIER
+    x = ((x ^ ((x >> 15) & 0x1FFFF)) + words[..., :1]) * SECOND_MULTIPLIER
+    x = (x ^ ((x >> 14) & 0x3FFFF)) * FIRST_MULTIPLIER
     return x >= bound
 
 
@@ -53,7 +61,7 @@ def _mixed(x: torch.Tensor) -> torch.Tensor:
 
 
 def _hash(x: torch.Tensor) -> torch.Tensor:
-    x = x + INCREMENT
+    x = x + SPLITMIX_INCREMENT
     for shift, factor in ROW_SHIFTS:
         x = (x ^ ((x >> shift) & ((1 << (64 - shift)) - 1))) * factor
     return x
@@ -109,7 +117,7 @@ def align_dropout(model: Module) -> None:
     find_batch_axes(model)
     for name, module in model.named_modules():
         if type(module) in ALIGNED and module.p > 0:
-            module.register_buffer("site", torch.tensor(site_key(name)), persistent=False)
+            module.register_buffer("site", torch.tensor(derive_site_key(name)), persistent=False)
             module.keys = module.tokens = None
             module.__class__ = ALIGNED[type(module)]
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from common.config.keys import RUN, key
 from common.config.schema import Config
 from common.config.strategies import STRATEGIES, StrategySettings
+from common.data.batch_plan import steps_per_epoch
 from common.data.batches import Arrays, GlobalBatch
-from common.data.plan import steps_per_epoch
 from common.training.planned_batches import find_batch
 
 

@@ -13,7 +13,7 @@ class DataSettings:
 
     reads: ClassVar[str]  # what a model gets: "text", "images" or "arrays"
     cache: ClassVar[str]  # the module whose `open_cache` builds and opens the cache of such data
-    source: ClassVar[str]  # the module whose `read` and `identity` know this kind
+    source: ClassVar[str]  # the module whose `read` and `identify` know this kind
 
     kind: str = key(SOURCE)
     allow_change: bool = key(HOST)
@@ -69,7 +69,7 @@ class HubSourceSettings(DataSettings):
 class FilesSettings(TextColumnSettings):
     """JSON, CSV, TSV or Parquet: a split is a file, a directory of files or a glob."""
 
-    source = "common.data.text.files"
+    source = "common.data.text.text_files"
 
     train: str = key(SOURCE)
     validation: str = key(SOURCE)
@@ -79,7 +79,7 @@ class FilesSettings(TextColumnSettings):
 class HubSettings(TextColumnSettings, HubSourceSettings):
     """Text of the Hugging Face hub."""
 
-    source = "common.data.text.hub"
+    source = "common.data.text.hub_text"
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class IdxSettings(ImageSettings):
 class HubImagesSettings(ImageSettings, HubSourceSettings):
     """Labelled images of the Hugging Face hub."""
 
-    source = "common.data.images.hub"
+    source = "common.data.images.hub_images"
 
     image: str = key(SOURCE)
     label: str = key(SOURCE)
@@ -125,7 +125,7 @@ class ArraysSettings(DataSettings):
 
     reads = "arrays"
     cache = "common.data.arrays.array_cache"
-    source = "common.data.arrays.files"
+    source = "common.data.arrays.array_files"
 
     train: str = key(SOURCE)
     validation: str = key(SOURCE)

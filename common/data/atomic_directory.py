@@ -30,7 +30,7 @@ def open_or_build(directory: Path, build: Callable[[Path], dict[str, Any]]) -> d
     `build` fills the empty directory that it is given and returns further entries of the manifest. Raises UserError
     where the parent, the cache directory, cannot be written.
     """
-    manifest, _ = verified(directory)
+    manifest, _ = verify_directory(directory)
     if manifest is not None:
         return manifest
     lock = FileLock(directory.with_name(directory.name + ".lock"))
@@ -42,7 +42,7 @@ def open_or_build(directory: Path, build: Callable[[Path], dict[str, Any]]) -> d
             f"cache_dir={directory.parent}: cannot be written ({error.strerror}); choose another"
         ) from error
     with lock:
-        manifest, problem = verified(directory)
+        manifest, problem = verify_directory(directory)
         if manifest is not None:  # another process built it while this one waited
             return manifest
         if problem:
@@ -55,7 +55,7 @@ def open_or_build(directory: Path, build: Callable[[Path], dict[str, Any]]) -> d
             raise
 
 
-def checksum(path: Path) -> str:
+def compute_checksum(path: Path) -> str:
     """XXH3-128 of a file, read in pieces so that a mapped file does not become resident."""
     digest = xxhash.xxh3_128()
     with path.open("rb") as file:
@@ -64,12 +64,12 @@ def checksum(path: Path) -> str:
     return digest.hexdigest()
 
 
-def fingerprint(description: dict[str, Any]) -> str:
+def compute_fingerprint(description: dict[str, Any]) -> str:
     """Sixteen hex digits that name what `description` describes."""
     return xxhash.xxh3_64(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 
-def manifest_of(directory: Path, name: str = MANIFEST) -> dict[str, Any]:
+def read_manifest(directory: Path, name: str = MANIFEST) -> dict[str, Any]:
     """The manifest of a directory that was verified before: its seal is checked, its files are not.
 
     Raises UserError where the manifest cannot be read or does not match its seal.
@@ -80,14 +80,14 @@ def manifest_of(directory: Path, name: str = MANIFEST) -> dict[str, Any]:
         raise UserError(f"{directory}: {damage}; start the command again to rebuild it") from damage
 
 
-def verified(directory: Path, name: str = MANIFEST) -> tuple[dict[str, Any] | None, str]:
+def verify_directory(directory: Path, name: str = MANIFEST) -> tuple[dict[str, Any] | None, str]:
     """The manifest of a directory whose files match their checksums, or None and the reason, "" where it is missing."""
     if not directory.exists():
         return None, ""
     try:
         manifest = _sealed(directory, name)
         for file, expected in manifest["checksums"].items():
-            if checksum(directory / file) != expected:
+            if compute_checksum(directory / file) != expected:
                 return None, f"{file} does not match its checksum"
     except _Damaged as damage:
         return None, str(damage)
@@ -103,7 +103,7 @@ class _Damaged(Exception):
 def _sealed(directory: Path, name: str) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads((directory / name).read_text())
-        if manifest.pop("seal") != fingerprint(manifest):
+        if manifest.pop("seal") != compute_fingerprint(manifest):
             raise _Damaged(f"{name} does not match its checksum")
         manifest["checksums"].items()
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -117,7 +117,7 @@ def publish(partial: Path, directory: Path, extra: dict[str, Any], name: str = M
     Returns the manifest: `extra` and the checksums.
     """
     files = sorted(path for path in partial.rglob("*") if path.is_file())
-    manifest = {**extra, "checksums": {str(path.relative_to(partial)): checksum(path) for path in files}}
+    manifest = {**extra, "checksums": {str(path.relative_to(partial)): compute_checksum(path) for path in files}}
     for path in files:
         _fsync(path)
     write_manifest(partial, manifest, name)
@@ -129,7 +129,7 @@ def publish(partial: Path, directory: Path, extra: dict[str, Any], name: str = M
 def write_manifest(directory: Path, manifest: dict[str, Any], name: str = MANIFEST) -> None:
     """Write, or replace, the manifest of a directory."""
     partial = directory / f"{name}.partial"
-    partial.write_text(json.dumps({**manifest, "seal": fingerprint(manifest)}, indent=1))
+    partial.write_text(json.dumps({**manifest, "seal": compute_fingerprint(manifest)}, indent=1))
     _fsync(partial)
     partial.replace(directory / name)
     _fsync(directory)

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from common.data import plan
-from common.data.dropout import example_keys
+from common.data import batch_plan
+from common.data.dropout import derive_example_keys
 
 MICRO_BATCHES = 4  # of a shard, with padding=micro_batches
 
@@ -29,7 +29,7 @@ class Split(Protocol):
     def weights(self, ids: np.ndarray) -> np.ndarray:
         """The weight of each example in the loss, float64 [n]."""
 
-    def terms(self, ids: np.ndarray) -> np.ndarray:
+    def loss_counts(self, ids: np.ndarray) -> np.ndarray:
         """How many losses each example has, float64 [n]: 1, or its labels where each of its tokens has one."""
 
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
@@ -38,7 +38,7 @@ class Split(Protocol):
     def gather_unpadded(self, ids: np.ndarray) -> Arrays:
         """The inputs of a model that computes on real tokens alone, and `labels` int32 [n]."""
 
-    def computed_tokens(self, arrays: Arrays) -> int:
+    def count_tokens(self, arrays: Arrays) -> int:
         """Tokens, real and padding, that a model computes of what was gathered."""
 
 
@@ -70,7 +70,7 @@ class GlobalBatch:
     @property
     def weight(self) -> float:
         """What the summed losses of its examples are divided by; 1 where none counts."""
-        return float((self._weights() * self.split.terms(self.ids)).sum()) or 1.0
+        return float((self._weights() * self.split.loss_counts(self.ids)).sum()) or 1.0
 
     def _weights(self) -> np.ndarray:
         weights = self.split.weights(self.ids)
@@ -97,8 +97,8 @@ class GlobalBatch:
         ids = np.concatenate((self.ids, np.repeat(self.ids[:1], missing)))
         weights = np.concatenate((self._weights(), np.zeros(missing)))
         real = np.repeat(np.array([1, 0], np.int32), (self.size, missing))
-        mine = plan.deal(self.split.lengths(ids), world_size)[rank]
-        parts = np.split(mine, plan.shard_bounds(len(mine), count)[1:-1])
+        mine = batch_plan.deal_examples(self.split.lengths(ids), world_size)[rank]
+        parts = np.split(mine, batch_plan.compute_shard_bounds(len(mine), count)[1:-1])
         marks = [{"real_rows": real[part]} if self.mark_real else {} for part in parts]
         return [
             {**self._gather(ids[part]), "weights": weights[part], **self._keys(ids[part]), **mark}
@@ -113,11 +113,11 @@ class GlobalBatch:
     def _keys(self, ids: np.ndarray) -> Arrays:
         if self.dropout_seed is None:
             return {}
-        return {"dropout_keys": example_keys(self.dropout_seed, self.step, ids)}
+        return {"dropout_keys": derive_example_keys(self.dropout_seed, self.step, ids)}
 
-    def parts(self, count: int) -> list["GlobalBatch"]:
+    def divide(self, count: int) -> list["GlobalBatch"]:
         """It in parts that are batches of their own, without the empty ones."""
-        bounds = plan.shard_bounds(self.size, count)
+        bounds = batch_plan.compute_shard_bounds(self.size, count)
         return [
             replace(self, ids=self.ids[bounds[part] : bounds[part + 1]], part=part)
             for part in range(min(count, self.size))
@@ -137,7 +137,7 @@ def training_batches(
     """The global batches of `steps`."""
     dropout_seed = seed if aligned_dropout else None
     for step in steps:
-        ids = plan.example_ids(len(split), global_batch_size, seed, step)
+        ids = batch_plan.select_example_ids(len(split), global_batch_size, seed, step)
         yield GlobalBatch(step, ids, split, padding, 0, dropout_seed, class_weights, mark_real)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from common.config.data import DataSettings
 from common.config.schema import Config
 from common.data.batches import Split
-from common.data.columns import show
+from common.data.required_columns import show
 from common.data.tokenizer_source import TokenizerSource
 
 log = logging.getLogger("lockstep")

@@ -21,7 +21,7 @@ CHECKPOINT_FILES = [
 TIMEOUT_SECONDS = 10  # of the first request; after its answer the libraries' own limits and retries apply
 
 
-class Unreachable(UserError):
+class HubUnreachable(UserError):
     """The hub does not answer, or HF_HUB_OFFLINE forbids to ask it."""
 
     def __init__(self, what: str, revision: str | None, reason: str):
@@ -44,7 +44,7 @@ def download_checkpoint(repo_id: str, revision: str | None) -> Path:
     try:
         _check_revision(what, repo_id, revision, "model")
         offline = None
-    except Unreachable as error:
+    except HubUnreachable as error:
         offline = error
     try:
         local = offline is not None
@@ -70,7 +70,7 @@ def load_splits(data: HubSourceSettings) -> "dict[str, datasets.Dataset]":
     if builder is None:
         try:
             _check_revision(what, data.path, data.revision, "dataset")
-        except Unreachable:
+        except HubUnreachable:
             builder = _cached_builder(data)
             if builder is None:
                 raise
@@ -117,7 +117,7 @@ def _cached_builder(data: HubSourceSettings) -> "datasets.DatasetBuilder | None"
 
 
 def _check_revision(what: str, repo_id: str, revision: str | None, repo_type: str) -> None:
-    """Ask the hub for a revision, in one request. Raises Unreachable and UserError; `what` is the key and the id.
+    """Ask the hub for a revision, in one request. Raises HubUnreachable and UserError; `what` is the key and the id.
 
     The libraries' own first request depends on the revision. They may retry it for half a minute where the hub does not
     answer, and may report an unknown id and an unknown revision alike.
@@ -136,9 +136,9 @@ def _check_revision(what: str, repo_id: str, revision: str | None, repo_type: st
     except errors.HFValidationError:
         raise UserError(f"{what}: {repo_id!r} is not an id of the hub; those look like owner/name") from None
     except errors.OfflineModeIsEnabled as error:
-        raise Unreachable(what, revision, "HF_HUB_OFFLINE is set") from error
+        raise HubUnreachable(what, revision, "HF_HUB_OFFLINE is set") from error
     except Exception as error:  # the HTTP library, and so its errors, depends on huggingface_hub's version
-        raise Unreachable(what, revision, f"offline? {one_line(error)}") from error
+        raise HubUnreachable(what, revision, f"offline? {one_line(error)}") from error
 
 
 def one_line(error: BaseException) -> str:

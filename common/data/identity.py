@@ -9,21 +9,21 @@ from common.config.data import DataSettings
 from common.config.keys import Scope
 
 
-def identity(data: DataSettings) -> dict[str, Any]:
+def identify(data: DataSettings) -> dict[str, Any]:
     """The identity of a corpus: the keys of its schema, and its files or its version where the kind has them.
 
     Neither a checkpoint's classes nor the commit of a branch are in it. Raises UserError for a file that is missing.
     """
-    found: dict[str, Any] = import_module(data.source).identity(data)
+    found: dict[str, Any] = import_module(data.source).identify(data)
     return found
 
 
-def source_keys(data: DataSettings) -> dict[str, Any]:
+def collect_source_keys(data: DataSettings) -> dict[str, Any]:
     """The values of the keys that name where the data comes from."""
     return {each.name: getattr(data, each.name) for each in fields(data) if each.metadata["key"].scope is Scope.SOURCE}
 
 
-def file_identity(path: Path) -> dict[str, Any]:
+def identify_file(path: Path) -> dict[str, Any]:
     """What names a file's content without reading it: its path, size and time of change."""
     stat = path.stat()
     return {"path": str(path.resolve()), "size": stat.st_size, "mtime_ns": stat.st_mtime_ns}

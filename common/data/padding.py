@@ -15,7 +15,7 @@ def choose_padding(split: Split, global_batch_size: int, seed: int, world_size: 
     if not split.lengths(np.arange(min(len(split), SAMPLED_EXAMPLES))).any():
         return "global"  # images
     computed = {
-        padding: computed_tokens(split, global_batch_size, seed, world_size, padding)
+        padding: count_computed_tokens(split, global_batch_size, seed, world_size, padding)
         for padding in ("global", "micro_batches", *(["unpadded"] if unpadded else []))
     }
     for padding, worth in WORTH.items():
@@ -24,12 +24,12 @@ def choose_padding(split: Split, global_batch_size: int, seed: int, world_size: 
     return "global"
 
 
-def computed_tokens(split: Split, global_batch_size: int, seed: int, world_size: int, padding: str) -> int:
+def count_computed_tokens(split: Split, global_batch_size: int, seed: int, world_size: int, padding: str) -> int:
     """Tokens, real and padding, that the model computes in the first global batches."""
     steps = range(1, 1 + -(-SAMPLED_EXAMPLES // global_batch_size))
     batches = training_batches(split, global_batch_size, seed, steps, padding)
     return sum(
-        split.computed_tokens(part)
+        split.count_tokens(part)
         for batch in batches
         for rank in range(world_size)
         for part in batch.shard(rank, world_size)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.data.identity import file_identity
+from common.data.identity import identify_file
 
-FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,8 @@ class TokenizerSource:
     directory: Path
     classes: list[str] | None
 
-    def tokenizer_identity(self) -> dict[str, Any]:
+    def identify(self) -> dict[str, Any]:
         """What names the tokenizer in the token cache's key."""
-        return {name: file_identity(self.directory / name) for name in FILES if (self.directory / name).exists()}
+        return {
+            name: identify_file(self.directory / name) for name in TOKENIZER_FILES if (self.directory / name).exists()
+        }

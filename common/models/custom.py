@@ -15,8 +15,8 @@ from common.config.models import CustomModelSettings
 from common.config.schema import Config
 from common.config.strategies import PACKAGES
 from common.data.arrays.array_cache import ArrayCache
-from common.data.atomic_directory import checksum
-from common.data.identity import file_identity
+from common.data.atomic_directory import compute_checksum
+from common.data.identity import identify_file
 from common.errors import UserError
 from common.map.description import Description
 from common.map.dropouts import DropoutPair, pair_dropouts
@@ -49,7 +49,7 @@ def identity(config: Config, cache: ArrayCache) -> dict[str, Any]:
     """What decides the initial weights, but for the user's code."""
     assert isinstance(config.model, CustomModelSettings)
     named = {name: getattr(config.model, name) for name in ("map", "checkpoint")}
-    paths = {name: file_identity(_existing(f"model.{name}", path)) for name, path in named.items() if path is not None}
+    paths = {name: identify_file(_existing(f"model.{name}", path)) for name, path in named.items() if path is not None}
     return {
         "custom_format": FORMAT,
         "versions": {name: version(name) for name in VERSIONS},
@@ -80,7 +80,7 @@ def remember_files(index: Path, files: list[str]) -> None:
 
 def checksums(files: list[str]) -> dict[str, str]:
     """Of the user's files."""
-    return {each: checksum(Path(each)) for each in files}
+    return {each: compute_checksum(Path(each)) for each in files}
 
 
 def check_strategy(config: Config, hf_config: Mapping[str, Any]) -> None:

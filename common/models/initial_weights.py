@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 from common.config.models import CustomModelSettings
 from common.config.schema import Config
 from common.data.arrays.array_cache import ArrayCache
-from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
+from common.data.atomic_directory import compute_fingerprint, open_or_build, read_manifest
 from common.data.cache import Cache
 from common.models import bert, custom
 from common.models.outputs import check_labels
@@ -64,7 +64,7 @@ def open_initial_checkpoint(config: Config, cache: Cache, source: SourceCheckpoi
     }
     if isinstance(config.model, CustomModelSettings):
         return _open_custom(config, cache, described)
-    directory = Path(config.cache_dir) / f"weights-{fingerprint(described)}"
+    directory = Path(config.cache_dir) / f"weights-{compute_fingerprint(described)}"
 
     def build(partial: Path) -> dict[str, Any]:
         spec = load_spec(config.model)
@@ -87,13 +87,15 @@ def _open_custom(config: Config, cache: Cache, described: dict[str, Any]) -> Ini
     assert isinstance(cache, ArrayCache)
     check_labels(config, cache)
     described |= custom.identity(config, cache)
-    index = Path(config.cache_dir) / f"custom-{fingerprint(described)}.json"
+    index = Path(config.cache_dir) / f"custom-{compute_fingerprint(described)}.json"
     files, built = custom.files_before(index), None
     if files is None:
         built = custom.build(config, cache)
         files = built.files
         custom.remember_files(index, files)
-    directory = Path(config.cache_dir) / f"weights-{fingerprint({**described, 'code': custom.checksums(files)})}"
+    directory = (
+        Path(config.cache_dir) / f"weights-{compute_fingerprint({**described, 'code': custom.checksums(files)})}"
+    )
 
     def build(partial: Path) -> dict[str, Any]:
         model = built or custom.build(config, cache)
@@ -110,7 +112,7 @@ def _open_custom(config: Config, cache: Cache, described: dict[str, Any]) -> Ini
 
 def reopen_initial_checkpoint(directory: Path) -> InitialCheckpoint:
     """Open one that has been verified."""
-    return InitialCheckpoint(directory, manifest_of(directory)["checksums"][WEIGHTS])
+    return InitialCheckpoint(directory, read_manifest(directory)["checksums"][WEIGHTS])
 
 
 def _draw(spec: ModelSpec, hf_config: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:

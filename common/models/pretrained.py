@@ -8,7 +8,7 @@ from typing import Any
 from common.config.models import ACTIVATIONS, PretrainedBertSettings, check_max_length
 from common.config.schema import Config
 from common.data.hub import download_checkpoint
-from common.data.identity import file_identity
+from common.data.identity import identify_file
 from common.data.tokenizer_source import TokenizerSource
 from common.errors import UserError
 
@@ -32,7 +32,7 @@ class SourceCheckpoint(TokenizerSource):
     def weights_identity(self) -> dict[str, Any]:
         """What names the weights in the initial checkpoint's key."""
         files = (self.directory / "config.json", *weight_files(self.directory))
-        return {path.name: file_identity(path) for path in files}
+        return {path.name: identify_file(path) for path in files}
 
 
 def weight_files(directory: Path) -> list[Path]:

@@ -17,8 +17,8 @@ from common.config.compose import collect_values
 from common.config.keys import CURVE
 from common.config.legacy import upgrade_values
 from common.config.schema import Config
-from common.data import plan
-from common.data.atomic_directory import fingerprint, manifest_of, verified
+from common.data import batch_plan
+from common.data.atomic_directory import compute_fingerprint, read_manifest, verify_directory
 from common.errors import UserError
 from common.models.initial_weights import WEIGHTS
 from common.training.state import Position, State
@@ -50,7 +50,7 @@ class Checkpoint:
     @property
     def fingerprint(self) -> str:
         """Of all that is in it."""
-        return fingerprint(self.state)
+        return compute_fingerprint(self.state)
 
     def load(self) -> State:
         """The arrays."""
@@ -62,12 +62,12 @@ def settings(config: Config, data_fingerprint: str) -> dict[str, Any]:
 
     Besides the keys: the fingerprint of the data, and the version of the batch plan.
     """
-    return {**upgrade_values(collect_values(config, CURVE)), DATA: data_fingerprint, PLAN: plan.VERSION}
+    return {**upgrade_values(collect_values(config, CURVE)), DATA: data_fingerprint, PLAN: batch_plan.PLAN_VERSION}
 
 
 def open_checkpoint(directory: Path) -> Checkpoint:
     """Open and verify one. Raises UserError where it is not complete."""
-    state, problem = verified(directory, STATE)
+    state, problem = verify_directory(directory, STATE)
     if state is None:
         raise UserError(f"{directory}: {problem or 'no such checkpoint'}; choose another checkpoint")
     if not 1 <= state["format"] <= FORMAT:
@@ -77,7 +77,7 @@ def open_checkpoint(directory: Path) -> Checkpoint:
 
 def reopen_checkpoint(directory: Path) -> Checkpoint:
     """Open one that has been verified."""
-    return Checkpoint(directory, manifest_of(directory, STATE))
+    return Checkpoint(directory, read_manifest(directory, STATE))
 
 
 def newest(run_dir: Path) -> Checkpoint | None:

@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from common.config.schema import Config
-from common.data.atomic_directory import MANIFEST, fingerprint, publish, verified, write_manifest
+from common.data.atomic_directory import MANIFEST, compute_fingerprint, publish, verify_directory, write_manifest
 from common.errors import build_write_error
 from common.models.initial_weights import WEIGHTS
 from common.run.checkpoint import DIRECTORY, FORMAT, OPTIMIZER, STATE, lowest_loss, saved, settings
@@ -57,10 +57,10 @@ class CheckpointWriter:
         extra = {
             "format": FORMAT,
             "position": asdict(position),
-            "config_fingerprint": fingerprint(self.settings),
+            "config_fingerprint": compute_fingerprint(self.settings),
             "settings": self.settings,
         }
-        found, _ = verified(directory, STATE)
+        found, _ = verify_directory(directory, STATE)
         if found is not None:  # saved when a signal came, and evaluated now
             write_manifest(directory, {**found, **extra}, STATE)
         else:

@@ -14,10 +14,10 @@ from common.config import compose
 from common.config.models import TrainedTokenizerSettings
 from common.config.resolve import resolve_steps
 from common.config.schema import Config
+from common.data.batch_plan import PLAN_VERSION, count_steps_for, steps_per_epoch
 from common.data.batches import Split
 from common.data.cache import Cache, open_cache, reopen_cache
 from common.data.padding import choose_padding
-from common.data.plan import VERSION, steps_for, steps_per_epoch
 from common.errors import UserError
 from common.models.initial_weights import InitialCheckpoint, open_initial_checkpoint, reopen_initial_checkpoint
 from common.models.pretrained import find_source, open_source
@@ -50,7 +50,7 @@ class Prepared:
     def fingerprints(self) -> dict[str, str | None]:
         """What must be the same on every host."""
         return {
-            "batch plan": f"version {VERSION}",
+            "batch plan": f"version {PLAN_VERSION}",
             "data": self.cache.fingerprint,
             "initial weights": self.initial.fingerprint,
             "checkpoint": self.checkpoint.fingerprint if self.checkpoint else None,
@@ -199,4 +199,4 @@ def _steps_of_epochs(config: Config, examples: int) -> int | None:
         return None
     if train.virtual_epoch_examples is None:
         return train.epochs * steps_per_epoch(examples, train.global_batch_size)
-    return steps_for(examples, train.global_batch_size, train.epochs * train.virtual_epoch_examples)
+    return count_steps_for(examples, train.global_batch_size, train.epochs * train.virtual_epoch_examples)

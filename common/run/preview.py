@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from common.config.schema import Config
-from common.data.plan import examples_until, shard_bounds
+from common.data.batch_plan import compute_shard_bounds, count_examples_until
 from common.models.spec import count_parameters
 from common.run.directory import default_run_dir
 from common.run.prepare import prepare
@@ -18,8 +18,8 @@ def describe(config: Config, framework: str) -> str:
     train, schedule, strategy, cache = config.train, config.schedule, config.strategy, prepared.cache
     examples, steps = len(cache.train), train.steps
     batch = min(train.global_batch_size, examples)
-    trained = examples_until(examples, train.global_batch_size, steps)
-    shards = np.unique(np.diff(shard_bounds(batch, strategy.world_size)))[::-1]
+    trained = count_examples_until(examples, train.global_batch_size, steps)
+    shards = np.unique(np.diff(compute_shard_bounds(batch, strategy.world_size)))[::-1]
     processes = ", ".join(f"{count} {role}" for role, count in strategy.roles.items())
     peak = max(learning_rate(config, step) for step in {1, min(steps, schedule.warmup_steps or 1), steps})
     parameters = count_parameters(config.model, prepared.initial.hf_config)

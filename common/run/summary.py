@@ -14,7 +14,7 @@ from typing import Any
 from common import hardware
 from common.config.schema import Config
 from common.config.tasks import METRICS
-from common.data import plan
+from common.data import batch_plan
 from common.run.rows import read_rows, replace_text
 
 RESTARTS = "LOCKSTEP_RESTARTS"  # the variable that says how often the run has been restarted
@@ -37,7 +37,7 @@ def facts(config: Config, framework: str, fingerprints: dict[str, str]) -> dict[
         "restarts": restarts(),
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "fingerprints": fingerprints,
-        "plan_version": plan.VERSION,
+        "plan_version": batch_plan.PLAN_VERSION,
         "versions": {"python": sys.version.split()[0], **installed_versions(names)},
         "hardware": hardware.describe_hardware(),
     }

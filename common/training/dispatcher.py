@@ -16,7 +16,7 @@ class Dispatcher:
     def __init__(
         self, batches: Iterable[GlobalBatch], updates_per_batch: int, at_once: int, max_staleness: int | None
     ) -> None:
-        self._parts = (part for batch in batches for part in batch.parts(updates_per_batch))
+        self._parts = (part for batch in batches for part in batch.divide(updates_per_batch))
         self._at_once, self._max_staleness = at_once, max_staleness
         self._exposed: dict[tuple[int, int], int] = {}  # updates that may come between a read and its update
 

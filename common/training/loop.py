@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 
 from common.config.schema import Config
+from common.data.batch_plan import count_examples_until
 from common.data.cache import Cache
-from common.data.plan import examples_until
 from common.errors import Interrupted
 from common.training.observer import Observer, Row
 from common.training.planned_batches import planned_batches, validation_batches
@@ -225,6 +225,6 @@ def is_due(config: Config, train_examples: int, plan_position: int, every: int |
     if train.virtual_epoch_examples is None:
         return every is not None and plan_position > 0 and plan_position % every == 0
     before, now = (
-        examples_until(train_examples, train.global_batch_size, n) for n in (plan_position - 1, plan_position)
+        count_examples_until(train_examples, train.global_batch_size, n) for n in (plan_position - 1, plan_position)
     )
     return now // train.virtual_epoch_examples > before // train.virtual_epoch_examples

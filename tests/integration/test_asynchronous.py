@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from common.data.plan import shard_bounds, steps_per_epoch
+from common.data.batch_plan import compute_shard_bounds, steps_per_epoch
 from common.run.rows import read_rows
 
 EXAMPLES, BATCH, WORKERS, EPOCHS = 310, 32, 3, 2
@@ -34,7 +34,7 @@ def assert_every_batch_once(rows: list[dict[str, Any]], parts: int) -> None:
     sizes: dict[tuple[int, int], int] = {}
     for step in range(1, steps + 1):
         size = BATCH if step % (steps // EPOCHS) else EXAMPLES % BATCH
-        bounds = shard_bounds(size, parts)
+        bounds = compute_shard_bounds(size, parts)
         sizes |= {(step, part): int(bounds[part + 1] - bounds[part]) for part in range(parts)}
     examples = [
         row["examples"] - before["examples"] for before, row in zip([{"examples": 0}, *rows], rows, strict=False)

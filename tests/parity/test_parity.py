@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from common.compare.verdict import RunPair, Tolerance, compare_runs
-from common.data.atomic_directory import checksum
+from common.data.atomic_directory import compute_checksum
 from common.run.rows import read_rows
 from tests.parity.conftest import EXPERIMENTS, FAULTY, PAIRED, Runs
 
@@ -74,7 +74,9 @@ def test_training_moved_the_weights(runs: Runs, experiment: str) -> None:
     """Equal curves would prove little if nothing had been learned from."""
     run_dir = runs.path(experiment, "torch-single")
     started_from = json.loads((run_dir / "summary.json").read_text())["fingerprints"]["initial_weights"]
-    initial, *_ = (path for path in runs.base.glob("cache/weights-*/*.safetensors") if checksum(path) == started_from)
+    initial, *_ = (
+        path for path in runs.base.glob("cache/weights-*/*.safetensors") if compute_checksum(path) == started_from
+    )
     before, after = load_file(initial), final_weights(run_dir)
     assert not [name for name in before if ".key.bias" not in name and np.array_equal(before[name], after[name])]
 

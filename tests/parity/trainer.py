@@ -27,8 +27,8 @@ from common.cluster.supervisor import Process, supervise
 from common.cluster.topology import Nodes
 from common.config.compose import CONF, load_config, parse_config
 from common.config.schema import Config
-from common.data import plan
-from common.data.dropout import example_keys
+from common.data import batch_plan
+from common.data.dropout import derive_example_keys
 from common.models.initial_weights import InitialCheckpoint
 from common.run.directory import open_run_dir
 from common.run.prepare import open_prepared, prepare_run
@@ -113,9 +113,10 @@ def planted(fault: str | None, framework: str) -> Iterator[None]:
         with _changed_checkpoint_config(layer_norm_eps=1e-6):
             yield
     elif fault == "other_shuffle":
-        correct = plan.example_ids
+        correct = batch_plan.select_example_ids
         with patch(
-            "common.data.plan.example_ids", lambda count, size, seed, step: correct(count, size, seed + 1, step)
+            "common.data.batch_plan.select_example_ids",
+            lambda count, size, seed, step: correct(count, size, seed + 1, step),
         ):
             yield
     elif fault == "mean_of_replica_means":
@@ -129,7 +130,8 @@ def planted(fault: str | None, framework: str) -> Iterator[None]:
             yield
     elif fault == "masks_by_place":
         with patch(
-            "common.data.batches.example_keys", lambda seed, step, ids: example_keys(seed, step, np.arange(len(ids)))
+            "common.data.batches.derive_example_keys",
+            lambda seed, step, ids: derive_example_keys(seed, step, np.arange(len(ids))),
         ):
             yield
     else:

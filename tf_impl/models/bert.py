@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_hub.layers import TransformerEncoder
 from keras_hub.models import BertBackbone
 
-from common.data.dropout import site_key
+from common.data.dropout import derive_site_key
 from common.models.bert import get_parameter_shapes
 from common.models.initial_weights import InitialCheckpoint
 from tf_impl import calling
@@ -181,7 +181,9 @@ def _seed(layer: keras.layers.Dropout, name: str, keys: tf.Tensor | None, traini
     """What its masks are drawn from besides the examples' keys, or alone without them; None where it drops nothing."""
     if not training or layer.rate == 0:
         return None
-    return tf.cast(layer.seed_generator.next(), tf.int32) if keys is None else tf.constant(site_key(name), tf.int64)
+    return (
+        tf.cast(layer.seed_generator.next(), tf.int32) if keys is None else tf.constant(derive_site_key(name), tf.int64)
+    )
 
 
 def _attention(

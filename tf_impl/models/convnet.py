@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 from keras.layers import Conv2D, Dense, Dropout, Flatten, MaxPooling2D, SpatialDropout2D
 
-from common.data.dropout import site_key
+from common.data.dropout import derive_site_key
 from common.models.convnet import get_parameter_shapes
 from common.models.initial_weights import InitialCheckpoint
 from tf_impl.dropout import keep, kept, rows_of
@@ -41,7 +41,7 @@ class ConvNet(keras.Model):
         layer = getattr(self, name)
         if keys is None or not training:
             return layer(x, training=training)
-        rows = rows_of(keys, tf.constant(site_key(name), tf.int64), [])
+        rows = rows_of(keys, tf.constant(derive_site_key(name), tf.int64), [])
         mask = kept(rows, tf.shape(x)[-1], layer.rate)
         return keep(x, layer.rate, mask if x.shape.rank == 2 else mask[:, None, None])
 

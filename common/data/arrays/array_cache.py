@@ -13,14 +13,14 @@ import numpy as np
 
 from common.config.data import ArraysSettings
 from common.config.schema import Config
+from common.data.arrays.array_cache_builder import build_array_cache, get_array_path
+from common.data.arrays.array_checks import check_channels
+from common.data.arrays.array_readers import OFFSETS
 from common.data.arrays.array_split import ArraySplit
-from common.data.arrays.build import array_file, build
-from common.data.arrays.checks import check_channels
 from common.data.arrays.column import Column
-from common.data.arrays.formats import OFFSETS
-from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
+from common.data.atomic_directory import compute_fingerprint, open_or_build, read_manifest
 from common.data.cache import Cache
-from common.data.identity import identity
+from common.data.identity import identify
 
 if TYPE_CHECKING:
     from common.data.tokenizer_source import TokenizerSource
@@ -47,22 +47,22 @@ def open_cache(config: Config, source: "TokenizerSource | None") -> ArrayCache:
     """Open the array cache of a config, built first where it is missing or damaged. Raises UserError for bad arrays."""
     data = config.data
     assert isinstance(data, ArraysSettings)
-    key = fingerprint({"format": FORMAT, "corpus": identity(data)})
+    key = compute_fingerprint({"format": FORMAT, "corpus": identify(data)})
     directory = Path(config.cache_dir) / f"arrays-{key}"
-    cache = _open(directory, open_or_build(directory, lambda partial: build(partial, data)))
+    cache = _open(directory, open_or_build(directory, lambda partial: build_array_cache(partial, data)))
     check_channels(data.channels, cache.inputs)
     return cache
 
 
 def reopen_cache(config: Config, directory: Path) -> ArrayCache:
     """Open an array cache that `open_cache` has verified. Raises UserError where its manifest cannot be read."""
-    return _open(directory, manifest_of(directory))
+    return _open(directory, read_manifest(directory))
 
 
 def _open(directory: Path, manifest: dict[str, Any]) -> ArrayCache:
     return ArrayCache(
         directory=directory,
-        fingerprint=fingerprint(manifest["checksums"]),
+        fingerprint=compute_fingerprint(manifest["checksums"]),
         train=_open_split(directory, "train", manifest["inputs"]),
         validation=_open_split(directory, "validation", manifest["inputs"]),
         classes=manifest["classes"],
@@ -72,12 +72,12 @@ def _open(directory: Path, manifest: dict[str, Any]) -> ArrayCache:
 
 def _open_split(directory: Path, split: str, names: list[str]) -> ArraySplit:
     inputs = {name: _open_column(directory, split, name) for name in names}
-    weights = _load(array_file(directory, split, "weights"))
+    weights = _load(get_array_path(directory, split, "weights"))
     return ArraySplit(inputs, _open_column(directory, split, "labels"), weights)
 
 
 def _open_column(directory: Path, split: str, name: str) -> Column:
-    values, offsets = (_load(array_file(directory, split, name + part)) for part in ("", OFFSETS))
+    values, offsets = (_load(get_array_path(directory, split, name + part)) for part in ("", OFFSETS))
     assert values is not None
     return Column(values, offsets)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from common.data.arrays.column import Column
 from common.data.batches import Arrays
-from common.data.ragged import mask, padded_width
+from common.data.ragged import build_mask, compute_padded_width
 
 NO_LABEL = -1  # what ragged labels are padded with: like any below 0, it is no label
 
@@ -38,14 +38,14 @@ class ArraySplit:
         """
         ragged = [column.lengths(ids) for column in self.inputs.values() if column.offsets is not None]
         if not ragged and self._labels_tokens:
-            return self.terms(ids).astype(np.int64)
+            return self.loss_counts(ids).astype(np.int64)
         return sum(ragged, np.zeros(len(ids), np.int64))
 
     def weights(self, ids: np.ndarray) -> np.ndarray:
         """The weight of each example in the loss, float64 [n]."""
         return np.ones(len(ids)) if self.example_weights is None else self.example_weights[ids]
 
-    def terms(self, ids: np.ndarray) -> np.ndarray:
+    def loss_counts(self, ids: np.ndarray) -> np.ndarray:
         """How many losses each example has, float64 [n]: where each of its tokens has a label, those that are >= 0."""
         if self.label.offsets is not None:
             labels, rows, _ = self.label.flat(ids)
@@ -64,14 +64,14 @@ class ArraySplit:
         for name, column in self.inputs.items():
             arrays[name] = column.gather(ids, batch)
             if column.offsets is not None:
-                arrays[f"{name}_mask"] = mask(column.lengths(ids), padded_width(column.lengths(batch)))
+                arrays[f"{name}_mask"] = build_mask(column.lengths(ids), compute_padded_width(column.lengths(batch)))
         return {**arrays, "labels": self.label.gather(ids, batch, NO_LABEL)}
 
     def gather_unpadded(self, ids: np.ndarray) -> Arrays:
         """There is no layout without padding: as wide as the longest of `ids`."""
         return self.gather(ids, ids)
 
-    def computed_tokens(self, arrays: Arrays) -> int:
+    def count_tokens(self, arrays: Arrays) -> int:
         """The sizes of the padded inputs; where none are ragged, of the labels of tokens."""
         ragged = [arrays[f"{name}_mask"].size for name, column in self.inputs.items() if column.offsets is not None]
         return sum(ragged) if ragged or not self._labels_tokens else arrays["labels"].size

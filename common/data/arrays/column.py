@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.data.ragged import padded_width, places
+from common.data.ragged import compute_padded_width, locate_values
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,16 @@ class Column:
         if self.offsets is None:
             return _widened(self.values[ids])
         values, rows, positions = self.flat(ids)
-        padded = np.full((len(ids), padded_width(self.lengths(batch)), *values.shape[1:]), padding, values.dtype)
+        padded = np.full(
+            (len(ids), compute_padded_width(self.lengths(batch)), *values.shape[1:]), padding, values.dtype
+        )
         padded[rows, positions] = values
         return padded
 
     def flat(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The values of ragged examples, one after the other, the row of each and its position there."""
         assert self.offsets is not None
-        rows, positions = places(self.lengths(ids))
+        rows, positions = locate_values(self.lengths(ids))
         return _widened(self.values[self.offsets[ids][rows] + positions]), rows, positions
 
 

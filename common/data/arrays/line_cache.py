@@ -14,13 +14,13 @@ from common.config.data import LinesSettings
 from common.config.schema import Config
 from common.data.array_writer import ArrayWriter
 from common.data.arrays.array_cache import ArrayCache
+from common.data.arrays.array_files import find_split, warn_of_one_file
 from common.data.arrays.array_split import ArraySplit
 from common.data.arrays.column import Column
-from common.data.arrays.files import find_split, warn_of_one_file
-from common.data.arrays.tokens import BYTES, open_tokenizer, tokenizer_file
-from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
-from common.data.identity import file_identity, source_keys
-from common.data.progress import shown
+from common.data.arrays.plain_text_tokens import BYTES, find_tokenizer, open_tokenizer
+from common.data.atomic_directory import compute_fingerprint, open_or_build, read_manifest
+from common.data.build_progress import show_progress
+from common.data.identity import collect_source_keys, identify_file
 from common.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,21 +38,21 @@ def open_cache(config: Config, source: "TokenizerSource | None") -> ArrayCache:
     """
     data, length = config.data, config.train.max_length
     assert isinstance(data, LinesSettings)
-    key = fingerprint({"format": FORMAT, "corpus": identity(data), "max_length": length})
+    key = compute_fingerprint({"format": FORMAT, "corpus": identify(data), "max_length": length})
     directory = Path(config.cache_dir) / f"lines-{key}"
     return _open(directory, open_or_build(directory, lambda partial: _build(partial, data, length)))
 
 
 def reopen_cache(config: Config, directory: Path) -> ArrayCache:
     """Open a cache that `open_cache` has verified. Raises UserError where its manifest cannot be read."""
-    return _open(directory, manifest_of(directory))
+    return _open(directory, read_manifest(directory))
 
 
-def identity(data: LinesSettings) -> dict[str, Any]:
+def identify(data: LinesSettings) -> dict[str, Any]:
     """What names the corpus: the paths, sizes and times of change of the files and the tokenizer."""
-    files = {key: file_identity(path) for key, path in _find_splits(data).items()}
-    tokenizer = BYTES if data.tokenizer == BYTES else file_identity(tokenizer_file(data.tokenizer))
-    return {**source_keys(data), **files, "tokenizer": tokenizer}
+    files = {key: identify_file(path) for key, path in _find_splits(data).items()}
+    tokenizer = BYTES if data.tokenizer == BYTES else identify_file(find_tokenizer(data.tokenizer))
+    return {**collect_source_keys(data), **files, "tokenizer": tokenizer}
 
 
 def _find_splits(data: LinesSettings) -> dict[str, Path]:
@@ -66,7 +66,7 @@ def _find_splits(data: LinesSettings) -> dict[str, Path]:
 def _open(directory: Path, manifest: dict[str, Any]) -> ArrayCache:
     return ArrayCache(
         directory=directory,
-        fingerprint=fingerprint({"checksums": manifest["checksums"], "max_length": manifest["max_length"]}),
+        fingerprint=compute_fingerprint({"checksums": manifest["checksums"], "max_length": manifest["max_length"]}),
         train=_open_split(directory, "train", manifest["max_length"]),
         validation=_open_split(directory, "validation", manifest["max_length"]),
         classes=[],
@@ -95,7 +95,7 @@ def _build(directory: Path, data: LinesSettings, length: int) -> dict[str, Any]:
     for key, path in paths.items():
         log.info("building the token cache of %s", path)
         with ArrayWriter(directory / f"{key}.tokens.npy", np.int32) as writer:
-            for tokens in shown(tokens_of(path), f"tokenizing {path.name}"):
+            for tokens in show_progress(tokens_of(path), f"tokenizing {path.name}"):
                 writer.append(tokens)
                 largest = max(largest, int(tokens.max(initial=0)))
         blocks = _blocks(writer.length, length)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from common.config.data import IdxSettings
-from common.data.identity import file_identity, source_keys
-from common.data.images.corpus import ImageCorpus, Images, size
+from common.data.identity import collect_source_keys, identify_file
+from common.data.images.image_corpus import ImageCorpus, LabelledImages, format_shape
 from common.errors import UserError
 
 
@@ -24,10 +24,10 @@ def read(data: IdxSettings) -> ImageCorpus:
     return ImageCorpus(train, validation, [str(label) for label in range(train.labels.max() + 1)])
 
 
-def identity(data: IdxSettings) -> dict[str, Any]:
+def identify(data: IdxSettings) -> dict[str, Any]:
     """What names the corpus: the paths, sizes and times of change of its files."""
-    files = [file_identity(path) for pair in find_idx(data.directory) for path in pair]
-    return {**source_keys(data), "directory": files}
+    files = [identify_file(path) for pair in find_idx(data.directory) for path in pair]
+    return {**collect_source_keys(data), "directory": files}
 
 
 def find_idx(directory: str) -> list[tuple[Path, Path]]:
@@ -57,9 +57,9 @@ def read_idx(images_path: Path, labels_path: Path) -> tuple[np.ndarray, np.ndarr
     return images, labels
 
 
-def _read_split(images_path: Path, labels_path: Path) -> Images:
+def _read_split(images_path: Path, labels_path: Path) -> LabelledImages:
     images, labels = read_idx(images_path, labels_path)
-    return Images(images[..., None], labels.astype(np.int32), str(images_path), str(labels_path))
+    return LabelledImages(images[..., None], labels.astype(np.int32), str(images_path), str(labels_path))
 
 
 def _read_array(path: Path, dimensions: int) -> np.ndarray:
@@ -76,7 +76,8 @@ def _read_array(path: Path, dimensions: int) -> np.ndarray:
         raise UserError(f"{path}: cut off after {len(content)} bytes; fetch it again")
     if len(content) - start > math.prod(shape):
         raise UserError(
-            f"{path}: has {len(content) - start} bytes of values where its header says {size(shape)}; fetch it again"
+            f"{path}: has {len(content) - start} bytes of values where its header says {format_shape(shape)}; "
+            "fetch it again"
         )
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 

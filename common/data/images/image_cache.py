@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from common.config.schema import Config
-from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
+from common.data.atomic_directory import compute_fingerprint, open_or_build, read_manifest
 from common.data.batches import Arrays
 from common.data.cache import Cache
-from common.data.identity import identity
-from common.data.images.corpus import read_images
+from common.data.identity import identify
+from common.data.images.image_corpus import read_images
 from common.errors import UserError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class ImageSplit:
         """All count alike."""
         return np.ones(len(ids))
 
-    def terms(self, ids: np.ndarray) -> np.ndarray:
+    def loss_counts(self, ids: np.ndarray) -> np.ndarray:
         """An image has one label."""
         return np.ones(len(ids))
 
@@ -57,7 +57,7 @@ class ImageSplit:
         """Images have no padding."""
         return self.gather(ids, ids)
 
-    def computed_tokens(self, arrays: Arrays) -> int:
+    def count_tokens(self, arrays: Arrays) -> int:
         """Images have no tokens."""
         return 0
 
@@ -81,14 +81,14 @@ def open_cache(config: Config, source: "TokenizerSource | None") -> ImageCache:
     A byte b becomes (b / largest - mean) / standard_deviation, where both are of b / largest over all pixels of the
     training split. `source` is not used: images have no tokenizer.
     """
-    key = fingerprint({"format": FORMAT, "corpus": identity(config.data)})
+    key = compute_fingerprint({"format": FORMAT, "corpus": identify(config.data)})
     directory = Path(config.cache_dir) / f"images-{key}"
     return _open(directory, open_or_build(directory, lambda partial: _build(partial, config)))
 
 
 def reopen_cache(config: Config, directory: Path) -> ImageCache:
     """Open an image cache that `open_cache` has verified. Raises UserError where its manifest cannot be read."""
-    return _open(directory, manifest_of(directory))
+    return _open(directory, read_manifest(directory))
 
 
 def _open(directory: Path, manifest: dict[str, Any]) -> ImageCache:
@@ -96,7 +96,7 @@ def _open(directory: Path, manifest: dict[str, Any]) -> ImageCache:
     values = ((scaled - manifest["mean"]) / manifest["standard_deviation"]).astype(np.float32)
     return ImageCache(
         directory=directory,
-        fingerprint=fingerprint(manifest["checksums"]),
+        fingerprint=compute_fingerprint(manifest["checksums"]),
         train=_open_split(directory, "train", values),
         validation=_open_split(directory, "validation", values),
         classes=manifest["classes"],

@@ -13,8 +13,8 @@ from itertools import product
 from typing import Any
 
 from common.config.data import BuiltinNliSettings
-from common.data.identity import source_keys
-from common.data.text.rows import Rows, Source
+from common.data.identity import collect_source_keys
+from common.data.text.text_rows import TextRows, TextSource
 from common.errors import UserError
 
 CLASSES = ["entailment", "neutral", "contradiction"]
@@ -27,19 +27,19 @@ World = tuple[int, ...]
 Forms = Mapping[str, Callable[..., bool]]  # sentence with slots -> is it true in this world?
 
 
-def read(data: BuiltinNliSettings) -> Source:
+def read(data: BuiltinNliSettings) -> TextSource:
     """Generate both splits. Raises UserError where the grammar cannot give as many examples."""
     train, validation = generate(data.seed, data.train_examples, data.validation_examples)
-    return Source(_rows("data.train_examples", train), _rows("data.validation_examples", validation), list(CLASSES))
+    return TextSource(_rows("data.train_examples", train), _rows("data.validation_examples", validation), list(CLASSES))
 
 
-def identity(data: BuiltinNliSettings) -> dict[str, Any]:
+def identify(data: BuiltinNliSettings) -> dict[str, Any]:
     """What names the corpus: the keys and the version of the text that the grammar gives."""
-    return {**source_keys(data), "version": VERSION}
+    return {**collect_source_keys(data), "version": VERSION}
 
 
-def _rows(key: str, examples: list[Triple]) -> Rows:
-    return Rows.of(key, "example ", [(label, premise, hypothesis) for premise, hypothesis, label in examples])
+def _rows(key: str, examples: list[Triple]) -> TextRows:
+    return TextRows.of(key, "example ", [(label, premise, hypothesis) for premise, hypothesis, label in examples])
 
 
 # The lexicon. Plurals are regular where the grammar makes them.

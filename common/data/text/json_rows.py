@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from common.data.columns import NamedColumns, check_columns
-from common.data.text.lines import lines, pieces
+from common.data.required_columns import RequiredColumns, check_columns
+from common.data.text.utf8_files import read_lines, read_pieces
 from common.errors import UserError
 
 LONGEST_LITERAL = 16  # characters that an error may be before the end of a text that is only incomplete
@@ -14,12 +14,12 @@ LONGEST_LITERAL = 16  # characters that an error may be before the end of a text
 
 def is_json_array(path: Path) -> bool:
     """Whether a JSON file is one array, and not one object per line."""
-    return next((text.lstrip().startswith("[") for text in pieces(path) if text.strip()), False)
+    return next((text.lstrip().startswith("[") for text in read_pieces(path) if text.strip()), False)
 
 
-def json_lines(path: Path, columns: NamedColumns) -> Iterator[tuple[int, list[Any]]]:
+def read_json_lines(path: Path, columns: RequiredColumns) -> Iterator[tuple[int, list[Any]]]:
     """One object per line; empty lines are skipped."""
-    for number, line in lines(path):
+    for number, line in read_lines(path):
         if line.strip():
             at = f"{path}:{number}"
             try:
@@ -31,7 +31,7 @@ def json_lines(path: Path, columns: NamedColumns) -> Iterator[tuple[int, list[An
             yield number, _values(at, row, columns)
 
 
-def json_array(path: Path, columns: NamedColumns) -> Iterator[tuple[int, list[Any]]]:
+def read_json_array(path: Path, columns: RequiredColumns) -> Iterator[tuple[int, list[Any]]]:
     """The objects of one array, counted from 1. Only one of them is held at a time."""
     array, number = _Array(path), 0
     array.take("[", "Expecting value")
@@ -49,7 +49,7 @@ class _Array:
     """The text of an array while it is parsed: `text[at:]` is left, `line` and `column` are where `text` begins."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self._pieces = path, pieces(path)
+        self.path, self._pieces = path, read_pieces(path)
         self.text, self.at, self.line, self.column = "", 0, 1, 1
         self._decode = json.JSONDecoder().raw_decode
 
@@ -112,7 +112,7 @@ def _not_json(at: str, problem: str, line: int = 1, column: int | None = None) -
     return UserError(f"{at}: not JSON ({problem}{place}); write one object per line, or one array of objects")
 
 
-def _values(at: str, row: Any, columns: NamedColumns) -> list[Any]:
+def _values(at: str, row: Any, columns: RequiredColumns) -> list[Any]:
     if not isinstance(row, dict):
         raise UserError(f"{at}: {type(row).__name__}, not an object; write one object per row")
     check_columns(at, columns, row)

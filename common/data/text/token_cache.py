@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from common.config.schema import Config
-from common.data.atomic_directory import fingerprint, manifest_of, open_or_build
+from common.data.atomic_directory import compute_fingerprint, open_or_build, read_manifest
 from common.data.batches import Arrays
 from common.data.cache import Cache
-from common.data.identity import identity
-from common.data.ragged import mask, padded_width, places
-from common.data.text.build import build, max_vocabulary
+from common.data.identity import identify
+from common.data.ragged import build_mask, compute_padded_width, locate_values
+from common.data.text.token_cache_builder import build_token_cache, get_max_vocabulary
 from common.data.tokenizer_source import TokenizerSource
 
 FORMAT = 1
@@ -40,7 +40,7 @@ class TokenizedSplit:
 
     def width(self, ids: np.ndarray) -> int:
         """The length that a batch of these examples is padded to."""
-        return min(padded_width(self.lengths(ids)), self.max_length)
+        return min(compute_padded_width(self.lengths(ids)), self.max_length)
 
     def lengths(self, ids: np.ndarray) -> np.ndarray:
         """Tokens of each example."""
@@ -50,7 +50,7 @@ class TokenizedSplit:
         """All count alike."""
         return np.ones(len(ids))
 
-    def terms(self, ids: np.ndarray) -> np.ndarray:
+    def loss_counts(self, ids: np.ndarray) -> np.ndarray:
         """A text has one label."""
         return np.ones(len(ids))
 
@@ -65,7 +65,7 @@ class TokenizedSplit:
         return {
             "input_ids": input_ids,
             "token_type_ids": token_type_ids,
-            "attention_mask": mask(self.lengths(ids), width),
+            "attention_mask": build_mask(self.lengths(ids), width),
             "labels": self.labels[ids],
         }
 
@@ -84,19 +84,19 @@ class TokenizedSplit:
             "token_type_ids": types,
             "position_ids": positions,
             "places": (rows * width + positions).astype(np.int32),
-            "attention_mask": mask(lengths, width),
+            "attention_mask": build_mask(lengths, width),
             "first_tokens": (np.cumsum(lengths) - lengths).astype(np.int32),
             "labels": self.labels[ids],
         }
 
     def _flat(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Of the examples' tokens, one after the other: ids, types, positions, all int32 [t], and rows int64 [t]."""
-        rows, positions = places(self.lengths(ids))
+        rows, positions = locate_values(self.lengths(ids))
         tokens = self.tokens[self.offsets[ids][rows] + positions].astype(np.int32)
         types = (positions >= self.first_lengths[ids][rows]).astype(np.int32)
         return tokens, types, positions.astype(np.int32), rows
 
-    def computed_tokens(self, arrays: Arrays) -> int:
+    def count_tokens(self, arrays: Arrays) -> int:
         """Those that are computed have ids."""
         return arrays["input_ids"].size
 
@@ -125,28 +125,28 @@ def open_cache(config: Config, source: TokenizerSource | None) -> TokenCache:
     source: the pretrained checkpoint whose tokenizer and classes to use, or None for a model with random initial
     weights.
     """
-    key = fingerprint(
+    key = compute_fingerprint(
         {
             "format": FORMAT,
-            "corpus": identity(config.data),
-            "tokenizer": source.tokenizer_identity() if source else {"wordpiece": max_vocabulary(config.model)},
+            "corpus": identify(config.data),
+            "tokenizer": source.identify() if source else {"wordpiece": get_max_vocabulary(config.model)},
             "classes": source.classes if source else None,
             "max_length": config.train.max_length,
         }
     )
     directory = Path(config.cache_dir) / f"tokens-{key}"
-    return _open(directory, open_or_build(directory, lambda partial: build(partial, config, source)))
+    return _open(directory, open_or_build(directory, lambda partial: build_token_cache(partial, config, source)))
 
 
 def reopen_cache(config: Config, directory: Path) -> TokenCache:
     """Open a token cache that `open_cache` has verified. Raises UserError where its manifest cannot be read."""
-    return _open(directory, manifest_of(directory))
+    return _open(directory, read_manifest(directory))
 
 
 def _open(directory: Path, manifest: dict[str, Any]) -> TokenCache:
     return TokenCache(
         directory=directory,
-        fingerprint=fingerprint(manifest["checksums"]),
+        fingerprint=compute_fingerprint(manifest["checksums"]),
         train=_open_split(directory, "train", manifest),
         validation=_open_split(directory, "validation", manifest),
         classes=manifest["classes"],

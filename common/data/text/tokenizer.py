@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import BertWordPieceTokenizer, Tokenizer
 
-from common.data.tokenizer_source import FILES
+from common.data.tokenizer_source import TOKENIZER_FILES
 from common.errors import UserError
 
 SPECIAL_TOKENS = {
@@ -96,7 +96,7 @@ def save_trained(tokenizer: Tokenizer, directory: Path) -> None:
 
 def copy_tokenizer(source: Path, directory: Path) -> None:
     """Copy a tokenizer's files; one that has only vocab.txt gets its tokenizer.json."""
-    for name in FILES:
+    for name in TOKENIZER_FILES:
         if (source / name).exists():
             shutil.copyfile(source / name, directory / name)
     if not (directory / "tokenizer.json").exists():

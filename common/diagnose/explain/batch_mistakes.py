@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from common.data.batch_plan import steps_per_epoch
 from common.data.batches import Arrays, GlobalBatch
-from common.data.plan import steps_per_epoch
 from common.diagnose.side_run import Run
 from common.training.planned_batches import find_batch
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from common.data.dropout import example_keys
+from common.data.dropout import derive_example_keys
 from tests.conftest import Python
 from tests.unit import reference_dropout
 
-KEYS = example_keys(3, 7, np.array([5, 0, 2**33]))
+KEYS = derive_example_keys(3, 7, np.array([5, 0, 2**33]))
 SHAPES = ((6,), (4, 6), (2, 5, 70))
 RATES = (0.1, 0.5, 0.9)
 
@@ -16,11 +16,11 @@ COMPUTE = """
 import sys
 import numpy as np
 import tensorflow as tf
-from common.data.dropout import site_key
+from common.data.dropout import derive_site_key
 from tests.unit.tf_impl.test_dropout import KEYS, RATES, SHAPES
 from tf_impl.dropout import drop, keep, kept, rows_of, rows_of_tokens
 
-site, found = tf.constant(site_key("a.dropout"), tf.int64), {}
+site, found = tf.constant(derive_site_key("a.dropout"), tf.int64), {}
 for compiled in (False, True):
     @tf.function(jit_compile=compiled, autograph=False)
     def compute(keys):

@@ -9,14 +9,14 @@ from torch import Tensor
 from torch.nn import Linear, MultiheadAttention, Sequential, TransformerDecoderLayer, TransformerEncoderLayer
 from torch.nn.functional import linear
 
-from common.data.dropout import example_keys
+from common.data.dropout import derive_example_keys
 from common.errors import UserError
 from tests.unit import reference_dropout
 from torch_impl.attention import AlignedAttention, UnfoldedAttention, unfold_attention
 from torch_impl.describe import disable_dropout, dropouts_of
 from torch_impl.dropout import align_dropout, use_keys
 
-IDS = example_keys(3, 7, np.array([5, 0, 2**33]))
+IDS = derive_example_keys(3, 7, np.array([5, 0, 2**33]))
 KEYS = torch.from_numpy(IDS)
 N, HEADS, QUERIES, TOKENS, WIDTH = 3, 2, 5, 7, 8
 SIZES = {"self": None, "cross": (WIDTH, WIDTH), "other sizes": (6, 4)}  # features of key and value

@@ -7,7 +7,7 @@ from torch.nn import Dropout, Dropout2d, Linear, Sequential
 
 from common.config.tasks import ClassificationSettings
 from common.data.batches import GlobalBatch
-from common.data.dropout import example_keys, site_key
+from common.data.dropout import derive_example_keys, derive_site_key
 from tests.conftest import MakeConfig
 from tests.unit import reference_dropout
 from tests.unit.torch_impl.ready import make_ready
@@ -19,7 +19,7 @@ from torch_impl.task import build_losses
 
 TASK = build_losses(ClassificationSettings("classification", 0.0, None))
 
-KEYS = example_keys(3, 7, np.array([5, 0, 2**33]))
+KEYS = derive_example_keys(3, 7, np.array([5, 0, 2**33]))
 
 
 def tensor(keys: np.ndarray) -> torch.Tensor:
@@ -29,7 +29,7 @@ def tensor(keys: np.ndarray) -> torch.Tensor:
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("shape", [(6,), (4, 6), (2, 5, 70)])
 def test_masks_are_the_references(shape: tuple[int, ...], rate: float) -> None:
-    rows = rows_of(tensor(KEYS), torch.tensor(site_key("a.dropout")), torch.Size(shape[:-1]))
+    rows = rows_of(tensor(KEYS), torch.tensor(derive_site_key("a.dropout")), torch.Size(shape[:-1]))
     mask = kept(rows, shape[-1], rate)
     for dtype in (torch.float64, torch.float32):
         expected = torch.from_numpy(reference_dropout.mask(KEYS, "a.dropout", shape, rate)).to(dtype)
@@ -38,7 +38,7 @@ def test_masks_are_the_references(shape: tuple[int, ...], rate: float) -> None:
 
 
 def test_tokens_without_padding_have_the_rows_of_padded_ones() -> None:
-    site, lengths = torch.tensor(site_key("a")), (4, 1, 3)
+    site, lengths = torch.tensor(derive_site_key("a")), (4, 1, 3)
     padded = rows_of(tensor(KEYS), site, torch.Size([5]))
     examples = torch.tensor([index for index, length in enumerate(lengths) for _ in range(length)])
     positions = torch.cat([torch.arange(length) for length in lengths])

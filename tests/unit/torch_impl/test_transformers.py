@@ -20,7 +20,7 @@ from transformers import (
     T5EncoderModel,
 )
 
-from common.data.dropout import example_keys
+from common.data.dropout import derive_example_keys
 from tests.unit import reference_dropout
 from torch_impl.attention import UNFOLDED, UnfoldedAttention, attend, unfold_attention
 from torch_impl.dropout import align_dropout, use_keys
@@ -99,7 +99,11 @@ def test_without_dropout_it_is_left_alone() -> None:
 
 @pytest.mark.parametrize("name", PATHS)
 def test_probabilities_are_dropped_by_keys(name: str) -> None:
-    module, keys, path = model(name, 0.3).double().train(), example_keys(3, 7, torch.arange(3).numpy()), PATHS[name]
+    module, keys, path = (
+        model(name, 0.3).double().train(),
+        derive_example_keys(3, 7, torch.arange(3).numpy()),
+        PATHS[name],
+    )
     align_dropout(module)
     use_keys(module, torch.from_numpy(keys))
     seen: dict[str, torch.Tensor] = {}

@@ -57,7 +57,7 @@ def work(config: Config, prepared: Prepared, group: Group) -> None:
         if settings.synchronous:
             arrays = batch.shard(request.part, workers)
         else:
-            batch = batch.parts(settings.updates_per_batch)[request.part]
+            batch = batch.divide(settings.updates_per_batch)[request.part]
             arrays = batch.shard(0, 1)
         seed_dropout(config, request.step, request.part)
         loss = backward(model, task, to_tensors(arrays, device), batch.weight, config.train.precision)

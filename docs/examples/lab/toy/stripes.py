@@ -7,8 +7,8 @@ import numpy as np
 
 from common.config.data import DATA, ImageSettings
 from common.config.keys import SOURCE, key
-from common.data.identity import source_keys
-from common.data.images import corpus
+from common.data.identity import collect_source_keys
+from common.data.images.image_corpus import ImageCorpus, LabelledImages
 
 ANGLES = (0, 90, 45, 135)  # degrees
 
@@ -25,22 +25,22 @@ class StripesSettings(ImageSettings):
 DATA["stripes"] = StripesSettings
 
 
-def read(data: StripesSettings) -> corpus.ImageCorpus:
+def read(data: StripesSettings) -> ImageCorpus:
     """Both splits and the names of the classes."""
     train, validation = _split(data.angles, data.train_examples, 0), _split(data.angles, data.validation_examples, 1)
-    return corpus.ImageCorpus(train, validation, [str(angle) for angle in ANGLES[: data.angles]])
+    return ImageCorpus(train, validation, [str(angle) for angle in ANGLES[: data.angles]])
 
 
-def identity(data: StripesSettings) -> dict[str, Any]:
+def identify(data: StripesSettings) -> dict[str, Any]:
     """What names the corpus, for the cache: its keys. A reader of files adds their sizes and times of change."""
-    return source_keys(data)
+    return collect_source_keys(data)
 
 
-def _split(angles: int, count: int, seed: int) -> corpus.Images:
+def _split(angles: int, count: int, seed: int) -> LabelledImages:
     labels = np.arange(count, dtype=np.int32) % angles
     angle = np.radians(np.array(ANGLES)[labels])[:, None, None]
     phase = np.random.Generator(np.random.PCG64(seed)).uniform(0, 2 * np.pi, [count, 1, 1])
     y, x = np.mgrid[:8, :8]
     waves = np.cos((x * np.cos(angle) + y * np.sin(angle)) * np.pi / 2 + phase)
     images = np.round((waves + 1) * 127.5).astype(np.uint8)[..., None]  # [n, height, width, channels]
-    return corpus.Images(images, labels, "stripes", "stripes")  # where both are from, for error messages
+    return LabelledImages(images, labels, "stripes", "stripes")  # where both are from, for error messages

@@ -97,7 +97,7 @@ import json
 from common.errors import UserError
 from common.config.data import Hub
 from common.data.hub import download_checkpoint
-from tests.unit.common.data.text.text_files import read_corpus
+from tests.unit.common.data.text.text_samples import read_corpus
 
 def mnli(path={MNLI!r}, subset=None, revision={OLD!r}, validation="validation_matched", text="premise", classes=None):
     columns = dict(premise=text, hypothesis="hypothesis", label="label", classes=classes)

@@ -43,7 +43,7 @@ def test_built_once_and_sealed(tmp_path: Path, build: Builder) -> None:
     assert store.open_or_build(directory, build) == manifest
     assert build.builds == 1
     assert manifest["rows"] == 7
-    assert manifest["checksums"] == {name: store.checksum(directory / name) for name in ("a.bin", "sub/b.txt")}
+    assert manifest["checksums"] == {name: store.compute_checksum(directory / name) for name in ("a.bin", "sub/b.txt")}
     assert names(directory.parent) == {"made", "made.lock"}
 
 
@@ -125,7 +125,7 @@ def test_a_whole_directory_needs_no_lock(tmp_path: Path, build: Builder, monkeyp
 def test_a_verified_directory_is_not_hashed_again(tmp_path: Path, build: Builder) -> None:
     manifest = store.open_or_build(tmp_path / "made", build)
     flip_a_byte(tmp_path / "made")
-    assert store.manifest_of(tmp_path / "made") == manifest
+    assert store.read_manifest(tmp_path / "made") == manifest
 
 
 @pytest.mark.parametrize("damage", [name for name in DAMAGES if "manifest" in name])
@@ -135,7 +135,7 @@ def test_a_damaged_manifest_of_a_verified_directory(tmp_path: Path, build: Build
     do_damage, problem = DAMAGES[damage]
     do_damage(directory)
     with pytest.raises(UserError) as raised:
-        store.manifest_of(directory)
+        store.read_manifest(directory)
     message = str(raised.value)
     assert message.startswith(f"{directory}: {problem}") and "\n" not in message
     assert message.endswith("; start the command again to rebuild it")
@@ -143,7 +143,7 @@ def test_a_damaged_manifest_of_a_verified_directory(tmp_path: Path, build: Build
 
 def test_a_directory_that_was_removed(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="^.*made: cannot be read .*No such file"):
-        store.manifest_of(tmp_path / "made")
+        store.read_manifest(tmp_path / "made")
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path, build: Builder) -> None:
@@ -153,6 +153,6 @@ def test_a_place_that_cannot_be_written(tmp_path: Path, build: Builder) -> None:
 
 
 def test_fingerprint_does_not_depend_on_the_order_of_keys() -> None:
-    assert store.fingerprint({"a": 1, "b": [2]}) == store.fingerprint({"b": [2], "a": 1})
-    assert store.fingerprint({"a": 1}) != store.fingerprint({"a": 2})
-    assert len(store.fingerprint({})) == 16
+    assert store.compute_fingerprint({"a": 1, "b": [2]}) == store.compute_fingerprint({"b": [2], "a": 1})
+    assert store.compute_fingerprint({"a": 1}) != store.compute_fingerprint({"a": 2})
+    assert len(store.compute_fingerprint({})) == 16

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.data import plan
+from common.data import batch_plan
 from common.data.batches import MICRO_BATCHES, Arrays, GlobalBatch, evaluation_batches, training_batches
 from tests.conftest import MakeSplit
 
@@ -79,7 +79,7 @@ def test_a_batch_is_as_wide_as_its_longest_example(make_split: MakeSplit, length
     width = arrays["input_ids"].shape[1]
     assert max(lengths) <= width < max(lengths) + 8
     assert batch.tokens == arrays["attention_mask"].sum() == sum(lengths)
-    order = batch.ids[plan.deal(split.lengths(batch.ids), 1)[0]]
+    order = batch.ids[batch_plan.deal_examples(split.lengths(batch.ids), 1)[0]]
     for row, example in enumerate(order):
         start, end = split.offsets[example : example + 2]
         assert arrays["input_ids"][row].tolist() == [*range(start + 1, end + 1), *[0] * (width - (end - start))]
@@ -122,7 +122,7 @@ def test_training_batches_follow_the_plan(make_split: MakeSplit) -> None:
     split = make_split([3] * 10)
     batches = list(training_batches(split, 4, 7, range(2, 6), "global"))
     assert [(batch.step, batch.size) for batch in batches] == [(2, 4), (3, 2), (4, 4), (5, 4)]
-    assert all(np.array_equal(batch.ids, plan.example_ids(10, 4, 7, batch.step)) for batch in batches)
+    assert all(np.array_equal(batch.ids, batch_plan.select_example_ids(10, 4, 7, batch.step)) for batch in batches)
 
 
 @given(lengths=lengths, size=st.integers(1, 32))

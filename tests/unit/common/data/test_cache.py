@@ -16,10 +16,10 @@ from common.config.schema import Config
 from common.data import atomic_directory
 from common.data.batches import Split
 from common.data.cache import _warn_of_classes, open_cache, reopen_cache
-from common.data.identity import source_keys
-from common.data.images.corpus import ImageCorpus
-from common.data.images.corpus import Images as ImageSplit
-from common.data.text.rows import Rows, Source
+from common.data.identity import collect_source_keys
+from common.data.images.image_corpus import ImageCorpus
+from common.data.images.image_corpus import LabelledImages as ImageSplit
+from common.data.text.text_rows import TextRows, TextSource
 from common.errors import UserError
 from tests.conftest import MakeConfig
 
@@ -53,7 +53,7 @@ def test_a_reopened_cache_is_not_hashed(config: Config, monkeypatch: pytest.Monk
     def fail(path: Path) -> str:
         raise AssertionError(f"{path} is hashed")
 
-    monkeypatch.setattr(atomic_directory, "checksum", fail)
+    monkeypatch.setattr(atomic_directory, "compute_checksum", fail)
     assert reopen_cache(config, opened.directory).fingerprint == opened.fingerprint
     with pytest.raises(AssertionError, match="is hashed"):
         open_cache(config, None)
@@ -126,9 +126,9 @@ class Stamps(ImageSettings):
     country: str = key(SOURCE)
 
 
-def read_poems(data: Poems) -> Source:
-    rows = Rows.of("data.shelf", "poem ", [("old", "a rose is a rose"), ("new", "the dog saw a cat")])
-    return Source(rows, rows, names=["new", "old"])
+def read_poems(data: Poems) -> TextSource:
+    rows = TextRows.of("data.shelf", "poem ", [("old", "a rose is a rose"), ("new", "the dog saw a cat")])
+    return TextSource(rows, rows, names=["new", "old"])
 
 
 def read_stamps(data: Stamps) -> ImageCorpus:
@@ -137,17 +137,17 @@ def read_stamps(data: Stamps) -> ImageCorpus:
     return ImageCorpus(split, split, [data.country, "other"])
 
 
-def one_class(corpus: Source | ImageCorpus) -> Source | ImageCorpus:
+def one_class(corpus: TextSource | ImageCorpus) -> TextSource | ImageCorpus:
     """The corpus with one label for all training examples."""
     if isinstance(corpus, ImageCorpus):
         corpus.train.labels[:] = corpus.train.labels[0]
         return corpus
     rows = [("old", *texts) for _, _, _, texts in corpus.train]
-    return replace(corpus, train=Rows.of("data.shelf", "poem ", rows))
+    return replace(corpus, train=TextRows.of("data.shelf", "poem ", rows))
 
 
 def add_module(monkeypatch: pytest.MonkeyPatch, name: str, read: Any) -> None:
-    monkeypatch.setitem(sys.modules, name, SimpleNamespace(read=read, identity=source_keys))
+    monkeypatch.setitem(sys.modules, name, SimpleNamespace(read=read, identify=collect_source_keys))
 
 
 def test_a_new_kind_of_text(small_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:

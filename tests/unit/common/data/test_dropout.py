@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.data.batches import evaluation_batches, training_batches
-from common.data.dropout import example_keys, signed, site_key, threshold
+from common.data.dropout import compute_threshold, derive_example_keys, derive_site_key, to_signed
 from tests.conftest import MakeSplit
 from tests.unit import reference_dropout
 
@@ -16,7 +16,7 @@ RATE = 0.1
 
 @given(seed=st.integers(0, 2**63 - 1), step=st.integers(1, 2**40), ids=st.lists(st.integers(0, 2**40), max_size=9))
 def test_the_keys_are_the_references(seed: int, step: int, ids: list[int]) -> None:
-    keys = example_keys(seed, step, np.array(ids, np.int64))
+    keys = derive_example_keys(seed, step, np.array(ids, np.int64))
     assert keys.dtype == np.int64
     assert [int(key) for key in keys.view(np.uint64)] == [
         int(reference_dropout.example_key(seed, step, example)) for example in ids
@@ -26,12 +26,12 @@ def test_the_keys_are_the_references(seed: int, step: int, ids: list[int]) -> No
 def test_keys_belong_to_examples_whatever_the_shards(make_split: MakeSplit) -> None:
     split = make_split(list(range(3, 40)))
     for step, batch in enumerate(training_batches(split, 8, 5, range(6, 10), "unpadded", aligned_dropout=True), 6):
-        expected = dict(zip(batch.ids.tolist(), example_keys(5, step, batch.ids), strict=True))
+        expected = dict(zip(batch.ids.tolist(), derive_example_keys(5, step, batch.ids), strict=True))
         lengths = dict(zip(split.lengths(batch.ids).tolist(), batch.ids.tolist(), strict=True))
         for world_size in (1, 3):
             seen = 0
             for rank in range(world_size):
-                for part in batch.shard(rank, world_size) + batch.parts(2)[0].shard(rank, world_size):
+                for part in batch.shard(rank, world_size) + batch.divide(2)[0].shard(rank, world_size):
                     for key, length in zip(part["dropout_keys"], part["attention_mask"].sum(1), strict=True):
                         assert key == expected[lengths[int(length)]]
                         seen += 1
@@ -45,10 +45,10 @@ def test_keys_belong_to_examples_whatever_the_shards(make_split: MakeSplit) -> N
 
 
 def test_signed_words_keep_their_order() -> None:
-    assert [signed(word, 32) for word in (0, 2**31 - 1, 2**31, 2**32 - 1)] == [0, 2**31 - 1, -(2**31), -1]
-    assert threshold(0.5) == 0 and threshold(0.0) == -(2**31)
-    assert threshold(1 - 1e-12) == 2**31 - 1
-    assert -(2**63) <= site_key("dropout") < 2**63 and site_key("dropout") != site_key("drop")
+    assert [to_signed(word, 32) for word in (0, 2**31 - 1, 2**31, 2**32 - 1)] == [0, 2**31 - 1, -(2**31), -1]
+    assert compute_threshold(0.5) == 0 and compute_threshold(0.0) == -(2**31)
+    assert compute_threshold(1 - 1e-12) == 2**31 - 1
+    assert -(2**63) <= derive_site_key("dropout") < 2**63 and derive_site_key("dropout") != derive_site_key("drop")
 
 
 def test_masks_are_uniform_and_independent() -> None:
@@ -56,7 +56,7 @@ def test_masks_are_uniform_and_independent() -> None:
     steps, examples, positions, features = 4, 8, 16, 128
     dropped = np.empty((2, steps, examples, positions, features))
     for step in range(steps):
-        keys = example_keys(0, step + 1, np.arange(examples))
+        keys = derive_example_keys(0, step + 1, np.arange(examples))
         for index, site in enumerate(("bert.encoder.layer.0.output.dropout", "bert.encoder.layer.1.output.dropout")):
             kept = reference_dropout.mask(keys, site, (positions, features), RATE)
             dropped[index, step] = (kept == 0) - RATE
@@ -80,7 +80,7 @@ def test_masks_are_uniform_and_independent() -> None:
 
 
 def test_words_are_uniform() -> None:
-    rows = example_keys(0, 1, np.arange(256)).view(np.uint64)
+    rows = derive_example_keys(0, 1, np.arange(256)).view(np.uint64)
     words = np.concatenate([reference_dropout.words(row, 1024) for row in rows])
     for shift in (0, 12, 24):
         counts = np.bincount((words >> np.uint32(shift)) & np.uint32(255), minlength=256)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from common.data.images.image_cache import ImageSplit
-from common.data.padding import choose_padding, computed_tokens
+from common.data.padding import choose_padding, count_computed_tokens
 from tests.conftest import MakeSplit
 
 EQUAL, NEAR, MIXED = [16] * 64, [15, 16] * 32, [8, 64] * 32
@@ -32,13 +32,13 @@ def test_images_have_none() -> None:
 def test_texts_and_images_have_one_loss_and_count_alike(make_split: MakeSplit) -> None:
     images = ImageSplit(np.zeros((9, 4, 4, 1), np.uint8), np.zeros(9, np.int32), np.zeros(256, np.float32))
     for split in (make_split(MIXED), images):
-        for found in (split.weights(np.array([3, 1])), split.terms(np.array([3, 1]))):
+        for found in (split.weights(np.array([3, 1])), split.loss_counts(np.array([3, 1]))):
             assert (found.dtype, found.tolist()) == (np.float64, [1, 1])
 
 
 def test_what_is_computed(make_split: MakeSplit) -> None:
     split = make_split(MIXED)
     steps = 25  # of 64 examples, all there are
-    assert computed_tokens(split, 64, 0, 1, "global") == steps * 64 * 64
-    assert computed_tokens(split, 64, 0, 2, "unpadded") == steps * 32 * (8 + 64)
-    assert computed_tokens(split, 64, 0, 2, "micro_batches") == steps * 32 * (8 + 64)
+    assert count_computed_tokens(split, 64, 0, 1, "global") == steps * 64 * 64
+    assert count_computed_tokens(split, 64, 0, 2, "unpadded") == steps * 32 * (8 + 64)
+    assert count_computed_tokens(split, 64, 0, 2, "micro_batches") == steps * 32 * (8 + 64)

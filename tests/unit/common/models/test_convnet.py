@@ -10,7 +10,7 @@ from common.errors import UserError
 from common.models.convnet import get_parameter_shapes
 from common.run.prepare import prepare
 from tests.conftest import MakeConfig, Python
-from tests.unit.common.data.images.idx_files import write_idx
+from tests.unit.common.data.images.idx_samples import write_idx
 
 SHAPES = {
     "conv1.weight": (10, 1, 5, 5),

@@ -10,7 +10,7 @@ import pytest
 from common.config import compose as configs
 from common.config.keys import CURVE
 from common.config.schema import Config, collect_keys
-from common.data import plan
+from common.data import batch_plan
 from common.errors import UserError
 from common.run.checkpoint import Checkpoint, open_checkpoint, settings
 from common.run.directory import open_run_dir
@@ -237,11 +237,12 @@ def test_another_version_of_the_batch_plan_is_refused(
     make_run: MakeRun, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = make_run("first")
-    monkeypatch.setattr(plan, "VERSION", plan.VERSION + 1)
+    monkeypatch.setattr(batch_plan, "PLAN_VERSION", batch_plan.PLAN_VERSION + 1)
     with pytest.raises(UserError) as raised:
         resume(small_config(f"run_dir={tmp_path / 'second'}", f"resume={first}"))
-    assert f"order of version {plan.VERSION - 1} of the batch plan, and this is version {plan.VERSION}; finish" in str(
-        raised.value
+    assert (
+        f"order of version {batch_plan.PLAN_VERSION - 1} of the batch plan, and "
+        f"this is version {batch_plan.PLAN_VERSION}; finish" in str(raised.value)
     )
     assert not (tmp_path / "second").exists()
 
@@ -260,8 +261,8 @@ def test_a_run_of_the_first_edition_is_refused_by_the_version_of_its_plan(
         resume(small_config(f"run_dir={tmp_path / 'second'}", f"resume={first / place}", *AS_IN_FIRST_EDITION))
     assert str(raised.value) == (
         f"resume={first / place}: {directory} was trained in the order of version 1 of the batch plan, and this is "
-        f"version {plan.VERSION}; finish that run with the Lockstep that started it, or start a new one from its "
-        f"weights with model=pretrained model.checkpoint={directory}"
+        f"version {batch_plan.PLAN_VERSION}; finish that run with the Lockstep that started it, or start a new one "
+        f"from its weights with model=pretrained model.checkpoint={directory}"
     )
     assert not (tmp_path / "second").exists()
 
@@ -284,7 +285,7 @@ def test_the_settings_of_the_first_edition_are_read(small_config: MakeConfig) ->
 
 def first_edition_with_todays_plan() -> Checkpoint:
     found = open_checkpoint(FIRST_EDITION / "checkpoints" / "step-00000006")
-    settings = {**found.state["settings"], "plan_version": plan.VERSION}
+    settings = {**found.state["settings"], "plan_version": batch_plan.PLAN_VERSION}
     return Checkpoint(found.directory, {**found.state, "settings": settings})
 
 

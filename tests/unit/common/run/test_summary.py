@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from common.config.schema import Config
-from common.data import plan
+from common.data import batch_plan
 from common.run.recorder import Recorder
 from common.run.summary import RESTARTS, facts, installed_versions, write_running, write_summary
 from common.training.state import Position
@@ -40,7 +40,7 @@ def test_summary(run_dir: Path, config: Config) -> None:
         "final_loss": 0.25,
         "accuracy": 0.75,
         "fingerprints": {"token_cache": "1", "initial_weights": "2"},
-        "plan_version": plan.VERSION,
+        "plan_version": batch_plan.PLAN_VERSION,
     }.items() <= found.items()
     assert "error" not in found and "staleness" not in found
     assert {"python", "lockstep", "numpy", "torch", "transformers"} == found["versions"].keys()

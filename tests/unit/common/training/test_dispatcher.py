@@ -58,7 +58,7 @@ def test_every_part_once_and_never_staler_than_the_bound(
     batches = list(training_batches(make_split([3] * count), size, 0, range(1, 6), "global"))
     simulation = Simulation(Dispatcher(batches, parts, at_once, bound), data)
     simulation.run()
-    expected = [(part.step, part.part, part.ids.tolist()) for batch in batches for part in batch.parts(parts)]
+    expected = [(part.step, part.part, part.ids.tolist()) for batch in batches for part in batch.divide(parts)]
     assert [(batch.step, batch.part, batch.ids.tolist()) for batch in simulation.dispatched] == expected
     assert len(simulation.stalenesses) == len(expected)
     assert bound is None or max(simulation.stalenesses) <= bound

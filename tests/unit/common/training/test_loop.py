@@ -12,8 +12,8 @@ import pytest
 
 from common.cluster.stop_channel import StopMember, StopServer
 from common.config.schema import Config
+from common.data.batch_plan import select_example_ids
 from common.data.batches import GlobalBatch
-from common.data.plan import example_ids
 from common.data.text.token_cache import TokenCache
 from common.errors import Interrupted
 from common.models.initial_weights import InitialCheckpoint
@@ -196,7 +196,7 @@ def test_the_batches_are_the_plans(run: Run) -> None:
     fake = Fake()
     run(fake, eval_every=2)
     for batch in fake.trained:
-        assert batch.ids.tolist() == example_ids(TRAIN, 4, 7, batch.step).tolist()
+        assert batch.ids.tolist() == select_example_ids(TRAIN, 4, 7, batch.step).tolist()
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_losses_are_fetched_in_blocks(run: Run) -> None:
 def test_a_loss_that_is_not_finite(run: Run, loss: float, step: int) -> None:
     with pytest.raises(NonFiniteLoss) as raised:
         run(Fake({step: loss}))
-    ids = example_ids(TRAIN, 4, 7, step).tolist()
+    ids = select_example_ids(TRAIN, 4, 7, step).tolist()
     assert str(raised.value) == f"step {step}: the loss is {loss}; training examples {ids}"
     assert [row["step"] for row in run.steps] == list(range(1, step)), "everything before it is kept"
     assert run.evals == []

@@ -8,7 +8,7 @@ from common.config.compose import parse_config, save_config
 from common.config.schema import Config
 from common.run.prepare import prepare
 from tests.conftest import Compose, Python
-from tests.unit.common.data.images.idx_files import write_idx
+from tests.unit.common.data.images.idx_samples import write_idx
 from torch_impl.batches import to_tensors
 from torch_impl.models import build_model
 from torch_impl.step import compute_outputs

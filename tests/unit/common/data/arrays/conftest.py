@@ -12,7 +12,7 @@ from common.config.data import ArraysSettings
 from common.config.schema import Config
 from common.data.arrays.array_cache import ArrayCache, open_cache
 from tests.conftest import MakeConfig
-from tests.unit.common.data.arrays.array_files import Values, write
+from tests.unit.common.data.arrays.array_samples import Values, write
 
 Opened = Callable[..., ArrayCache]
 

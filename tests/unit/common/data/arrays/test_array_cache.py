@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from common.config.schema import Config
-from common.data.arrays import build
+from common.data.arrays import array_cache_builder
 from common.data.arrays.array_cache import open_cache, reopen_cache
 from common.data.cache import open_cache as open_any_cache
 from common.errors import UserError
-from tests.unit.common.data.arrays.array_files import FORMATS, write
+from tests.unit.common.data.arrays.array_samples import FORMATS, write
 from tests.unit.common.data.arrays.conftest import Opened, sample
 
 TRAIN, VALIDATION = sample(0, 17), sample(1, 5)
@@ -69,7 +69,7 @@ def test_other_types(opened: Opened, dtype: str) -> None:
 
 
 def test_arrays_in_the_order_of_fortran_and_odd_names(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.data.arrays.checks.BLOCK", 50)  # two examples
+    monkeypatch.setattr("common.data.arrays.array_checks.BLOCK", 50)  # two examples
     values = np.asfortranarray(np.arange(36.0).reshape(9, 4))
     cache = opened({"a/b c": values, "labels": np.arange(9)})
     assert cache.train.gather(np.arange(9), np.arange(9))["a/b c"].tolist() == values.tolist()
@@ -119,7 +119,7 @@ def test_reopened(arrays_config: Callable[..., Config], tmp_path: Path, monkeypa
     def fail(*arguments: Any) -> None:
         raise AssertionError("the arrays are read")
 
-    monkeypatch.setattr(build, "read", fail)
+    monkeypatch.setattr(array_cache_builder, "read", fail)
     again = reopen_cache(config, first.directory)
     assert (again.fingerprint, again.inputs, again.limits) == (first.fingerprint, INPUTS, again.limits)
     assert open_cache(config, None).fingerprint == first.fingerprint

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from common.data.arrays.array_split import ArraySplit
 from common.data.arrays.column import Column
 from common.data.batches import GlobalBatch
-from common.data.padding import choose_padding, computed_tokens
+from common.data.padding import choose_padding, count_computed_tokens
 from tests.unit.common.data.arrays.test_column import ragged
 
 LENGTHS = [3, 9, 0, 20, 1, 8, 30, 12]
@@ -65,9 +65,9 @@ def test_weights() -> None:
     ],
 )
 def test_terms(labels: Column, terms: list[int]) -> None:
-    found = make(labels).terms(ALL)
+    found = make(labels).loss_counts(ALL)
     assert (found.dtype, found.tolist()) == (np.float64, terms)
-    assert make(labels).terms(ALL[::-1][:3]).tolist() == terms[::-1][:3]
+    assert make(labels).loss_counts(ALL[::-1][:3]).tolist() == terms[::-1][:3]
 
 
 def test_without_ragged_inputs_the_labels_of_tokens_are_counted() -> None:
@@ -76,9 +76,9 @@ def test_without_ragged_inputs_the_labels_of_tokens_are_counted() -> None:
     of_tokens, of_examples = (ArraySplit({"tokens": tokens}, labels) for labels in (tokens, CLASSES))
     assert of_tokens.lengths(ALL).tolist() == [1, 2] * 4
     assert of_tokens.lengths(ALL).dtype == np.int64
-    assert of_tokens.computed_tokens(of_tokens.gather(ALL[:3], ALL)) == 6
+    assert of_tokens.count_tokens(of_tokens.gather(ALL[:3], ALL)) == 6
     assert of_examples.lengths(ALL).tolist() == [0] * 8
-    assert of_examples.computed_tokens(of_examples.gather(ALL[:3], ALL)) == 0
+    assert of_examples.count_tokens(of_examples.gather(ALL[:3], ALL)) == 0
 
 
 def test_ragged_labels_are_padded_with_no_label() -> None:
@@ -119,5 +119,5 @@ def test_the_lengths_decide_the_padding() -> None:
     assert choose_padding(split([0, 64] * 32), 16, 0, 2, False) == "micro_batches"  # the first example is empty
     assert choose_padding(split([15, 16] * 32), 16, 0, 2, False) == "global"
     assert choose_padding(ArraySplit({"x": CLASSES}, CLASSES), 4, 0, 2, False) == "global"
-    assert computed_tokens(split([8, 64] * 32), 64, 0, 1, "global") == 25 * 64 * 64
-    assert computed_tokens(split([8, 64] * 32), 64, 0, 2, "micro_batches") == 25 * 32 * (8 + 64)
+    assert count_computed_tokens(split([8, 64] * 32), 64, 0, 1, "global") == 25 * 64 * 64
+    assert count_computed_tokens(split([8, 64] * 32), 64, 0, 2, "micro_batches") == 25 * 32 * (8 + 64)

@@ -49,7 +49,7 @@ def test_blocks_of_bytes(lines_config: LinesConfig, length: int) -> None:
         assert arrays["input_ids"].tolist() == [list(text[start : start + length]) for start in starts]
         assert arrays["labels"].tolist() == [list(text[start + 1 : start + length + 1]) for start in starts]
         assert arrays["labels"].dtype == arrays["input_ids"].dtype == np.int32
-        assert split.terms(ids).tolist() == [length] * len(ids)
+        assert split.loss_counts(ids).tolist() == [length] * len(ids)
         assert isinstance(split.labels, np.memmap) and np.array_equal(split.labels, arrays["labels"])
 
 

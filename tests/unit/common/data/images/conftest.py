@@ -7,7 +7,7 @@ import pytest
 
 from common.config.schema import Config
 from tests.conftest import MakeConfig
-from tests.unit.common.data.images.idx_files import write_idx
+from tests.unit.common.data.images.idx_samples import write_idx
 
 RANDOM = np.random.default_rng(0)
 TRAIN = RANDOM.integers(0, 256, (20, 6, 5), np.uint8)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from common.config.data import IdxSettings
-from common.data.identity import identity
+from common.data.identity import identify
 from common.data.images.idx import find_idx, read_idx
 from common.errors import UserError
-from tests.unit.common.data.images.idx_files import encode, write_idx
+from tests.unit.common.data.images.idx_samples import encode, write_idx
 
 LABELS = np.array([1, 0, 1], np.uint8)
 IMAGES = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5)
@@ -100,7 +100,7 @@ def test_identity(tmp_path: Path) -> None:
     for prefix in ("train", "t10k"):
         write_idx(tmp_path, prefix, IMAGES, LABELS, zipped=False)
     data = IdxSettings("idx", False, directory=str(tmp_path))
-    first = identity(data)
-    assert first == identity(IdxSettings("idx", True, directory=f"{tmp_path}/../{tmp_path.name}"))
+    first = identify(data)
+    assert first == identify(IdxSettings("idx", True, directory=f"{tmp_path}/../{tmp_path.name}"))
     os.utime(tmp_path / "train-labels-idx1-ubyte", ns=(1, 1))
-    assert first != identity(data)
+    assert first != identify(data)

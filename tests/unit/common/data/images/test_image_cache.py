@@ -16,7 +16,7 @@ from common.data.images import image_cache
 from common.data.images.image_cache import ImageSplit, open_cache
 from common.errors import UserError
 from tests.unit.common.data.images.conftest import TEST, TRAIN, labels_of
-from tests.unit.common.data.images.idx_files import write_idx
+from tests.unit.common.data.images.idx_samples import write_idx
 
 
 def test_what_the_files_hold(idx_config: Config) -> None:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from common.config.data import BuiltinNliSettings
-from common.data.identity import identity
+from common.data.identity import identify
 from common.data.text.builtin_nli import CLASSES, DAYS, NAMES, PHENOMENA, Draw, Triple, generate
 from common.errors import UserError
-from tests.unit.common.data.text.text_files import read_corpus
+from tests.unit.common.data.text.text_samples import read_corpus
 
 ENTAILMENT, NEUTRAL, CONTRADICTION = range(3)
 Splits = tuple[list[Triple], list[Triple]]
@@ -138,7 +138,7 @@ def test_corpus() -> None:
 
 
 def test_identity() -> None:
-    assert {"version", "seed", "train_examples", "validation_examples"} <= identity(builtin()).keys()
+    assert {"version", "seed", "train_examples", "validation_examples"} <= identify(builtin()).keys()
 
 
 def bag_of_words_accuracy(splits: Splits, sides: tuple[int, ...]) -> float:

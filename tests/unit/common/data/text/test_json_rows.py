@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.data.text import lines
-from common.data.text.json_rows import is_json_array, json_array
+from common.data.text import utf8_files
+from common.data.text.json_rows import is_json_array, read_json_array
 from common.errors import UserError
 
 COLUMNS = [("data.label", "x")]
@@ -34,9 +34,9 @@ def test_whatever_the_pieces_are(
     objects = [{"x": row} for row in rows]
     path = written(tmp_path_factory.getbasetemp(), json.dumps(objects, indent=indent, ensure_ascii=raw))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "PIECE", piece)
+        patch.setattr(utf8_files, "PIECE", piece)
         assert is_json_array(path)
-        assert list(json_array(path, COLUMNS)) == [(number, [row]) for number, row in enumerate(rows, 1)]
+        assert list(read_json_array(path, COLUMNS)) == [(number, [row]) for number, row in enumerate(rows, 1)]
 
 
 BAD = [
@@ -60,11 +60,11 @@ def test_errors_are_those_of_the_whole_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, piece: int, rows: int
 ) -> None:
     text = "[" + '{"x":\n0}, ' * rows + text[1:]
-    monkeypatch.setattr(lines, "PIECE", piece)
+    monkeypatch.setattr(utf8_files, "PIECE", piece)
     with pytest.raises(json.JSONDecodeError) as expected:
         json.loads(text)
     with pytest.raises(UserError) as raised:
-        list(json_array(written(tmp_path, text), COLUMNS))
+        list(read_json_array(written(tmp_path, text), COLUMNS))
     error = expected.value
     place = f"{f'line {error.lineno}, ' if error.lineno > 1 else ''}column {error.colno}"
     assert f"/f.json: not JSON ({error.msg} at {place}); write" in str(raised.value)
@@ -72,7 +72,7 @@ def test_errors_are_those_of_the_whole_text(
 
 def test_a_long_array_is_not_held(tmp_path: Path) -> None:
     path = written(tmp_path, "[" + ", ".join(['{"x": "' + "a" * 1000 + '"}'] * 4000) + ", oops]")
-    rows = json_array(path, COLUMNS)
+    rows = read_json_array(path, COLUMNS)
     assert next(rows) == (1, ["a" * 1000]), "what is wrong at the end is not seen at the start"
     with pytest.raises(UserError, match="column 4044002"):
         list(rows)
@@ -82,4 +82,4 @@ def test_an_error_in_the_encoding_names_the_line(tmp_path: Path) -> None:
     path = tmp_path / "f.json"
     path.write_bytes(b'[{"x": 1},\n{"x": "\xff"}]')
     with pytest.raises(UserError, match=r"f.json:2: not UTF-8 at byte 8 of the line; save the file as UTF-8$"):
-        list(json_array(path, COLUMNS))
+        list(read_json_array(path, COLUMNS))

@@ -17,8 +17,8 @@ from tokenizers import Tokenizer
 from common.config import compose as configs
 from common.config.data import FilesSettings
 from common.config.schema import Config
-from common.data.text import build
 from common.data.text import token_cache as cache
+from common.data.text import token_cache_builder
 from common.data.text.token_cache import TokenCache, TokenizedSplit, open_cache
 from common.models.pretrained import find_source
 from tests.conftest import SMALL_MODEL, Compose, MakeSplit, Python, StartPython, wait_until
@@ -70,7 +70,7 @@ def examples(split: TokenizedSplit) -> list[tuple[list[int], list[int]]]:
 @given(texts=single_or_pair)
 def test_round_trip(composed: Compose, tmp_path_factory: pytest.TempPathFactory, texts: list[Text]) -> None:
     """What comes out of the cache is what the tokenizer makes of the text, whatever the chunks were."""
-    with patch.object(build, "CHUNK", 5):
+    with patch.object(token_cache_builder, "CHUNK", 5):
         opened = open_cache(config_of(composed, tmp_path_factory.mktemp("corpus"), texts), None)
     tokenizer = Tokenizer.from_file(str(opened.tokenizer_directory / "tokenizer.json"))
     for split in (opened.train, opened.validation):
@@ -119,7 +119,7 @@ def no_text(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: Any) -> None:
         raise AssertionError("the corpus is read")
 
-    monkeypatch.setattr(build, "read_corpus", fail)
+    monkeypatch.setattr(token_cache_builder, "read_corpus", fail)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from common.config.compose import parse_config
-from common.data.dropout import example_keys
+from common.data.dropout import derive_example_keys
 from common.data.images.image_cache import ImageSplit
 from common.diagnose.explain.batch_mistakes import Mistake, mistakes, with_masks_of_one
 from common.training.planned_batches import planned_batches
@@ -42,7 +42,7 @@ def test_an_epoch_in_the_order_of_the_first(composed: Compose) -> None:
 def test_masks_without_the_step(composed: Compose) -> None:
     assert "same_masks_in_all_steps" not in found(composed, 1, 1, "model.dropout=0.1")
     (shard,) = found(composed, 2, 1, "model.dropout=0.1")["same_masks_in_all_steps"].shards
-    assert shard[0]["dropout_keys"].tolist() == example_keys(0, 1, shard[0]["labels"]).tolist()
+    assert shard[0]["dropout_keys"].tolist() == derive_example_keys(0, 1, shard[0]["labels"]).tolist()
 
 
 def test_masks_without_the_rank(composed: Compose) -> None:

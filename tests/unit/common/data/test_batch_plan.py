@@ -1,0 +1,135 @@
+import hashlib
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.data import batch_plan
+
+counts = st.integers(1, 300)
+batch_sizes = st.integers(1, 320)
+seeds = st.integers(0, 2**40)
+
+
+@given(count=counts, size=batch_sizes, seed=seeds, epoch=st.integers(0, 3))
+def test_every_example_once_an_epoch(count: int, size: int, seed: int, epoch: int) -> None:
+    steps = batch_plan.steps_per_epoch(count, size)
+    batches = [batch_plan.select_example_ids(count, size, seed, epoch * steps + step) for step in range(1, steps + 1)]
+    assert sorted(np.concatenate(batches).tolist()) == list(range(count))
+    assert [len(batch) for batch in batches[:-1]] == [size] * (steps - 1)
+    assert len(batches[-1]) == (count % size or min(count, size))
+
+
+@given(count=counts, size=batch_sizes, seed=seeds, steps=st.lists(st.integers(1, 40), min_size=2, max_size=8))
+def test_pure_function_of_the_step(count: int, size: int, seed: int, steps: list[int]) -> None:
+    in_this_order = {step: batch_plan.select_example_ids(count, size, seed, step).tolist() for step in steps}
+    batch_plan._block.cache_clear()
+    for step in sorted(steps, reverse=True):
+        assert batch_plan.select_example_ids(count, size, seed, step).tolist() == in_this_order[step]
+
+
+@given(seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 2**20), count=st.integers(1, 3000) | st.just(70_000))
+def test_the_order_has_every_id_once(count: int, seed: int, epoch: int) -> None:
+    order = batch_plan.permute(count, seed, epoch, np.arange(count))
+    assert order.dtype == np.int64
+    assert np.array_equal(np.sort(order), np.arange(count))
+
+
+@given(
+    count=st.integers(2, 2**50),
+    seed=st.integers(0, 2**63 - 1),
+    positions=st.lists(st.integers(0, 2**50), min_size=2, max_size=50, unique=True),
+)
+def test_of_any_corpus_a_few_ids_are_found_without_the_others(count: int, seed: int, positions: list[int]) -> None:
+    wanted = np.array(sorted({position % count for position in positions}))
+    ids = batch_plan.permute(count, seed, 1, wanted)
+    assert ((ids >= 0) & (ids < count)).all() and len(set(ids.tolist())) == len(wanted)
+    assert ids[-1:].tolist() == batch_plan.permute(count, seed, 1, wanted[-1:]).tolist()
+
+
+@pytest.mark.parametrize("size", [7, 4096, 5000, 20_000])
+def test_batches_are_cut_from_one_order(size: int) -> None:
+    """Wherever the blocks end that are computed together."""
+    batches = [
+        batch_plan.select_example_ids(10_000, size, 3, step)
+        for step in range(1, batch_plan.steps_per_epoch(10_000, size) + 1)
+    ]
+    assert np.array_equal(np.concatenate(batches), batch_plan.permute(10_000, 3, 0, np.arange(10_000)))
+
+
+def test_each_epoch_and_each_seed_has_an_order_of_its_own() -> None:
+    orders = [batch_plan.permute(1000, seed, epoch, np.arange(1000)) for seed in range(4) for epoch in range(4)]
+    for a, b in combinations([np.arange(1000), *orders], 2):
+        assert (a == b).sum() < 10  # of two unrelated orders one id on average is at the same position
+
+
+def chi_square(observed: np.ndarray) -> float:
+    """Of counts that should be equal, in standard deviations from what is expected."""
+    expected, freedom = observed.mean(), observed.size - 1
+    return float((((observed - expected) ** 2 / expected).sum() - freedom) / np.sqrt(2 * freedom))
+
+
+@pytest.mark.parametrize("count", [3, 10, 100, 1000])
+def test_every_id_is_as_often_at_the_first_positions(count: int) -> None:
+    firsts = np.array([batch_plan.permute(count, seed, 0, np.arange(3)) for seed in range(4000)])
+    for position in range(3):
+        assert abs(chi_square(np.bincount(firsts[:, position], minlength=count))) < 4
+
+
+@pytest.mark.parametrize("count", [4096, 1_000_003, 2**40])
+def test_the_first_positions_are_uniform_over_the_corpus(count: int) -> None:
+    ids = batch_plan.permute(count, 1, 0, np.arange(4096 if count > 4096 else 1024))
+    assert abs(chi_square(np.bincount(ids * 64 // count, minlength=64))) < 4
+
+
+@pytest.mark.parametrize("count", [5, 10, 30])
+def test_every_pair_of_ids_is_as_often_next_to_each_other(count: int) -> None:
+    pairs = np.array([batch_plan.permute(count, 0, epoch, np.arange(2)) for epoch in range(6000)])
+    table = np.bincount(pairs[:, 0] * count + pairs[:, 1], minlength=count**2).reshape(count, count)
+    assert not np.diag(table).any()
+    assert abs(chi_square(table[~np.eye(count, dtype=bool)])) < 4
+
+
+@pytest.mark.parametrize("count", [10_000, 999_983])
+@pytest.mark.parametrize("distance", [1, 2, 3, 32, 100, 1000])
+def test_neighbours_are_uncorrelated(count: int, distance: int) -> None:
+    ids = batch_plan.permute(count, 0, 0, np.arange(10_000)).astype(float)
+    correlation = np.corrcoef(ids[:-distance], ids[distance:])[0, 1]
+    assert abs(correlation) * np.sqrt(len(ids) - distance) < 4
+    table = np.histogram2d(ids[:-distance], ids[distance:], bins=16, range=[[0, count]] * 2)[0]
+    assert abs(chi_square(table)) < 4
+
+
+def test_the_order_is_the_same_everywhere() -> None:
+    """Written down once for this version of the plan: in another order no run could be continued."""
+    assert batch_plan.PLAN_VERSION == 2
+    assert batch_plan.select_example_ids(10, 4, seed=7, step=1).tolist() == [6, 5, 7, 1]
+    assert batch_plan.select_example_ids(10, 4, seed=7, step=3).tolist() == [3, 8]
+    assert batch_plan.select_example_ids(10, 4, seed=7, step=4).tolist() == [3, 9, 8, 6]
+    assert batch_plan.select_example_ids(10**6, 5, 2**63 - 1, 10**6).tolist() == [
+        828973,
+        952173,
+        280100,
+        382037,
+        879982,
+    ]
+    ends = batch_plan.permute(2**50, 1, 3, np.array([0, 1, 2**50 - 1]))
+    assert ends.tolist() == [132192780662130, 372778081379974, 296901591982327]
+    whole = batch_plan.permute(100_000, 0, 0, np.arange(100_000)).astype("<i8").tobytes()
+    assert hashlib.sha256(whole).hexdigest()[:16] == "4d32fae42e4ff206"
+
+
+def test_the_order_cannot_be_changed_from_outside() -> None:
+    with pytest.raises(ValueError):
+        batch_plan.select_example_ids(10, 4, 0, 1)[0] = 5
+
+
+@given(size=st.integers(0, 500), world_size=st.integers(1, 64))
+def test_shards_partition_the_batch(size: int, world_size: int) -> None:
+    bounds = batch_plan.compute_shard_bounds(size, world_size)
+    assert (bounds[0], bounds[-1], len(bounds)) == (0, size, world_size + 1)
+    sizes = [int(end - start) for start, end in pairwise(bounds)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert max(sizes) - min(sizes) <= 1
