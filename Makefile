@@ -4,7 +4,7 @@ PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test-fast test test-integration test-faults check architecture bench bench-diagnose bench-gpu bench-network bench-parity bench-starts bench-start-up bench-stops faults gallery pictures clean
+.PHONY: demo test-fast test test-integration test-faults test-faults-all check architecture bench bench-diagnose bench-gpu bench-network bench-parity bench-starts bench-start-up bench-stops faults gallery pictures clean
 
 demo: $(READY)
 	$(BIN)/python -m common.compare 'run=[torch:ddp,tf:mirrored]' experiment=demo
@@ -20,13 +20,17 @@ test-fast: $(READY)
 test: $(READY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults" -n 2 $(BY_FILE) tests/parity tests/unit
 
-# Whole commands, two hosts, an installed wheel, the commands of the README as they stand there: some ten minutes.
+# Whole commands, two hosts, an installed wheel, the commands of the README as they stand there.
 test-integration: $(READY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults" -n 2 $(BY_FILE) tests/integration
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults and not matrix" -n 2 $(BY_FILE) tests/integration
 
-# Runs that are killed, stopped, short of disk, and resumed: some twenty minutes.
+# Runs that are killed, stopped, short of disk, and resumed: each mechanism once.
 test-faults: $(READY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "faults and not bench" -n 2 $(BY_FILE) tests/integration tests/faults
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "faults and not bench and not matrix" -n 2 $(BY_FILE) tests/integration tests/faults
+
+# The same with every strategy, framework and launcher: run it before a release; about an hour.
+test-faults-all: $(READY)
+	STOPS_ALL=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "(faults or matrix) and not bench" -n 2 $(BY_FILE) tests/integration tests/faults
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -216,6 +216,17 @@ def slurm() -> Iterator[Slurm]:
     yield from or_skip(slurm_cluster())
 
 
+def in_matrix(*values: Any) -> Any:
+    """Return the parameters of a test that `make test-faults-all` runs and CI does not: see the marker `matrix`."""
+    return pytest.param(*values, marks=pytest.mark.matrix)
+
+
+def selected_values(request: pytest.FixtureRequest, parameter: str) -> set[Any]:
+    """Return the values of a parameter in the tests of the requesting module that this session runs."""
+    calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
+    return {call.params[parameter] for call in calls if call is not None and parameter in call.params}
+
+
 def or_skip(context: AbstractContextManager[T]) -> Iterator[T]:
     """What the context makes; skips with the reason where this machine cannot make it."""
     try:

@@ -16,6 +16,7 @@ from benchmarks.two_hosts import ADDRESSES, TwoHosts
 from tests.faults.conftest import DDP, MULTIWORKER, Measured, Run, Start, assert_undisturbed
 
 pytestmark = pytest.mark.faults
+MATRIX = pytest.mark.matrix
 
 TIMEOUT = 45  # seconds: a silent host is found after 30
 
@@ -80,12 +81,12 @@ def recovered(commands: Commands, measured: Measured) -> None:
 @pytest.mark.parametrize(
     ("kind", "victim"),
     [
-        pytest.param(DDP, "rank 1", id="ddp", marks=pytest.mark.survives("SIGKILL of a ddp rank, two hosts")),
+        pytest.param(DDP, "rank 1", id="ddp", marks=[pytest.mark.survives("SIGKILL of a ddp rank, two hosts"), MATRIX]),
         pytest.param(
             MULTIWORKER,
             "worker 1",
             id="multiworker",
-            marks=pytest.mark.survives("SIGKILL of a multiworker task, two hosts"),
+            marks=[pytest.mark.survives("SIGKILL of a multiworker task, two hosts"), MATRIX],
         ),
     ],
 )
@@ -120,7 +121,7 @@ def received(place: Path) -> list[str]:
             MULTIWORKER,
             "worker 1",
             id="multiworker",
-            marks=pytest.mark.survives("SIGKILL of a multiworker task, no shared storage"),
+            marks=[pytest.mark.survives("SIGKILL of a multiworker task, no shared storage"), MATRIX],
         ),
     ],
 )
@@ -149,7 +150,7 @@ def test_hosts_that_do_not_share_the_run_directory(
     assert newest >= 30 and received(tmp_path) == [f"step-{newest:08}"] != first
 
 
-@pytest.mark.parametrize("node", [0, 1])
+@pytest.mark.parametrize("node", [pytest.param(0, marks=MATRIX), 1])
 @pytest.mark.survives("SIGKILL of the command on one of two hosts, started again there")
 def test_a_command_is_killed_and_started_again(
     begin: Callable[..., Commands], undisturbed: list[dict[str, Any]], moment: int, measured: Measured, node: int
@@ -209,7 +210,7 @@ def test_the_network_is_cut_for_good(begin: Callable[..., Commands], hosts: TwoH
         assert f"the command on host {other} ended or cannot be reached" in text
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.bench)])
+@pytest.mark.parametrize("times", [pytest.param(1, marks=MATRIX), pytest.param(20, marks=pytest.mark.bench)])
 @pytest.mark.survives("SIGTERM to two hosts, up to 5 s apart")
 def test_sigterm_to_all_hosts(begin: Callable[..., Commands], moment: int, measured: Measured, times: int) -> None:
     """As a scheduler sends it: all ranks leave after one agreed step, whose checkpoint is saved."""

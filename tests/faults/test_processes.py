@@ -23,21 +23,24 @@ from tests.faults.conftest import (
 pytestmark = pytest.mark.faults
 
 
-def case(fault: str, kind: tuple[str, ...], victim: str, **values: Any) -> Any:
+MATRIX = pytest.mark.matrix
+
+
+def case(fault: str, kind: tuple[str, ...], victim: str, *marks: pytest.MarkDecorator) -> Any:
     name = f"{kind[0]}-{kind[1].partition('=')[2]}-{victim.replace(' ', '-')}"
-    return pytest.param(kind, victim, id=name, marks=pytest.mark.survives(fault), **values)
+    return pytest.param(kind, victim, id=name, marks=[pytest.mark.survives(fault), *marks])
 
 
 @pytest.mark.parametrize(
     ("kind", "victim"),
     [
         case("SIGKILL of a ddp rank", DDP, "rank 1"),
-        case("SIGKILL of a ddp rank", DDP, "rank 0"),
+        case("SIGKILL of a ddp rank", DDP, "rank 0", MATRIX),
         case("SIGKILL of a multiworker task", MULTIWORKER, "worker 1"),
-        case("SIGKILL of a multiworker task", MULTIWORKER, "worker 0"),
-        case("SIGKILL of a parameter server (PyTorch)", ("torch", *SYNCHRONOUS), "rank 1"),
+        case("SIGKILL of a multiworker task", MULTIWORKER, "worker 0", MATRIX),
+        case("SIGKILL of a parameter server (PyTorch)", ("torch", *SYNCHRONOUS), "rank 1", MATRIX),
         case("SIGKILL of a parameter server (TensorFlow)", ("tf", *SYNCHRONOUS), "ps 1"),
-        case("SIGKILL of a worker, `max_staleness=0` (PyTorch)", ("torch", *SYNCHRONOUS), "rank 4"),
+        case("SIGKILL of a worker, `max_staleness=0` (PyTorch)", ("torch", *SYNCHRONOUS), "rank 4", MATRIX),
     ],
 )
 def test_a_killed_process_starts_the_group_again(
@@ -57,7 +60,7 @@ def test_a_killed_process_starts_the_group_again(
     ("kind", "victim"),
     [
         case("SIGSTOP of a ddp rank", DDP, "rank 1"),
-        case("SIGSTOP of a multiworker task", MULTIWORKER, "worker 1"),
+        case("SIGSTOP of a multiworker task", MULTIWORKER, "worker 1", MATRIX),
     ],
 )
 def test_a_stopped_process_is_noticed_and_named(
@@ -73,7 +76,9 @@ def test_a_stopped_process_is_noticed_and_named(
     measured(seconds, lost)
 
 
-@pytest.mark.parametrize("kind", [DDP, MIRRORED], ids=lambda kind: kind[1].partition("=")[2])
+@pytest.mark.parametrize(
+    "kind", [DDP, pytest.param(MIRRORED, marks=MATRIX)], ids=lambda kind: kind[1].partition("=")[2]
+)
 @pytest.mark.survives("SIGKILL of the whole run, started again with `resume=auto`")
 def test_a_killed_run_is_resumed(
     start: Start, undisturbed: list[dict[str, Any]], moment: int, measured: Measured, kind: tuple[str, ...]
@@ -98,7 +103,10 @@ def test_a_killed_run_is_resumed(
             framework,
             worker,
             signum,
-            marks=pytest.mark.survives(f"{signum.name} of a parameter server's worker ({side})"),
+            marks=[
+                pytest.mark.survives(f"{signum.name} of a parameter server's worker ({side})"),
+                *([MATRIX] if signum is signal.SIGSTOP else []),
+            ],
             id=f"{framework}-{signum.name}",
         )
         for framework, worker, side in (("torch", "rank 4", "PyTorch"), ("tf", "worker 1", "TensorFlow"))

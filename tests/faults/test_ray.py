@@ -14,6 +14,7 @@ from tests.faults.conftest import DDP, MULTIWORKER, Measured, Run, Start, assert
 from tests.ray_cluster import RayCluster, ray_cluster
 
 pytestmark = pytest.mark.faults
+MATRIX = pytest.mark.matrix
 
 TF_SERVERS = ("tf", "strategy=parameter_server", "strategy.workers=2", "strategy.max_staleness=0")
 TORCH_SERVERS = ("torch", *TF_SERVERS[1:])
@@ -57,7 +58,10 @@ def _command(process: psutil.Process) -> str:
         return ""
 
 
-@pytest.mark.parametrize("kind", [TORCH_SERVERS, TF_SERVERS], ids=["torch", "tf"])
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(TORCH_SERVERS, id="torch"), pytest.param(TF_SERVERS, id="tf", marks=MATRIX)],
+)
 def test_parameter_servers(
     submit: Callable[..., Run], kind: tuple[str, ...], undisturbed: list[dict[str, Any]], nothing_left: None
 ) -> None:
@@ -68,7 +72,10 @@ def test_parameter_servers(
 
 
 @pytest.mark.survives("SIGKILL of an actor on a Ray cluster, `train.max_restarts=2`")
-@pytest.mark.parametrize("kind", [DDP, MULTIWORKER], ids=["ddp", "multiworker"])
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(DDP, id="ddp"), pytest.param(MULTIWORKER, id="multiworker", marks=MATRIX)],
+)
 def test_an_actor_is_killed(
     submit: Callable[..., Run],
     ray: RayCluster,
@@ -124,7 +131,7 @@ def test_another_number_of_replicas(submit: Callable[..., Run], start: Start, mo
 
 
 @pytest.mark.survives("a node of a Ray cluster is lost: SIGKILL of all its processes; the others continue")
-@pytest.mark.parametrize("kind", ["ddp", pytest.param("multiworker", marks=pytest.mark.bench)])
+@pytest.mark.parametrize("kind", ["ddp", pytest.param("multiworker", marks=MATRIX)])
 def test_a_node_is_lost(
     submit: Callable[..., Run],
     ray: RayCluster,

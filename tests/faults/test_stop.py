@@ -1,7 +1,7 @@
-"""A stop is agreed: whoever is asked, and whenever, every rank leaves after the same step, which is saved.
+"""Ranks agree on a stop: whichever process is signalled, and whenever, all leave after the same step, which is saved.
 
-`make test-faults` does a third of the cases on one machine and four others, `make faults` a third of all in each round,
-and `make bench-stops` all of them.
+`make test-faults` runs one case of each mechanism, `make faults` a third of all cases in each round, and
+`make test-faults-all` and `make bench-stops` run all of them.
 """
 
 import itertools
@@ -20,14 +20,17 @@ from tests.faults.stops import ENDLESS, KINDS, on_one_machine, on_two_hosts, und
 
 pytestmark = pytest.mark.faults
 
-LONG = pytest.mark.bench  # left out of make test-faults: they take minutes
-ALL = "STOPS_ALL" in os.environ  # every case, as benchmarks.stops has them
+MATRIX = pytest.mark.matrix
+ALL = "STOPS_ALL" in os.environ
 THIRDS = 3
-SHORT = {  # of those on two hosts and under torchrun, the ones that are not long
-    ("ddp", "both nodes"),
-    ("multiworker", "node 1, 1 s later node 0"),
-    ("ddp", "rank 1, up to 1.5 s later rank 0"),
-    ("allreduce", "rank 1"),
+IN_CI = {  # one case of each mechanism
+    ("on one machine", "ddp", "rank 1"),
+    ("on one machine", "multiworker", "worker 1"),
+    ("on one machine", "torch-servers", "rank 0"),
+    ("in an evaluation", "ddp", "rank 1"),
+    ("at start-up", "ddp", "rank 1"),
+    ("on two hosts", "ddp", "node 1, 1 s later node 0"),
+    ("under torchrun", "ddp", "rank 1, up to 1.5 s later rank 0"),
 }
 
 Describe = Callable[[str, str, str], None]
@@ -58,13 +61,13 @@ UNDER_TORCHRUN: dict[str, Sequence[tuple[str, float]]] = {
 numbers = itertools.count()
 
 
-def case(where: str, kind: str, who: str) -> Any:
-    """A test's parameters; None where this round has not that case."""
-    if next(numbers) % THIRDS != ROUND % THIRDS and not ALL:
+def case(place: str, kind: str, who: str) -> Any:
+    """Return the parameters of a test; None if neither CI nor this round has the case."""
+    in_ci = (place, kind, who) in IN_CI
+    in_round = next(numbers) % THIRDS == ROUND % THIRDS
+    if not (in_ci or in_round or ALL):
         return None
-    marks = [pytest.mark.survives(f"SIGTERM to one rank or node {where}")]
-    if where in ("on two hosts", "under torchrun") and (kind, who) not in SHORT:
-        marks.append(LONG)
+    marks = [pytest.mark.survives(f"SIGTERM to one rank or node {place}"), *([] if in_ci else [MATRIX])]
     return pytest.param(kind, who, id=f"{kind}-{who.replace(' ', '-')}", marks=marks)
 
 
@@ -239,7 +242,7 @@ stop_channel.StopServer.attach = stop_channel.StopMember.attach = lambda self, s
 """
 
 
-@LONG
+@MATRIX
 def test_it_notices_ranks_that_stop_alone(start: Start, tmp_path: Path, moment: int, measured: Measured) -> None:
     """A planted fault: as if the agreement were not there, rank 1 leaves and rank 0 waits for it."""
     (tmp_path / "sitecustomize.py").write_text(ALONE)
@@ -267,7 +270,7 @@ Stop.listen = listen_signalled
 """
 
 
-@LONG
+@MATRIX
 def test_a_signal_before_the_loop_is_not_lost(start: Start, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(SIGNALLED)
     run = start(*KINDS["multiworker"], ENDLESS, PYTHONPATH=f"{tmp_path}:{ROOT}")
@@ -293,7 +296,7 @@ Loop.run = run_and_count
 """
 
 
-@LONG
+@MATRIX
 @pytest.mark.parametrize("kind", ["ddp", "allreduce"])
 def test_the_agreement_costs_no_collective(start: Start, tmp_path: Path, kind: str) -> None:
     """With the agreement and without it ranks make the same collectives and send the same messages."""

@@ -81,7 +81,11 @@ def test_killed_while_it_writes_a_checkpoint(start: Start, measured: Measured) -
     measured(tried=len(moments))
 
 
-@pytest.mark.parametrize("damage", [truncate, flip_a_byte, mix_steps], ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize(
+    "damage",
+    [flip_a_byte, *(pytest.param(damage, marks=pytest.mark.matrix) for damage in (truncate, mix_steps))],
+    ids=lambda damage: damage.__name__,
+)
 @pytest.mark.survives("a checkpoint truncated, a byte of it flipped, files of two mixed")
 def test_a_damaged_checkpoint(
     start: Start,

@@ -23,11 +23,13 @@ from tests.faults.conftest import (
 )
 
 pytestmark = pytest.mark.faults
+MATRIX = pytest.mark.matrix
+TORCH_SERVERS, TF_SERVERS = ("torch", *SYNCHRONOUS), ("tf", *SYNCHRONOUS)
 
 
 @pytest.mark.parametrize(
     "kind",
-    [DDP, MIRRORED, MULTIWORKER, ("torch", *SYNCHRONOUS), ("tf", *SYNCHRONOUS)],
+    [DDP, MIRRORED, *(pytest.param(kind, marks=MATRIX) for kind in (MULTIWORKER, TORCH_SERVERS, TF_SERVERS))],
     ids=lambda kind: f"{kind[0]}-{kind[1].partition('=')[2]}",
 )
 @pytest.mark.survives("SIGTERM in training, started again with `resume=auto`")
@@ -47,7 +49,7 @@ def test_it_saves_its_step_and_is_resumed(
     measured(seconds, 0)
 
 
-@pytest.mark.parametrize("framework", ["torch", "tf"])
+@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=MATRIX)])
 @pytest.mark.survives("SIGTERM in an evaluation")
 def test_in_an_evaluation(start: Start, framework: str) -> None:
     """Which takes long here; its step is saved, and the evaluation made up for."""
@@ -60,10 +62,11 @@ def test_in_an_evaluation(start: Start, framework: str) -> None:
     assert not read_rows(run.run_dir / "evals.jsonl")
 
 
-@pytest.mark.parametrize("seconds", [0.5, 2, 4, 6, 8])
-@pytest.mark.parametrize("framework", ["torch", "tf"])
+@pytest.mark.parametrize("seconds", [0.5, *(pytest.param(seconds, marks=MATRIX) for seconds in (2, 4, 6, 8))])
+@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=MATRIX)])
 @pytest.mark.survives("SIGTERM at start-up")
 def test_while_it_starts(start: Start, framework: str, seconds: float) -> None:
+    """At any moment after the config is written; which part of the start-up it interrupts does not matter."""
     run = start(framework, "train.steps=1000000", name=f"starting-{framework}-{seconds}")
     wait_until(lambda: (run.run_dir / "config.yaml").exists(), 60)
     time.sleep(seconds + 0.4 * ROUND)

@@ -11,6 +11,7 @@ import pytest
 
 from common.data.batch_plan import compute_shard_bounds, steps_per_epoch
 from common.run.rows import read_rows
+from tests.conftest import in_matrix
 
 EXAMPLES, BATCH, WORKERS, EPOCHS = 310, 32, 3, 2
 SIZES = {"data.train_examples": EXAMPLES, "data.validation_examples": 60, "train.epochs": EPOCHS, "train.log_every": 10}
@@ -58,7 +59,7 @@ def test_no_batch_is_lost_or_doubled(framework: str, tmp_path: Path) -> None:
     assert summary["status"] == "completed" and summary["replicas"] == WORKERS
 
 
-@pytest.mark.parametrize("framework", ["torch", "tf"])
+@pytest.mark.parametrize("framework", ["torch", in_matrix("tf")])
 def test_staleness_is_bounded(framework: str, tmp_path: Path) -> None:
     rows, summary = train(framework, tmp_path / "run", "strategy.max_staleness=1", "strategy.batch=global")
     assert_every_batch_once(rows, 1)

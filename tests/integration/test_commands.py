@@ -19,6 +19,7 @@ from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from common.run.rows import read_rows
+from tests.conftest import in_matrix
 
 TINY = ["data.train_examples=300", "data.validation_examples=60", "train.steps=12", "train.log_every=4"]
 ENDLESS = ["data.train_examples=300", "data.validation_examples=60", "train.steps=1000000", "train.log_every=4"]
@@ -145,16 +146,18 @@ def test_compare_finds_the_two_in_lockstep(finished: dict[str, Any], command: Co
     ("module", "arguments", "words"),
     [
         ("torch_impl.train", ["strategy=horovod"], ["strategy=horovod", "single, dp, ddp, allreduce"]),
-        ("tf_impl.train", ["strategy=horovod"], ["strategy=horovod", "single, mirrored, multiworker"]),
-        ("torch_impl.train", ["strategy=mirrored"], ["python -m tf_impl.train strategy=mirrored"]),
+        in_matrix("tf_impl.train", ["strategy=horovod"], ["strategy=horovod", "single, mirrored, multiworker"]),
+        in_matrix("torch_impl.train", ["strategy=mirrored"], ["python -m tf_impl.train strategy=mirrored"]),
         ("tf_impl.train", ["strategy=dp"], ["python -m torch_impl.train strategy=dp"]),
-        ("torch_impl.train", ["strategy=ddp", "strategy.replicas=0"], ["strategy.replicas=0", "at least 1"]),
-        ("tf_impl.train", ["train.epoch=1"], ["train.epoch", "no such key"]),
-        ("tf_impl.train", ["data=files"], ["data.train=..."]),
+        in_matrix("torch_impl.train", ["strategy=ddp", "strategy.replicas=0"], ["strategy.replicas=0", "at least 1"]),
+        in_matrix("tf_impl.train", ["train.epoch=1"], ["train.epoch", "no such key"]),
+        in_matrix("tf_impl.train", ["data=files"], ["data.train=..."]),
         ("torch_impl.train", ["data=files", "data.train=no.csv", "data.validation=no.csv"], ["data.train", "no.csv"]),
-        ("torch_impl.train", ["model=pretrained", "model.checkpoint=/etc"], ["model.checkpoint", "config.json"]),
-        ("torch_impl.train", ["run_dir=/dev/null/x"], ["run_dir=/dev/null", "cannot be written"]),
-        ("tf_impl.train", ["run_name=a/b"], ["run_name=a/b", "path separators"]),
+        in_matrix(
+            "torch_impl.train", ["model=pretrained", "model.checkpoint=/etc"], ["model.checkpoint", "config.json"]
+        ),
+        in_matrix("torch_impl.train", ["run_dir=/dev/null/x"], ["run_dir=/dev/null", "cannot be written"]),
+        in_matrix("tf_impl.train", ["run_name=a/b"], ["run_name=a/b", "path separators"]),
         ("common.prepare", ["train.max_length=513"], ["train.max_length=513", "512 positions"]),
     ],
 )
@@ -180,7 +183,7 @@ def test_help_lists_groups_and_keys(command: Command) -> None:
     assert "global_batch_size: 32" in command("tf_impl.train", "--cfg", "job").stdout
 
 
-@pytest.mark.parametrize(("framework", "strategy"), [("torch", "dp"), ("tf", "mirrored")])
+@pytest.mark.parametrize(("framework", "strategy"), [("torch", "dp"), in_matrix("tf", "mirrored")])
 def test_bfloat16_and_dropout_train(
     command: Command, finished: dict[str, Any], tmp_path: Path, framework: str, strategy: str
 ) -> None:

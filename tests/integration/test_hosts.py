@@ -18,7 +18,7 @@ from common.cluster.topology import place as place_tasks
 from common.config.clusters import HostsSettings
 from common.config.compose import load_config
 from common.run.rows import read_rows
-from tests.conftest import wait_until
+from tests.conftest import in_matrix, selected_values, wait_until
 from tests.integration.host_commands import STEPS, Place, Run
 
 pytestmark = pytest.mark.slow
@@ -36,14 +36,26 @@ RUNS = {
 
 
 @pytest.fixture(scope="module")
-def finished(place: Place, single: list[dict[str, Any]]) -> dict[str, Run]:
-    """All runs, a few at a time."""
+def finished(place: Place, single: list[dict[str, Any]], request: pytest.FixtureRequest) -> dict[str, Run]:
+    """All runs that tests of this session need, a few at a time."""
+    names = sorted(RUNS.keys() & selected_values(request, "name"))
     with ThreadPoolExecutor(3) as pool:
-        runs = pool.map(lambda name: place.start(name, RUNS[name][0], *RUNS[name][1]).end(), RUNS)
-        return dict(zip(RUNS, runs, strict=True))
+        runs = pool.map(lambda name: place.start(name, RUNS[name][0], *RUNS[name][1]).end(), names)
+        return dict(zip(names, runs, strict=True))
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ddp",
+        "parameter_server",
+        "torchrun",
+        "multiworker",
+        "tf_config",
+        in_matrix("ring"),
+        in_matrix("tf_parameter_server"),
+    ],
+)
 def test_two_hosts_draw_the_curve_of_one(finished: dict[str, Run], single: list[dict[str, Any]], name: str) -> None:
     run = finished[name]
     assert run.codes == [0, 0], run.said
@@ -62,7 +74,7 @@ def test_two_hosts_draw_the_curve_of_one(finished: dict[str, Run], single: list[
         assert np.abs([row[key] - one[key] for row, one in zip(rows, single, strict=True)]).max() <= 1e-6
 
 
-@pytest.mark.parametrize("name", ["parameter_server", "tf_parameter_server"])
+@pytest.mark.parametrize("name", ["parameter_server", in_matrix("tf_parameter_server")])
 def test_worker_and_server_are_on_different_hosts(finished: dict[str, Run], name: str) -> None:
     config = load_config(finished[name].run_dir / "config.yaml")
     assert isinstance(config.cluster, HostsSettings)
@@ -70,7 +82,7 @@ def test_worker_and_server_are_on_different_hosts(finished: dict[str, Run], name
     assert {str(task): task.node for task in tasks} == {"chief 0": 0, "ps 0": 0, "worker 0": 1}
 
 
-@pytest.mark.parametrize("name", ["ddp", "multiworker"])
+@pytest.mark.parametrize("name", ["ddp", in_matrix("multiworker")])
 def test_hosts_whose_configs_differ_are_refused(place: Place, single: list[dict[str, Any]], name: str) -> None:
     framework, arguments = RUNS[name]
     run = place.start(f"refused-{name}", framework, *arguments, of_node_1=["train.seed=1"]).end()
@@ -102,7 +114,7 @@ def test_every_host_says_that_the_run_failed(place: Place, single: list[dict[str
     assert run.said[1].startswith(f"failed: the command on host {ADDRESSES[0]} ended or cannot be reached; see ")
 
 
-@pytest.mark.parametrize("node", [0, 1])
+@pytest.mark.parametrize("node", [in_matrix(0), 1])
 def test_where_one_command_is_killed_the_other_ends_too(place: Place, single: list[dict[str, Any]], node: int) -> None:
     """A parameter server's coordinator would wait for its worker for ever."""
     arguments = ["strategy=parameter_server", "strategy.workers=1", "train.steps=1000000", "train.log_every=1"]
@@ -123,7 +135,7 @@ def test_where_one_command_is_killed_the_other_ends_too(place: Place, single: li
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize(("framework", "worker"), [("torch", "rank 2"), ("tf", "worker 0")])
+@pytest.mark.parametrize(("framework", "worker"), [("torch", "rank 2"), in_matrix("tf", "worker 0")])
 def test_a_worker_is_restarted_on_its_host(
     place: Place, single: list[dict[str, Any]], framework: str, worker: str
 ) -> None:

@@ -17,7 +17,7 @@ import yaml
 
 from benchmarks.two_hosts import ADDRESSES, TwoHosts
 from common.run.rows import read_rows
-from tests.conftest import ROOT, wait_until
+from tests.conftest import ROOT, in_matrix, wait_until
 from tests.integration.test_slurm import SMALL, losses
 
 pytestmark = pytest.mark.slow
@@ -115,7 +115,7 @@ def expected(volume: Path) -> np.ndarray:
     return losses(volume / "single")
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", ["ddp", in_matrix("multiworker")])
 def test_two_pods_draw_the_curve_of_one_replica(pods: Pods, expected: np.ndarray, name: str) -> None:
     framework, arguments = RUNS[name]
     with pods.run(name, framework, [*arguments, "train.steps=6"]) as started:
@@ -145,6 +145,7 @@ def test_a_name_that_stays_unknown(pods: Pods) -> None:
     assert said[0].endswith("); see whether its pod runs and its service selects it\n")
 
 
+@pytest.mark.matrix
 def test_pods_that_are_stopped_resume(pods: Pods, expected: np.ndarray) -> None:
     """SIGTERM reaches one of them, as where its node is drained; both are then started again."""
     metrics = pods.volume / "stopped" / "metrics.jsonl"

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import in_matrix
+
 TORCH = """
 from torch import nn
 
@@ -16,6 +18,8 @@ def build(classes):
 KERAS = """
 import keras
 from keras import layers
+
+from tests.conftest import in_matrix
 
 def build(classes):
     return keras.Sequential([layers.Conv2D(4, 3, activation="relu"), layers.Flatten(), layers.Dense(classes)])
@@ -61,11 +65,16 @@ def test_models_that_are_not(command: Command) -> None:
     [
         ([INPUTS], "model.torch=net_torch:build: raised TypeError: build() missing 1 required positional argument"),
         (["modle.map=x", INPUTS], "modle.map: no such key here; did you mean model.map? the keys are model.torch, "),
-        ([], "inputs: has no value; give inputs=..."),
-        (["inputs={x: float32}"], "inputs.x=float32: not a dtype with a shape"),
-        (["model.arguments={classes: 5}", INPUTS, "write=net_torch.py"], "write=net_torch.py: is there already"),
-        (["model.arguments={classes: 5}", INPUTS, "write=none/map.yaml"], "write=none/map.yaml: there is no directory"),
-        (
+        in_matrix([], "inputs: has no value; give inputs=..."),
+        in_matrix(["inputs={x: float32}"], "inputs.x=float32: not a dtype with a shape"),
+        in_matrix(
+            ["model.arguments={classes: 5}", INPUTS, "write=net_torch.py"], "write=net_torch.py: is there already"
+        ),
+        in_matrix(
+            ["model.arguments={classes: 5}", INPUTS, "write=none/map.yaml"],
+            "write=none/map.yaml: there is no directory",
+        ),
+        in_matrix(
             ["model.map=none.yaml", "model.arguments={classes: 5}", INPUTS],
             "model.map=none.yaml: cannot be read (No such",
         ),

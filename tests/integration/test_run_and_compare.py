@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from common.run.rows import read_rows
-from tests.conftest import ROOT, wait_until
+from tests.conftest import ROOT, in_matrix, wait_until
 
 SMALL = ("model=bert_tiny", "train.global_batch_size=8")
 
@@ -118,10 +118,10 @@ def test_the_others_go_on_when_one_crashes(started: Any, tmp_path: Path) -> None
     ("arguments", "error"),
     [
         (["run=[torch:ddp]", "train.global_batch_size=0"], "train.global_batch_size=0: must be at least 1"),
-        (["run=[torch:ddp]", "train.sed=1"], "train.sed: no such key here; did you mean train.seed?"),
-        (["run=[torch:ddp]", "run_name=x"], "run_name: is set by run=[...]; leave it out"),
+        in_matrix(["run=[torch:ddp]", "train.sed=1"], "train.sed: no such key here; did you mean train.seed?"),
+        in_matrix(["run=[torch:ddp]", "run_name=x"], "run_name: is set by run=[...]; leave it out"),
         (["run=[]", "train.steps=4"], "run=[]: names no training; give 'run=[torch:ddp,tf:mirrored]'"),
-        (["run=torch:ddp"], "run: must be a list; give 'run=[...,...]'"),
+        in_matrix(["run=torch:ddp"], "run: must be a list; give 'run=[...,...]'"),
     ],
 )
 def test_a_mistake_is_an_error_of_one_line(arguments: list[str], error: str, started: Any, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from common.run.rows import read_rows
-from tests.conftest import SMALL_MODEL, wait_until
+from tests.conftest import SMALL_MODEL, in_matrix, selected_values, wait_until
 from tests.slurm_cluster import Slurm
 
 pytestmark = pytest.mark.slow
@@ -60,18 +60,22 @@ def expected(slurm: Slurm, directory: Path) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def codes(slurm: Slurm, directory: Path, expected: np.ndarray) -> dict[str, int]:
-    """The exit codes of jobs of all runs, a few at a time on the same nodes."""
+def codes(slurm: Slurm, directory: Path, expected: np.ndarray, request: pytest.FixtureRequest) -> dict[str, int]:
+    """The exit codes of the jobs that tests of this session need, a few at a time on the same nodes."""
+    names = selected_values(request, "name")
     jobs = {
         name: slurm.submit(
             script(directory, name, framework, *arguments, "train.steps=6"), f"--output={directory}/{name}.out"
         )
         for name, (framework, arguments) in RUNS.items()
+        if name in names
     }
     return {name: slurm.wait(job) for name, job in jobs.items()}
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name", ["ddp", "multiworker", *map(in_matrix, ("allreduce", "parameter_server", "tf_parameter_server"))]
+)
 def test_a_job_of_two_nodes_draws_the_curve_of_one_replica(
     directory: Path, expected: np.ndarray, codes: dict[str, int], name: str
 ) -> None:
