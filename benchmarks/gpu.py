@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.cluster.processes import python
+from common.cluster.processes import make_python_command
 from common.config.command_line import report_user_errors
 from common.errors import UserError
 from common.hardware import count_visible_gpus
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(module: str, arguments: Sequence[str], environment: dict[str, str]) -> bool:
     """Whether a command failed."""
-    return subprocess.run(python(module, *arguments), env={**os.environ, **environment}).returncode != 0
+    return subprocess.run(make_python_command(module, *arguments), env={**os.environ, **environment}).returncode != 0
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from common.cluster.network import interface_towards
+from common.cluster.network import find_interface_towards
 from torch_impl.communication.rendezvous import init_process_group, rendezvous
 
 SIZES = (2**10, 2**20, 2**22)  # none just above what the shaper lets pass at once
@@ -17,7 +17,7 @@ ROUNDS = 5
 
 def main() -> None:
     """Send each size there and back."""
-    os.environ["GLOO_SOCKET_IFNAME"] = interface_towards(os.environ["MASTER_ADDR"]) or ""
+    os.environ["GLOO_SOCKET_IFNAME"] = find_interface_towards(os.environ["MASTER_ADDR"]) or ""
     group = rendezvous(60, {})
     init_process_group(group, 60, "gloo")
     rank = group.rank

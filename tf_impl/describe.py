@@ -8,9 +8,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from common.errors import UserError
+from common.errors import UserError, describe_error
 from common.map.description import Computed, Description, Dropout, Layer, Variable
-from common.map.factory import build_with, first_line, user_files
+from common.map.factory import build_with, user_files
 from common.map.inputs import Input
 from common.map.keras_parts import RECURRENT
 from tf_impl.calling import arguments_of, mode, variables_by_path
@@ -103,7 +103,7 @@ class Subject:
         try:
             self.model.load_weights(path)
         except Exception as error:
-            raise UserError(f"model.checkpoint={path}: cannot be read ({first_line(error)})") from error
+            raise UserError(f"model.checkpoint={path}: cannot be read ({describe_error(error)})") from error
         found = self.weights()
         for name, each in self._variables().items():
             each.assign(before[name])
@@ -148,7 +148,7 @@ class Subject:
             args, kwargs = self.arguments(self.inputs)
             returned = self.model(*args, **kwargs, **mode(self.model, training))
         except Exception as error:
-            raise UserError(f"{KEY}={self.factory}: its forward pass raised {first_line(error)}") from error
+            raise UserError(f"{KEY}={self.factory}: its forward pass raised {describe_error(error)}") from error
         found = tensors_of(returned)
         if not any(each.dtype.is_floating for each in found.values()):
             raise UserError(f"{KEY}={self.factory}: its forward pass returned no tensor of floats")

@@ -11,10 +11,16 @@ from importlib import import_module
 from pathlib import Path
 
 from common.cluster.launcher import start
-from common.cluster.ports import reserved_ports
-from common.cluster.processes import STOP_PORT, die_with_parent, importing, leave, python
+from common.cluster.ports import reserve_ports
+from common.cluster.processes import (
+    STOP_PORT,
+    die_with_parent,
+    exit_if_interrupted,
+    make_python_command,
+    pause_garbage_collection,
+)
 from common.cluster.supervisor import Process
-from common.cluster.topology import Member, Nodes, place, tf_config
+from common.cluster.topology import ClusterMember, HostGroup, make_tf_config, place_processes
 from common.config.command_line import report_user_errors
 from common.config.compose import load_config
 from common.config.schema import Config
@@ -32,28 +38,28 @@ STARTUP_MESSAGES = re.compile(
 )
 
 
-def launch(config: Config, run_dir: Path, nodes: Nodes) -> int:
+def launch(config: Config, run_dir: Path, nodes: HostGroup) -> int:
     """Start this machine's processes of a run and wait for their end. Returns the exit code of the command."""
     if config.strategy.one_process:
-        command = python("tf_impl.launch", str(run_dir))
+        command = make_python_command("tf_impl.launch", str(run_dir))
         return start(config, run_dir, "tf", nodes, [Process("tensorflow", command)])
     count = config.strategy.processes
-    if nodes.several:
+    if nodes.is_multi_host:
         return _start(config, run_dir, nodes, nodes.ports, {STOP_PORT: str(nodes.stop_port(count))})
-    with reserved_ports(count) as ports:
+    with reserve_ports(count) as ports:
         return _start(config, run_dir, nodes, ports, {"TF_GRPC_REUSE_PORT": "1"})
 
 
-def _start(config: Config, run_dir: Path, nodes: Nodes, ports: Sequence[int], shared: dict[str, str]) -> int:
-    tasks = place(nodes.hosts, config.strategy.roles, ports)
-    mine = [task for task in tasks if task.node == nodes.node]
+def _start(config: Config, run_dir: Path, nodes: HostGroup, ports: Sequence[int], shared: dict[str, str]) -> int:
+    tasks = place_processes(nodes.hosts, config.strategy.roles, ports)
+    mine = [task for task in tasks if task.host_index == nodes.host_index]
     computing = [task for task in mine if task.role == "worker"]
     shared["TF_NUM_INTRAOP_THREADS"] = str(max(1, count_cores() // max(1, len(computing))))
-    command = python("tf_impl.launch", str(run_dir))
+    command = make_python_command("tf_impl.launch", str(run_dir))
     processes = []
     for task in mine:
         gpu = select_gpu(computing.index(task) if task in computing else None)
-        environment = {**tf_config(tasks, task), **gpu, **shared}
+        environment = {**make_tf_config(tasks, task), **gpu, **shared}
         serves = restartable = False
         if isinstance(config.strategy, ParameterServerSettings):
             serves = task.role != "chief"
@@ -62,24 +68,24 @@ def _start(config: Config, run_dir: Path, nodes: Nodes, ports: Sequence[int], sh
     return start(config, run_dir, "tf", nodes, processes)
 
 
-def join(config: Config, member: Member) -> int:
+def join(config: Config, member: ClusterMember) -> int:
     """Be one task of the cluster that TF_CONFIG describes. Returns the exit code of this process."""
     if not member.is_chief:
         if isinstance(config.strategy, ParameterServerSettings):
             return _serve(config)  # it needs no data
         config, prepared = prepare(config, Path(config.run_dir) if config.run_dir else None)
-        return leave(_work(config, prepared, None))
+        return exit_if_interrupted(_work(config, prepared, None))
     with open_run_dir(config, "tf") as run_dir:
         config, prepared = prepare_run(config, run_dir)
         (run_dir / "summary.json").unlink(missing_ok=True)
         code = _work(config, prepared, run_dir)
         report_end(run_dir, code)
-    return leave(code)
+    return exit_if_interrupted(code)
 
 
 def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
     keep_freed_memory()
-    with importing():
+    with pause_garbage_collection():
         _import_tensorflow()
         from tf_impl.communication.rendezvous import join_group
         from tf_impl.compilation import compilations
@@ -93,7 +99,7 @@ def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
 
 def _serve(config: Config) -> int:
     keep_freed_memory()
-    with importing():
+    with pause_garbage_collection():
         _import_tensorflow()
         from tf_impl.strategies.parameter_server import serve
     return serve(config)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from common.cluster.network import loopback_interface
-from common.cluster.processes import python
+from common.cluster.network import find_loopback_interface
+from common.cluster.processes import make_python_command
 from common.cluster.supervisor import Process, supervise
 from common.cluster.topology import LOOPBACK
 from common.config.command_line import report_user_errors
@@ -50,13 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     options = parser.parse_args(arguments)
     sizes = options.sizes or [_size(text) for text in (QUICK_SIZES if options.quick else SIZES)]
-    command = python("torch_impl.communication.tour", "1" if options.quick else "5", *map(str, sizes))
+    command = make_python_command("torch_impl.communication.tour", "1" if options.quick else "5", *map(str, sizes))
     with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:
         shared = {
             "WORLD_SIZE": str(options.ranks),
             "MASTER_ADDR": LOOPBACK,
             "LOCKSTEP_RENDEZVOUS": str(Path(directory, "rendezvous")),
-            "GLOO_SOCKET_IFNAME": loopback_interface(),
+            "GLOO_SOCKET_IFNAME": find_loopback_interface(),
             "OMP_NUM_THREADS": "1",
         }
         log = Path(directory, "log")

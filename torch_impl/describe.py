@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.errors import UserError
+from common.errors import UserError, describe_error
 from common.map.description import Computed, Description, Dropout, Layer, Variable
-from common.map.factory import build_with, first_line, user_files
+from common.map.factory import build_with, user_files
 from common.map.inputs import Input
 from torch_impl.attention import UnfoldedAttention, find_batch_axes, unfold_attention
 from torch_impl.calling import arguments_of
@@ -98,7 +98,7 @@ class Subject:
             found = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:
             raise UserError(
-                f"model.checkpoint={path}: cannot be read ({first_line(error)}); save a state dict"
+                f"model.checkpoint={path}: cannot be read ({describe_error(error)}); save a state dict"
             ) from error
         if not isinstance(found, Mapping) or not all(isinstance(each, torch.Tensor) for each in found.values()):
             raise UserError(f"model.checkpoint={path}: is not a state dict; save model.state_dict()")
@@ -145,7 +145,7 @@ class Subject:
             args, kwargs = self.arguments(self.inputs)
             returned = self.model(*args, **kwargs)
         except Exception as error:
-            raise UserError(f"{KEY}={self.factory}: its forward pass raised {first_line(error)}") from error
+            raise UserError(f"{KEY}={self.factory}: its forward pass raised {describe_error(error)}") from error
         found = tensors_of(returned)
         if not any(each.is_floating_point() for each in found.values()):
             raise UserError(f"{KEY}={self.factory}: its forward pass returned no tensor of floats")

@@ -6,12 +6,18 @@ import tempfile
 from importlib import import_module
 from pathlib import Path
 
-from common.cluster.engines.hosts import interface_of
+from common.cluster.engines.hosts import find_host_interface
 from common.cluster.launcher import start
-from common.cluster.network import interface_towards, loopback_interface
-from common.cluster.processes import STOP_PORT, die_with_parent, importing, leave, python
+from common.cluster.network import find_interface_towards, find_loopback_interface
+from common.cluster.processes import (
+    STOP_PORT,
+    die_with_parent,
+    exit_if_interrupted,
+    make_python_command,
+    pause_garbage_collection,
+)
 from common.cluster.supervisor import Process
-from common.cluster.topology import Member, Nodes, place, torch_environment
+from common.cluster.topology import ClusterMember, HostGroup, make_torch_environment, place_processes
 from common.config.command_line import report_user_errors
 from common.config.compose import load_config
 from common.config.schema import Config
@@ -23,35 +29,35 @@ from common.run.progress import report_end
 from common.run.worker import work
 
 
-def launch(config: Config, run_dir: Path, nodes: Nodes) -> int:
+def launch(config: Config, run_dir: Path, nodes: HostGroup) -> int:
     """Start this machine's processes of a run and wait for their end. Returns the exit code of the command."""
     # Threads that spin at a barrier while another process has their core wait for whole scheduler ticks: 1.5 s a step
     # in place of 0.05 s, measured on a busy machine with two cores.
     shared = {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE")}
     shared["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")  # Python reports the same failures
     if config.strategy.one_process:
-        command = python("torch_impl.launch", str(run_dir))
+        command = make_python_command("torch_impl.launch", str(run_dir))
         return start(config, run_dir, "torch", nodes, [Process("torch", command, shared)])
-    if nodes.several:
-        interface = interface_of(nodes.hosts[nodes.node])
+    if nodes.is_multi_host:
+        interface = find_host_interface(nodes.hosts[nodes.host_index])
         shared |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
         shared[STOP_PORT] = str(nodes.stop_port(config.strategy.processes))
         return _start(config, run_dir, nodes, shared)
     with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:  # a file: no port that another could take
         shared |= {"LOCKSTEP_RENDEZVOUS": str(Path(directory, "rendezvous"))}
-        shared |= {"GLOO_SOCKET_IFNAME": loopback_interface()}
+        shared |= {"GLOO_SOCKET_IFNAME": find_loopback_interface()}
         return _start(config, run_dir, nodes, shared)
 
 
-def _start(config: Config, run_dir: Path, nodes: Nodes, shared: dict[str, str]) -> int:
-    tasks = place(nodes.hosts, config.strategy.roles, [nodes.port or 0] * 1000)
-    mine = [task for task in tasks if task.node == nodes.node]
+def _start(config: Config, run_dir: Path, nodes: HostGroup, shared: dict[str, str]) -> int:
+    tasks = place_processes(nodes.hosts, config.strategy.roles, [nodes.port or 0] * 1000)
+    mine = [task for task in tasks if task.host_index == nodes.host_index]
     computing = [task for task in mine if task.role == "worker"]
     shared["OMP_NUM_THREADS"] = str(max(1, count_cores() // max(1, len(computing))))
-    command = python("torch_impl.launch", str(run_dir))
+    command = make_python_command("torch_impl.launch", str(run_dir))
     processes = []
     for task in mine:
-        environment = {**torch_environment(tasks, task), **shared}
+        environment = {**make_torch_environment(tasks, task), **shared}
         serves = restartable = False
         if isinstance(config.strategy, ParameterServerSettings):
             serves = task.role != "chief"
@@ -60,28 +66,28 @@ def _start(config: Config, run_dir: Path, nodes: Nodes, shared: dict[str, str]) 
     return start(config, run_dir, "torch", nodes, processes)
 
 
-def join(config: Config, member: Member) -> int:
+def join(config: Config, member: ClusterMember) -> int:
     """Be one rank of the group that torchrun started. Returns the exit code of this process."""
-    if interface := interface_towards(os.environ["MASTER_ADDR"]):  # else Gloo takes what the host's own name leads to
+    if interface := find_interface_towards(os.environ["MASTER_ADDR"]):  # else Gloo takes what the host's name means
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     if not member.is_chief:
         config, prepared = prepare(config, Path(config.run_dir) if config.run_dir else None)
-        return leave(_work(config, prepared, None))
+        return exit_if_interrupted(_work(config, prepared, None))
     with open_run_dir(config, "torch") as run_dir:
         config, prepared = prepare_run(config, run_dir)
         (run_dir / "summary.json").unlink(missing_ok=True)
         code = _work(config, prepared, run_dir)
         report_end(run_dir, code)
-    return leave(code)
+    return exit_if_interrupted(code)
 
 
 def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
     keep_freed_memory()
     if isinstance(config.strategy, ParameterServerSettings) and chief_dir is None:
-        with importing():
+        with pause_garbage_collection():
             from torch_impl.strategies.parameter_server import serve
         return serve(config, prepared)
-    with importing():
+    with pause_garbage_collection():
         from torch_impl.communication.rendezvous import join_group
         from torch_impl.compilation import compilations
         from torch_impl.profiling import profile
@@ -98,4 +104,4 @@ if __name__ == "__main__":
         run_dir = Path(sys.argv[1])
         config = load_config(run_dir / "config.yaml")
         is_chief = os.environ.get("RANK", "0") == "0"
-        sys.exit(leave(_work(config, open_prepared(config, run_dir), run_dir if is_chief else None)))
+        sys.exit(exit_if_interrupted(_work(config, open_prepared(config, run_dir), run_dir if is_chief else None)))

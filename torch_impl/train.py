@@ -6,8 +6,8 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from common.cluster.discover import discover
-from common.cluster.topology import Found, Member, Remote
+from common.cluster.discovery import discover_cluster
+from common.cluster.topology import ClusterMember, DiscoveredCluster, RayNodes
 from common.config.command_line import PLAN, run_command, run_job
 from common.config.compose import CONF, parse_config
 from common.config.schema import Config
@@ -17,12 +17,12 @@ from common.config.strategies import list_strategies
 @hydra.main(version_base="1.3", config_path=CONF, config_name="train")
 @run_job(list_strategies("torch"))
 def main(composed: DictConfig) -> None:
-    run(*discover(parse_config(composed), "torch", os.environ))
+    run(*discover_cluster(parse_config(composed), "torch", os.environ))
 
 
-def run(config: Config, found: Found) -> None:
+def run(config: Config, found: DiscoveredCluster) -> None:
     """Prepare a run and start its processes, or be one of them. Its imports are not needed for `--help` and errors."""
-    from common.cluster.processes import leave
+    from common.cluster.processes import exit_if_interrupted
     from common.run.directory import open_run_dir
     from common.run.prepare import is_complete, prepare_run
     from common.run.preview import describe
@@ -33,22 +33,22 @@ def run(config: Config, found: Found) -> None:
         log_to(None)
         print(describe(config, "torch"))
         return
-    if isinstance(found, Member):
+    if isinstance(found, ClusterMember):
         sys.exit(join(config, found))
     log_to(None)
-    if isinstance(found, Remote):
-        from common.cluster.ray_driver import drive
+    if isinstance(found, RayNodes):
+        from common.cluster.ray_driver import run_on_ray
 
-        exit_code = drive(config, found, "torch")
+        exit_code = run_on_ray(config, found, "torch")
     else:
-        with open_run_dir(config, "torch", found.node) as run_dir:
-            config, prepared = prepare_run(config, run_dir, found.node)
-            if not found.several and is_complete(config, prepared, run_dir):
+        with open_run_dir(config, "torch", found.host_index) as run_dir:
+            config, prepared = prepare_run(config, run_dir, found.host_index)
+            if not found.is_multi_host and is_complete(config, prepared, run_dir):
                 report_end(run_dir, 0)
                 return
             exit_code = launch(config, run_dir, found)
     if exit_code:
-        sys.exit(leave(exit_code))
+        sys.exit(exit_if_interrupted(exit_code))
 
 
 if __name__ == "__main__":

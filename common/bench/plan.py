@@ -11,10 +11,10 @@ import numpy as np
 
 from common.bench.settings import LINK, Definition, Settings
 from common.bench.turns import Command
-from common.cluster.discover import config_of
-from common.cluster.network import loopback_interface
-from common.cluster.ports import reserved_ports
-from common.cluster.processes import python
+from common.cluster.discovery import compose_config
+from common.cluster.network import find_loopback_interface
+from common.cluster.ports import reserve_ports
+from common.cluster.processes import make_python_command
 from common.config.data import BuiltinNliSettings, DataSettings, FilesSettings
 from common.config.models import BertSettings
 from common.config.overrides import normalize_arguments
@@ -63,12 +63,12 @@ def plan(settings: Settings, overrides: Sequence[str], output: Path) -> list[Pla
     """
     definitions = {name: settings.definitions[name] for name in settings.contestants}
     configs = {
-        name: config_of(each.framework, normalize_arguments([*ENDLESS, *overrides, *each.overrides]), {})
+        name: compose_config(each.framework, normalize_arguments([*ENDLESS, *overrides, *each.overrides]), {})
         for name, each in definitions.items()
     }
     for name, definition in definitions.items():
         _check_script(name, definition, configs[name])
-    with reserved_ports(2 * len(definitions)) as reserved:
+    with reserve_ports(2 * len(definitions)) as reserved:
         ports = iter(reserved)
     planned: dict[str, Planned] = {}
     models: dict[str, dict[str, Any]] = {}  # their config.json
@@ -99,7 +99,7 @@ def _command(
     if definition.script is None:
         profile = f"train.profile={definition.framework in config.strategy.profiles}"
         own = [*ENDLESS, *PATIENT, profile, *overrides, *definition.overrides, f"run_dir={directory}"]
-        train = python(f"{definition.framework}_impl.train", *own)
+        train = make_python_command(f"{definition.framework}_impl.train", *own)
         return Command(name, train, directory, cores=definition.cores)
     if definition.script == LINK:
         return _script(name, definition, config, directory, [f"--output={directory}"], port)
@@ -194,12 +194,18 @@ def _script(
     """PyTorch's scripts are started by torchrun, a process for each replica; TensorFlow's are one process."""
     module, replicas = f"{SCRIPTS}.{definition.script}", config.strategy.world_size
     if definition.framework == "tf":
-        return Command(name, python(module, *arguments), directory, {"TF_CPP_MIN_LOG_LEVEL": "2"}, definition.cores)
+        return Command(
+            name, make_python_command(module, *arguments), directory, {"TF_CPP_MIN_LOG_LEVEL": "2"}, definition.cores
+        )
     torchrun = [f"--nproc-per-node={replicas}", "--master-addr=127.0.0.1", f"--master-port={port}", "-m", module]
     environment = {
         "OMP_NUM_THREADS": str(max(1, count_cores() // replicas)),
-        "GLOO_SOCKET_IFNAME": loopback_interface(),
+        "GLOO_SOCKET_IFNAME": find_loopback_interface(),
     }
     return Command(
-        name, python("torch.distributed.run", *torchrun, *arguments), directory, environment, definition.cores
+        name,
+        make_python_command("torch.distributed.run", *torchrun, *arguments),
+        directory,
+        environment,
+        definition.cores,
     )

@@ -13,13 +13,13 @@ from common.errors import PeerTimeout, UserError
 from common.run.prepare import Prepared
 
 
-def must_agree(config: Config, prepared: Prepared) -> dict[str, Any]:
+def collect_shared_settings(config: Config, prepared: Prepared) -> dict[str, Any]:
     """What must be the same in every process of a run, by key."""
     return {**collect_values(config, CURVE, RUN), **prepared.fingerprints}
 
 
-def disagreement(name: str, values: Mapping[str, Any], leader: str, expected: Mapping[str, Any]) -> str | None:
-    """The error for a process whose `must_agree` differs from its leader's in keys that both have, or None."""
+def describe_disagreement(name: str, values: Mapping[str, Any], leader: str, expected: Mapping[str, Any]) -> str | None:
+    """Return the error for a process whose shared settings differ from those of its leader, or None."""
     keys = [key for key in expected if key in values and expected[key] != values[key]]
     if not keys:
         return None
@@ -27,11 +27,11 @@ def disagreement(name: str, values: Mapping[str, Any], leader: str, expected: Ma
     return f"{name} differs from {leader} in {', '.join(listed)}; give every host the same"
 
 
-def message_of(problem: UserError | None) -> dict[str, Any] | None:
+def encode_error(problem: UserError | None) -> dict[str, Any] | None:
     """What one process sends to the others where they cannot begin, as JSON has it; None where they can."""
     return None if problem is None else {"problem": str(problem), "absent": isinstance(problem, PeerTimeout)}
 
 
-def problem_of(message: Mapping[str, Any] | None) -> UserError | None:
+def decode_error(message: Mapping[str, Any] | None) -> UserError | None:
     """The error for what another process sent."""
     return None if message is None else (PeerTimeout if message["absent"] else UserError)(message["problem"])

@@ -9,7 +9,7 @@ from pathlib import Path
 from common.cluster.checkpoint_transfer import CheckpointTransfer
 from common.cluster.peer_monitor import PeerMonitor
 from common.cluster.supervisor import Outcome, Peers, Process, supervise
-from common.cluster.topology import Nodes
+from common.cluster.topology import HostGroup
 from common.config.schema import Config
 from common.errors import FAILURE, Interrupted, PeerTimeout, UserError
 from common.run.prepare import prepare_restart
@@ -23,19 +23,19 @@ log = logging.getLogger("lockstep")
 PROCESSES = "processes.json"  # the ids of a run's processes on this machine, by name
 
 
-def start(config: Config, run_dir: Path, framework: str, nodes: Nodes, processes: list[Process]) -> int:
+def start(config: Config, run_dir: Path, framework: str, nodes: HostGroup, processes: list[Process]) -> int:
     """Run this machine's processes of a run to their end. Returns the exit code of the command.
 
     The first is the chief, but on the hosts after the first, where all write to train.log alone. Writes the summary if
     the chief could not. Raises PeerTimeout if the commands of other hosts do not arrive, UserError if a checkpoint
     cannot be written or read, and Interrupted.
     """
-    monitor = PeerMonitor(nodes, config.strategy.processes, CheckpointTransfer(config, run_dir, nodes.node))
+    monitor = PeerMonitor(nodes, config.strategy.processes, CheckpointTransfer(config, run_dir, nodes.host_index))
     try:
         outcome = _run(config, run_dir, nodes, processes, monitor)
     except (UserError, Interrupted) as error:
         monitor.close(error.exit_code)
-        if not nodes.node and isinstance(error, UserError):
+        if not nodes.host_index and isinstance(error, UserError):
             write_summary(run_dir, config, facts(config, framework, {}), "failed", {}, str(error))
         raise
     stop = Stop()  # another signal must not replace what is recorded now
@@ -45,12 +45,12 @@ def start(config: Config, run_dir: Path, framework: str, nodes: Nodes, processes
     return outcome.exit_code
 
 
-def _run(config: Config, run_dir: Path, nodes: Nodes, processes: list[Process], monitor: PeerMonitor) -> Outcome:
+def _run(config: Config, run_dir: Path, nodes: HostGroup, processes: list[Process], monitor: PeerMonitor) -> Outcome:
     """One attempt after another, on all hosts together, until one ends well or there may be no other."""
     attempt = restarts()
     limit, outcome = attempt + config.train.max_restarts, None
     while True:
-        if outcome and not nodes.node:
+        if outcome and not nodes.host_index:
             prepare_restart(config, run_dir)
         try:
             attempt = monitor.begin(attempt, config.cluster.timeout)
@@ -60,7 +60,7 @@ def _run(config: Config, run_dir: Path, nodes: Nodes, processes: list[Process], 
             return Outcome(FAILURE, f"{outcome.problem}; {error}")
         (run_dir / "summary.json").unlink(missing_ok=True)
         outcome = _of_peers(monitor) or _attempt(config, run_dir, nodes, processes, monitor, attempt)
-        last = not config.train.max_restarts or (attempt == limit and not nodes.node)
+        last = not config.train.max_restarts or (attempt == limit and not nodes.host_index)
         if outcome.exit_code != FAILURE or monitor.final or last:
             return outcome
         log.warning("%s; restarting from the newest checkpoint", outcome.problem)
@@ -69,17 +69,17 @@ def _run(config: Config, run_dir: Path, nodes: Nodes, processes: list[Process], 
 
 
 def _attempt(
-    config: Config, run_dir: Path, nodes: Nodes, processes: list[Process], monitor: PeerMonitor, attempt: int
+    config: Config, run_dir: Path, nodes: HostGroup, processes: list[Process], monitor: PeerMonitor, attempt: int
 ) -> Outcome:
     outcome = supervise(
         [replace(each, environment={**each.environment, RESTARTS: str(attempt)}) for each in processes],
         run_dir / "train.log",
-        not nodes.node,
+        not nodes.host_index,
         Peers(lambda: monitor.lost, lambda: monitor.signum),
         lambda pids: replace_text(run_dir / PROCESSES, json.dumps(pids, indent=1) + "\n"),
         config.cluster.timeout / 2,  # before the others give up waiting, so that it is named
     )
-    if nodes.node and outcome.exit_code == 0:
+    if nodes.host_index and outcome.exit_code == 0:
         monitor.wait()
         return _of_peers(monitor) or outcome
     return outcome
@@ -94,10 +94,10 @@ def _of_peers(monitor: PeerMonitor) -> Outcome | None:
     return None
 
 
-def _report(config: Config, run_dir: Path, framework: str, nodes: Nodes, chief: str, outcome: Outcome) -> None:
+def _report(config: Config, run_dir: Path, framework: str, nodes: HostGroup, chief: str, outcome: Outcome) -> None:
     """Print and record what the chief could not."""
     status = "interrupted" if outcome.exit_code > 128 else "failed"
-    if nodes.node:
+    if nodes.host_index:
         if outcome.problem:
             log_file = run_dir / "train.log"  # there is none where no attempt has begun
             lines = log_file.read_text().splitlines() if log_file.exists() else []

@@ -11,7 +11,7 @@ from common.errors import UserError
 POLL_SECONDS = 1.0  # between two tries to look up a name
 
 
-def interface_with(addresses: Collection[str]) -> str | None:
+def find_interface_with(addresses: Collection[str]) -> str | None:
     """The name of a network interface of this machine that has one of these addresses; None where none has."""
     for name, found in psutil.net_if_addrs().items():
         if any(each.address in addresses for each in found):
@@ -19,22 +19,22 @@ def interface_with(addresses: Collection[str]) -> str | None:
     return None
 
 
-def loopback_interface() -> str:
+def find_loopback_interface() -> str:
     """The name of the network interface that has 127.0.0.1."""
-    name = interface_with(["127.0.0.1"])
+    name = find_interface_with(["127.0.0.1"])
     assert name is not None
     return str(name)
 
 
-def interface_towards(host: str) -> str | None:
+def find_interface_towards(host: str) -> str | None:
     """The name of the network interface that leads to a host; None where none does."""
     try:
-        return interface_with([address_towards(host)])
+        return find_interface_with([find_address_towards(host)])
     except OSError:
         return None
 
 
-def address_towards(host: str) -> str:
+def find_address_towards(host: str) -> str:
     """The address that this machine has on the way to a host. Raises OSError where there is no way."""
     family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
@@ -49,14 +49,14 @@ def wait_for_address(host: str, deadline: float) -> str:
     """
     while True:
         try:
-            return address_towards(host)
+            return find_address_towards(host)
         except OSError:
             if time.monotonic() >= deadline:
                 raise
             time.sleep(POLL_SECONDS)
 
 
-def addresses_of(hosts: Sequence[str], node: int) -> tuple[str, ...]:
+def resolve_addresses(hosts: Sequence[str], node: int) -> tuple[str, ...]:
     """The addresses by which hosts reach each other. node: the index of this machine. Raises UserError.
 
     This machine's is the one that it has on the way to another: its own name may mean 127.0.1.1 to itself.
@@ -65,7 +65,7 @@ def addresses_of(hosts: Sequence[str], node: int) -> tuple[str, ...]:
     found = []
     for index, host in enumerate(hosts):
         try:
-            found.append(address_towards(other) if index == node else str(socket.getaddrinfo(host, None)[0][4][0]))
+            found.append(find_address_towards(other) if index == node else str(socket.getaddrinfo(host, None)[0][4][0]))
         except OSError as error:
             raise UserError(
                 f"{host}: has no address here ({error.strerror}); its name must be known on every node"

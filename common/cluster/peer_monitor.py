@@ -17,8 +17,8 @@ from threading import Condition, Thread
 from typing import Any, BinaryIO
 
 from common.cluster.checkpoint_transfer import BrokenTransfer, CheckpointTransfer
-from common.cluster.lines import Lines
-from common.cluster.topology import Nodes
+from common.cluster.json_line_socket import JsonLineSocket
+from common.cluster.topology import HostGroup
 from common.errors import FAILURE, USER_ERROR, PeerTimeout
 
 log = logging.getLogger("lockstep")
@@ -32,7 +32,7 @@ RETRY_SECONDS = 0.2
 Message = Mapping[str, Any]
 
 
-def keep_alive(connection: socket.socket) -> None:
+def enable_keep_alive(connection: socket.socket) -> None:
     """Have a connection break where the host at its other end becomes silent."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in PROBES.items():
@@ -47,21 +47,21 @@ class PeerMonitor:
     ended: the exit code of the first host's command, or of one that was interrupted.
     """
 
-    def __init__(self, nodes: Nodes, processes: int, transfer: CheckpointTransfer) -> None:
+    def __init__(self, nodes: HostGroup, processes: int, transfer: CheckpointTransfer) -> None:
         self.lost: str | None = None
         self.final = False
         self.ended: int | None = None
         self._nodes, self._transfer = nodes, transfer
         self._changed = Condition()
-        self._joined: dict[int, Lines] = {}  # on the first host: who waits for the next attempt, by node
+        self._joined: dict[int, JsonLineSocket] = {}  # on the first host: who waits for the next attempt, by node
         self._ready: set[int] = set()  # those of them that have the checkpoint
         self._offer: Message | None = None  # while they are waited for
         self._sent = -math.inf  # when a part of the checkpoint was sent
-        self._held: dict[int, Lines] = {}  # of the attempt that has begun
+        self._held: dict[int, JsonLineSocket] = {}  # of the attempt that has begun
         self._thread: Thread | None = None
-        if nodes.several:
+        if nodes.is_multi_host:
             self._leader = (nodes.hosts[0], nodes.monitor_port(processes))
-            if not nodes.node:
+            if not nodes.host_index:
                 server = socket.create_server(("", self._leader[1]))
                 Thread(target=self._serve, args=(server,), daemon=True).start()
 
@@ -72,9 +72,9 @@ class PeerMonitor:
         interrupted, `lost` or `ended` is set. Raises PeerTimeout naming the hosts whose commands do not arrive within
         `timeout` seconds, and UserError where the checkpoint cannot be written.
         """
-        if not self._nodes.several:
+        if not self._nodes.is_multi_host:
             return attempt
-        return self._join(attempt, timeout) if self._nodes.node else self._gather(attempt, timeout)
+        return self._join(attempt, timeout) if self._nodes.host_index else self._gather(attempt, timeout)
 
     def _gather(self, attempt: int, timeout: float) -> int:
         """On the first host."""
@@ -102,7 +102,7 @@ class PeerMonitor:
                 time.sleep(RETRY_SECONDS)
                 continue
             self._held = {0: lines}
-            self._tell({"join": self._nodes.node})
+            self._tell({"join": self._nodes.host_index})
             messages = _messages(lines)
             for message in messages:
                 match message:
@@ -116,7 +116,7 @@ class PeerMonitor:
                             with suppress(OSError):
                                 lines.connection.shutdown(socket.SHUT_WR)  # it may have said why
                         else:
-                            self._tell({"ready": self._nodes.node})
+                            self._tell({"ready": self._nodes.host_index})
                     case {"start": int(number)}:
                         self._thread = Thread(target=self._listen, args=(lines, messages), daemon=True)
                         self._thread.start()
@@ -127,12 +127,12 @@ class PeerMonitor:
             time.sleep(RETRY_SECONDS)  # the first one has closed the connection
         raise PeerTimeout(f"cluster.timeout={timeout:g}: {problem}") if problem else self._absent({0}, timeout)
 
-    def _connect(self, timeout: float | None) -> Lines:
+    def _connect(self, timeout: float | None) -> JsonLineSocket:
         """To the first host's command. timeout: of later reads."""
         connection = socket.create_connection(self._leader, 5)
         connection.settimeout(timeout)
-        keep_alive(connection)
-        return Lines(connection)
+        enable_keep_alive(connection)
+        return JsonLineSocket(connection)
 
     def _fetch(self, fingerprint: str, timeout: float) -> BinaryIO:
         lines = self._connect(timeout)
@@ -140,7 +140,7 @@ class PeerMonitor:
             lines.send({"fetch": fingerprint})
             return lines.connection.makefile("rb")
 
-    def _listen(self, lines: Lines, messages: Iterator[Message]) -> None:
+    def _listen(self, lines: JsonLineSocket, messages: Iterator[Message]) -> None:
         message = next(messages, {})
         with self._changed:
             self._hear(0, lines, message)
@@ -157,8 +157,8 @@ class PeerMonitor:
 
     def _attend(self, connection: socket.socket) -> None:
         """On the first host: to one connection of another command, for one attempt or to fetch the checkpoint."""
-        keep_alive(connection)
-        lines = Lines(connection)
+        enable_keep_alive(connection)
+        lines = JsonLineSocket(connection)
         messages = _messages(lines)
         match next(messages, {}):
             case {"join": int(node)} if 0 < node < len(self._nodes.hosts):
@@ -168,7 +168,7 @@ class PeerMonitor:
             case _:
                 connection.close()
 
-    def _attend_node(self, node: int, lines: Lines, messages: Iterator[Message]) -> None:
+    def _attend_node(self, node: int, lines: JsonLineSocket, messages: Iterator[Message]) -> None:
         with self._changed:
             if node in self._held:  # it was restarted before its end was noticed
                 self._hear(node, self._held[node], {})
@@ -210,7 +210,7 @@ class PeerMonitor:
             except OSError as error:
                 log.warning("the checkpoint could not be sent to another host (%s)", error)
 
-    def _hear(self, node: int, lines: Lines, message: Message) -> None:
+    def _hear(self, node: int, lines: JsonLineSocket, message: Message) -> None:
         """How another command has ended the attempt; without a message it was lost."""
         if self._held.get(node) is not lines:
             return  # of an earlier attempt
@@ -239,7 +239,7 @@ class PeerMonitor:
         with self._changed:
             held, self._held = self._held, {}
             self.lost, self.final, self.ended = None, False, None
-        _part(held, {"ended": FAILURE} if self._nodes.node else {"again": attempt})
+        _part(held, {"ended": FAILURE} if self._nodes.host_index else {"again": attempt})
 
     def close(self, exit_code: int) -> None:
         """At the end of this host's command."""
@@ -252,19 +252,19 @@ class PeerMonitor:
             _send(lines, message)
 
 
-def _part(held: Mapping[int, Lines], message: Message) -> None:
+def _part(held: Mapping[int, JsonLineSocket], message: Message) -> None:
     for lines in held.values():
         _send(lines, message)
         with suppress(OSError):  # the other end has closed it before
             lines.connection.shutdown(socket.SHUT_RDWR)
 
 
-def _send(lines: Lines, message: Message) -> None:
+def _send(lines: JsonLineSocket, message: Message) -> None:
     with suppress(OSError):  # that the connection was lost is found where it is read
         lines.send(message)
 
 
-def _messages(lines: Lines) -> Iterator[Message]:
+def _messages(lines: JsonLineSocket) -> Iterator[Message]:
     """Those of a connection until it breaks, or something else is sent."""
     with suppress(OSError):
         while True:

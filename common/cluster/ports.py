@@ -8,7 +8,7 @@ from common.errors import UserError
 
 
 @contextmanager
-def reserved_ports(count: int) -> Iterator[list[int]]:
+def reserve_ports(count: int) -> Iterator[list[int]]:
     """Free ports that nobody else can take meanwhile; only a server that sets SO_REUSEPORT can listen on them."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 # Variables of a run's processes.
-RETURNED = "LOCKSTEP_RETURNED"  # set where a process replaces one that crashed while the run continued
+IS_REPLACEMENT = "LOCKSTEP_RETURNED"  # set where a process replaces one that crashed while the run continued
 STOP_PORT = "LOCKSTEP_STOP_PORT"  # where the chief listens for the stops of other ranks; any free port where not set
 
 
@@ -27,13 +27,13 @@ def die_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def python(module: str, *arguments: str) -> list[str]:
+def make_python_command(module: str, *arguments: str) -> list[str]:
     """The command that runs a module with this interpreter."""
     return [sys.executable, "-m", module, *arguments]
 
 
 @contextmanager
-def importing() -> Iterator[None]:
+def pause_garbage_collection() -> Iterator[None]:
     """Around the import of a framework: without garbage collection, then and later, of what is imported.
 
     The collector would search all of that again and again: a sixth of the CPU time, and a second when the process ends.
@@ -46,7 +46,7 @@ def importing() -> Iterator[None]:
         gc.enable()
 
 
-def leave(exit_code: int) -> int:
+def exit_if_interrupted(exit_code: int) -> int:
     """End an interrupted process at once; returns where it was not interrupted.
 
     An ordinary end takes a second or more, in which another signal, as torchrun sends it, would change the exit code.

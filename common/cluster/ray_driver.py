@@ -20,16 +20,16 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from common.cluster.discover import nodes_for
-from common.cluster.engines.ray import fewest, usable_nodes
+from common.cluster.discovery import nodes_for
+from common.cluster.engines.ray import fewest, list_usable_nodes
 from common.cluster.ray_node import NodeActor
 from common.cluster.supervisor import Outcome
-from common.cluster.topology import Remote, port_of_job
+from common.cluster.topology import RayNodes, choose_job_port
 from common.config.clusters import ScheduledSettings
 from common.config.command_line import list_arguments_without
 from common.config.schema import Config
 from common.config.strategies import StrategySettings
-from common.errors import FAILURE, USER_ERROR, Interrupted, PeerTimeout, UserError
+from common.errors import FAILURE, USER_ERROR, Interrupted, PeerTimeout, UserError, one_line
 from common.run.directory import default_run_dir
 from common.run.summary import RESTARTS
 from common.training.stop import SIGNALS, Stop
@@ -44,7 +44,7 @@ ANY = 0.001  # of the resource node:ADDRESS, of which each node has 1
 
 
 @dataclass(frozen=True)
-class Command:
+class NodeCommand:
     """What is started on every node.
 
     directory: None for the actor's own. gpus: whether it trains on GPUs. timeout: how long to wait for room in the
@@ -60,7 +60,7 @@ class Command:
     timeout: float
 
 
-def drive(config: Config, found: Remote, framework: str) -> int:
+def run_on_ray(config: Config, found: RayNodes, framework: str) -> int:
     """Run a training on the cluster that this process is connected to. Returns the exit code of the command.
 
     Raises PeerTimeout where the cluster has no room, and UserError.
@@ -82,7 +82,7 @@ def drive(config: Config, found: Remote, framework: str) -> int:
         stop.restore()
 
 
-def _command(config: Config, found: Remote, framework: str) -> Command:
+def _command(config: Config, found: RayNodes, framework: str) -> NodeCommand:
     assert isinstance(config.cluster, ScheduledSettings)
     context = ray.get_runtime_context()
     copied = bool(context.runtime_env.get("working_dir"))
@@ -93,7 +93,7 @@ def _command(config: Config, found: Remote, framework: str) -> Command:
         )
     run_dir = config.run_dir or default_run_dir(config, framework, f"{datetime.now():%Y%m%d-%H%M%S}")
     job = int.from_bytes(bytes.fromhex(context.get_job_id()), "little")
-    return Command(
+    return NodeCommand(
         f"{framework}_impl.train",
         [
             *list_arguments_without("cluster", "run_dir", "train.max_restarts"),
@@ -102,7 +102,7 @@ def _command(config: Config, found: Remote, framework: str) -> Command:
             f"cluster.timeout={config.cluster.timeout}",
         ],
         None if copied else os.getcwd(),
-        config.cluster.port or port_of_job(str(job), LOWEST_PORT),
+        config.cluster.port or choose_job_port(str(job), LOWEST_PORT),
         replace(config.strategy, replicas=found.replicas),
         found.gpus > 0,
         config.cluster.timeout,
@@ -110,7 +110,7 @@ def _command(config: Config, found: Remote, framework: str) -> Command:
 
 
 @contextmanager
-def _actors(command: Command, chief: str, stop: Stop) -> Iterator[list[Any]]:
+def _actors(command: NodeCommand, chief: str, stop: Stop) -> Iterator[list[Any]]:
     """An actor on each of the nodes that the cluster has now; they are ended after the body."""
     group, bundles = _place(command, chief, stop)
     try:
@@ -129,14 +129,14 @@ def _actors(command: Command, chief: str, stop: Stop) -> Iterator[list[Any]]:
         remove_placement_group(group)
 
 
-def _place(command: Command, chief: str, stop: Stop) -> tuple[PlacementGroup, list[dict[str, float]]]:
+def _place(command: NodeCommand, chief: str, stop: Stop) -> tuple[PlacementGroup, list[dict[str, float]]]:
     """Reserve resources on as many nodes as the run uses, `chief` among them if it is there.
 
     Counts the nodes again where they have no room: Ray takes a while to find that one was lost.
     """
     deadline = time.monotonic() + command.timeout
     while True:
-        bundles = _room(command.strategy, command.gpus, chief, usable_nodes())
+        bundles = _room(command.strategy, command.gpus, chief, list_usable_nodes())
         group = placement_group(bundles, strategy="STRICT_SPREAD")
         if _wait([group.ready()], min(ROOM_SECONDS, command.timeout), stop):
             return group, bundles
@@ -173,7 +173,7 @@ def _room(strategy: StrategySettings, gpus: bool, chief: str, nodes: list[dict[s
 
 
 def _attempt(
-    actors: list[Any], chief: str, command: Command, environment: Mapping[str, str], stop: Stop
+    actors: list[Any], chief: str, command: NodeCommand, environment: Mapping[str, str], stop: Stop
 ) -> tuple[str, Outcome]:
     """Run the command on all nodes to its end, the chief's on host `chief` where there is one. Returns its host."""
     awaited = [actor.address.remote() for actor in actors]
@@ -182,7 +182,7 @@ def _attempt(
             return chief, Outcome(FAILURE, f"an actor did not start within {command.timeout:g} s")
         addresses = ray.get(awaited)
     except RayError as error:
-        return chief, Outcome(FAILURE, f"an actor did not start ({' '.join(str(error).split())})")
+        return chief, Outcome(FAILURE, f"an actor did not start ({one_line(error)})")
     nodes = sorted(zip(addresses, actors, strict=True), key=lambda node: node[0] != chief)
     hosts = [host for host, _ in nodes]
     log.info("on %d node(s) of the Ray cluster: %s", len(hosts), ", ".join(hosts))

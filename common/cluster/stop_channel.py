@@ -20,8 +20,8 @@ from selectors import EVENT_READ, DefaultSelector
 from threading import Event, Lock, Semaphore, Thread
 from typing import Any
 
-from common.cluster.lines import LONGEST_LINE, Lines
-from common.cluster.stop_decision import Agreement, OwnStop
+from common.cluster.json_line_socket import LONGEST_LINE, JsonLineSocket
+from common.cluster.stop_decision import LocalStop, StopDecision
 from common.training.stop import SAVE, SIGNALS, Stop
 
 log = logging.getLogger("lockstep")
@@ -48,12 +48,12 @@ class StopServer:
         self._selector = DefaultSelector()
         self._selector.register(self._listener, EVENT_READ)
         self._selector.register(self._woken, EVENT_READ)
-        self._strangers: dict[Lines, float] = {}  # connections without a hello yet, and their deadlines
-        self._members: dict[Lines, str] = {}  # and their names
-        self._agreement: Agreement | None = None
+        self._strangers: dict[JsonLineSocket, float] = {}  # connections without a hello yet, and their deadlines
+        self._members: dict[JsonLineSocket, str] = {}  # and their names
+        self._agreement: StopDecision | None = None
         self._deadline = 0.0  # of the answers
         self._lock = Lock()  # of all below, which other threads use too
-        self._own = OwnStop()
+        self._own = LocalStop()
         self._requested: int | None = None
         self._closed = False
         self._welcomed = Semaphore(0)  # released for each member
@@ -126,11 +126,11 @@ class StopServer:
         with suppress(OSError):
             connection, _ = self._listener.accept()
             connection.setblocking(False)
-            lines = Lines(connection)
+            lines = JsonLineSocket(connection)
             self._strangers[lines] = time.monotonic() + HELLO_SECONDS
             self._selector.register(connection, EVENT_READ, lines)
 
-    def _receive(self, sender: Lines) -> None:
+    def _receive(self, sender: JsonLineSocket) -> None:
         if sender not in self._strangers and sender not in self._members:
             return  # dropped since it became ready
         try:
@@ -144,7 +144,7 @@ class StopServer:
         except OSError:
             self._drop(sender)
 
-    def _welcome(self, stranger: Lines, message: dict[str, Any]) -> None:
+    def _welcome(self, stranger: JsonLineSocket, message: dict[str, Any]) -> None:
         token = str(message.get("hello")).encode(errors="replace")
         if not hmac.compare_digest(token, self._token.encode()):
             raise ConnectionError("the token is not this run's")
@@ -159,7 +159,7 @@ class StopServer:
             else:
                 stranger.send({"last": self._agreement.last})
 
-    def _hear(self, member: Lines, message: dict[str, Any]) -> None:
+    def _hear(self, member: JsonLineSocket, message: dict[str, Any]) -> None:
         match message:
             case {"request": int(signum)} if signum in SIGNALS:
                 self._requested = self._requested or signum
@@ -168,7 +168,7 @@ class StopServer:
             case _:
                 raise ConnectionError(f"no message of a member: {message}")
 
-    def _drop(self, peer: Lines) -> None:
+    def _drop(self, peer: JsonLineSocket) -> None:
         self._strangers.pop(peer, None)
         self._members.pop(peer, None)
         if self._agreement is not None:
@@ -184,7 +184,7 @@ class StopServer:
         """
         agreement, requested = self._agreement, self._requested
         if requested is not None and (agreement is None or agreement.signum != requested):
-            self._agreement = agreement = Agreement(requested, self._own.freeze(requested), self._members)
+            self._agreement = agreement = StopDecision(requested, self._own.freeze(requested), self._members)
             self._deadline = time.monotonic() + ANSWER_SECONDS
             self._tell_all({"freeze": requested})
         if agreement is not None and agreement.signum == SAVE:
@@ -223,7 +223,7 @@ class StopMember:
 
     def __init__(self, address: tuple[str, int, str], name: str, timeout: float = 30.0) -> None:
         host, port, token = address
-        self._lines = Lines(socket.create_connection((host, port), timeout))
+        self._lines = JsonLineSocket(socket.create_connection((host, port), timeout))
         messages: list[dict[str, Any]] = []
         try:
             self._lines.send({"hello": token, "name": name})
@@ -236,7 +236,7 @@ class StopMember:
             raise
         self._lines.connection.settimeout(None)
         self._lock = Lock()  # of all below
-        self._own = OwnStop()
+        self._own = LocalStop()
         self._requested: int | None = None
         self._ended = Event()
         Thread(target=self._listen, args=(messages[1:],), name="stop-member", daemon=True).start()

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterable
 from common.training.stop import SAVE, Stop
 
 
-class Agreement:
+class StopDecision:
     """Which unit is the last: the maximum of the counts that have come once nobody's is awaited."""
 
     def __init__(self, signum: int, begun: int, members: Iterable[Hashable]) -> None:
@@ -26,7 +26,7 @@ class Agreement:
         return True
 
 
-class OwnStop:
+class LocalStop:
     """The Stop of this process, or what one that is attached later must be told.
 
     That is nothing of checkpoints: no rank asks for one before all have attached theirs and begun a unit.

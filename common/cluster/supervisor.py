@@ -14,7 +14,7 @@ from typing import IO
 
 import psutil
 
-from common.cluster.processes import RETURNED
+from common.cluster.processes import IS_REPLACEMENT
 from common.errors import FAILURE, USER_ERROR
 from common.training.stop import SIGNALS, Stop
 
@@ -24,7 +24,7 @@ GRACE_SECONDS = 9.0  # between a stop request and SIGKILL
 STRAGGLER_SECONDS = 3.0  # between the end of one process and SIGKILL for the others
 POLL_SECONDS = 0.05
 STALL_POLL_SECONDS = 1.0
-RETURN_SECONDS = 10.0  # a process that crashes sooner after its start is not started again
+MIN_LIFETIME_SECONDS = 10.0  # a process that crashes sooner after its start is not started again
 INTERRUPTED = {128 + signum: signum for signum in SIGNALS} | {-signum: signum for signum in SIGNALS}  # exit codes
 
 
@@ -61,7 +61,7 @@ class Peers:
 def supervise(
     processes: list[Process],
     log_path: Path,
-    chief_speaks: bool = True,
+    chief_inherits_stdio: bool = True,
     peers: Peers | None = None,
     started: Callable[[dict[str, int]], None] = lambda pids: None,
     patience: float = math.inf,
@@ -74,7 +74,7 @@ def supervise(
     """
     stop = Stop()
     with log_path.open("ab") as output:
-        group = _Group(processes, None if chief_speaks else output, output, started, patience)
+        group = _Group(processes, None if chief_inherits_stdio else output, output, started, patience)
         try:
             group.start()
             return group.watch(stop, peers or Peers())
@@ -164,7 +164,7 @@ class _Group:
                 return f"{process.name} {how}"
             log.warning("%s %s; starting it again", process.name, how)
             _kill(child)
-            again = replace(process, environment={**process.environment, RETURNED: "1"})
+            again = replace(process, environment={**process.environment, IS_REPLACEMENT: "1"})
             self.children[index], self.births[index] = _start(again, self.outputs[index]), time.monotonic()
             self._report_started()
         return None
@@ -172,7 +172,11 @@ class _Group:
     def _may_return(self, index: int) -> bool:
         """Whether a process that has ended is to be started again."""
         crashed = self.children[index].returncode not in (0, USER_ERROR, *INTERRUPTED)
-        return self.processes[index].restartable and crashed and time.monotonic() - self.births[index] >= RETURN_SECONDS
+        return (
+            self.processes[index].restartable
+            and crashed
+            and time.monotonic() - self.births[index] >= MIN_LIFETIME_SECONDS
+        )
 
     def _stopped(self) -> list[int]:
         """Which processes have been stopped for longer than `patience`."""

@@ -17,18 +17,18 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
-class Nodes:
-    """The hosts of a run. node: the index of this one. port: the first that a host's processes listen on.
+class HostGroup:
+    """The hosts of a run. host_index: the index of this one. port: the first that a host's processes listen on.
 
     port is None on one machine, where the ports are whichever are free.
     """
 
     hosts: tuple[str, ...] = (LOOPBACK,)
-    node: int = 0
+    host_index: int = 0
     port: int | None = None
 
     @property
-    def several(self) -> bool:
+    def is_multi_host(self) -> bool:
         """Whether the run's commands are on hosts of a network, each started by itself."""
         return self.port is not None
 
@@ -47,7 +47,7 @@ class Nodes:
         return self.ports[processes + 1]
 
 
-def port_of_job(job: str, lowest: int = 10_000) -> int:
+def choose_job_port(job: str, lowest: int = 10_000) -> int:
     """The first port for the processes of a scheduler's job: jobs with ids in a row do not share any.
 
     From `lowest` on, and below 32768, where Linux begins to hand out ports by itself.
@@ -57,7 +57,7 @@ def port_of_job(job: str, lowest: int = 10_000) -> int:
 
 
 @dataclass(frozen=True)
-class Member:
+class ClusterMember:
     """This process is one of a run's already: a scheduler has started it and set its framework's variables.
 
     roles: the processes of each role. source: the variable that has them, for error messages.
@@ -69,7 +69,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Remote:
+class RayNodes:
     """The nodes of a Ray cluster: this process has the run's commands started there and waits for them.
 
     nodes: how many there are now. gpus: the fewest that one of them has. replicas: as the user gave them, since another
@@ -81,7 +81,7 @@ class Remote:
     replicas: int | None = None
 
 
-Found = Nodes | Member | Remote
+DiscoveredCluster = HostGroup | ClusterMember | RayNodes
 
 
 class Engine(Protocol):
@@ -89,7 +89,7 @@ class Engine(Protocol):
 
     def discover(
         self, cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
-    ) -> Found:
+    ) -> DiscoveredCluster:
         """The hosts of a run, or what this process is where it is started already. Raises UserError.
 
         strategy: its kind. framework: "torch" or "tf". environment: the variables of this process.
@@ -97,19 +97,19 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True)
-class Task:
-    """One process of a run: the `index`-th of its role, on host `node`, listening at `address`, host:port."""
+class PlacedProcess:
+    """One process of a run: the `index`-th of its role, on host `host_index`, listening at `address`, host:port."""
 
     role: str
     index: int
-    node: int
+    host_index: int
     address: str
 
     def __str__(self) -> str:
         return f"{self.role} {self.index}"
 
 
-def place(hosts: Sequence[str], roles: Mapping[str, int], ports: Sequence[int]) -> list[Task]:
+def place_processes(hosts: Sequence[str], roles: Mapping[str, int], ports: Sequence[int]) -> list[PlacedProcess]:
     """Place the tasks of a run; PyTorch's rank is the place in the list.
 
     The tasks of a role stand in blocks, host after host. Parameter servers' workers stand in the reverse order, so
@@ -123,20 +123,20 @@ def place(hosts: Sequence[str], roles: Mapping[str, int], ports: Sequence[int]) 
             if role == "worker" and "ps" in roles:
                 node = len(hosts) - 1 - node
             host = f"[{hosts[node]}]" if ":" in hosts[node] else hosts[node]
-            tasks.append(Task(role, index, node, f"{host}:{ports[used[node]]}"))
+            tasks.append(PlacedProcess(role, index, node, f"{host}:{ports[used[node]]}"))
             used[node] += 1
     return tasks
 
 
-def torch_environment(tasks: Sequence[Task], task: Task) -> dict[str, str]:
+def make_torch_environment(tasks: Sequence[PlacedProcess], task: PlacedProcess) -> dict[str, str]:
     """The variables that make a process the rank of a task."""
     master, _, port = tasks[0].address.rpartition(":")
-    local = [other for other in tasks if other.node == task.node]
+    local = [other for other in tasks if other.host_index == task.host_index]
     values = (tasks.index(task), len(tasks), local.index(task), master.strip("[]"), port)
     return dict(zip(TORCH_VARIABLES, map(str, values), strict=True))
 
 
-def tf_config(tasks: Sequence[Task], task: Task) -> dict[str, str]:
+def make_tf_config(tasks: Sequence[PlacedProcess], task: PlacedProcess) -> dict[str, str]:
     """The TF_CONFIG that makes a process a task."""
     cluster: dict[str, list[str]] = {}
     for other in tasks:

@@ -9,7 +9,7 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from common.config.legacy import upgrade_values
-from common.errors import UserError
+from common.errors import UserError, one_line
 
 MOVED = ("scattered", "broadcast", "gathered", "reduced")
 KINDS = (*MOVED, "logits", "memory")  # all in bytes
@@ -61,7 +61,7 @@ def read_config(file: Path) -> dict[str, Any]:
     try:
         nested = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
     except Exception as error:  # of OmegaConf, of YAML, or of the decoder
-        raise UserError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from error
+        raise UserError(f"{file}: not valid YAML: {one_line(error)}") from error
     if not isinstance(nested, dict):
         raise UserError(f"{file}: not a mapping of keys to values")
     return upgrade_values(_flatten(nested))

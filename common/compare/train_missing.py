@@ -15,8 +15,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from common.cluster.discover import config_of
-from common.cluster.trainings import start_training, stop_training, why_it_failed
+from common.cluster.discovery import compose_config
+from common.cluster.training_process import read_failure_reason, start_training, stop_training
 from common.config.compose import collect_values
 from common.config.overrides import expand_sweep, normalize_arguments
 from common.config.strategies import PACKAGES, list_strategies
@@ -69,7 +69,7 @@ def plan_runs(names: Sequence[str], overrides: Sequence[str], root: Path) -> lis
 
 def _training(framework: str, strategy: str, chosen: Sequence[str], swept: Sequence[str], root: Path) -> PlannedRun:
     overrides = (f"strategy={strategy}", *chosen)
-    config = config_of(framework, overrides, os.environ)
+    config = compose_config(framework, overrides, os.environ)
     values = {key: value for key, value in collect_values(config).items() if key not in OWN}
     fingerprint = hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:8]
     directory = root.absolute() / f"{framework}-{strategy}-{fingerprint}"
@@ -94,7 +94,7 @@ def train_missing(trainings: Sequence[PlannedRun]) -> list[str]:
             finally:
                 stop_training(process)
             if process.returncode:
-                failed.append(f"{training.title}: {why_it_failed(training.log, training.directory)}")
+                failed.append(f"{training.title}: {read_failure_reason(training.log, training.directory)}")
             if process.returncode in (0, USER_ERROR):
                 training.log.unlink()
             if process.returncode == USER_ERROR:

@@ -22,7 +22,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandat
 from common.config.compose import CONF
 from common.config.overrides import MULTIRUN, name_job, normalize_arguments, split_flags
 from common.config.schema import collect_keys
-from common.errors import FAILURE, USER_ERROR, Interrupted, UserError
+from common.errors import FAILURE, USER_ERROR, Interrupted, UserError, first_line, one_line
 from common.output import survive_closed_output
 
 T = TypeVar("T")
@@ -159,7 +159,7 @@ def explain_error(error: Exception, strategies: Sequence[str]) -> str:
         return f"{group}={choice}: no such choice; there are {', '.join(choices)}"
     if isinstance(error, OverrideParseException):
         cure = "quote the value for Hydra too: 'key=\"value\"'" if "=" in str(error.override) else KEYS
-        return f"{error.override}: not a key=value that Hydra can read ({text.splitlines()[0]}); {cure}"
+        return f"{error.override}: not a key=value that Hydra can read ({first_line(text)}); {cure}"
     if match := re.match(r"Ambiguous value for argument '(.+?)' *1\. To use it as a list", text, re.DOTALL):
         return f"{match[1].strip()}: has several values; add -m to train with each in turn"
     if match := re.match(r"Could not override '([^']+)'", text):
@@ -169,13 +169,13 @@ def explain_error(error: Exception, strategies: Sequence[str]) -> str:
     if isinstance(error, OmegaConfBaseException) and error.full_key:
         if isinstance(error, ConfigKeyError | ConfigAttributeError):
             return _no_such_key(error.full_key)
-        reason = str(error.msg).splitlines()[0]
+        reason = first_line(error.msg)
         if reason.startswith("Incompatible value 'None'"):
             reason = f"must not be null; give {error.full_key}=..."
         if "is not a ListConfig" in reason:
             reason = f"must be a list; give '{error.full_key}=[...,...]'"
         return f"{error.full_key}: {reason}"
-    return " ".join(text.split())
+    return one_line(text)
 
 
 def _no_such_key(name: str) -> str:

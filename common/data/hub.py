@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.config.data import HubSourceSettings
-from common.errors import UserError
+from common.errors import UserError, describe_error
 
 if TYPE_CHECKING:
     import datasets
@@ -52,9 +52,9 @@ def download_checkpoint(repo_id: str, revision: str | None) -> Path:
             snapshot_download(repo_id, revision=revision, allow_patterns=CHECKPOINT_FILES, local_files_only=local)
         )
     except LocalEntryNotFoundError as error:
-        raise offline or UserError(f"{what}: the download broke off; start again: {one_line(error)}") from error
+        raise offline or UserError(f"{what}: the download broke off; start again: {describe_error(error)}") from error
     except Exception as error:
-        raise UserError(f"{what}: the download broke off; start again: {one_line(error)}") from error
+        raise UserError(f"{what}: the download broke off; start again: {describe_error(error)}") from error
 
 
 def load_splits(data: HubSourceSettings) -> "dict[str, datasets.Dataset]":
@@ -79,7 +79,9 @@ def load_splits(data: HubSourceSettings) -> "dict[str, datasets.Dataset]":
                 builder = datasets.load_dataset_builder(data.path, data.subset, revision=data.revision)
                 builder.download_and_prepare()
             except Exception as error:
-                raise UserError(f"{what}, data.subset={data.subset}: cannot be loaded: {one_line(error)}") from error
+                raise UserError(
+                    f"{what}, data.subset={data.subset}: cannot be loaded: {describe_error(error)}"
+                ) from error
     splits = {}
     for key in ("train_split", "validation_split"):
         name = getattr(data, key)
@@ -138,12 +140,7 @@ def _check_revision(what: str, repo_id: str, revision: str | None, repo_type: st
     except errors.OfflineModeIsEnabled as error:
         raise HubUnreachable(what, revision, "HF_HUB_OFFLINE is set") from error
     except Exception as error:  # the HTTP library, and so its errors, depends on huggingface_hub's version
-        raise HubUnreachable(what, revision, f"offline? {one_line(error)}") from error
-
-
-def one_line(error: BaseException) -> str:
-    """A library's error message on one line of at most some 300 characters."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise HubUnreachable(what, revision, f"offline? {describe_error(error)}") from error
 
 
 def _is_commit(revision: str) -> bool:

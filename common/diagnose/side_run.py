@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from common.cluster.discover import config_of
-from common.cluster.trainings import start_training, stop_training, why_it_failed
+from common.cluster.discovery import compose_config
+from common.cluster.training_process import read_failure_reason, start_training, stop_training
 from common.config.compose import load_config
 from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
@@ -114,7 +114,7 @@ def train(sides: Sequence[SideArguments], output: Path) -> list[Run]:
         for each in processes:
             stop_training(each)
     for side in failed:
-        why = why_it_failed(output / f"{side.name}.log", output / side.name)
+        why = read_failure_reason(output / f"{side.name}.log", output / side.name)
         raise UserError(f"{side.name}={side.framework}:{side.strategy}: {why}")
     return [_open(side, output / side.name) for side in sides]
 
@@ -132,7 +132,7 @@ def _overrides(side: SideArguments, output: Path) -> list[str]:
     overrides = side.for_training
     if side.start is None:
         return overrides
-    config, prepared = prepare(config_of(side.framework, overrides, os.environ), None)
+    config, prepared = prepare(compose_config(side.framework, overrides, os.environ), None)
     checkpoint, directory = reopen_checkpoint(side.start), (output / f"{side.name}-start").absolute()
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()

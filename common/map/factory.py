@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import re
 import site
 import sys
 import sysconfig
@@ -12,15 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from common.errors import UserError
-
-TERMINAL_CODE = re.compile(r"\x1b\[[0-9;]*m")  # of Keras's errors
-
-
-def first_line(error: Exception) -> str:
-    """An error of a user's code in one line."""
-    words = " ".join(TERMINAL_CODE.sub("", str(error)).split())
-    return f"{type(error).__name__}: {words[:300]}" if words else type(error).__name__
+from common.errors import UserError, describe_error
 
 
 def build_with(key: str, factory: str, arguments: Mapping[str, Any]) -> Any:
@@ -30,7 +21,7 @@ def build_with(key: str, factory: str, arguments: Mapping[str, Any]) -> Any:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{key}={factory}: raised {first_line(error)}") from error
+        raise UserError(f"{key}={factory}: raised {describe_error(error)}") from error
 
 
 def find_factory(key: str, factory: str) -> Callable[..., Any]:
@@ -42,13 +33,13 @@ def find_factory(key: str, factory: str) -> Callable[..., Any]:
         found = getattr(importlib.import_module(module), name, None)
     except ModuleNotFoundError as error:
         if not f"{module}.".startswith(f"{error.name}."):
-            raise UserError(f"{key}={factory}: importing it raised {first_line(error)}") from error
+            raise UserError(f"{key}={factory}: importing it raised {describe_error(error)}") from error
         raise UserError(
             f"{key}={factory}: no module {module} in the working directory or on the Python path "
             f"({sys.path[0] or 'here'}, ...)"
         ) from error
     except Exception as error:
-        raise UserError(f"{key}={factory}: importing it raised {first_line(error)}") from error
+        raise UserError(f"{key}={factory}: importing it raised {describe_error(error)}") from error
     if not callable(found):
         raise UserError(f"{key}={factory}: {module} has no function {name}")
     return found

@@ -8,7 +8,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from common.errors import UserError, build_write_error
+from common.errors import UserError, build_write_error, error_reason
 from common.map.description import Description
 from common.map.pairing import Pairing, candidates
 from common.map.parts import names_of
@@ -20,7 +20,7 @@ def read_map(path: Path, torch: Description, keras: Description) -> dict[str, Tr
     try:
         loaded = OmegaConf.load(path)
     except (OSError, yaml.YAMLError, OmegaConfBaseException) as error:
-        reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
+        reason = error_reason(error)
         raise UserError(f"model.map={path!s}: cannot be read ({reason})") from error
     lines = OmegaConf.to_container(loaded) if isinstance(loaded, DictConfig) else None
     if not isinstance(lines, Mapping) or not all(isinstance(text, str) for text in lines.values()):

@@ -14,8 +14,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Any
 
-from common.errors import UserError
-from common.map.factory import first_line
+from common.errors import UserError, describe_error
 
 TITLES = {"torch_impl": "PyTorch", "tf_impl": "TensorFlow"}
 POLL_SECONDS = 1.0  # how often a process that says nothing is looked at
@@ -99,7 +98,7 @@ def serve(package: str, name: str, connection: Connection) -> None:
                 answer = pickle.dumps((None, str(error)))
             except Exception as error:
                 traceback.print_exc()
-                answer = pickle.dumps((None, f"{TITLES[package]}: {first_line(error)}"))
+                answer = pickle.dumps((None, f"{TITLES[package]}: {describe_error(error)}"))
             connection.send_bytes(answer)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from common.config.compose import collect_values
 from common.config.schema import Config
+from common.errors import describe_error
 from common.run.rows import replace_text, scalars
 from common.training.observer import Row
 from common.training.state import Position, State
@@ -160,5 +161,5 @@ class Trackers:
                     service.end(found[-1])
                     return
         except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            reason = describe_error(error)
             log.warning("trackers=[%s]: gets no more of this run: %s", name, reason)

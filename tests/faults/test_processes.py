@@ -7,7 +7,7 @@ from typing import Any
 import psutil
 import pytest
 
-from common.cluster.supervisor import RETURN_SECONDS
+from common.cluster.supervisor import MIN_LIFETIME_SECONDS
 from tests.faults.conftest import (
     CHECKPOINT_EVERY,
     DDP,
@@ -120,7 +120,9 @@ def test_a_worker_of_the_parameter_servers_is_restarted(
     steps = 1500 if framework == "torch" else 350  # long enough for its restart
     run = start(framework, *SERVERS, f"train.steps={steps}", "train.eval_every=null", "schedule=constant")
     run.at(60 + moment)
-    time.sleep(max(0, RETURN_SECONDS + 3 - (time.monotonic() - run.since)))  # one that crashes sooner is not restarted
+    time.sleep(
+        max(0, MIN_LIFETIME_SECONDS + 3 - (time.monotonic() - run.since))
+    )  # one that crashes sooner is not restarted
     run.strike(worker, signum)
     run.restarted()
     known = len(run.rows)

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from benchmarks.two_hosts import ADDRESSES
-from common.cluster.supervisor import RETURN_SECONDS
-from common.cluster.topology import place as place_tasks
+from common.cluster.supervisor import MIN_LIFETIME_SECONDS
+from common.cluster.topology import place_processes as place_tasks
 from common.config.clusters import HostsSettings
 from common.config.compose import load_config
 from common.run.rows import read_rows
@@ -79,7 +79,7 @@ def test_worker_and_server_are_on_different_hosts(finished: dict[str, Run], name
     config = load_config(finished[name].run_dir / "config.yaml")
     assert isinstance(config.cluster, HostsSettings)
     tasks = place_tasks(config.cluster.hosts, config.strategy.roles, range(config.cluster.port, 65000))
-    assert {str(task): task.node for task in tasks} == {"chief 0": 0, "ps 0": 0, "worker 0": 1}
+    assert {str(task): task.host_index for task in tasks} == {"chief 0": 0, "ps 0": 0, "worker 0": 1}
 
 
 @pytest.mark.parametrize("name", ["ddp", in_matrix("multiworker")])
@@ -143,7 +143,7 @@ def test_a_worker_is_restarted_on_its_host(
     run = place.start(f"back-{framework}", framework, *arguments)
     metrics, processes = run.run_dir / "metrics.jsonl", Path(f"{run.run_dir}-node1") / "processes.json"
     wait_until(lambda: len(read_rows(metrics)) > 3, 60)
-    time.sleep(RETURN_SECONDS + 1)  # one that crashes sooner is not restarted
+    time.sleep(MIN_LIFETIME_SECONDS + 1)  # one that crashes sooner is not restarted
     pid = json.loads(processes.read_text())[worker]
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: json.loads(processes.read_text())[worker] != pid)

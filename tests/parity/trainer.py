@@ -20,11 +20,11 @@ from unittest.mock import patch
 import numpy as np
 from hydra import compose, initialize_config_dir
 
-from common.cluster.discover import discover
-from common.cluster.network import loopback_interface
-from common.cluster.processes import die_with_parent, python
+from common.cluster.discovery import discover_cluster
+from common.cluster.network import find_loopback_interface
+from common.cluster.processes import die_with_parent, make_python_command
 from common.cluster.supervisor import Process, supervise
-from common.cluster.topology import Nodes
+from common.cluster.topology import HostGroup
 from common.config.compose import CONF, load_config, parse_config
 from common.config.schema import Config
 from common.data import batch_plan
@@ -46,7 +46,7 @@ def prepared(framework: str, runs: list[dict[str, Any]]) -> Iterator[tuple[Confi
     with initialize_config_dir(CONF, version_base="1.3"):
         configs = [parse_config(compose("train", [*item["overrides"], f"run_dir={item['run_dir']}"])) for item in runs]
     for config in configs:
-        config, _ = discover(config, framework, {})
+        config, _ = discover_cluster(config, framework, {})
         with open_run_dir(config, framework) as run_dir:
             config, _ = prepare_run(config, run_dir)
         yield config, run_dir
@@ -56,7 +56,7 @@ def train(framework: str, config: Config, run_dir: Path) -> int:
     """What the command does after it has prepared, but in this process where one process is all it takes."""
     launch = importlib.import_module(f"{framework}_impl.launch")
     if not config.strategy.one_process:
-        return int(launch.launch(config, run_dir, Nodes()))
+        return int(launch.launch(config, run_dir, HostGroup()))
     if framework == "tf":
         from tf_impl.device import replica_devices
 
@@ -79,7 +79,7 @@ def train_with_ranks(runs: list[dict[str, Any]], spec: str, world_size: int) -> 
     """One group of ranks makes all the runs."""
     for _ in prepared("torch", runs):
         pass
-    command = python("tests.parity.trainer", "rank", spec, str(world_size))
+    command = make_python_command("tests.parity.trainer", "rank", spec, str(world_size))
     processes = [Process(f"rank {rank}", [*command, str(rank)], {"OMP_NUM_THREADS": "1"}) for rank in range(world_size)]
     outcome = supervise(processes, Path(spec).with_suffix(".ranks.log"))
     assert outcome.exit_code == 0, outcome.problem
@@ -92,7 +92,7 @@ def be_rank(runs: list[dict[str, Any]], world_size: int, rank: int) -> None:
 
     die_with_parent()
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": loopback_interface()}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": find_loopback_interface()}
     for item in runs:
         os.environ["LOCKSTEP_RENDEZVOUS"] = f"{item['run_dir']}.rendezvous"
         run_dir = Path(item["run_dir"])

@@ -15,9 +15,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from common.cluster.agreement import disagreement, message_of, must_agree, problem_of
-from common.cluster.network import address_towards
-from common.cluster.processes import RETURNED, STOP_PORT
+from common.cluster.agreement import collect_shared_settings, decode_error, describe_disagreement, encode_error
+from common.cluster.network import find_address_towards
+from common.cluster.processes import IS_REPLACEMENT, STOP_PORT
 from common.cluster.stop_channel import StopMember, StopServer
 from common.config.schema import Config
 from common.errors import PeerTimeout, UserError
@@ -45,7 +45,7 @@ def join_group(config: Config, prepared: Prepared) -> Group:
     """Wait for the other tasks of a run, if it has any. Raises PeerTimeout and UserError as `rendezvous` does."""
     if config.strategy.one_process:
         return Group(0, 1, None, None)
-    return rendezvous(config.cluster.timeout, must_agree(config, prepared))
+    return rendezvous(config.cluster.timeout, collect_shared_settings(config, prepared))
 
 
 def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:
@@ -61,7 +61,7 @@ def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:
     me = f"{resolver.task_type} {resolver.task_id}"
     first = "chief" if "chief" in cluster else "worker"
     rank = tasks.index(me)
-    if RETURNED in os.environ:  # the others are past this
+    if IS_REPLACEMENT in os.environ:  # the others are past this
         return Group(rank, len(tasks), resolver, None)
     host, _, port = cluster[first][0].rpartition(":")
     host = host.strip("[]")
@@ -70,7 +70,7 @@ def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:
         if problem is not None:
             raise problem
         return Group(rank, len(tasks), resolver, StopMember(stop, me))
-    channel = StopServer(address_towards(host), int(os.environ.get(STOP_PORT, 0)))
+    channel = StopServer(find_address_towards(host), int(os.environ.get(STOP_PORT, 0)))
     problem = _receive(tasks[1:], me, settings, int(port), timeout, channel.address)
     if problem is not None:
         channel.close()
@@ -111,14 +111,14 @@ def _receive(
                 continue
             except (OSError, ValueError):  # not a task of this run
                 continue
-            if difference := disagreement(name, theirs, me, settings):
+            if difference := describe_disagreement(name, theirs, me, settings):
                 problem = UserError(difference)
             arrived.append(connection)
             if name in missing:
                 missing.remove(name)
         for connection in arrived:
             with suppress(OSError):  # it may have closed
-                connection.sendall(json.dumps([message_of(problem), stop]).encode() + b"\n")
+                connection.sendall(json.dumps([encode_error(problem), stop]).encode() + b"\n")
     return problem
 
 
@@ -142,7 +142,7 @@ def _report(
                 connection.settimeout(left + 2)  # the first one started to wait at another time
                 if answer := connection.makefile().readline():
                     message, (stop_host, port, token) = json.loads(answer)
-                    return problem_of(message), (stop_host, port, token)
+                    return decode_error(message), (stop_host, port, token)
         except OSError:
             pass
         time.sleep(POLL_SECONDS)

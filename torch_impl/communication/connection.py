@@ -12,15 +12,15 @@ import socket
 import torch
 import torch.distributed as dist
 
-from common.cluster.network import address_towards
-from common.cluster.peer_monitor import keep_alive
+from common.cluster.network import find_address_towards
+from common.cluster.peer_monitor import enable_keep_alive
 
 HELLO_SECONDS = 5.0  # how long a new connection may take to send its rank
 
 
 def listen(store: dist.Store, rank: int) -> socket.socket:
     """Open a listening socket for this rank and publish its address in the store."""
-    host = address_towards(os.environ["MASTER_ADDR"])
+    host = find_address_towards(os.environ["MASTER_ADDR"])
     listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     store.set(f"address/{rank}", json.dumps(listener.getsockname()[:2]))
     return listener
@@ -67,7 +67,7 @@ def accept(listener: socket.socket, timeout: float) -> tuple[int, socket.socket]
 def _configure(connection: socket.socket, timeout: float) -> None:
     connection.settimeout(timeout)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    keep_alive(connection)
+    enable_keep_alive(connection)
 
 
 def send_tensor(connection: socket.socket, tensor: torch.Tensor) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch.distributed as dist
 
-from common.cluster.agreement import disagreement, message_of, must_agree, problem_of
-from common.cluster.network import address_towards
-from common.cluster.processes import RETURNED, STOP_PORT
+from common.cluster.agreement import collect_shared_settings, decode_error, describe_disagreement, encode_error
+from common.cluster.network import find_address_towards
+from common.cluster.processes import IS_REPLACEMENT, STOP_PORT
 from common.cluster.stop_channel import StopMember, StopServer
 from common.config.schema import Config
-from common.errors import PeerTimeout, UserError
+from common.errors import PeerTimeout, UserError, one_line
 from common.run.prepare import Prepared
 from common.run.summary import RESTARTS
 
@@ -39,7 +39,7 @@ def join_group(config: Config, prepared: Prepared) -> Group:
     """Wait for the other ranks of a run, if it has any. Raises PeerTimeout and UserError as `rendezvous` does."""
     if config.strategy.one_process:
         return Group(0, 1, None, None)
-    return rendezvous(config.cluster.timeout, must_agree(config, prepared))
+    return rendezvous(config.cluster.timeout, collect_shared_settings(config, prepared))
 
 
 def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:
@@ -50,7 +50,7 @@ def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     store = _shared_store(rank, world_size, timeout)
-    if RETURNED not in os.environ:  # else the others are past this
+    if IS_REPLACEMENT not in os.environ:  # else the others are past this
         try:
             problem = _wait_for_all(store, rank, world_size, timeout, settings)
         except RuntimeError as error:
@@ -72,14 +72,14 @@ def init_process_group(group: Group, timeout: float, backend: str) -> None:
             timeout=timedelta(seconds=timeout),
         )
     except RuntimeError as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         message = f"rank {group.rank} cannot connect to the other ranks within {timeout:g} s ({reason})"
         raise PeerTimeout(message) from error  # one of them has ended since
 
 
 def _open_channel(store: dist.Store, rank: int) -> StopServer | StopMember:
     if rank == 0:
-        server = StopServer(address_towards(os.environ["MASTER_ADDR"]), int(os.environ.get(STOP_PORT, 0)))
+        server = StopServer(find_address_towards(os.environ["MASTER_ADDR"]), int(os.environ.get(STOP_PORT, 0)))
         store.set("stop", json.dumps(server.address))
         return server
     host, port, token = json.loads(store.get("stop"))
@@ -103,9 +103,7 @@ def _shared_store(rank: int, world_size: int, timeout: float) -> dist.Store:
     try:
         return make()
     except RuntimeError as error:
-        raise UserError(
-            f"MASTER_PORT={port}: cannot listen there ({' '.join(str(error).split())}); give another"
-        ) from error
+        raise UserError(f"MASTER_PORT={port}: cannot listen there ({one_line(error)}); give another") from error
 
 
 def _connect(address: str, port: int, timeout: float, make: Callable[[], dist.Store]) -> dist.Store:
@@ -158,17 +156,17 @@ def _wait_for_all(
             if store.check([f"here/{other}"]):
                 here[other] = json.loads(store.get(f"here/{other}"))
         if store.check(["over"]):
-            problem = problem_of(json.loads(store.get("over")))
+            problem = decode_error(json.loads(store.get("over")))
         elif difference := next(filter(None, (_disagrees(other, here) for other in here)), None):
             problem = UserError(difference)
-            store.set("over", json.dumps(message_of(problem)))
+            store.set("over", json.dumps(encode_error(problem)))
         elif not absent:
             return None
         elif time.monotonic() > end:
             problem = PeerTimeout(
                 f"cluster.timeout={timeout:g}: {_ranks(absent)} of {world_size} did not arrive in time"
             )
-            store.set("over", json.dumps(message_of(problem)))
+            store.set("over", json.dumps(encode_error(problem)))
         else:
             time.sleep(POLL_SECONDS)
     time.sleep(10 * POLL_SECONDS)
@@ -176,7 +174,7 @@ def _wait_for_all(
 
 
 def _disagrees(rank: int, here: Mapping[int, Mapping[str, Any]]) -> str | None:
-    return disagreement(f"rank {rank}", here[rank], "rank 0", here[0]) if 0 in here else None
+    return describe_disagreement(f"rank {rank}", here[rank], "rank 0", here[0]) if 0 in here else None
 
 
 def _ranks(ranks: list[int]) -> str:

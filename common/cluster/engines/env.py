@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from common.cluster.topology import TORCH_VARIABLES, Member, Nodes
+from common.cluster.topology import TORCH_VARIABLES, ClusterMember, HostGroup
 from common.config.clusters import ClusterSettings
 from common.config.strategies import STRATEGIES, list_strategies
 from common.errors import UserError
@@ -13,7 +13,9 @@ VARIABLES = {"torch": "RANK", "tf": "TF_CONFIG"}
 STARTERS = {"torch": "torchrun", "tf": "a scheduler that sets it"}
 
 
-def discover(cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
+def discover(
+    cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
+) -> HostGroup | ClusterMember:
     """The cluster of which this process is a member. Raises UserError."""
     variable = VARIABLES[framework]
     if variable not in environment:
@@ -34,7 +36,7 @@ def check_unset(cluster: ClusterSettings, framework: str, environment: Mapping[s
         )
 
 
-def _read_torch_variables(strategy: str, environment: Mapping[str, str]) -> Member:
+def _read_torch_variables(strategy: str, environment: Mapping[str, str]) -> ClusterMember:
     if missing := [name for name in TORCH_VARIABLES if name not in environment]:
         raise UserError(f"RANK is set but {', '.join(missing)} is not; start with torchrun, or unset RANK")
     numbers = {name: environment[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
@@ -48,10 +50,10 @@ def _read_torch_variables(strategy: str, environment: Mapping[str, str]) -> Memb
         raise UserError(f"MASTER_PORT={numbers['MASTER_PORT']}: must be between 1 and 65535")
     if STRATEGIES[strategy].one_process:
         raise UserError(f"strategy={strategy}: one process only; under torchrun use {_several('torch')}")
-    return Member(rank == 0, {"process": size}, f"WORLD_SIZE={size}")
+    return ClusterMember(rank == 0, {"process": size}, f"WORLD_SIZE={size}")
 
 
-def _read_tf_config(strategy: str, environment: Mapping[str, str]) -> Member:
+def _read_tf_config(strategy: str, environment: Mapping[str, str]) -> ClusterMember:
     try:
         parsed = json.loads(environment["TF_CONFIG"])
     except ValueError as error:
@@ -77,7 +79,7 @@ def _read_tf_config(strategy: str, environment: Mapping[str, str]) -> Member:
         counts = {"worker": counts["chief"] + counts["worker"]}
     is_chief = (role, index) == ("chief" if "chief" in cluster else "worker", 0)
     words = ", ".join(f"{count} {role}" for role, count in counts.items())
-    return Member(is_chief, counts, f"TF_CONFIG's cluster ({words})")
+    return ClusterMember(is_chief, counts, f"TF_CONFIG's cluster ({words})")
 
 
 def _several(framework: str) -> str:

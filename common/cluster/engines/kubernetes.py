@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from common.cluster.engines import env
 from common.cluster.network import wait_for_address
-from common.cluster.topology import Member, Nodes, port_of_job
+from common.cluster.topology import ClusterMember, HostGroup, choose_job_port
 from common.config.clusters import ClusterSettings, ScheduledSettings
 from common.errors import PeerTimeout, UserError
 from common.training.stop import interruptible
@@ -19,7 +19,9 @@ VARIABLES = ("JOB_COMPLETION_INDEX", "PET_NNODES", "PET_MASTER_ADDR")
 INDEX, VOLCANO_INDEX = VARIABLES[0], "VC_TASK_INDEX"  # this pod's, from 0
 
 
-def discover(cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
+def discover(
+    cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
+) -> HostGroup | ClusterMember:
     """The pods of the job. Raises UserError, and PeerTimeout if a pod's name has no address after cluster.timeout."""
     assert isinstance(cluster, ScheduledSettings)
     env.check_unset(cluster, framework, environment)
@@ -30,9 +32,9 @@ def discover(cluster: ClusterSettings, strategy: str, framework: str, environmen
     if not index.isdecimal() or int(index) >= len(hosts):
         raise UserError(f"{variable}={index}: the job has pods 0 to {len(hosts) - 1}")
     if len(hosts) == 1:
-        return Nodes()
-    node, port = int(index), cluster.port or port_of_job(hosts[0])
-    return Nodes(_with_own_address(hosts, node, cluster.timeout), node, port)
+        return HostGroup()
+    node, port = int(index), cluster.port or choose_job_port(hosts[0])
+    return HostGroup(_with_own_address(hosts, node, cluster.timeout), node, port)
 
 
 def _pods_of_indexed_job(kind: str, environment: Mapping[str, str]) -> tuple[str, ...]:

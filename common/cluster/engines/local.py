@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 
 from common.cluster.engines import env
-from common.cluster.topology import Member, Nodes
+from common.cluster.topology import ClusterMember, HostGroup
 from common.config.clusters import ClusterSettings
 
 
-def discover(cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
+def discover(
+    cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
+) -> HostGroup | ClusterMember:
     """This machine alone, unless the environment says more."""
     if env.VARIABLES[framework] in environment:
         return env.discover(cluster, strategy, framework, environment)
-    return Nodes()
+    return HostGroup()

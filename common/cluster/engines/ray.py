@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from common.cluster.engines import env
-from common.cluster.topology import Remote
+from common.cluster.topology import RayNodes
 from common.config import clusters
-from common.errors import UserError
+from common.errors import UserError, error_reason
 from common.training.stop import kept_handlers
 
 VARIABLE = "RAY_ADDRESS"  # Ray sets it where `ray job submit` starts a command
@@ -18,20 +18,20 @@ CONNECT_SECONDS = 5.0
 
 def discover(
     cluster: clusters.ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
-) -> Remote:
+) -> RayNodes:
     """What the cluster has now. Raises UserError where it cannot be reached."""
     env.check_unset(cluster, framework, environment)
     name, address = "cluster.address", cluster.address if isinstance(cluster, clusters.RaySettings) else "auto"
     if address == "auto" and environment.get(VARIABLE):
         name, address = VARIABLE, environment[VARIABLE]
     _connect(cluster.kind, name, address)
-    nodes = usable_nodes()
+    nodes = list_usable_nodes()
     if not nodes:
         raise UserError(f"cluster={cluster.kind}: no node of the Ray cluster has a CPU or GPU; start Ray on more nodes")
-    return Remote(len(nodes), fewest(nodes, "GPU"))
+    return RayNodes(len(nodes), fewest(nodes, "GPU"))
 
 
-def usable_nodes() -> list[dict[str, Any]]:
+def list_usable_nodes() -> list[dict[str, Any]]:
     """The nodes that a run may use, as Ray describes them: those with GPUs, or all where none has any."""
     import ray
 
@@ -63,7 +63,7 @@ def _connect(kind: str, name: str, address: str) -> None:
         with kept_handlers():
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split()).partition(". ")[0]
+        reason = error_reason(error).partition(". ")[0]
         raise UserError(
             f"{name}={address}: no Ray cluster here ({reason}); start Ray, or the command on one of its nodes"
         ) from error

@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 
 from common.cluster.engines import env
-from common.cluster.topology import Member, Nodes, port_of_job
+from common.cluster.topology import ClusterMember, HostGroup, choose_job_port
 from common.config.clusters import ClusterSettings, ScheduledSettings
 from common.errors import UserError
 
 VARIABLES = ("SKYPILOT_NODE_IPS", "SKYPILOT_NODE_RANK")
 
 
-def discover(cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
+def discover(
+    cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
+) -> HostGroup | ClusterMember:
     """The nodes of the task. Raises UserError."""
     assert isinstance(cluster, ScheduledSettings)
     env.check_unset(cluster, framework, environment)
@@ -22,5 +24,5 @@ def discover(cluster: ClusterSettings, strategy: str, framework: str, environmen
     if not rank.isdecimal() or int(rank) >= len(hosts):
         raise UserError(f"SKYPILOT_NODE_RANK={rank}: SKYPILOT_NODE_IPS has nodes 0 to {len(hosts) - 1}")
     if len(hosts) == 1:
-        return Nodes()
-    return Nodes(hosts, int(rank), cluster.port or port_of_job(environment.get("SKYPILOT_TASK_ID", "")))
+        return HostGroup()
+    return HostGroup(hosts, int(rank), cluster.port or choose_job_port(environment.get("SKYPILOT_TASK_ID", "")))

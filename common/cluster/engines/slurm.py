@@ -4,8 +4,8 @@ import subprocess
 from collections.abc import Mapping
 
 from common.cluster.engines import env
-from common.cluster.network import addresses_of
-from common.cluster.topology import Member, Nodes, port_of_job
+from common.cluster.network import resolve_addresses
+from common.cluster.topology import ClusterMember, HostGroup, choose_job_port
 from common.config.clusters import ClusterSettings, ScheduledSettings
 from common.errors import UserError
 
@@ -13,7 +13,9 @@ VARIABLES = ("SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_NODEID")  # w
 START = "start with srun --ntasks-per-node=1"
 
 
-def discover(cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes | Member:
+def discover(
+    cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
+) -> HostGroup | ClusterMember:
     """The nodes of the job step. Raises UserError where srun has not started the command once on each."""
     assert isinstance(cluster, ScheduledSettings)
     env.check_unset(cluster, framework, environment)
@@ -21,7 +23,7 @@ def discover(cluster: ClusterSettings, strategy: str, framework: str, environmen
         raise UserError(f"cluster={cluster.kind}: SLURM_JOB_ID is not set; {START} in a job, or use cluster=local")
     if missing := [name for name in VARIABLES if name not in environment]:
         if environment.get("SLURM_JOB_NUM_NODES") == "1":
-            return Nodes()  # a job's script, on its only node
+            return HostGroup()  # a job's script, on its only node
         raise UserError(f"cluster={cluster.kind}: {', '.join(missing)} is not set; {START}")
     hosts = _host_names(environment["SLURM_STEP_NODELIST"])
     tasks = environment["SLURM_STEP_NUM_TASKS"]
@@ -31,9 +33,9 @@ def discover(cluster: ClusterSettings, strategy: str, framework: str, environmen
             "--ntasks-per-node=1"
         )
     if len(hosts) == 1:
-        return Nodes()
-    node, port = int(environment["SLURM_NODEID"]), cluster.port or port_of_job(environment["SLURM_JOB_ID"])
-    return Nodes(addresses_of(hosts, node), node, port)
+        return HostGroup()
+    node, port = int(environment["SLURM_NODEID"]), cluster.port or choose_job_port(environment["SLURM_JOB_ID"])
+    return HostGroup(resolve_addresses(hosts, node), node, port)
 
 
 def _host_names(nodes: str) -> tuple[str, ...]:

@@ -12,8 +12,7 @@ import numpy as np
 
 from common.data.array_writer import ArrayWriter
 from common.data.arrays.column import Column
-from common.data.hub import one_line
-from common.errors import UserError
+from common.errors import UserError, describe_error
 
 LoadedArrays = dict[str, np.ndarray | Column]
 OFFSETS = ".offsets"  # NAME.offsets says where the examples of a ragged array NAME begin
@@ -124,7 +123,7 @@ def _open(file: Path, at: Path | str) -> np.ndarray:
         array: np.ndarray = np.load(file, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         pickled = "Python objects" in str(error) or "pickled" in str(error)
-        reason = "Python objects, which are not unpickled" if pickled else f"cannot be read: {one_line(error)}"
+        reason = "Python objects, which are not unpickled" if pickled else f"cannot be read: {describe_error(error)}"
         raise UserError(f"{at}: {reason}; save it as an array of numbers") from None
     return array
 
@@ -137,4 +136,4 @@ def _readable(path: Path, *errors: type[Exception]) -> Iterator[None]:
     except errors as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise UserError(f"{path}: cannot be read: {one_line(error)}; write it again") from error
+        raise UserError(f"{path}: cannot be read: {describe_error(error)}; write it again") from error

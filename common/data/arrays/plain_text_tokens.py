@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from common.data.hub import one_line
 from common.data.text.utf8_files import read_pieces
-from common.errors import UserError
+from common.errors import UserError, describe_error
 
 BYTES = "bytes"  # the tokenizer whose tokens are the bytes of UTF-8
 LONGEST = 1 << 20  # characters of a line that are tokenized together
@@ -30,7 +29,9 @@ def open_tokenizer(name: str) -> TokenReader:
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library's own class of all its errors
-        raise UserError(f"data.tokenizer: {path} is no tokenizer.json: {one_line(error)}; save it again") from error
+        raise UserError(
+            f"data.tokenizer: {path} is no tokenizer.json: {describe_error(error)}; save it again"
+        ) from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
 
@@ -39,7 +40,9 @@ def open_tokenizer(name: str) -> TokenReader:
             try:
                 encodings = tokenizer.encode_batch_fast(lines, add_special_tokens=False)
             except Exception as error:  # such as a word that is not in a vocabulary without a token for others
-                raise UserError(f"{text}: {path} cannot tokenize it: {one_line(error)}; choose another") from error
+                raise UserError(
+                    f"{text}: {path} cannot tokenize it: {describe_error(error)}; choose another"
+                ) from error
             for encoding in encodings:
                 yield np.array(encoding.ids, np.int32)
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from common.data.hub import one_line
 from common.data.required_columns import RequiredColumns, check_columns
 from common.data.text.utf8_files import read_line_texts
-from common.errors import UserError
+from common.errors import UserError, describe_error
 
 log = logging.getLogger("lockstep")
 
@@ -102,7 +101,7 @@ def read_parquet_rows(path: Path, columns: RequiredColumns) -> Iterator[tuple[in
             check_columns(str(path), columns, file.schema_arrow.names)
             yield from iterate_arrow_rows(file.iter_batches(BATCH, columns=[name for _, name in columns]), columns)
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path}: cannot be read: {one_line(error)}") from error
+        raise UserError(f"{path}: cannot be read: {describe_error(error)}") from error
 
 
 def iterate_arrow_rows(batches: Iterable[Any], columns: RequiredColumns) -> Iterator[tuple[int, Sequence[Any]]]:

@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from common.cluster.network import loopback_interface
+from common.cluster.network import find_loopback_interface
 
 
 class Ranks:
@@ -47,7 +47,7 @@ class Ranks:
 
 
 def _serve(rank: int, size: int, rendezvous: str, pipe: Connection) -> None:
-    os.environ |= {"GLOO_SOCKET_IFNAME": loopback_interface(), "CUDA_VISIBLE_DEVICES": ""}
+    os.environ |= {"GLOO_SOCKET_IFNAME": find_loopback_interface(), "CUDA_VISIBLE_DEVICES": ""}
     import torch
     import torch.distributed as dist
 

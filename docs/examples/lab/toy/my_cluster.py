@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from common.cluster.topology import Nodes
+from common.cluster.topology import HostGroup
 from common.config.clusters import CLUSTERS, ClusterSettings
 from common.config.keys import HOST, key
 from common.errors import UserError
@@ -19,7 +19,7 @@ class MyClusterSettings(ClusterSettings):
 CLUSTERS["my_cluster"] = MyClusterSettings
 
 
-def discover(cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]) -> Nodes:
+def discover(cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]) -> HostGroup:
     """The hosts, and which of them this is. Raises UserError."""
     assert isinstance(cluster, MyClusterSettings)
     hosts = tuple(filter(None, environment.get("MY_CLUSTER_HOSTS", "").split(",")))
@@ -28,4 +28,4 @@ def discover(cluster: ClusterSettings, strategy: str, framework: str, environmen
         raise UserError("cluster=my_cluster: MY_CLUSTER_HOSTS is not set; set it to the addresses of the hosts")
     if not node.isdecimal() or int(node) >= len(hosts):
         raise UserError(f"MY_CLUSTER_NODE={node}: must be from 0 to {len(hosts) - 1}, an index of MY_CLUSTER_HOSTS")
-    return Nodes(hosts, int(node), cluster.port) if len(hosts) > 1 else Nodes()  # Nodes(): this machine alone
+    return HostGroup(hosts, int(node), cluster.port) if len(hosts) > 1 else HostGroup()

@@ -11,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from common.bench.plan import ENDLESS, Planned, plan
 from common.bench.settings import load_settings
-from common.cluster.discover import config_of
+from common.cluster.discovery import compose_config
 from common.config.command_line import explain_error
 from common.config.overrides import normalize_arguments
 from common.errors import UserError
@@ -38,7 +38,7 @@ def planned(tmp_path: Path) -> Plan:
 def test_every_definition_is_valid(name: str) -> None:
     """Its own overrides win over those for all."""
     definition = DEFINITIONS[name]
-    config = config_of(
+    config = compose_config(
         definition.framework, normalize_arguments([*ENDLESS, "train.global_batch_size=64", *definition.overrides]), {}
     )
     given = re.search(r"_x(\d)$", name)

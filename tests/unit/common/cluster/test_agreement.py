@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from common.cluster.agreement import disagreement, message_of, must_agree, problem_of
+from common.cluster.agreement import collect_shared_settings, decode_error, describe_disagreement, encode_error
 from common.config.keys import CURVE, RUN
 from common.config.schema import collect_keys
 from common.errors import PeerTimeout, UserError
@@ -18,13 +18,13 @@ SAME = Prepared(CACHE, InitialCheckpoint(Path("initial"), "weights"), None)
 
 def test_only_what_decides_the_training_must_agree(small_config: MakeConfig) -> None:
     config, prepared = prepare(small_config("strategy=ddp"), None)
-    mine = must_agree(config, prepared)
+    mine = collect_shared_settings(config, prepared)
     other = small_config("strategy=ddp", "run_dir=elsewhere", "cluster.timeout=5", "train.log_every=1")
     other, prepared = prepare(other, None)
-    assert disagreement("rank 1", must_agree(other, prepared), "rank 0", mine) is None
+    assert describe_disagreement("rank 1", collect_shared_settings(other, prepared), "rank 0", mine) is None
     other = small_config("strategy=ddp", "train.steps=7", "data.seed=5", "model.layers=2", "schedule.total_steps=300")
     other, prepared = prepare(other, None)
-    assert disagreement("rank 1", must_agree(other, prepared), "rank 0", mine) == (
+    assert describe_disagreement("rank 1", collect_shared_settings(other, prepared), "rank 0", mine) == (
         f"rank 1 differs from rank 0 in model.layers (2, not 1), train.steps (7, not {config.train.steps}), data, "
         "initial weights; give every host the same"
     )
@@ -33,8 +33,8 @@ def test_only_what_decides_the_training_must_agree(small_config: MakeConfig) -> 
 @pytest.mark.parametrize("name", collect_keys())
 def test_every_key_that_decides_the_run_must_agree(name: str) -> None:
     """Also a key that is added later, of any kind: its scope decides."""
-    config, other = (must_agree(each, SAME) for each in PAIRS[name])
-    found = disagreement("rank 1", other, "rank 0", config)
+    config, other = (collect_shared_settings(each, SAME) for each in PAIRS[name])
+    found = describe_disagreement("rank 1", other, "rank 0", config)
     if collect_keys()[name].scope in (CURVE, RUN):
         assert found == f"rank 1 differs from rank 0 in {name} (1, not 0); give every host the same"
     else:
@@ -43,18 +43,20 @@ def test_every_key_that_decides_the_run_must_agree(name: str) -> None:
 
 def test_what_was_prepared_must_agree() -> None:
     config, _ = PAIRS["train.seed"]
-    found = must_agree(config, replace(SAME, initial=InitialCheckpoint(Path("elsewhere"), "other weights")))
-    assert disagreement("rank 1", found, "rank 0", must_agree(config, SAME)) == (
+    found = collect_shared_settings(
+        config, replace(SAME, initial=InitialCheckpoint(Path("elsewhere"), "other weights"))
+    )
+    assert describe_disagreement("rank 1", found, "rank 0", collect_shared_settings(config, SAME)) == (
         "rank 1 differs from rank 0 in initial weights; give every host the same"
     )
 
 
 def test_what_only_one_has_need_not_agree() -> None:
-    assert disagreement("ps 0", {}, "chief 0", {"train.seed": 0}) is None
+    assert describe_disagreement("ps 0", {}, "chief 0", {"train.seed": 0}) is None
 
 
 def test_a_problem_is_the_same_error_in_every_process() -> None:
     for problem in (UserError("another seed"), PeerTimeout("rank 1 did not arrive")):
-        received = problem_of(json.loads(json.dumps(message_of(problem))))
+        received = decode_error(json.loads(json.dumps(encode_error(problem))))
         assert (type(received), str(received)) == (type(problem), str(problem))
-    assert problem_of(json.loads(json.dumps(message_of(None)))) is None
+    assert decode_error(json.loads(json.dumps(encode_error(None)))) is None

@@ -10,7 +10,7 @@ import pytest
 
 from common.cluster.launcher import PROCESSES, start
 from common.cluster.supervisor import Process
-from common.cluster.topology import Nodes
+from common.cluster.topology import HostGroup
 from common.errors import UserError
 from common.run.prepare import prepare_run
 from tests.conftest import MakeConfig
@@ -39,7 +39,7 @@ def launch(small_config: MakeConfig, run_dir: Path, monkeypatch: pytest.MonkeyPa
             Process(f"rank {rank}", [sys.executable, "-c", f"import os, sys, time; {code}", str(run_dir)])
             for rank, code in enumerate(codes)
         ]
-        return start(config, run_dir, "torch", Nodes(), processes)
+        return start(config, run_dir, "torch", HostGroup(), processes)
 
     return run
 

@@ -5,16 +5,22 @@ from typing import Any
 import pytest
 
 from common.cluster import network
-from common.cluster.network import address_towards, addresses_of, interface_towards, interface_with, loopback_interface
+from common.cluster.network import (
+    find_address_towards,
+    find_interface_towards,
+    find_interface_with,
+    find_loopback_interface,
+    resolve_addresses,
+)
 from common.errors import UserError
 
 
 def test_the_loopback_interface() -> None:
-    assert interface_with(["203.0.113.1", "127.0.0.1"]) == loopback_interface()
-    assert interface_with(["203.0.113.1"]) is None
-    assert address_towards("localhost") in ("127.0.0.1", "::1")
-    assert address_towards("127.0.0.1") == "127.0.0.1"
-    assert interface_towards("127.0.0.1") == loopback_interface()
+    assert find_interface_with(["203.0.113.1", "127.0.0.1"]) == find_loopback_interface()
+    assert find_interface_with(["203.0.113.1"]) is None
+    assert find_address_towards("localhost") in ("127.0.0.1", "::1")
+    assert find_address_towards("127.0.0.1") == "127.0.0.1"
+    assert find_interface_towards("127.0.0.1") == find_loopback_interface()
 
 
 def test_a_host_that_no_interface_leads_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,9 +28,9 @@ def test_a_host_that_no_interface_leads_to(monkeypatch: pytest.MonkeyPatch) -> N
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
-    assert interface_towards("nowhere") is None
+    assert find_interface_towards("nowhere") is None
     with pytest.raises(OSError):
-        address_towards("nowhere")
+        find_address_towards("nowhere")
 
 
 def test_a_name_that_becomes_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +46,7 @@ def test_a_name_that_becomes_known(monkeypatch: pytest.MonkeyPatch) -> None:
             raise result
         return str(result)
 
-    monkeypatch.setattr(network, "address_towards", look_up)
+    monkeypatch.setattr(network, "find_address_towards", look_up)
     monkeypatch.setattr(network, "POLL_SECONDS", 0.01)
     assert network.wait_for_address("a", time.monotonic() + 60) == "10.0.0.7"
     found[:] = [socket.gaierror(-2, "Name or service not known")]
@@ -58,10 +64,10 @@ def test_the_addresses_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
         return [(0, 0, 0, "", (known[host], 0))]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    monkeypatch.setattr("common.cluster.network.address_towards", lambda host: f"towards {host}")
-    assert addresses_of(["a", "b", "c"], 0) == ("towards b", "10.0.0.2", "10.0.0.3")
-    assert addresses_of(["b", "a", "c"], 1) == ("10.0.0.2", "towards b", "10.0.0.3")
+    monkeypatch.setattr("common.cluster.network.find_address_towards", lambda host: f"towards {host}")
+    assert resolve_addresses(["a", "b", "c"], 0) == ("towards b", "10.0.0.2", "10.0.0.3")
+    assert resolve_addresses(["b", "a", "c"], 1) == ("10.0.0.2", "towards b", "10.0.0.3")
     with pytest.raises(
         UserError, match=r"^x: has no address here \(Name or service not known\); its name must be known"
     ):
-        addresses_of(["a", "x"], 0)
+        resolve_addresses(["a", "x"], 0)

@@ -14,7 +14,7 @@ import pytest
 from common.cluster import peer_monitor
 from common.cluster.checkpoint_transfer import BrokenTransfer, CheckpointTransfer, Offer
 from common.cluster.peer_monitor import PeerMonitor
-from common.cluster.topology import Nodes
+from common.cluster.topology import HostGroup
 from common.errors import PeerTimeout, UserError
 from tests.conftest import wait_until
 
@@ -74,7 +74,7 @@ def begin(monitors: Sequence[PeerMonitor], attempts: Sequence[int]) -> list[int]
 
 def connected(port: int, hosts: int) -> list[PeerMonitor]:
     """The monitors of some hosts, which have begun an attempt."""
-    monitors = [PeerMonitor(Nodes(HOSTS[:hosts], node, port), PROCESSES, Transfer()) for node in range(hosts)]
+    monitors = [PeerMonitor(HostGroup(HOSTS[:hosts], node, port), PROCESSES, Transfer()) for node in range(hosts)]
     assert begin(monitors, [0] * hosts) == [0] * hosts
     return monitors
 
@@ -84,7 +84,7 @@ def outcome(monitor: PeerMonitor) -> tuple[str | None, int | None, bool]:
 
 
 def test_a_run_on_one_host_has_none() -> None:
-    monitor = PeerMonitor(Nodes(), PROCESSES, Transfer())
+    monitor = PeerMonitor(HostGroup(), PROCESSES, Transfer())
     assert monitor.begin(3, 0.1) == 3
     monitor.again(4)
     monitor.close(0)
@@ -92,7 +92,7 @@ def test_a_run_on_one_host_has_none() -> None:
 
 
 def test_the_port_is_after_those_of_the_processes() -> None:
-    assert Nodes(("a", "b"), 1, 29500).monitor_port(3) == 29503
+    assert HostGroup(("a", "b"), 1, 29500).monitor_port(3) == 29503
 
 
 def test_an_exit_code_of_zero_is_passed(port: int) -> None:
@@ -188,7 +188,7 @@ def test_a_command_that_was_killed_is_started_again(port: int, noticed: bool) ->
     if noticed:
         killed._held[0].connection.shutdown(socket.SHUT_RDWR)
         wait_until(lambda: leader.lost is not None)
-    returned = PeerMonitor(Nodes(HOSTS[:2], 1, port), PROCESSES, Transfer())
+    returned = PeerMonitor(HostGroup(HOSTS[:2], 1, port), PROCESSES, Transfer())
     with ThreadPoolExecutor() as pool:
         number = pool.submit(returned.begin, 0, 10)
         wait_until(lambda: leader.lost is not None)
@@ -217,7 +217,7 @@ def test_the_first_host_is_started_again(port: int) -> None:
 
 @pytest.mark.parametrize(("node", "absent"), [(0, "127.0.0.1, 127.0.0.1"), (1, "127.0.0.1")])
 def test_who_does_not_arrive_is_named(port: int, node: int, absent: str) -> None:
-    monitor = PeerMonitor(Nodes(HOSTS, node, port), PROCESSES, Transfer())
+    monitor = PeerMonitor(HostGroup(HOSTS, node, port), PROCESSES, Transfer())
     with pytest.raises(
         PeerTimeout, match=f"^cluster.timeout=0.3: the command on host {absent} did not arrive in time$"
     ):
@@ -269,7 +269,7 @@ BIG = bytes(3 << 20)  # more than the sockets hold
 
 def with_transfers(port: int, *transfers: Transfer) -> list[PeerMonitor]:
     hosts = (HOSTS[0],) * len(transfers)
-    return [PeerMonitor(Nodes(hosts, node, port), PROCESSES, each) for node, each in enumerate(transfers)]
+    return [PeerMonitor(HostGroup(hosts, node, port), PROCESSES, each) for node, each in enumerate(transfers)]
 
 
 def ask(port: int, fingerprint: object) -> bytes:

@@ -2,12 +2,12 @@ import socket
 
 import pytest
 
-from common.cluster.ports import check_ports, reserved_ports
+from common.cluster.ports import check_ports, reserve_ports
 from common.errors import UserError
 
 
 def test_reserved_ports_cannot_be_taken() -> None:
-    with reserved_ports(3) as ports:
+    with reserve_ports(3) as ports:
         assert len(set(ports)) == 3
         for port in ports:
             with socket.socket() as other, pytest.raises(OSError):

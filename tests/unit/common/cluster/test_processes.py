@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from common.cluster.processes import importing, leave
-from common.cluster.processes import python as python_command
+from common.cluster.processes import exit_if_interrupted, pause_garbage_collection
+from common.cluster.processes import make_python_command as python_command
 from tests.conftest import ROOT, Python
 
 CHILD = """
@@ -36,7 +36,7 @@ def test_a_child_ends_when_its_standard_input_closes() -> None:
 def test_nothing_is_searched_for_garbage_while_a_framework_is_imported_and_what_is_imported_never() -> None:
     frozen = gc.get_freeze_count()
     try:
-        with pytest.raises(ImportError), importing():
+        with pytest.raises(ImportError), pause_garbage_collection():
             assert not gc.isenabled()
             raise ImportError
         assert gc.isenabled()
@@ -46,8 +46,8 @@ def test_nothing_is_searched_for_garbage_while_a_framework_is_imported_and_what_
 
 
 def test_an_interrupted_process_ends_at_once_and_another_does_not(python: Python) -> None:
-    code = "import sys\nfrom common.cluster.processes import leave\nprint(leave(int(sys.argv[1])))"
-    assert leave(0) == 0 and leave(2) == 2
+    code = "import sys\nfrom common.cluster.processes import exit_if_interrupted as end\nprint(end(int(sys.argv[1])))"
+    assert exit_if_interrupted(0) == 0 and exit_if_interrupted(2) == 2
     assert python(code, 128) == "128\n"
     ended = subprocess.run([sys.executable, "-c", code, "143"], cwd=ROOT, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (143, "", "")

@@ -3,7 +3,7 @@ import pytest
 from common.cluster import ray_driver
 from common.cluster.ray_driver import LOWEST_PORT, _outcome, _room
 from common.cluster.supervisor import Outcome
-from common.cluster.topology import port_of_job
+from common.cluster.topology import choose_job_port
 from common.training.stop import Stop
 from tests.conftest import MakeConfig
 
@@ -72,7 +72,7 @@ def test_the_room_that_a_run_needs(
 
 
 def test_jobs_in_a_row_do_not_share_ports() -> None:
-    ports = [port_of_job(str(job), LOWEST_PORT) for job in range(1, 60)]
+    ports = [choose_job_port(str(job), LOWEST_PORT) for job in range(1, 60)]
     assert len(set(ports)) == len(ports)
     assert min(ports) >= LOWEST_PORT and max(ports) < 32_000
     assert ray_driver.LOWEST_PORT > 19_999  # the last port of Ray's workers

@@ -15,7 +15,7 @@ from threading import Barrier, BrokenBarrierError, Thread
 import pytest
 
 from common.cluster import stop_channel
-from common.cluster.stop_channel import Agreement, StopMember, StopServer
+from common.cluster.stop_channel import StopDecision, StopMember, StopServer
 from common.errors import Interrupted
 from common.training.stop import SAVE, SIGNALS, Stop
 
@@ -474,7 +474,7 @@ def test_the_agreement_is_the_maximum_of_the_answers() -> None:
         randomness = random.Random(seed)
         own = randomness.randint(0, 5)
         begun = {member: randomness.randint(0, 5) for member in range(randomness.randint(0, 6))}
-        agreement, counted = Agreement(TERM, own, begun), [own]
+        agreement, counted = StopDecision(TERM, own, begun), [own]
         assert agreement.decide() == (not begun)
         if agreement.last is None:
             late = {member: randomness.randint(0, 5) for member in range(10, 10 + randomness.randint(0, 2))}

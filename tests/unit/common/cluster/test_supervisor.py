@@ -22,7 +22,7 @@ from pathlib import Path
 from common.cluster import supervisor
 from common.cluster.supervisor import Process, supervise
 
-supervisor.RETURN_SECONDS, supervisor.STALL_POLL_SECONDS, supervisor.STRAGGLER_SECONDS = 1.0, 0.1, STRAGGLER
+supervisor.MIN_LIFETIME_SECONDS, supervisor.STALL_POLL_SECONDS, supervisor.STRAGGLER_SECONDS = 1.0, 0.1, STRAGGLER
 supervisor.GRACE_SECONDS = float(os.environ.get("GRACE", supervisor.GRACE_SECONDS))
 restartable = json.loads(os.environ.get("RESTARTABLE", "[]"))
 processes = [

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from common.cluster.processes import RETURNED
+from common.cluster.processes import IS_REPLACEMENT
 from tests.conftest import Python
 
 pytestmark = pytest.mark.slow  # it starts many processes
@@ -20,7 +20,7 @@ def join(timeout, settings):
 """
 ALL = """
 import json, os, signal, socket, sys, time
-from common.cluster.ports import reserved_ports
+from common.cluster.ports import reserve_ports
 from common.errors import UserError
 
 def start(case, task, cluster, leader, given):
@@ -55,7 +55,7 @@ def first_port(cluster):
 
 cases, children = json.loads(sys.argv[1]), 0
 count = sum(sum(case["cluster"].values()) for case in cases.values())
-with reserved_ports(count) as reserved, socket.create_server(("127.0.0.1", 0)) as other:
+with reserve_ports(count) as reserved, socket.create_server(("127.0.0.1", 0)) as other:
     ports = iter(reserved)
     for name, case in cases.items():
         cluster = {role: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for role, n in case["cluster"].items()}
@@ -91,7 +91,10 @@ CASES: dict[str, dict[str, Any]] = {
     "restarted": {
         **THREE,
         "timeout": LONG,
-        "tasks": {"worker 0": {"environment": {RETURNED: "1"}}, "worker 2": {"environment": {RETURNED: "1"}}},
+        "tasks": {
+            "worker 0": {"environment": {IS_REPLACEMENT: "1"}},
+            "worker 2": {"environment": {IS_REPLACEMENT: "1"}},
+        },
     },
     "the port is taken": {**THREE, "taken": True, "tasks": {"worker 0": {}}},
 }

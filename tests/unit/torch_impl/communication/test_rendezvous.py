@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from common.cluster.ports import reserved_ports
+from common.cluster.ports import reserve_ports
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow  # it starts many processes
@@ -65,7 +65,7 @@ def environment(port: int, **values: object) -> dict[str, str]:
 def said(tmp_path_factory: pytest.TempPathFactory) -> Said:
     """By case and store, what each rank says. All cases at once, in children of one process."""
     folder, cases = tmp_path_factory.mktemp("rendezvous"), {}
-    with reserved_ports(len(CASES)) as ports:
+    with reserve_ports(len(CASES)) as ports:
         pass
     for (name, case), port in zip(CASES.items(), ports, strict=True):
         for store in STORES:
@@ -121,7 +121,7 @@ def test_a_port_where_something_else_listens(said: Said) -> None:
 def commands(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, int, str]]:
     """Of ranks 0 and 1 of runs of 3, whose other ranks never arrive: run directory, exit code, standard error."""
     started = []
-    with reserved_ports(2) as ports:
+    with reserve_ports(2) as ports:
         pass
     for rank, port in enumerate(ports):
         folder = tmp_path_factory.mktemp(f"rank-{rank}")

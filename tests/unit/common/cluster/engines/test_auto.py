@@ -1,7 +1,7 @@
 import pytest
 
 from common.cluster.engines.auto import discover
-from common.cluster.topology import Member, Nodes
+from common.cluster.topology import ClusterMember, HostGroup
 from common.config.clusters import AutoSettings
 
 CLUSTER = AutoSettings("auto", 120.0, 4000)
@@ -15,26 +15,26 @@ SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1"}
 @pytest.mark.parametrize(
     ("environment", "found", "said"),
     [
-        ({}, Nodes(), "cluster=local: no scheduler's variables are set"),
-        (SLURM, Nodes(), "cluster=slurm: SLURM_JOB_ID is set"),
+        ({}, HostGroup(), "cluster=local: no scheduler's variables are set"),
+        (SLURM, HostGroup(), "cluster=slurm: SLURM_JOB_ID is set"),
         (
             SKYPILOT,
-            Nodes(("10.0.0.1", "10.0.0.2"), 1, 4000),
+            HostGroup(("10.0.0.1", "10.0.0.2"), 1, 4000),
             "cluster=skypilot, node 1 of 2: SKYPILOT_NODE_IPS is set",
         ),
-        (INDEXED_JOB, Nodes(), "cluster=kubernetes: JOB_COMPLETION_INDEX is set"),
-        (VOLCANO, Nodes(), "cluster=kubernetes: VC_TASK_INDEX is set"),
-        ({**TORCHRUN, **INDEXED_JOB}, Member(True, {"process": 2}, "WORLD_SIZE=2"), "cluster=env: RANK is set"),
-        ({**TORCHRUN, **SLURM}, Member(True, {"process": 2}, "WORLD_SIZE=2"), "cluster=env: RANK is set"),
+        (INDEXED_JOB, HostGroup(), "cluster=kubernetes: JOB_COMPLETION_INDEX is set"),
+        (VOLCANO, HostGroup(), "cluster=kubernetes: VC_TASK_INDEX is set"),
+        ({**TORCHRUN, **INDEXED_JOB}, ClusterMember(True, {"process": 2}, "WORLD_SIZE=2"), "cluster=env: RANK is set"),
+        ({**TORCHRUN, **SLURM}, ClusterMember(True, {"process": 2}, "WORLD_SIZE=2"), "cluster=env: RANK is set"),
     ],
 )
 def test_what_the_environment_shows(
-    capsys: pytest.CaptureFixture[str], environment: dict[str, str], found: Nodes | Member, said: str
+    capsys: pytest.CaptureFixture[str], environment: dict[str, str], found: HostGroup | ClusterMember, said: str
 ) -> None:
     assert discover(CLUSTER, "ddp", "torch", environment) == found
     assert capsys.readouterr().err == f"{said}\n"
 
 
 def test_variables_of_the_other_framework(capsys: pytest.CaptureFixture[str]) -> None:
-    assert discover(CLUSTER, "multiworker", "tf", TORCHRUN) == Nodes()
+    assert discover(CLUSTER, "multiworker", "tf", TORCHRUN) == HostGroup()
     assert capsys.readouterr().err == "cluster=local: no scheduler's variables are set\n"

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from common.cluster.engines.env import discover
-from common.cluster.topology import Member, Nodes
+from common.cluster.topology import ClusterMember, HostGroup
 from common.config.clusters import EnvSettings
 from common.errors import UserError
 
@@ -14,13 +14,13 @@ WORKERS = {"worker": ["a:1", "b:1", "c:1"]}
 SERVED = {"chief": ["a:1"], "ps": ["a:2"], "worker": ["b:1", "c:1"]}
 
 
-def torch(strategy: str = "ddp", **variables: str | None) -> Nodes | Member:
+def torch(strategy: str = "ddp", **variables: str | None) -> HostGroup | ClusterMember:
     """What is found with these variables in place of torchrun's; None removes one."""
     environment = {name: value for name, value in {**TORCHRUN, **variables}.items() if value is not None}
     return discover(CLUSTER, strategy, "torch", environment)
 
 
-def tf(strategy: str, config: Any) -> Nodes | Member:
+def tf(strategy: str, config: Any) -> HostGroup | ClusterMember:
     """What is found with this TF_CONFIG."""
     text = config if isinstance(config, str) else json.dumps(config)
     return discover(CLUSTER, strategy, "tf", {"TF_CONFIG": text})
@@ -31,8 +31,8 @@ def task(cluster: Any, role: Any, index: Any) -> dict[str, Any]:
 
 
 def test_a_rank() -> None:
-    assert torch() == Member(False, {"process": 3}, "WORLD_SIZE=3")
-    assert torch("parameter_server", RANK="0") == Member(True, {"process": 3}, "WORLD_SIZE=3")
+    assert torch() == ClusterMember(False, {"process": 3}, "WORLD_SIZE=3")
+    assert torch("parameter_server", RANK="0") == ClusterMember(True, {"process": 3}, "WORLD_SIZE=3")
 
 
 @pytest.mark.parametrize(
@@ -69,36 +69,36 @@ def test_variables_of_torchrun_that_cannot_be(strategy: str, variables: dict[str
         (
             "multiworker",
             task(WORKERS, "worker", 0),
-            Member(True, {"worker": 3}, "TF_CONFIG's cluster (3 worker)"),
+            ClusterMember(True, {"worker": 3}, "TF_CONFIG's cluster (3 worker)"),
         ),
         (
             "multiworker",
             task(WORKERS, "worker", 2),
-            Member(False, {"worker": 3}, "TF_CONFIG's cluster (3 worker)"),
+            ClusterMember(False, {"worker": 3}, "TF_CONFIG's cluster (3 worker)"),
         ),
         (
             "multiworker",
             task({"chief": ["a:1"], "worker": ["b:1"]}, "chief", 0),
-            Member(True, {"worker": 2}, "TF_CONFIG's cluster (2 worker)"),
+            ClusterMember(True, {"worker": 2}, "TF_CONFIG's cluster (2 worker)"),
         ),
         (
             "multiworker",
             task({"chief": ["a:1"], "worker": ["b:1"]}, "worker", 0),
-            Member(False, {"worker": 2}, "TF_CONFIG's cluster (2 worker)"),
+            ClusterMember(False, {"worker": 2}, "TF_CONFIG's cluster (2 worker)"),
         ),
         (
             "parameter_server",
             task(SERVED, "chief", 0),
-            Member(True, {"chief": 1, "worker": 2, "ps": 1}, "TF_CONFIG's cluster (1 chief, 2 worker, 1 ps)"),
+            ClusterMember(True, {"chief": 1, "worker": 2, "ps": 1}, "TF_CONFIG's cluster (1 chief, 2 worker, 1 ps)"),
         ),
         (
             "parameter_server",
             task(SERVED, "ps", 0),
-            Member(False, {"chief": 1, "worker": 2, "ps": 1}, "TF_CONFIG's cluster (1 chief, 2 worker, 1 ps)"),
+            ClusterMember(False, {"chief": 1, "worker": 2, "ps": 1}, "TF_CONFIG's cluster (1 chief, 2 worker, 1 ps)"),
         ),
     ],
 )
-def test_a_task(strategy: str, config: Any, expected: Member) -> None:
+def test_a_task(strategy: str, config: Any, expected: ClusterMember) -> None:
     assert tf(strategy, config) == expected
 
 

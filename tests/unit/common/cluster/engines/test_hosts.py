@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from common.cluster.engines.hosts import discover, interface_of
-from common.cluster.topology import Nodes
+from common.cluster.engines.hosts import discover, find_host_interface
+from common.cluster.topology import HostGroup
 from common.config.clusters import HostsSettings
 from common.errors import UserError
 
@@ -14,7 +14,7 @@ CLUSTER = HostsSettings("hosts", 120.0, ["a", "b"], 1, 29500)
 @pytest.mark.parametrize("host", ["203.0.113.1", "127.0.0.1", "localhost"])
 def test_a_host_must_have_its_address_in_a_network(host: str) -> None:
     with pytest.raises(UserError, match=rf"^cluster.node: {host}.* is no address of this machine in a network"):
-        interface_of(host)
+        find_host_interface(host)
 
 
 def test_a_host_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,14 +23,14 @@ def test_a_host_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
     with pytest.raises(UserError) as raised:
-        interface_of("nowhere")
+        find_host_interface("nowhere")
     assert str(raised.value) == "cluster.hosts: nowhere has no address (Name or service not known); give its address"
 
 
 def test_the_hosts_of_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("common.cluster.engines.hosts.interface_of", asked.append)
-    assert discover(CLUSTER, "ddp", "torch", {"TF_CONFIG": "{}"}) == Nodes(("a", "b"), 1, 29500)
+    monkeypatch.setattr("common.cluster.engines.hosts.find_host_interface", asked.append)
+    assert discover(CLUSTER, "ddp", "torch", {"TF_CONFIG": "{}"}) == HostGroup(("a", "b"), 1, 29500)
     assert asked == ["b"], "this one is the second"
 
 

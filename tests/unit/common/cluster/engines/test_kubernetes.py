@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from common.cluster.engines.kubernetes import discover
-from common.cluster.topology import Nodes, port_of_job
+from common.cluster.topology import HostGroup, choose_job_port
 from common.config.clusters import KubernetesSettings
 from common.errors import Interrupted, UserError
 
@@ -31,13 +31,13 @@ def unknown(monkeypatch: pytest.MonkeyPatch) -> Unknown:
     def prepare(tries: int) -> list[str]:
         asked: list[str] = []
 
-        def address_towards(host: str) -> str:
+        def find_address_towards(host: str) -> str:
             asked.append(host)
             if len(asked) <= tries:
                 raise socket.gaierror(-2, "Name or service not known")
             return OWN
 
-        monkeypatch.setattr("common.cluster.network.address_towards", address_towards)
+        monkeypatch.setattr("common.cluster.network.find_address_towards", find_address_towards)
         monkeypatch.setattr("common.cluster.network.POLL_SECONDS", 0.01)
         return asked
 
@@ -60,24 +60,24 @@ def test_the_pods(
     unknown: Unknown, environment: dict[str, str], hosts: tuple[str, ...], node: int, first: str, framework: str
 ) -> None:
     asked = unknown(0)
-    assert discover(CLUSTER, "ddp", framework, environment) == Nodes(hosts, node, port_of_job(first))
+    assert discover(CLUSTER, "ddp", framework, environment) == HostGroup(hosts, node, choose_job_port(first))
     assert asked == [host for host in hosts if host != OWN]
     chosen = discover(KubernetesSettings("kubernetes", 120.0, 4000), "ddp", framework, environment)
-    assert chosen == Nodes(hosts, node, 4000)
+    assert chosen == HostGroup(hosts, node, 4000)
 
 
 def test_one_pod_is_this_machine(unknown: Unknown) -> None:
     asked = unknown(0)
-    assert discover(CLUSTER, "ddp", "torch", {**JOB, "JOB_COMPLETION_INDEX": "0", "PET_NNODES": "1"}) == Nodes()
+    assert discover(CLUSTER, "ddp", "torch", {**JOB, "JOB_COMPLETION_INDEX": "0", "PET_NNODES": "1"}) == HostGroup()
     one = {"VC_TASK_INDEX": "0", "VC_WORKER_HOSTS": "train-worker-0.train"}
-    assert discover(CLUSTER, "ddp", "torch", one) == Nodes()
+    assert discover(CLUSTER, "ddp", "torch", one) == HostGroup()
     assert not asked
 
 
 def test_names_that_are_known_late(unknown: Unknown) -> None:
     asked = unknown(3)
     found = discover(CLUSTER, "ddp", "torch", JOB)
-    assert isinstance(found, Nodes) and found.hosts == ("train-0.train", OWN, "train-2.train")
+    assert isinstance(found, HostGroup) and found.hosts == ("train-0.train", OWN, "train-2.train")
     assert asked == ["train-0.train"] * 4 + ["train-2.train"]
 
 
@@ -97,7 +97,7 @@ def test_a_signal_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         raise socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr("common.cluster.network.address_towards", stop)
+    monkeypatch.setattr("common.cluster.network.find_address_towards", stop)
     with pytest.raises(Interrupted) as raised:
         discover(CLUSTER, "ddp", "torch", JOB)
     assert raised.value.exit_code == 143

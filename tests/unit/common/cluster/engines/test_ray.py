@@ -4,8 +4,8 @@ import socket
 import pytest
 
 from common.cluster.engines import ray as engine
-from common.cluster.engines.ray import discover, fewest, usable_nodes
-from common.cluster.topology import Remote
+from common.cluster.engines.ray import discover, fewest, list_usable_nodes
+from common.cluster.topology import RayNodes
 from common.config.clusters import AutoSettings, RaySettings
 from common.errors import UserError
 
@@ -24,17 +24,17 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_what_the_cluster_has(connected: list[str]) -> None:
-    assert discover(RaySettings("ray", 9.0, None, "a:1"), "ddp", "torch", {}) == Remote(2, 0)
-    assert discover(AutoSettings("auto", 9.0, None), "ddp", "torch", {"RAY_ADDRESS": "b:1"}) == Remote(2, 0)
-    assert discover(RaySettings("ray", 9.0, None, "auto"), "ddp", "torch", {"RAY_ADDRESS": "c:1"}) == Remote(2, 0)
-    assert discover(RaySettings("ray", 9.0, None, "auto"), "ddp", "torch", {}) == Remote(2, 0)
+    assert discover(RaySettings("ray", 9.0, None, "a:1"), "ddp", "torch", {}) == RayNodes(2, 0)
+    assert discover(AutoSettings("auto", 9.0, None), "ddp", "torch", {"RAY_ADDRESS": "b:1"}) == RayNodes(2, 0)
+    assert discover(RaySettings("ray", 9.0, None, "auto"), "ddp", "torch", {"RAY_ADDRESS": "c:1"}) == RayNodes(2, 0)
+    assert discover(RaySettings("ray", 9.0, None, "auto"), "ddp", "torch", {}) == RayNodes(2, 0)
     assert connected == ["cluster.address=a:1", "RAY_ADDRESS=b:1", "RAY_ADDRESS=c:1", "cluster.address=auto"]
 
 
 def test_nodes_with_gpus_are_taken_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
     having = [node(CPU=8, GPU=4), node(CPU=8, GPU=2)]
     monkeypatch.setattr("ray.nodes", lambda: [node(CPU=2), *having])
-    assert usable_nodes() == having
+    assert list_usable_nodes() == having
     assert (fewest(having, "GPU"), fewest(having, "CPU"), fewest([], "CPU")) == (2, 8, 0)
 
 

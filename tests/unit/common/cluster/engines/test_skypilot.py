@@ -1,7 +1,7 @@
 import pytest
 
 from common.cluster.engines.skypilot import discover
-from common.cluster.topology import Nodes, port_of_job
+from common.cluster.topology import HostGroup, choose_job_port
 from common.config.clusters import SkyPilotSettings
 from common.errors import UserError
 
@@ -10,10 +10,12 @@ TASK = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NODE_RANK": "1", "S
 
 
 def test_the_nodes_of_a_task() -> None:
-    assert discover(CLUSTER, "ddp", "torch", TASK) == Nodes(("10.0.0.1", "10.0.0.2"), 1, port_of_job("sky-1_train-0"))
+    assert discover(CLUSTER, "ddp", "torch", TASK) == HostGroup(
+        ("10.0.0.1", "10.0.0.2"), 1, choose_job_port("sky-1_train-0")
+    )
     assert (
         discover(CLUSTER, "ddp", "torch", {**TASK, "SKYPILOT_NODE_IPS": "10.0.0.1", "SKYPILOT_NODE_RANK": "0"})
-        == Nodes()
+        == HostGroup()
     )
 
 

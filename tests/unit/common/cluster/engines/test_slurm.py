@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from common.cluster.engines.slurm import discover
-from common.cluster.topology import Nodes
+from common.cluster.topology import HostGroup
 from common.config.clusters import SlurmSettings
 from common.errors import UserError
 
@@ -28,16 +28,18 @@ def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_nodes_of_a_step(scontrol: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = {("n1", "n2"): ("10.0.0.1", "10.0.0.2")}
-    monkeypatch.setattr("common.cluster.engines.slurm.addresses_of", lambda hosts, node: seen[hosts])
-    expected = Nodes(("10.0.0.1", "10.0.0.2"), 1, 10_000 + 1234 % 110 * 200)
+    monkeypatch.setattr("common.cluster.engines.slurm.resolve_addresses", lambda hosts, node: seen[hosts])
+    expected = HostGroup(("10.0.0.1", "10.0.0.2"), 1, 10_000 + 1234 % 110 * 200)
     assert discover(CLUSTER, "ddp", "torch", STEP) == expected
     assert discover(SlurmSettings("slurm", 120.0, 4000), "ddp", "torch", STEP) == replace(expected, port=4000)
 
 
 def test_one_node_is_this_machine(scontrol: Path) -> None:
     one = {**JOB, "SLURM_STEP_NODELIST": "n5", "SLURM_STEP_NUM_TASKS": "1", "SLURM_NODEID": "0"}
-    assert discover(CLUSTER, "ddp", "torch", one) == Nodes()
-    assert discover(CLUSTER, "ddp", "torch", {**JOB, "SLURM_JOB_NUM_NODES": "1"}) == Nodes(), "in its script, by itself"
+    assert discover(CLUSTER, "ddp", "torch", one) == HostGroup()
+    assert discover(CLUSTER, "ddp", "torch", {**JOB, "SLURM_JOB_NUM_NODES": "1"}) == HostGroup(), (
+        "in its script, by itself"
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.cluster.processes import python
+from common.cluster.processes import make_python_command
 from common.config.strategies import PACKAGES
 
 
 def start_training(framework: str, overrides: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     """Start `python -m torch_impl.train` or tf_impl.train; it ends when its standard input is closed."""
-    command = python("common.cluster.child_command", f"{PACKAGES[framework]}.train", *overrides)
+    command = make_python_command("common.cluster.child_command", f"{PACKAGES[framework]}.train", *overrides)
     with log.open("w") as file:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, stderr=file, start_new_session=True)
 
@@ -23,7 +23,7 @@ def stop_training(training: subprocess.Popen[bytes]) -> None:
         training.wait()
 
 
-def why_it_failed(log: Path, run_dir: Path) -> str:
+def read_failure_reason(log: Path, run_dir: Path) -> str:
     """The line in which a training says why it failed."""
     lines = log.read_text(errors="replace").splitlines()
     found = [each.removeprefix("error: ") for each in lines if each.startswith("error: ")]

@@ -3,9 +3,9 @@ from dataclasses import replace
 
 import pytest
 
-from common.cluster import discover as discovery
-from common.cluster.discover import discover, nodes_for
-from common.cluster.topology import Member, Nodes, Remote
+from common.cluster import discovery
+from common.cluster.discovery import discover_cluster, nodes_for
+from common.cluster.topology import ClusterMember, HostGroup, RayNodes
 from common.config.clusters import HostsSettings
 from common.errors import UserError
 from tests.conftest import MakeConfig
@@ -21,29 +21,29 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The ports that were checked. This machine has the address of every host."""
     ports: list[int] = []
     monkeypatch.setattr(discovery, "check_ports", ports.extend)
-    monkeypatch.setattr("common.cluster.engines.hosts.interface_of", lambda host: "eth0")
+    monkeypatch.setattr("common.cluster.engines.hosts.find_host_interface", lambda host: "eth0")
     return ports
 
 
 def test_this_machine(make_config: MakeConfig, gpus: Gpus, checked: list[int]) -> None:
     gpus(4)
-    config, found = discover(make_config("strategy=ddp"), "torch", {})
-    assert found == Nodes()
+    config, found = discover_cluster(make_config("strategy=ddp"), "torch", {})
+    assert found == HostGroup()
     assert config.strategy.replicas == 4
     assert checked == []
 
 
 def test_a_member_of_torchruns_group(make_config: MakeConfig) -> None:
-    config, found = discover(make_config("strategy=ddp"), "torch", TORCHRUN)
-    assert found == Member(False, {"process": 3}, "WORLD_SIZE=3")
+    config, found = discover_cluster(make_config("strategy=ddp"), "torch", TORCHRUN)
+    assert found == ClusterMember(False, {"process": 3}, "WORLD_SIZE=3")
     assert config.strategy.replicas == 3
     with pytest.raises(UserError, match="^strategy.replicas=2 and WORLD_SIZE=3 disagree; "):
-        discover(make_config("strategy=ddp", "strategy.replicas=2"), "torch", TORCHRUN)
+        discover_cluster(make_config("strategy=ddp", "strategy.replicas=2"), "torch", TORCHRUN)
 
 
 def test_a_task_of_tf_config(make_config: MakeConfig) -> None:
-    config, found = discover(make_config("strategy=multiworker", "cluster=env"), "tf", TF_CONFIG)
-    assert isinstance(found, Member) and not found.is_chief
+    config, found = discover_cluster(make_config("strategy=multiworker", "cluster=env"), "tf", TF_CONFIG)
+    assert isinstance(found, ClusterMember) and not found.is_chief
     assert config.strategy.replicas == 2
 
 
@@ -51,7 +51,7 @@ def test_a_task_of_tf_config(make_config: MakeConfig) -> None:
 def test_what_another_launcher_started_it_has_to_restart(make_config: MakeConfig, cluster: str) -> None:
     config = make_config("strategy=ddp", f"cluster={cluster}", "train.max_restarts=2")
     with pytest.raises(UserError) as raised:
-        discover(config, "torch", TORCHRUN)
+        discover_cluster(config, "torch", TORCHRUN)
     assert str(raised.value) == (
         "train.max_restarts=2: WORLD_SIZE=3 says that this process was started by another launcher, which has to "
         "restart it; set it to 0, and use resume=auto"
@@ -60,9 +60,9 @@ def test_what_another_launcher_started_it_has_to_restart(make_config: MakeConfig
 
 def test_a_mistake_in_the_config_is_found_first(make_config: MakeConfig) -> None:
     with pytest.raises(UserError, match="^train.steps=0: must be at least 1"):
-        discover(make_config("cluster=env", "train.steps=0"), "torch", {})
+        discover_cluster(make_config("cluster=env", "train.steps=0"), "torch", {})
     with pytest.raises(UserError, match="^strategy=mirrored: is TensorFlow's"):
-        discover(make_config("strategy=mirrored"), "torch", {})
+        discover_cluster(make_config("strategy=mirrored"), "torch", {})
 
 
 @pytest.mark.parametrize(
@@ -79,21 +79,21 @@ def test_a_mistake_in_the_config_is_found_first(make_config: MakeConfig) -> None
 def test_the_ports_of_a_host_are_checked(
     make_config: MakeConfig, checked: list[int], framework: str, strategy: str, node: int, ports: list[int]
 ) -> None:
-    config, found = discover(make_config(*HOSTS, f"strategy={strategy}", f"cluster.node={node}"), framework, {})
-    assert found == Nodes(("a", "b"), node, 29500)
+    config, found = discover_cluster(make_config(*HOSTS, f"strategy={strategy}", f"cluster.node={node}"), framework, {})
+    assert found == HostGroup(("a", "b"), node, 29500)
     assert config.strategy.replicas == 4
     assert checked == ports
 
 
 def test_the_port_for_stops_is_the_last() -> None:
-    assert Nodes(("a", "b"), 0, 29500).stop_port(4) == 29505
+    assert HostGroup(("a", "b"), 0, 29500).stop_port(4) == 29505
 
 
 def test_a_host_without_a_process(make_config: MakeConfig, checked: list[int]) -> None:
     """Three processes, of which the coordinator and the server are on the first host."""
     config = make_config("strategy=parameter_server", "strategy.workers=1")
     with pytest.raises(UserError, match="^strategy.replicas=1: host b would have no process; raise it or name fewer"):
-        discover(replace(config, cluster=HostsSettings("hosts", 9.0, ["a", "b", "c"], 0, 29500)), "torch", {})
+        discover_cluster(replace(config, cluster=HostsSettings("hosts", 9.0, ["a", "b", "c"], 0, 29500)), "torch", {})
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,12 @@ def test_the_nodes_that_a_run_uses(
 
 def test_the_nodes_of_a_ray_cluster(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The replicas of another attempt follow from the nodes that there are then, unless the user gave a number."""
-    monkeypatch.setattr("common.cluster.engines.ray.discover", lambda *arguments: Remote(3, 4))
-    config, found = discover(make_config("strategy=ddp", "cluster=ray"), "torch", {})
-    assert (config.strategy.replicas, found) == (12, Remote(3, 4))
-    config, found = discover(make_config("strategy=ddp", "strategy.replicas=8", "cluster=ray"), "torch", {})
-    assert (config.strategy.replicas, found) == (8, Remote(3, 4, 8))
-    config, found = discover(make_config("strategy=mirrored", "cluster=ray"), "tf", {})
-    assert (config.strategy.replicas, found) == (4, Remote(3, 4, 4))
+    monkeypatch.setattr("common.cluster.engines.ray.discover", lambda *arguments: RayNodes(3, 4))
+    config, found = discover_cluster(make_config("strategy=ddp", "cluster=ray"), "torch", {})
+    assert (config.strategy.replicas, found) == (12, RayNodes(3, 4))
+    config, found = discover_cluster(make_config("strategy=ddp", "strategy.replicas=8", "cluster=ray"), "torch", {})
+    assert (config.strategy.replicas, found) == (8, RayNodes(3, 4, 8))
+    config, found = discover_cluster(make_config("strategy=mirrored", "cluster=ray"), "tf", {})
+    assert (config.strategy.replicas, found) == (4, RayNodes(3, 4, 4))
     with pytest.raises(UserError, match="^train.global_batch_size=32: smaller than the 40 replicas"):
-        discover(make_config("strategy=ddp", "strategy.replicas=40", "cluster=ray"), "torch", {})
+        discover_cluster(make_config("strategy=ddp", "strategy.replicas=40", "cluster=ray"), "torch", {})

@@ -8,7 +8,7 @@ from typing import Any
 LONGEST_LINE = 4096  # bytes
 
 
-class Lines:
+class JsonLineSocket:
     """JSON objects over a connection. All methods raise OSError if it is broken or sends anything else."""
 
     def __init__(self, connection: socket.socket) -> None:
