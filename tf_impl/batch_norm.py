@@ -13,7 +13,7 @@ STATISTICS = ("moving_mean", "moving_variance")
 _current = local()  # each replica's function is traced in a thread of its own
 
 
-def statistics(model: keras.Model) -> list[keras.Variable]:
+def find_moving_statistics(model: keras.Model) -> list[keras.Variable]:
     """The moving statistics."""
     return [each for each in model.non_trainable_variables if each.name in STATISTICS]
 
@@ -67,7 +67,7 @@ class AlignedBatchNorm(BatchNormalization):
         tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=tf.stop_gradient(moved))
 
 
-def synchronize(model: keras.Layer, over_replicas: bool) -> None:
+def synchronize_batch_norm(model: keras.Layer, over_replicas: bool) -> None:
     """Have BatchNorm layers compute what PyTorch's do, with the statistics of all replicas or of their own."""
     for layer in model._flatten_layers():
         if type(layer) is BatchNormalization:
@@ -76,7 +76,7 @@ def synchronize(model: keras.Layer, over_replicas: bool) -> None:
 
 
 @contextmanager
-def leave_out(real: tf.Tensor | None) -> Iterator[None]:
+def use_real_rows(real: tf.Tensor | None) -> Iterator[None]:
     """Have the statistics leave out rows of the batch that is computed meanwhile. real: int32 [n], 0 for these.
 
     None leaves out none. A layer may have several rows of an example, one after the other.
@@ -88,7 +88,7 @@ def leave_out(real: tf.Tensor | None) -> Iterator[None]:
         _current.real = None
 
 
-def averaging(strategy: tf.distribute.Strategy, model: keras.Model) -> Callable[[], None]:
+def build_statistics_averaging(strategy: tf.distribute.Strategy, model: keras.Model) -> Callable[[], None]:
     """A function that sets the moving statistics of every replica to the mean over all.
 
     Moving statistics are linear in the statistics of the batches, so their mean after any number of steps is what the
@@ -97,11 +97,11 @@ def averaging(strategy: tf.distribute.Strategy, model: keras.Model) -> Callable[
 
     def replica_step() -> None:
         replica = tf.distribute.get_replica_context()
-        for each in statistics(model):
+        for each in find_moving_statistics(model):
             mean = replica.all_reduce(tf.distribute.ReduceOp.MEAN, tf.identity(each.value))
             tf.raw_ops.AssignVariableOp(resource=each.value.handle, value=mean)
 
     def average() -> None:
         strategy.run(replica_step)
 
-    return tf.function(average) if statistics(model) else lambda: None
+    return tf.function(average) if find_moving_statistics(model) else lambda: None

@@ -16,13 +16,13 @@ def compile_model(model: keras.Model) -> None:
     model.call = tf.function(model.call, jit_compile=True, autograph=False)
 
 
-def in_few_shapes(part: Arrays) -> Arrays:
+def round_up_shapes(part: Arrays) -> Arrays:
     """A micro-batch, rounded up, for a compiled model."""
     part = pad_to_bucket(part)
     _shapes.add(tuple(array.shape for array in part.values()))
     return part
 
 
-def compilations() -> dict[str, Any]:
+def report_compilations() -> dict[str, Any]:
     """What summary.json says of them: for how many shapes the chief has compiled the model."""
     return {"compilations": len(_shapes)}

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras.src.backend.tensorflow import nn
 
 
-def skip_inputs_first() -> None:
+def patch_strided_convolutions() -> None:
     """From now on, in this process, in Keras's layers and operations."""
     nn.conv = _conv
 

@@ -6,7 +6,7 @@ from common.errors import UserError
 from common.hardware import count_visible_gpus, get_peak_resident_bytes
 
 
-def replica_devices(count: int) -> list[str]:
+def select_replica_devices(count: int) -> list[str]:
     """The devices of this machine's replicas. Makes logical CPU devices, so call it before TensorFlow runs anything."""
     if count_visible_gpus() and not tf.config.list_physical_devices("GPU"):
         raise UserError(
@@ -24,7 +24,7 @@ def replica_devices(count: int) -> list[str]:
     return [f"/CPU:{index}" for index in range(count)]
 
 
-def peak_memory_bytes(devices: list[str]) -> list[int]:
+def measure_peak_memory(devices: list[str]) -> list[int]:
     """Peak memory of each replica: allocated on its GPU, or resident in this process."""
     return [
         tf.config.experimental.get_memory_info(device[1:])["peak"] if "GPU" in device else get_peak_resident_bytes()

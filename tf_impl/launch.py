@@ -88,13 +88,13 @@ def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
     with pause_garbage_collection():
         _import_tensorflow()
         from tf_impl.communication.rendezvous import join_group
-        from tf_impl.compilation import compilations
+        from tf_impl.compilation import report_compilations
         from tf_impl.profiling import profile
 
         module, _, name = config.strategy.sides["tf"].partition(":")
         make_strategy = getattr(import_module(module), name)
         import_module(config.model.tf_module)
-    return work(config, prepared, "tf", chief_dir, join_group, make_strategy, profile, compilations)
+    return work(config, prepared, "tf", chief_dir, join_group, make_strategy, profile, report_compilations)
 
 
 def _serve(config: Config) -> int:

@@ -14,7 +14,7 @@ from common.config.strategies import ParameterServerSettings
 from common.models.spec import LARGE_EMBEDDING
 from common.training.schedule import learning_rate
 from common.training.state import Position
-from tf_impl.models.layout import Mapped, Parameter
+from tf_impl.models.layout import NamedParameter, TransformedParameter
 
 SCALARS = tf.TensorSpec([3], tf.float64)
 
@@ -37,14 +37,14 @@ class Optimizer:
             slots = 1 if self.settings.kind == "sgd" else 2
             self._slots = [[_zeros_beside(parameter) for parameter in self.parameters] for _ in range(slots)]
 
-    def scalars(self, step: int) -> np.ndarray:
-        """What the update by global batch `step` needs besides gradients, in float64: see `corrected`."""
+    def compute_scalars(self, step: int) -> np.ndarray:
+        """What the update by global batch `step` needs besides gradients, in float64: see `correct_for_bias`."""
         self.rate = learning_rate(self.config, step)
         if self._native is not None:
             self._native.learning_rate.assign(self.rate)
-        return np.array(self.corrected(self.rate, step + self.ahead))
+        return np.array(self.correct_for_bias(self.rate, step + self.ahead))
 
-    def corrected(self, rate: Any, step: Any) -> list[Any]:
+    def correct_for_bias(self, rate: Any, step: Any) -> list[Any]:
         """The scalars of update `step` at this learning rate, numbers or float64 tensors: rate, epsilon, decay.
 
         The decay is what the parameters are multiplied by in AdamW, and else what times them is added to the gradients.
@@ -61,17 +61,17 @@ class Optimizer:
         correction = (1 - settings.beta2**step) ** 0.5 * math.sqrt(second)
         return [rate * correction / (1 - settings.beta1**step) / first, settings.epsilon * correction, decay]
 
-    def densify(self, gradients: list[Any], but_large: bool = False) -> list[Any]:
+    def densify(self, gradients: list[Any], keep_large_sparse: bool = False) -> list[Any]:
         """An embedding's gradient as one dense tensor: Keras's Adam squares repeated rows one by one.
 
-        With their shapes, without which all-reduce does not pack them. but_large: leave those of large embeddings, most
-        of whose rows are zeros; `update` merges the repeated rows.
+        With their shapes, without which all-reduce does not pack them. keep_large_sparse: leave those of large
+        embeddings, most of whose rows are zeros; `update` merges the repeated rows.
         """
         if self._native is not None:
             return gradients
         return [
             gradient
-            if but_large
+            if keep_large_sparse
             and isinstance(gradient, tf.IndexedSlices)
             and parameter.shape.num_elements() >= LARGE_EMBEDDING
             else tf.ensure_shape(tf.convert_to_tensor(gradient), parameter.shape)
@@ -168,7 +168,7 @@ class Optimizer:
             for variable, part in zip(variables, np.split(whole, bounds), strict=True):
                 variable.assign(part.astype(variable.dtype.as_numpy_dtype))
 
-    def _named_slots(self) -> Iterator[tuple[str, Parameter | Mapped, list[tf.Variable], float]]:
+    def _named_slots(self) -> Iterator[tuple[str, NamedParameter | TransformedParameter, list[tf.Variable], float]]:
         """Every slot of every parameter: its shards, and what they are times torch's."""
         named = {id(parameter.variable): parameter for parameter in self.model.named_parameters}
         for slot, flat, factor in zip(self.config.optimizer.slots, self._slots, self._factors(), strict=False):

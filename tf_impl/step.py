@@ -9,25 +9,25 @@ import tensorflow as tf
 
 from common.data.batches import GlobalBatch
 from common.training.strategy import Evaluation
-from tf_impl.task import Losses
+from tf_impl.task import TaskFunctions
 
-Batch = dict[str, tf.Tensor]
+MicroBatch = dict[str, tf.Tensor]
 
 
-def compute_outputs(model: keras.Model, batch: Batch, training: bool) -> tf.Tensor:
+def compute_outputs(model: keras.Model, batch: MicroBatch, training: bool) -> tf.Tensor:
     """The model's outputs [n, ...], at least float32; its dtype policy computes them in bfloat16."""
     inputs = {name: tensor for name, tensor in batch.items() if name not in ("labels", "weights")}
     outputs = model(inputs, training=training)
     return outputs if outputs.dtype == tf.float64 else tf.cast(outputs, tf.float32)
 
 
-def summed_loss(task: Losses, outputs: tf.Tensor, batch: Batch) -> tf.Tensor:
+def sum_losses(task: TaskFunctions, outputs: tf.Tensor, batch: MicroBatch) -> tf.Tensor:
     """The losses of the examples, each times its weight; a scalar."""
     return tf.reduce_sum(task.losses(outputs, batch["labels"]) * tf.cast(batch["weights"], outputs.dtype))
 
 
 def backward(
-    model: keras.Model, task: Losses, shard: list[Batch], weight: tf.Tensor, parameters: list[tf.Tensor]
+    model: keras.Model, task: TaskFunctions, shard: list[MicroBatch], weight: tf.Tensor, parameters: list[tf.Tensor]
 ) -> tuple[tf.Tensor, list[Any]]:
     """The gradients of a shard, added up over its micro-batches. Returns the shard's loss and them.
 
@@ -37,7 +37,7 @@ def backward(
     for part in shard:
         with tf.GradientTape() as tape:
             outputs = compute_outputs(model, part, training=True)
-            loss = summed_loss(task, outputs, part) / tf.cast(weight, outputs.dtype)
+            loss = sum_losses(task, outputs, part) / tf.cast(weight, outputs.dtype)
         losses.append(loss)
         gradients.append(tape.gradient(loss, parameters))
     if len(shard) == 1:
@@ -45,13 +45,13 @@ def backward(
     return tf.add_n(losses), [tf.add_n(parts) for parts in zip(*gradients, strict=True)]
 
 
-def evaluation_sums(model: keras.Model, task: Losses, shard: list[Batch]) -> tf.Tensor:
+def compute_evaluation_sums(model: keras.Model, task: TaskFunctions, shard: list[MicroBatch]) -> tf.Tensor:
     """The summed loss and the summed metric of a shard, float64 [2]."""
     sums = []
     for part in shard:
         outputs = tf.cast(compute_outputs(model, part, training=False), tf.float64)
         metric = tf.cast(task.metric(outputs, part["labels"]), tf.float64) * part["weights"]
-        sums.append(tf.stack([summed_loss(task, outputs, part), tf.reduce_sum(metric)]))
+        sums.append(tf.stack([sum_losses(task, outputs, part), tf.reduce_sum(metric)]))
     return tf.add_n(sums)
 
 

@@ -18,14 +18,14 @@ PerExample = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # outputs and labels [
 
 
 @dataclass(frozen=True)
-class Losses:
+class TaskFunctions:
     """losses: of each example. metric: what is right of each, or how far it is off: see common.config.tasks."""
 
     losses: PerExample
     metric: PerExample
 
 
-def build_losses(task: TaskSettings) -> Losses:
+def build_task_functions(task: TaskSettings) -> TaskFunctions:
     """The functions of a task. Raises UserError where a user's own is not found."""
     if isinstance(task, ClassificationSettings):
         return _classification(task)
@@ -38,7 +38,7 @@ def build_losses(task: TaskSettings) -> Losses:
     return _language_model()
 
 
-def _classification(task: ClassificationSettings) -> Losses:
+def _classification(task: ClassificationSettings) -> TaskFunctions:
     """labels: classes [n], or a probability of each [n, classes]."""
 
     def losses(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -53,10 +53,10 @@ def _classification(task: ClassificationSettings) -> Losses:
         classes = labels if labels.shape.rank == 1 else tf.argmax(labels, -1, tf.int32)
         return tf.argmax(outputs, -1, tf.int32) == tf.cast(classes, tf.int32)
 
-    return Losses(losses, correct)
+    return TaskFunctions(losses, correct)
 
 
-def _binary(task: BinarySettings) -> Losses:
+def _binary(task: BinarySettings) -> TaskFunctions:
     """The mean over an example's answers."""
 
     def losses(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -68,10 +68,10 @@ def _binary(task: BinarySettings) -> Losses:
         right = (_rows(outputs) > 0) == (tf.cast(_rows(labels), outputs.dtype) > 0.5)
         return tf.reduce_mean(tf.cast(right, tf.float64), 1)
 
-    return Losses(losses, correct)
+    return TaskFunctions(losses, correct)
 
 
-def _regression(task: RegressionSettings) -> Losses:
+def _regression(task: RegressionSettings) -> TaskFunctions:
     """The mean over an example's numbers."""
 
     def distance(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -86,10 +86,10 @@ def _regression(task: RegressionSettings) -> Losses:
         near = tf.minimum(off, task.delta)
         return tf.reduce_mean(tf.square(near) / 2 + task.delta * (off - near), 1)
 
-    return Losses(losses, lambda outputs, labels: tf.reduce_mean(distance(outputs, labels), 1))
+    return TaskFunctions(losses, lambda outputs, labels: tf.reduce_mean(distance(outputs, labels), 1))
 
 
-def _language_model() -> Losses:
+def _language_model() -> TaskFunctions:
     """The sum over an example's tokens. labels: [n, tokens]; those below 0 do not count."""
 
     def losses(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -100,13 +100,13 @@ def _language_model() -> Losses:
         right = tf.argmax(outputs, -1, tf.int32) == tf.cast(labels, tf.int32)
         return tf.reduce_sum(tf.cast(right, tf.float64), 1)
 
-    return Losses(losses, correct)
+    return TaskFunctions(losses, correct)
 
 
-def _custom(task: CustomTaskSettings) -> Losses:
+def _custom(task: CustomTaskSettings) -> TaskFunctions:
     assert task.tf is not None
     function = find_factory("task.tf", task.tf)
-    return Losses(function, lambda outputs, labels: tf.zeros(tf.shape(outputs)[:1], tf.float64))
+    return TaskFunctions(function, lambda outputs, labels: tf.zeros(tf.shape(outputs)[:1], tf.float64))
 
 
 def _rows(tensor: tf.Tensor) -> tf.Tensor:

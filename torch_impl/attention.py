@@ -101,7 +101,7 @@ def _unfold_transformers(model: Any) -> None:
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
-    AttentionInterface.register(UNFOLDED, attend)
+    AttentionInterface.register(UNFOLDED, unfolded_attention_forward)
     AttentionMaskInterface.register(UNFOLDED, eager_mask)
     model.set_attn_implementation(UNFOLDED)
     if model.config._attn_implementation != UNFOLDED:
@@ -119,7 +119,7 @@ def _name_of_dropout(module: Module) -> str | None:
     return next((name for name in NAMES if isinstance(getattr(module, name, None), Dropout | float)), None)
 
 
-def attend(
+def unfolded_attention_forward(
     module: Module,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -132,7 +132,7 @@ def attend(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention as transformers calls it, [n, heads, tokens, size] -> [n, tokens, heads, size], step by step.
 
-    One with sinks is computed by the model's own function, whose dropout `torch_impl.describe` finds and names.
+    One with sinks is computed by the model's own function, whose dropout `torch_impl.described_model` finds and names.
     """
     name = _name_of_dropout(module)
     assert name is not None
@@ -161,7 +161,7 @@ def _own(module: Module) -> Callable[..., Any]:
     return next(found["eager_attention_forward"] for found in files if "eager_attention_forward" in found)
 
 
-def find_batch_axes(model: Module) -> None:
+def set_dropout_batch_first(model: Module) -> None:
     """Tell the dropout layers in PyTorch's transformer layers whether they get [n, tokens, features], batch first."""
     for module in model.modules():
         if isinstance(module, TransformerEncoderLayer | TransformerDecoderLayer):

@@ -10,10 +10,10 @@ from torch.nn import Module
 from torch.nn.modules.batchnorm import _BatchNorm
 
 STATISTICS = ("running_mean", "running_var")
-Sum = Callable[[torch.Tensor], torch.Tensor]  # over the replicas; gradients flow through it
+SumOverReplicas = Callable[[torch.Tensor], torch.Tensor]  # over the replicas; gradients flow through it
 
 
-def statistics(model: Module) -> dict[str, torch.Tensor]:
+def find_moving_statistics(model: Module) -> dict[str, torch.Tensor]:
     """The moving statistics, by name."""
     return {name: each for name, each in model.named_buffers() if name.rpartition(".")[2] in STATISTICS}
 
@@ -24,16 +24,16 @@ def average_statistics(model: Module, all_reduce: Callable[[torch.Tensor], objec
     Moving statistics are linear in the statistics of the batches, so their mean after any number of steps is what the
     mean in each step would have led to.
     """
-    for each in statistics(model).values():
+    for each in find_moving_statistics(model).values():
         all_reduce(each)
         each /= world_size
 
 
-class SyncBatchNorm(_BatchNorm):
+class SynchronizedBatchNorm(_BatchNorm):
     """With the mean and the variance of all replicas' examples, on any device: PyTorch's own needs a GPU."""
 
-    sum: Sum
-    real: torch.Tensor | None  # see `leave_out`
+    sum: SumOverReplicas
+    real: torch.Tensor | None  # see `use_real_rows`
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
         """Any will do."""
@@ -72,26 +72,26 @@ class SyncBatchNorm(_BatchNorm):
         self.running_var.lerp_(variance.to(self.running_var.dtype), self.momentum)
 
 
-def synchronize(model: Module, sum_of: Sum) -> None:
+def synchronize_batch_norm(model: Module, sum_of: SumOverReplicas) -> None:
     """Have the BatchNorm layers of a model use the statistics of all replicas."""
     for module in model.modules():
         if isinstance(module, _BatchNorm):
-            module.__class__ = SyncBatchNorm
-            assert isinstance(module, SyncBatchNorm)
+            module.__class__ = SynchronizedBatchNorm
+            assert isinstance(module, SynchronizedBatchNorm)
             module.sum, module.real = sum_of, None
 
 
-def leave_out(model: Module, real: torch.Tensor | None) -> None:
+def use_real_rows(model: Module, real: torch.Tensor | None) -> None:
     """Have the statistics leave out rows of the batch that is about to be computed. real: int32 [n], 0 for these.
 
     None leaves out none. A layer may have several rows of an example, one after the other.
     """
     for module in model.modules():
-        if isinstance(module, SyncBatchNorm):
+        if isinstance(module, SynchronizedBatchNorm):
             module.real = real
 
 
-def sum_over_ranks() -> Sum:
+def make_sum_over_ranks() -> SumOverReplicas:
     """A sum over the processes, in a group of its own: gradients may be reduced in another thread meanwhile."""
     group = dist.new_group()
 

@@ -30,6 +30,6 @@ def _record_compilations() -> None:
     on_compile_end(lambda args: _seconds.append(time.perf_counter() - started.pop()))
 
 
-def compilations() -> dict[str, Any]:
+def report_compilations() -> dict[str, Any]:
     """What summary.json says of them: how many graphs the chief has compiled, for training and for evaluation."""
     return {"compilations": len(_seconds), "compile_seconds": round(sum(_seconds), 1)}

@@ -6,7 +6,7 @@ from common.errors import UserError
 from common.hardware import count_visible_gpus, get_peak_resident_bytes
 
 
-def replica_devices(count: int) -> list[torch.device]:
+def select_replica_devices(count: int) -> list[torch.device]:
     """The devices of this machine's replicas."""
     if count_visible_gpus() and not torch.cuda.is_available():
         raise UserError(
@@ -17,7 +17,7 @@ def replica_devices(count: int) -> list[torch.device]:
     return [torch.device("cuda", index) if gpus else torch.device("cpu") for index in range(count)]
 
 
-def peak_memory_bytes(devices: list[torch.device]) -> list[int]:
+def measure_peak_memory(devices: list[torch.device]) -> list[int]:
     """Peak memory of each replica: allocated on its GPU, or resident in this process."""
     return [
         torch.cuda.max_memory_allocated(device) if device.type == "cuda" else get_peak_resident_bytes()

@@ -12,22 +12,22 @@ from common.data.dropout import (
     compute_threshold,
     derive_site_key,
 )
-from torch_impl.attention import AlignedAttention, find_batch_axes, unfold_attention
+from torch_impl.attention import AlignedAttention, set_dropout_batch_first, unfold_attention
 
-Tokens = tuple[torch.Tensor, torch.Tensor]  # of each token: the index of its example and its position, [t]
+TokenPositions = tuple[torch.Tensor, torch.Tensor]  # of each token: the index of its example and its position, [t]
 
 
-def drop(x: torch.Tensor, rate: float, rows: torch.Tensor) -> torch.Tensor:
+def apply_dropout(x: torch.Tensor, rate: float, rows: torch.Tensor) -> torch.Tensor:
     """x [..., features] without the elements that are dropped, the others over 1 - rate. rows: int64 [...]."""
-    return keep(x, rate, kept(rows, x.shape[-1], rate))
+    return apply_mask(x, rate, compute_mask(rows, x.shape[-1], rate))
 
 
-def keep(x: torch.Tensor, rate: float, mask: torch.Tensor) -> torch.Tensor:
+def apply_mask(x: torch.Tensor, rate: float, mask: torch.Tensor) -> torch.Tensor:
     """x over 1 - rate where the mask is true, else 0."""
     return torch.where(mask, x * (1 / (1 - rate)), 0.0)
 
 
-def kept(rows: torch.Tensor, features: int, rate: float) -> torch.Tensor:
+def compute_mask(rows: torch.Tensor, features: int, rate: float) -> torch.Tensor:
     """Which elements of these rows are not dropped, bool [..., features]."""
     keeps = _opaque_keeps if torch.compiler.is_compiling() else _keeps
     return keeps(rows, features, compute_threshold(rate))
@@ -42,7 +42,7 @@ def _keeps(rows: torch.Tensor, features: int, bound: int) -> torch.Tensor:
     return x >= bound
 
 
-def rows_of(keys: torch.Tensor, site: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+def hash_rows(keys: torch.Tensor, site: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     """The rows of a layer's input [n, *shape, features], int64 [n, *shape]. keys: of its examples, int64 [n]."""
     rows = _mixed(keys ^ site)
     for size in shape:
@@ -50,7 +50,7 @@ def rows_of(keys: torch.Tensor, site: torch.Tensor, shape: torch.Size) -> torch.
     return rows
 
 
-def rows_of_tokens(keys: torch.Tensor, site: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+def hash_token_rows(keys: torch.Tensor, site: torch.Tensor, tokens: TokenPositions) -> torch.Tensor:
     """The rows of a layer's input [t, features], int64 [t]: those that the tokens have in [n, positions, features]."""
     examples, positions = tokens
     return _mixed(_mixed(keys ^ site)[examples] + (positions + 1))
@@ -75,22 +75,22 @@ _opaque_hash.register_fake(torch.empty_like)
 
 
 class AlignedDropout(Dropout):
-    """Dropout by keys: see `use_keys`."""
+    """Dropout by keys: see `use_dropout_keys`."""
 
     site: torch.Tensor
     keys: torch.Tensor | None
-    tokens: Tokens | None
+    tokens: TokenPositions | None
     batch_first: bool = True
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return x
-        assert self.keys is not None, "the model must call use_keys in its forward pass"
+        assert self.keys is not None, "the model must call use_dropout_keys in its forward pass"
         if not self.batch_first:  # [tokens, n, features]
-            return drop(x, self.p, rows_of(self.keys, self.site, x.shape[:1]).transpose(0, 1))
+            return apply_dropout(x, self.p, hash_rows(self.keys, self.site, x.shape[:1]).transpose(0, 1))
         if self.tokens is not None and x.dim() == 3:  # [1, t, features]
-            return drop(x, self.p, rows_of_tokens(self.keys, self.site, self.tokens))
-        return drop(x, self.p, rows_of(self.keys, self.site, x.shape[1:-1]))
+            return apply_dropout(x, self.p, hash_token_rows(self.keys, self.site, self.tokens))
+        return apply_dropout(x, self.p, hash_rows(self.keys, self.site, x.shape[1:-1]))
 
 
 class AlignedDropout2d(Dropout2d):
@@ -98,14 +98,14 @@ class AlignedDropout2d(Dropout2d):
 
     site: torch.Tensor
     keys: torch.Tensor | None
-    tokens: Tokens | None
+    tokens: TokenPositions | None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return x
-        assert self.keys is not None, "the model must call use_keys in its forward pass"
-        rows = rows_of(self.keys, self.site, torch.Size())
-        return keep(x, self.p, kept(rows, x.shape[1], self.p)[..., None, None])
+        assert self.keys is not None, "the model must call use_dropout_keys in its forward pass"
+        rows = hash_rows(self.keys, self.site, torch.Size())
+        return apply_mask(x, self.p, compute_mask(rows, x.shape[1], self.p)[..., None, None])
 
 
 ALIGNED = {Dropout: AlignedDropout, Dropout2d: AlignedDropout2d}
@@ -114,7 +114,7 @@ ALIGNED = {Dropout: AlignedDropout, Dropout2d: AlignedDropout2d}
 def align_dropout(model: Module) -> None:
     """Have the dropout layers and attentions of a model drop by keys. Those that drop nothing stay as they are."""
     unfold_attention(model, AlignedAttention)
-    find_batch_axes(model)
+    set_dropout_batch_first(model)
     for name, module in model.named_modules():
         if type(module) in ALIGNED and module.p > 0:
             module.register_buffer("site", torch.tensor(derive_site_key(name)), persistent=False)
@@ -122,7 +122,7 @@ def align_dropout(model: Module) -> None:
             module.__class__ = ALIGNED[type(module)]
 
 
-def use_keys(model: Module, keys: torch.Tensor | None, tokens: Tokens | None = None) -> None:
+def use_dropout_keys(model: Module, keys: torch.Tensor | None, tokens: TokenPositions | None = None) -> None:
     """Give the aligned dropout layers of a model the keys of the examples that it is about to compute, int64 [n].
 
     tokens: where its inputs are tokens without padding [1, t, features]. In evaluation keys may be None.

@@ -89,13 +89,13 @@ def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
         return serve(config, prepared)
     with pause_garbage_collection():
         from torch_impl.communication.rendezvous import join_group
-        from torch_impl.compilation import compilations
+        from torch_impl.compilation import report_compilations
         from torch_impl.profiling import profile
 
         module, _, name = config.strategy.sides["torch"].partition(":")
         make_strategy = getattr(import_module(module), name)
         import_module(config.model.torch_module)
-    return work(config, prepared, "torch", chief_dir, join_group, make_strategy, profile, compilations)
+    return work(config, prepared, "torch", chief_dir, join_group, make_strategy, profile, report_compilations)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ from torch.profiler import record_function
 from common.config.schema import Config
 from common.data.batches import GlobalBatch
 from common.training.strategy import Evaluation
-from torch_impl.task import Losses
+from torch_impl.task import TaskFunctions
 
-Batch = dict[str, torch.Tensor]
+MicroBatch = dict[str, torch.Tensor]
 
 
-def compute_outputs(model: Callable[..., torch.Tensor], batch: Batch, precision: str) -> torch.Tensor:
+def compute_outputs(model: Callable[..., torch.Tensor], batch: MicroBatch, precision: str) -> torch.Tensor:
     """The model's outputs [n, ...], at least float32; precision=bfloat16 computes them under autocast."""
     inputs = {name: tensor for name, tensor in batch.items() if name not in ("labels", "weights")}
     with torch.autocast(next(iter(inputs.values())).device.type, torch.bfloat16, enabled=precision == "bfloat16"):
@@ -22,13 +22,13 @@ def compute_outputs(model: Callable[..., torch.Tensor], batch: Batch, precision:
     return outputs if outputs.dtype == torch.float64 else outputs.float()
 
 
-def summed_loss(task: Losses, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+def sum_losses(task: TaskFunctions, outputs: torch.Tensor, batch: MicroBatch) -> torch.Tensor:
     """The losses of the examples, each times its weight; a scalar."""
     return (task.losses(outputs, batch["labels"]) * batch["weights"].to(outputs.dtype)).sum()
 
 
 def backward(
-    model: Callable[..., torch.Tensor], task: Losses, shard: list[Batch], weight: float, precision: str
+    model: Callable[..., torch.Tensor], task: TaskFunctions, shard: list[MicroBatch], weight: float, precision: str
 ) -> torch.Tensor:
     """Add the gradients of a shard to the parameters', one micro-batch after the other. Returns the shard's loss.
 
@@ -37,22 +37,22 @@ def backward(
     losses = []
     for part in shard:
         with record_function("forward"):
-            loss = summed_loss(task, compute_outputs(model, part, precision), part) / weight
+            loss = sum_losses(task, compute_outputs(model, part, precision), part) / weight
         with record_function("backward"):
             loss.backward()
         losses.append(loss.detach())
     return torch.stack(losses).sum()
 
 
-def evaluation_sums(
-    model: Callable[..., torch.Tensor], task: Losses, shard: list[Batch], precision: str
+def compute_evaluation_sums(
+    model: Callable[..., torch.Tensor], task: TaskFunctions, shard: list[MicroBatch], precision: str
 ) -> torch.Tensor:
     """The summed loss and the summed metric of a shard, float64 [2]."""
     sums = []
     for part in shard:
         outputs = compute_outputs(model, part, precision).double()
         metric = task.metric(outputs, part["labels"]) * part["weights"]
-        sums.append(torch.stack([summed_loss(task, outputs, part), metric.sum()]))
+        sums.append(torch.stack([sum_losses(task, outputs, part), metric.sum()]))
     return torch.stack(sums).sum(0)
 
 

@@ -19,14 +19,14 @@ PerExample = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # outputs and
 
 
 @dataclass(frozen=True)
-class Losses:
+class TaskFunctions:
     """losses: of each example. metric: what is right of each, or how far it is off: see common.config.tasks."""
 
     losses: PerExample
     metric: PerExample
 
 
-def build_losses(task: TaskSettings) -> Losses:
+def build_task_functions(task: TaskSettings) -> TaskFunctions:
     """The functions of a task. Raises UserError where a user's own is not found."""
     if isinstance(task, ClassificationSettings):
         return _classification(task)
@@ -39,7 +39,7 @@ def build_losses(task: TaskSettings) -> Losses:
     return _language_model()
 
 
-def _classification(task: ClassificationSettings) -> Losses:
+def _classification(task: ClassificationSettings) -> TaskFunctions:
     """labels: classes [n], or a probability of each [n, classes]."""
 
     def losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -50,10 +50,10 @@ def _classification(task: ClassificationSettings) -> Losses:
     def correct(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return outputs.argmax(-1) == (labels if labels.dim() == 1 else labels.argmax(-1))
 
-    return Losses(losses, correct)
+    return TaskFunctions(losses, correct)
 
 
-def _binary(task: BinarySettings) -> Losses:
+def _binary(task: BinarySettings) -> TaskFunctions:
     """The mean over an example's answers."""
 
     def losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -64,10 +64,10 @@ def _binary(task: BinarySettings) -> Losses:
     def correct(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return ((_rows(outputs) > 0) == (_rows(labels) > 0.5)).double().mean(1)
 
-    return Losses(losses, correct)
+    return TaskFunctions(losses, correct)
 
 
-def _regression(task: RegressionSettings) -> Losses:
+def _regression(task: RegressionSettings) -> TaskFunctions:
     """The mean over an example's numbers."""
 
     def distance(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -82,10 +82,10 @@ def _regression(task: RegressionSettings) -> Losses:
         near = off.clamp(max=task.delta)
         return (near.square() / 2 + task.delta * (off - near)).mean(1)
 
-    return Losses(losses, lambda outputs, labels: distance(outputs, labels).mean(1))
+    return TaskFunctions(losses, lambda outputs, labels: distance(outputs, labels).mean(1))
 
 
-def _language_model() -> Losses:
+def _language_model() -> TaskFunctions:
     """The sum over an example's tokens. labels: [n, tokens]; those below 0 do not count."""
 
     def losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -99,13 +99,13 @@ def _language_model() -> Losses:
     def correct(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return (outputs.argmax(-1) == labels).sum(1)
 
-    return Losses(losses, correct)
+    return TaskFunctions(losses, correct)
 
 
-def _custom(task: CustomTaskSettings) -> Losses:
+def _custom(task: CustomTaskSettings) -> TaskFunctions:
     assert task.torch is not None
     function = find_factory("task.torch", task.torch)
-    return Losses(function, lambda outputs, labels: outputs.new_zeros(len(outputs)))
+    return TaskFunctions(function, lambda outputs, labels: outputs.new_zeros(len(outputs)))
 
 
 def _rows(tensor: torch.Tensor) -> torch.Tensor:

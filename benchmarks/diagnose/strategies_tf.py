@@ -36,10 +36,10 @@ class Faulty(Single):
                 )
                 losses.append(loss)
                 shards.append([tf.convert_to_tensor(each) for each in gradients])
-            scalars = self.optimizer.scalars(batch.step)
+            scalars = self.optimizer.compute_scalars(batch.step)
             if self.fault == "schedule_late":
                 rate = learning_rate(self.config, batch.step - 1) if batch.step > 1 else 0.0
-                scalars = tf.constant(self.optimizer.corrected(rate, batch.step), tf.float64)
+                scalars = tf.constant(self.optimizer.correct_for_bias(rate, batch.step), tf.float64)
             norm = self.optimizer.update(self.reduce(shards, sizes), scalars)
             yield StepResult(batch, tf.add_n(losses), norm)
 

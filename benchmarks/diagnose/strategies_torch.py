@@ -12,7 +12,7 @@ from common.training.schedule import learning_rate
 from common.training.strategy import StepResult
 from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group
-from torch_impl.models import trained
+from torch_impl.models import trainable_parameters
 from torch_impl.step import backward
 from torch_impl.strategies.single import Single
 
@@ -24,7 +24,7 @@ class Faulty(Single):
         super().__init__(config, prepared, group)
         self.fault: str = config.strategy.fault  # type: ignore[attr-defined]
         self.world_size = config.strategy.world_size
-        self.parameters = list(trained(self.model).values())
+        self.parameters = list(trainable_parameters(self.model).values())
         self.last: Gradients | None = None
         self.last_norm = torch.zeros(())
         settings, inner = config.optimizer, self.optimizer._optimizer

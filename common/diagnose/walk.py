@@ -38,8 +38,8 @@ def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
     if any(each.cause == "missing_array" for each in stages[1].causes):  # no model takes both batches
         return Diagnosis(titles, stages, precision=a.precision)
     with (
-        Side(PACKAGES[a.arguments.framework], "observe") as ours,
-        Side(PACKAGES[b.arguments.framework], "observe") as theirs,
+        Side(PACKAGES[a.arguments.framework], "observed_model") as ours,
+        Side(PACKAGES[b.arguments.framework], "observed_model") as theirs,
     ):
         ours.send("build", run_dir=str(a.directory))
         theirs.send("build", run_dir=str(b.directory))

@@ -17,13 +17,14 @@ from typing import Any
 from common.errors import UserError, describe_error
 
 TITLES = {"torch_impl": "PyTorch", "tf_impl": "TensorFlow"}
+CLASSES = {"described_model": "DescribedModel", "observed_model": "ObservedModel"}  # by module, of either side
 POLL_SECONDS = 1.0  # how often a process that says nothing is looked at
 
 
 class Side:
-    """A process of `torch_impl` or `tf_impl`. Calls go to the `Subject` of its `module` that was built last."""
+    """A process of `torch_impl` or `tf_impl`. Calls go to the object of `module` that was built last."""
 
-    def __init__(self, package: str, module: str = "describe") -> None:
+    def __init__(self, package: str, module: str = "described_model") -> None:
         self.package = package
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
@@ -32,7 +33,10 @@ class Side:
         theirs.close()
 
     def send(self, function: str, **arguments: Any) -> None:
-        """Begin a call; `receive` waits for it. "build" makes a Subject. Raises UserError where the process ended."""
+        """Begin a call; `receive` waits for it. "build" makes an object.
+
+        Raises UserError where the process ended.
+        """
         try:
             self.connection.send((function, arguments))
         except ConnectionError:
@@ -90,7 +94,7 @@ def serve(package: str, name: str, connection: Connection) -> None:
                 returned = None
                 if function == "build":
                     subject = None  # two models need not fit into memory
-                    subject = module.Subject(**arguments)
+                    subject = getattr(module, CLASSES[name])(**arguments)
                 else:
                     returned = getattr(subject, function)(**arguments)
                 answer = pickle.dumps((returned, None))

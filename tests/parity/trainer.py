@@ -58,9 +58,9 @@ def train(framework: str, config: Config, run_dir: Path) -> int:
     if not config.strategy.one_process:
         return int(launch.launch(config, run_dir, HostGroup()))
     if framework == "tf":
-        from tf_impl.device import replica_devices
+        from tf_impl.device import select_replica_devices
 
-        replica_devices(4)  # TensorFlow's devices are made once in a process: enough for every run
+        select_replica_devices(4)  # TensorFlow's devices are made once in a process: enough for every run
     return train_here(framework, config, run_dir, run_dir)
 
 

@@ -26,31 +26,35 @@ ALL_KEYS = set(collect_keys())
 SECTIONS = {"data", "model", "optimizer", "schedule", "strategy", "train"}
 ONE_SIDED = {  # public names that only one side can have, and why
     "tf_impl/optimizer.py": [
-        "Optimizer.scalars",  # what a compiled step cannot compute in float64 by itself
-        "Optimizer.corrected",
+        "Optimizer.compute_scalars",  # what a compiled step cannot compute in float64 by itself
+        "Optimizer.correct_for_bias",
         "Optimizer.densify",  # only TensorFlow's gradients are sparse
     ],
-    "tf_impl/compilation.py": ["in_few_shapes"],  # torch.compile compiles for all shapes
-    "tf_impl/batches.py": ["signature", "shard_of_replica"],  # only TensorFlow's steps are compiled, of all replicas
+    "tf_impl/compilation.py": ["round_up_shapes"],  # torch.compile compiles for all shapes
+    "tf_impl/batches.py": [
+        "build_input_signature",
+        "select_replica_shard",
+    ],  # only TensorFlow's steps are compiled, of all replicas
     # Each framework's name for it; a Keras layer does not know its place in the model.
     "torch_impl/dropout.py": ["AlignedDropout.forward", "AlignedDropout2d.forward"],
-    "tf_impl/dropout.py": ["AlignedDropout.call", "AlignedDropout2d.call", "dropout_layers"],
+    "tf_impl/dropout.py": ["AlignedDropout.call", "AlignedDropout2d.call", "find_dropout_layers"],
     # Keras moves its variance by the biased one of the batch, and its variables are averaged by a compiled step.
     "torch_impl/batch_norm.py": [
         "average_statistics",
-        "SyncBatchNorm",
-        "SyncBatchNorm.forward",
-        "sum_over_ranks",
+        "SynchronizedBatchNorm",
+        "SynchronizedBatchNorm.forward",
+        "make_sum_over_ranks",
         "SumOverThreads",
         "SumOverThreads.__init__",
         "SumOverThreads.enter",
         "SumOverThreads.abort",
     ],
-    "tf_impl/batch_norm.py": ["AlignedBatchNorm", "AlignedBatchNorm.call", "averaging"],
+    "tf_impl/batch_norm.py": ["AlignedBatchNorm", "AlignedBatchNorm.call", "build_statistics_averaging"],
     # PyTorch has a mode of the model, and channels first; Keras has variables without names of their own.
-    "torch_impl/calling.py": ["channels_first"],
-    "tf_impl/calling.py": ["mode", "apply", "variables_by_path"],  # PyTorch's BERT calls its layers
-    "tf_impl/models/custom.py": ["Custom", "Custom.__init__", "Custom.call"],  # PyTorch has hooks for it
+    "torch_impl/input_adapter.py": ["channels_first"],
+    "tf_impl/input_adapter.py": ["get_training_argument"],
+    "tf_impl/forward_trace.py": ["apply_layer"],  # PyTorch's BERT calls its layers
+    "tf_impl/models/custom.py": ["CustomModel", "CustomModel.__init__", "CustomModel.call"],  # PyTorch has hooks for it
     # TensorFlow's strategies make their process groups themselves.
     "torch_impl/communication/rendezvous.py": ["init_process_group"],
     # TensorFlow has its server in C++.
@@ -65,14 +69,14 @@ DIFFERENT_PARAMETERS = {  # functions of both sides whose parameters differ, and
     "batches.py:to_tensors": "TensorFlow's strategies place tensors themselves, and XLA compiles for each shape",
     "step.py:compute_outputs": "autocast surrounds a call, Keras has a dtype policy and a training mode of calls",
     "step.py:backward": "the same, and torch keeps gradients in parameters, TensorFlow hands them around",
-    "step.py:evaluation_sums": "as compute_outputs",
+    "step.py:compute_evaluation_sums": "as compute_outputs",
     "step.py:seed_dropout": "torch draws from one generator, Keras from one in each layer, which counts its draws",
     "step.py:evaluate": "TensorFlow's strategies reduce in a compiled step",
-    "batch_norm.py:synchronize": "PyTorch sums over processes or threads, TensorFlow over its own replicas",
-    "calling.py:arguments_of": "only PyTorch has channels in another place than the data",
+    "batch_norm.py:synchronize_batch_norm": "PyTorch sums over processes or threads, TensorFlow over its own replicas",
+    "input_adapter.py:build_input_adapter": "only PyTorch has channels in another place than the data",
     "dropout.py:align_dropout": "PyTorch's layers are found by their names, Keras's are paired with them",
-    "dropout.py:use_keys": "PyTorch's layers keep the keys, Keras's steps are traced once",
-    "batch_norm.py:leave_out": "as use_keys",
+    "dropout.py:use_dropout_keys": "PyTorch's layers keep the keys, Keras's steps are traced once",
+    "batch_norm.py:use_real_rows": "as use_dropout_keys",
     "optimizer.py:Optimizer.__init__": "a torch parameter server has parameters without a model",
     "optimizer.py:Optimizer.update": "torch keeps gradients in parameters, TensorFlow hands them around",
     "strategies/parameter_server/server.py:serve": "TensorFlow's workers get all data from the coordinator",
@@ -89,7 +93,7 @@ ONE_SIDED_FILES = {  # what only one side has besides strategies, and why
         "models/linear.py",  # TensorFlow multiplies by oneDNN by itself
     ],
     # Parameters are kept in PyTorch's layout, which is not Keras's; PyTorch rounds no constants to float32.
-    "tf_impl": ["models/layout.py", "float64.py", "convolution.py"],
+    "tf_impl": ["models/layout.py", "float64.py", "convolution.py", "keras_paths.py"],
 }
 
 

@@ -14,9 +14,9 @@ from keras_hub.models import BertBackbone
 from common.data.dropout import derive_site_key
 from common.models.bert import get_parameter_shapes
 from common.models.initial_weights import InitialCheckpoint
-from tf_impl import calling
-from tf_impl.dropout import Tokens, drop, rows_of, rows_of_tokens
-from tf_impl.models.layout import Parameter
+from tf_impl import forward_trace
+from tf_impl.dropout import TokenPositions, apply_dropout, hash_rows, hash_token_rows
+from tf_impl.models.layout import NamedParameter
 
 
 def _gelu(x: tf.Tensor) -> tf.Tensor:
@@ -73,7 +73,7 @@ class Bert(keras.Model):
         x += _embed(bert.segment_embedding, bert.segment_embedding.embeddings, token_type_ids)
         x += _embed(bert.position_embedding, bert.position_embedding.position_embeddings, position_ids)
         norm = bert.embeddings_layer_norm
-        x = calling.apply(norm, partial(_layer_norm, norm, _values(norm)), x)
+        x = forward_trace.apply_layer(norm, partial(_layer_norm, norm, _values(norm)), x)
         tokens = (places // tf.shape(attention_mask)[-1], position_ids)
         seed = _seed(bert.embeddings_dropout, "bert.embeddings.dropout", dropout_keys, training)
         x = _dropout(bert.embeddings_dropout, x, seed, dropout_keys, tokens)
@@ -82,7 +82,7 @@ class Bert(keras.Model):
             weights = {name: _values(sublayer) for name, sublayer in sublayers.items()}
             seeds = _seeds(layer, f"bert.encoder.layer.{index}", dropout_keys, training)
             encode = self.encode
-            if calling.followed:
+            if forward_trace.is_tracing:
                 encode = partial(_encode, bert.transformer_layers[0], sublayers)
             with tf.name_scope(f"layer_{index}"):  # a profile says it
                 x = encode(x, attention_mask, places, weights, seeds, dropout_keys, tokens)
@@ -107,7 +107,7 @@ def _as_unpadded(
 
 def _embed(layer: keras.Layer, table: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
     """An embedding layer applied to ids [t]: [t, hidden]. Of a table on a parameter server only these rows are sent."""
-    return calling.apply(layer, lambda ids: tf.nn.embedding_lookup(table.value, ids), ids)
+    return forward_trace.apply_layer(layer, lambda ids: tf.nn.embedding_lookup(table.value, ids), ids)
 
 
 def _encode(
@@ -119,7 +119,7 @@ def _encode(
     weights: dict[str, list[tf.Tensor]],
     seeds: list[tf.Tensor | None],
     keys: tf.Tensor | None,
-    tokens: Tokens,
+    tokens: TokenPositions,
 ) -> tf.Tensor:
     """One layer of the encoder. It is traced once for all of them, and gets their weights.
 
@@ -130,7 +130,7 @@ def _encode(
 
     def apply(name: str, x: tf.Tensor) -> tf.Tensor:
         compute = _layer_norm if name.endswith("LayerNorm") else _dense
-        return calling.apply(sublayers[name], partial(compute, alike[name], weights[name]), x)
+        return forward_trace.apply_layer(sublayers[name], partial(compute, alike[name], weights[name]), x)
 
     of_attention, of_attended, of_output = seeds
     attended = _attention(layer._self_attention_layer, apply, x, mask, places, of_attention, keys)
@@ -229,7 +229,7 @@ def _dropout(
     x: tf.Tensor,
     seed: tf.Tensor | None,
     keys: tf.Tensor | None,
-    tokens: Tokens | None = None,
+    tokens: TokenPositions | None = None,
 ) -> tf.Tensor:
     """A Dropout layer applied to x [n, ..., features], or to tokens [t, features]."""
     if seed is None:
@@ -237,8 +237,8 @@ def _dropout(
     if keys is None:
         return tf.nn.experimental.stateless_dropout(x, layer.rate, seed)
     if tokens is not None:
-        return drop(x, layer.rate, rows_of_tokens(keys, seed, tokens))
-    return drop(x, layer.rate, rows_of(keys, seed, tf.unstack(tf.shape(x))[1:-1]))
+        return apply_dropout(x, layer.rate, hash_token_rows(keys, seed, tokens))
+    return apply_dropout(x, layer.rate, hash_rows(keys, seed, tf.unstack(tf.shape(x))[1:-1]))
 
 
 def _layer_norm(layer: keras.layers.LayerNormalization, weights: list[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
@@ -265,7 +265,7 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     model = Bert(backbone, len(hf_config["id2label"]), hf_config["classifier_dropout"])
     shapes = get_parameter_shapes(hf_config)
     model.named_parameters = [
-        Parameter(name, variable, shapes[name], shapes[name] if is_kernel else None)
+        NamedParameter(name, variable, shapes[name], shapes[name] if is_kernel else None)
         for name, variable, is_kernel in _named_variables(backbone, model.classifier)
     ]
     return model

@@ -9,8 +9,8 @@ from keras.layers import Conv2D, Dense, Dropout, Flatten, MaxPooling2D, SpatialD
 from common.data.dropout import derive_site_key
 from common.models.convnet import get_parameter_shapes
 from common.models.initial_weights import InitialCheckpoint
-from tf_impl.dropout import keep, kept, rows_of
-from tf_impl.models.layout import Parameter
+from tf_impl.dropout import apply_mask, compute_mask, hash_rows
+from tf_impl.models.layout import NamedParameter
 
 
 class ConvNet(keras.Model):
@@ -41,9 +41,9 @@ class ConvNet(keras.Model):
         layer = getattr(self, name)
         if keys is None or not training:
             return layer(x, training=training)
-        rows = rows_of(keys, tf.constant(derive_site_key(name), tf.int64), [])
-        mask = kept(rows, tf.shape(x)[-1], layer.rate)
-        return keep(x, layer.rate, mask if x.shape.rank == 2 else mask[:, None, None])
+        rows = hash_rows(keys, tf.constant(derive_site_key(name), tf.int64), [])
+        mask = compute_mask(rows, tf.shape(x)[-1], layer.rate)
+        return apply_mask(x, layer.rate, mask if x.shape.rank == 2 else mask[:, None, None])
 
 
 def build(initial: InitialCheckpoint) -> keras.Model:
@@ -60,7 +60,7 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     for name, kernel in kernels.items():
         layer = getattr(model, name)
         model.named_parameters += [
-            Parameter(f"{name}.weight", layer.kernel, shapes[f"{name}.weight"], kernel),
-            Parameter(f"{name}.bias", layer.bias, shapes[f"{name}.bias"], None),
+            NamedParameter(f"{name}.weight", layer.kernel, shapes[f"{name}.weight"], kernel),
+            NamedParameter(f"{name}.bias", layer.bias, shapes[f"{name}.bias"], None),
         ]
     return model

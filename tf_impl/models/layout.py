@@ -10,7 +10,7 @@ from common.map.transformations import Transformation
 
 
 @dataclass(frozen=True)
-class Parameter:
+class NamedParameter:
     """A variable of Keras under its Hugging Face name; `shape` is PyTorch's.
 
     kernel: (outputs, inputs, *window) of a kernel, which Keras holds as (*window, inputs, outputs); either side may
@@ -42,7 +42,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Mapped:
+class TransformedParameter:
     """A variable of a user's model. shapes: of PyTorch's arrays that it is made from, by name."""
 
     variable: keras.Variable

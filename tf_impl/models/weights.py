@@ -11,7 +11,7 @@ def load_weights(model: keras.Model, weights: dict[str, np.ndarray]) -> None:
         parameter.variable.assign(parameter.to_keras(weights))
 
 
-def weights_by_name(model: keras.Model) -> dict[str, np.ndarray]:
+def read_weights(model: keras.Model) -> dict[str, np.ndarray]:
     """Them by name, in PyTorch's layout."""
     found: dict[str, np.ndarray] = {}
     for parameter in model.named_parameters:

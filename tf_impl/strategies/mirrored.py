@@ -10,15 +10,15 @@ from common.data.batches import GlobalBatch
 from common.run.prepare import Prepared
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
-from tf_impl.batch_norm import averaging
-from tf_impl.batches import shard_of_replica, signature, to_tensors
+from tf_impl.batch_norm import build_statistics_averaging
+from tf_impl.batches import build_input_signature, select_replica_shard, to_tensors
 from tf_impl.communication.rendezvous import Group
-from tf_impl.device import peak_memory_bytes, replica_devices
+from tf_impl.device import measure_peak_memory, select_replica_devices
 from tf_impl.models import build_model
 from tf_impl.optimizer import SCALARS, Optimizer
-from tf_impl.state import load_state, state_of
-from tf_impl.step import Batch, backward, evaluate, evaluation_sums
-from tf_impl.task import build_losses
+from tf_impl.step import MicroBatch, backward, compute_evaluation_sums, evaluate
+from tf_impl.task import build_task_functions
+from tf_impl.training_state import collect_state, load_state
 
 SUM = tf.distribute.ReduceOp.SUM
 
@@ -28,35 +28,35 @@ class Mirrored:
 
     def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
         self.world_size = config.strategy.world_size
-        self.devices, self.compiled = replica_devices(self.world_size), config.train.compile
+        self.devices, self.compiled = select_replica_devices(self.world_size), config.train.compile
         self.strategy = tf.distribute.MirroredStrategy(self.devices)
         with self.strategy.scope():
             self.model = build_model(config, prepared.initial)
-            self.task = build_losses(config.task)
+            self.task = build_task_functions(config.task)
             self.optimizer = Optimizer(config, self.model)
-        shards = [signature(config, prepared.cache.train)] * self.world_size
-        self.average_statistics = averaging(self.strategy, self.model)
+        shards = [build_input_signature(config, prepared.cache.train)] * self.world_size
+        self.average_statistics = build_statistics_averaging(self.strategy, self.model)
         self.train_step = tf.function(self._train_step, [shards, tf.TensorSpec([], tf.float64), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [shards])
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
-            scalars = self.optimizer.scalars(batch.step)
+            scalars = self.optimizer.compute_scalars(batch.step)
             loss, grad_norm = self.train_step(self._shards(batch), batch.weight, scalars)
             yield StepResult(batch, loss, grad_norm)
 
-    def _shards(self, batch: GlobalBatch) -> list[list[Batch]]:
+    def _shards(self, batch: GlobalBatch) -> list[list[MicroBatch]]:
         return [to_tensors(batch.shard(replica, self.world_size), self.compiled) for replica in range(self.world_size)]
 
     def _train_step(
-        self, shards: list[list[Batch]], weight: tf.Tensor, scalars: tf.Tensor
+        self, shards: list[list[MicroBatch]], weight: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         def replica_step() -> tuple[tf.Tensor, tf.Tensor]:
             replica = tf.distribute.get_replica_context()
             loss, gradients = backward(
-                self.model, self.task, shard_of_replica(shards), weight, self.optimizer.parameters
+                self.model, self.task, select_replica_shard(shards), weight, self.optimizer.parameters
             )
-            gradients = self.optimizer.densify(gradients, but_large=True)
+            gradients = self.optimizer.densify(gradients, keep_large_sparse=True)
             if "GPU" in self.devices[0]:
                 loss, gradients = replica.all_reduce(SUM, (loss, gradients))
             else:
@@ -74,22 +74,22 @@ class Mirrored:
     def _evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
         return self.evaluation_step(self._shards(batch))
 
-    def _evaluation_step(self, shards: list[list[Batch]]) -> tf.Tensor:
+    def _evaluation_step(self, shards: list[list[MicroBatch]]) -> tf.Tensor:
         def replica_step() -> tf.Tensor:
-            return evaluation_sums(self.model, self.task, shard_of_replica(shards))
+            return compute_evaluation_sums(self.model, self.task, select_replica_shard(shards))
 
         return self.strategy.reduce(SUM, self.strategy.run(replica_step), axis=None)
 
     def state(self) -> State:
         self.average_statistics()
-        return state_of(self.model, self.optimizer)
+        return collect_state(self.model, self.optimizer)
 
     def load(self, checkpoint: Saved) -> None:
         with self.strategy.scope():
             load_state(self.model, self.optimizer, checkpoint)
 
     def report(self) -> dict[str, Any]:
-        return {"peak_memory_bytes": peak_memory_bytes(self.devices)}
+        return {"peak_memory_bytes": measure_peak_memory(self.devices)}
 
 
 def _add(strategy: tf.distribute.Strategy, values: list[Any]) -> list[Any]:

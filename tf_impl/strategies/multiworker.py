@@ -12,15 +12,15 @@ from common.run.prepare import Prepared
 from common.training.state import Saved, State
 from common.training.stop import kept_handlers
 from common.training.strategy import Evaluation, StepResult
-from tf_impl.batch_norm import averaging
-from tf_impl.batches import signature, to_tensors
+from tf_impl.batch_norm import build_statistics_averaging
+from tf_impl.batches import build_input_signature, to_tensors
 from tf_impl.communication.rendezvous import Group
-from tf_impl.device import peak_memory_bytes, replica_devices
+from tf_impl.device import measure_peak_memory, select_replica_devices
 from tf_impl.models import build_model
 from tf_impl.optimizer import SCALARS, Optimizer
-from tf_impl.state import load_state, state_of
-from tf_impl.step import Batch, backward, evaluate, evaluation_sums
-from tf_impl.task import build_losses
+from tf_impl.step import MicroBatch, backward, compute_evaluation_sums, evaluate
+from tf_impl.task import build_task_functions
+from tf_impl.training_state import collect_state, load_state
 
 SUM = tf.distribute.ReduceOp.SUM
 
@@ -28,7 +28,7 @@ SUM = tf.distribute.ReduceOp.SUM
 class MultiWorker:
     def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
         tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[:1], "GPU")
-        self.devices, self.compiled = replica_devices(1), config.train.compile
+        self.devices, self.compiled = select_replica_devices(1), config.train.compile
         settings = config.strategy
         assert isinstance(settings, MultiWorkerSettings)
         self.options = tf.distribute.experimental.CommunicationOptions(
@@ -41,23 +41,25 @@ class MultiWorker:
         self.is_chief = self.rank == 0
         with self.strategy.scope():
             self.model = build_model(config, prepared.initial)
-            self.task = build_losses(config.task)
+            self.task = build_task_functions(config.task)
             self.optimizer = Optimizer(config, self.model)
-        batch = signature(config, prepared.cache.train)
-        self.average_statistics = averaging(self.strategy, self.model)
+        batch = build_input_signature(config, prepared.cache.train)
+        self.average_statistics = build_statistics_averaging(self.strategy, self.model)
         self.train_step = tf.function(self._train_step, [batch, tf.TensorSpec([], tf.float64), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [batch])
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
             shard = to_tensors(batch.shard(self.rank, self.world_size), self.compiled)
-            loss, grad_norm = self.train_step(shard, batch.weight, self.optimizer.scalars(batch.step))
+            loss, grad_norm = self.train_step(shard, batch.weight, self.optimizer.compute_scalars(batch.step))
             yield StepResult(batch, loss, grad_norm)
 
-    def _train_step(self, shard: list[Batch], weight: tf.Tensor, scalars: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _train_step(
+        self, shard: list[MicroBatch], weight: tf.Tensor, scalars: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         def replica_step() -> tuple[tf.Tensor, tf.Tensor]:
             loss, gradients = backward(self.model, self.task, shard, weight, self.optimizer.parameters)
-            gradients = self.optimizer.densify(gradients, but_large=True)
+            gradients = self.optimizer.densify(gradients, keep_large_sparse=True)
             replica = tf.distribute.get_replica_context()
             loss, gradients = replica.all_reduce(SUM, (loss, gradients), self.options)
             return loss, self.optimizer.update(gradients, scalars)
@@ -72,15 +74,15 @@ class MultiWorker:
     def _evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
         return self.evaluation_step(to_tensors(batch.shard(self.rank, self.world_size), self.compiled))
 
-    def _evaluation_step(self, shard: list[Batch]) -> tf.Tensor:
+    def _evaluation_step(self, shard: list[MicroBatch]) -> tf.Tensor:
         def replica_step() -> tf.Tensor:
-            return evaluation_sums(self.model, self.task, shard)
+            return compute_evaluation_sums(self.model, self.task, shard)
 
         return self.strategy.reduce(SUM, self.strategy.run(replica_step), axis=None)
 
     def state(self) -> State:
         self.average_statistics()
-        return state_of(self.model, self.optimizer)
+        return collect_state(self.model, self.optimizer)
 
     def load(self, checkpoint: Saved) -> None:
         with self.strategy.scope():
@@ -88,7 +90,7 @@ class MultiWorker:
 
     def report(self) -> dict[str, Any]:
         peaks = self._summed(
-            tf.one_hot(self.rank, self.world_size, peak_memory_bytes(self.devices)[0], 0, dtype=tf.int64)
+            tf.one_hot(self.rank, self.world_size, measure_peak_memory(self.devices)[0], 0, dtype=tf.int64)
         )
         return {"peak_memory_bytes": peaks.numpy().tolist()}
 

@@ -10,14 +10,14 @@ from common.data.batches import GlobalBatch
 from common.run.prepare import Prepared
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
-from tf_impl.batches import signature, to_tensors
+from tf_impl.batches import build_input_signature, to_tensors
 from tf_impl.communication.rendezvous import Group
-from tf_impl.device import peak_memory_bytes, replica_devices
+from tf_impl.device import measure_peak_memory, select_replica_devices
 from tf_impl.models import build_model
 from tf_impl.optimizer import SCALARS, Optimizer
-from tf_impl.state import load_state, state_of
-from tf_impl.step import Batch, backward, evaluate, evaluation_sums
-from tf_impl.task import build_losses
+from tf_impl.step import MicroBatch, backward, compute_evaluation_sums, evaluate
+from tf_impl.task import build_task_functions
+from tf_impl.training_state import collect_state, load_state
 
 
 class Single:
@@ -25,23 +25,25 @@ class Single:
     is_chief = True
 
     def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
-        self.devices, self.compiled = replica_devices(1), config.train.compile
+        self.devices, self.compiled = select_replica_devices(1), config.train.compile
         self.model = build_model(config, prepared.initial)
-        self.task = build_losses(config.task)
+        self.task = build_task_functions(config.task)
         self.optimizer = Optimizer(config, self.model)
-        batch = signature(config, prepared.cache.train)
+        batch = build_input_signature(config, prepared.cache.train)
         self.train_step = tf.function(self._train_step, [batch, tf.TensorSpec([], tf.float64), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [batch])
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
             shard = to_tensors(batch.shard(0, 1), self.compiled)
-            loss, grad_norm = self.train_step(shard, batch.weight, self.optimizer.scalars(batch.step))
+            loss, grad_norm = self.train_step(shard, batch.weight, self.optimizer.compute_scalars(batch.step))
             yield StepResult(batch, loss, grad_norm)
 
-    def _train_step(self, shard: list[Batch], weight: tf.Tensor, scalars: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _train_step(
+        self, shard: list[MicroBatch], weight: tf.Tensor, scalars: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         loss, gradients = backward(self.model, self.task, shard, weight, self.optimizer.parameters)
-        gradients = self.optimizer.densify(gradients, but_large=True)
+        gradients = self.optimizer.densify(gradients, keep_large_sparse=True)
         return loss, self.optimizer.update(gradients, scalars)
 
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
@@ -50,14 +52,14 @@ class Single:
     def _evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
         return self.evaluation_step(to_tensors(batch.shard(0, 1), self.compiled))
 
-    def _evaluation_step(self, shard: list[Batch]) -> tf.Tensor:
-        return evaluation_sums(self.model, self.task, shard)
+    def _evaluation_step(self, shard: list[MicroBatch]) -> tf.Tensor:
+        return compute_evaluation_sums(self.model, self.task, shard)
 
     def state(self) -> State:
-        return state_of(self.model, self.optimizer)
+        return collect_state(self.model, self.optimizer)
 
     def load(self, checkpoint: Saved) -> None:
         load_state(self.model, self.optimizer, checkpoint)
 
     def report(self) -> dict[str, Any]:
-        return {"peak_memory_bytes": peak_memory_bytes(self.devices)}
+        return {"peak_memory_bytes": measure_peak_memory(self.devices)}

@@ -43,6 +43,6 @@ def use_sparse_gradients(model: Module) -> None:
             module.sparse = True
 
 
-def trained(model: Module) -> dict[str, Parameter]:
+def trainable_parameters(model: Module) -> dict[str, Parameter]:
     """The parameters that are trained, by name."""
     return {name: each for name, each in model.named_parameters() if each.requires_grad}

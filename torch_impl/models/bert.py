@@ -11,7 +11,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.utils.logging import disable_progress_bar
 
 from common.models.initial_weights import InitialCheckpoint
-from torch_impl.dropout import AlignedDropout, use_keys
+from torch_impl.dropout import AlignedDropout, use_dropout_keys
 
 
 class Bert(BertForSequenceClassification):
@@ -20,9 +20,9 @@ class Bert(BertForSequenceClassification):
     def forward(self, dropout_keys: torch.Tensor | None = None, **inputs: torch.Tensor) -> torch.Tensor:
         if "places" in inputs:
             examples = inputs["places"] // inputs["attention_mask"].shape[-1]
-            use_keys(self, dropout_keys, (examples, inputs["position_ids"]))
+            use_dropout_keys(self, dropout_keys, (examples, inputs["position_ids"]))
             return self._unpadded(**inputs)
-        use_keys(self, dropout_keys)
+        use_dropout_keys(self, dropout_keys)
         logits: torch.Tensor = super().forward(**inputs).logits
         return logits
 

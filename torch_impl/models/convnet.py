@@ -8,7 +8,7 @@ from torch.nn.functional import max_pool2d, relu
 
 from common.models.convnet import get_parameter_shapes
 from common.models.initial_weights import InitialCheckpoint
-from torch_impl.dropout import use_keys
+from torch_impl.dropout import use_dropout_keys
 
 
 class ConvNet(Module):
@@ -27,7 +27,7 @@ class ConvNet(Module):
         self.fc2 = Linear(hidden, len(hf_config["id2label"]))
 
     def forward(self, images: torch.Tensor, dropout_keys: torch.Tensor | None = None) -> torch.Tensor:
-        use_keys(self, dropout_keys)
+        use_dropout_keys(self, dropout_keys)
         # To PyTorch's order. A clone has its strides even with one channel; DDP wants gradients that have them.
         x = images.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
         x = relu(max_pool2d(self.conv1(x.to(self.conv1.weight.dtype)), 2))

@@ -19,16 +19,16 @@ from common.data.batches import GlobalBatch
 from common.run.prepare import Prepared
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
-from torch_impl.batch_norm import average_statistics, sum_over_ranks, synchronize
+from torch_impl.batch_norm import average_statistics, make_sum_over_ranks, synchronize_batch_norm
 from torch_impl.batches import to_tensors
 from torch_impl.communication.allreduce import Traffic, all_reduce
 from torch_impl.communication.rendezvous import Group, init_process_group
-from torch_impl.device import peak_memory_bytes, replica_devices
-from torch_impl.models import build_model, trained
+from torch_impl.device import measure_peak_memory, select_replica_devices
+from torch_impl.models import build_model, trainable_parameters
 from torch_impl.optimizer import Optimizer
-from torch_impl.state import load_state, state_of
-from torch_impl.step import backward, evaluate, evaluation_sums, seed_dropout
-from torch_impl.task import build_losses
+from torch_impl.step import backward, compute_evaluation_sums, evaluate, seed_dropout
+from torch_impl.task import build_task_functions
+from torch_impl.training_state import collect_state, load_state
 
 
 class AllReduce:
@@ -36,7 +36,7 @@ class AllReduce:
         settings = config.strategy
         assert isinstance(settings, AllReduceSettings)
         local_rank = int(os.environ["LOCAL_RANK"])
-        self.device = replica_devices(local_rank + 1)[local_rank]
+        self.device = select_replica_devices(local_rank + 1)[local_rank]
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         init_process_group(group, config.cluster.timeout, "nccl" if self.device.type == "cuda" else "gloo")
@@ -47,12 +47,12 @@ class AllReduce:
         self.config, self.precision = config, config.train.precision
         self.algorithm = settings.algorithm
         self.model = build_model(config, prepared.initial).to(self.device)
-        self.task = build_losses(config.task)
+        self.task = build_task_functions(config.task)
         if config.model.global_batch_norm:
-            synchronize(self.model, sum_over_ranks())
-        buckets = make_buckets(list(trained(self.model).values()), settings.bucket_cap_mb)
+            synchronize_batch_norm(self.model, make_sum_over_ranks())
+        buckets = make_buckets(list(trainable_parameters(self.model).values()), settings.bucket_cap_mb)
         self.reducer = Reducer(buckets, self.algorithm, settings.overlap)
-        self.optimizer = Optimizer(config, trained(self.model))
+        self.optimizer = Optimizer(config, trainable_parameters(self.model))
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         self.model.train()
@@ -75,11 +75,11 @@ class AllReduce:
 
     def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
         shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
-        return evaluation_sums(self.model, self.task, shard, self.precision)
+        return compute_evaluation_sums(self.model, self.task, shard, self.precision)
 
     def state(self) -> State:
         average_statistics(self.model, dist.all_reduce, self.world_size)
-        return state_of(self.model, self.optimizer)
+        return collect_state(self.model, self.optimizer)
 
     def load(self, checkpoint: Saved) -> None:
         load_state(self.model, self.optimizer, checkpoint)
@@ -88,7 +88,7 @@ class AllReduce:
         """`messages_sent` and `bytes_sent`: of each rank for gradients, over all steps; None for native."""
         traffic = self.reducer.traffic
         rows: list[Any] = [None] * self.world_size
-        dist.all_gather_object(rows, (*peak_memory_bytes([self.device]), traffic.messages, traffic.bytes))
+        dist.all_gather_object(rows, (*measure_peak_memory([self.device]), traffic.messages, traffic.bytes))
         peaks, messages, sent = (list(column) for column in zip(*rows, strict=True))
         counted = self.algorithm != "native"
         return {

@@ -19,16 +19,16 @@ from common.data.batches import GlobalBatch
 from common.run.prepare import Prepared
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
-from torch_impl.batch_norm import average_statistics, sum_over_ranks, synchronize
+from torch_impl.batch_norm import average_statistics, make_sum_over_ranks, synchronize_batch_norm
 from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group, init_process_group
 from torch_impl.communication.shared_memory import SharedMemory, map_memory
-from torch_impl.device import peak_memory_bytes, replica_devices
-from torch_impl.models import build_model, trained, use_sparse_gradients
+from torch_impl.device import measure_peak_memory, select_replica_devices
+from torch_impl.models import build_model, trainable_parameters, use_sparse_gradients
 from torch_impl.optimizer import Optimizer
-from torch_impl.state import load_state, state_of
-from torch_impl.step import backward, evaluate, evaluation_sums, seed_dropout
-from torch_impl.task import build_losses
+from torch_impl.step import backward, compute_evaluation_sums, evaluate, seed_dropout
+from torch_impl.task import build_task_functions
+from torch_impl.training_state import collect_state, load_state
 
 CommHook = Callable[[Any, dist.GradBucket], Future[torch.Tensor]]  # all of them average
 
@@ -38,7 +38,7 @@ class DDP:
         settings = config.strategy
         assert isinstance(settings, DdpSettings)
         local_rank = int(os.environ["LOCAL_RANK"])
-        self.device = replica_devices(local_rank + 1)[local_rank]
+        self.device = select_replica_devices(local_rank + 1)[local_rank]
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         init_process_group(group, config.cluster.timeout, "nccl" if self.device.type == "cuda" else "gloo")
@@ -48,9 +48,9 @@ class DDP:
         self.config, self.precision = config, config.train.precision
         self.accumulate = settings.accumulate
         self.model = build_model(config, prepared.initial).to(self.device)
-        self.task = build_losses(config.task)
+        self.task = build_task_functions(config.task)
         if config.model.global_batch_norm:
-            synchronize(self.model, sum_over_ranks())
+            synchronize_batch_norm(self.model, make_sum_over_ranks())
         if settings.comm_hook == "none":
             use_sparse_gradients(self.model)
         with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers, which 2.11 knows under this name only
@@ -66,7 +66,7 @@ class DDP:
         if not settings.overlap:
             state, hook = [], _after_backward(state, hook)
         self.replica.register_comm_hook(state, hook)
-        self.optimizer = Optimizer(config, trained(self.model))
+        self.optimizer = Optimizer(config, trainable_parameters(self.model))
 
     def _comm_hook(self, name: str) -> tuple[Any, CommHook]:
         if name == "powersgd":  # from the second step on; float64 gradients and small ones too
@@ -104,18 +104,18 @@ class DDP:
 
     def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
         shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
-        return evaluation_sums(self.model, self.task, shard, self.precision)
+        return compute_evaluation_sums(self.model, self.task, shard, self.precision)
 
     def state(self) -> State:
         average_statistics(self.model, dist.all_reduce, self.world_size)
-        return state_of(self.model, self.optimizer)
+        return collect_state(self.model, self.optimizer)
 
     def load(self, checkpoint: Saved) -> None:
         load_state(self.model, self.optimizer, checkpoint)
 
     def report(self) -> dict[str, Any]:
         peaks: list[list[int]] = [[]] * self.world_size
-        dist.all_gather_object(peaks, peak_memory_bytes([self.device]))
+        dist.all_gather_object(peaks, measure_peak_memory([self.device]))
         return {"peak_memory_bytes": [peak for rank in peaks for peak in rank]}
 
 

@@ -25,17 +25,17 @@ from common.hardware import count_cores
 from common.run.prepare import Prepared
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
-from torch_impl.batch_norm import SumOverThreads, statistics, synchronize
+from torch_impl.batch_norm import SumOverThreads, find_moving_statistics, synchronize_batch_norm
 from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group
-from torch_impl.device import peak_memory_bytes, replica_devices
-from torch_impl.models import build_model, trained
+from torch_impl.device import measure_peak_memory, select_replica_devices
+from torch_impl.models import build_model, trainable_parameters
 from torch_impl.optimizer import Optimizer
-from torch_impl.state import load_state, state_of
-from torch_impl.step import Batch, compute_outputs, evaluate, evaluation_sums, seed_dropout, summed_loss
-from torch_impl.task import build_losses
+from torch_impl.step import MicroBatch, compute_evaluation_sums, compute_outputs, evaluate, seed_dropout, sum_losses
+from torch_impl.task import build_task_functions
+from torch_impl.training_state import collect_state, load_state
 
-Shard = list[Batch]
+Shard = list[MicroBatch]
 TRAFFIC = ("scattered", "broadcast", "gathered", "reduced", "logits", "memory")  # bytes of each replica and step
 
 
@@ -46,19 +46,19 @@ class DP:
         settings = config.strategy
         assert isinstance(settings, DpSettings)
         self.world_size = settings.world_size
-        self.devices = replica_devices(self.world_size)
+        self.devices = select_replica_devices(self.world_size)
         self.on_gpus = self.devices[0].type == "cuda"
         self.loss, self.output = settings.loss, settings.output_device
         self.config, self.precision = config, config.train.precision
         self.model = build_model(config, prepared.initial).to(self.devices[0])
-        self.task = build_losses(config.task)
+        self.task = build_task_functions(config.task)
         self.sum_over_threads = SumOverThreads(self.world_size)
         if config.model.global_batch_norm:
-            synchronize(self.model, self.sum_over_threads)
+            synchronize_batch_norm(self.model, self.sum_over_threads)
         self.structures = [] if self.on_gpus else [copy.deepcopy(self.model) for _ in self.devices]
         threads = max(1, count_cores() // self.world_size)
         self.pool = ThreadPoolExecutor(self.world_size, initializer=torch.set_num_threads, initargs=(threads,))
-        self.optimizer = Optimizer(config, trained(self.model))
+        self.optimizer = Optimizer(config, trainable_parameters(self.model))
         self.traffic = self._no_traffic()
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
@@ -70,7 +70,7 @@ class DP:
             loss.backward()
             grad_norm = self.optimizer.update(batch.step)
             if self.on_gpus:
-                self.traffic["memory"] = peak_memory_bytes(self.devices)
+                self.traffic["memory"] = measure_peak_memory(self.devices)
             yield StepResult(batch, loss.detach(), grad_norm, traffic=self.traffic)
 
     def _train(self, mode: bool) -> None:
@@ -87,7 +87,7 @@ class DP:
         elif self.loss == "gathered":
             logits = self._gather(self._parallel_apply(self._logits, models, shards))
             self.traffic["logits"][self.output] += _bytes(logits)
-            return summed_loss(self.task, logits, _targets([part for shard in shards for part in shard], logits.device))
+            return sum_losses(self.task, logits, _targets([part for shard in shards for part in shard], logits.device))
         else:
             outputs = self._parallel_apply(self._logits, models, shards)
             losses = self._parallel_apply(self._criterion, outputs, shards)
@@ -99,7 +99,7 @@ class DP:
         return logits
 
     def _criterion(self, replica: int, logits: torch.Tensor, shard: Shard) -> torch.Tensor:
-        return summed_loss(self.task, logits, _targets(shard, logits.device))
+        return sum_losses(self.task, logits, _targets(shard, logits.device))
 
     def _loss(self, replica: int, model: Any, shard: Shard) -> torch.Tensor:
         return self._criterion(replica, self._logits(replica, model, shard), shard)
@@ -150,8 +150,8 @@ class DP:
 
     def _average_statistics(self) -> None:
         """On the CPU: every structure has moved its own."""
-        found = [statistics(each) for each in self.structures]
-        for name, each in statistics(self.model).items():
+        found = [find_moving_statistics(each) for each in self.structures]
+        for name, each in find_moving_statistics(self.model).items():
             if found:
                 each.copy_(torch.stack([copied[name] for copied in found]).mean(0))
             for copied in found:
@@ -167,11 +167,11 @@ class DP:
         return torch.stack([replica_sums.to(self.devices[0]) for replica_sums in sums]).sum(0)
 
     def _shard_sums(self, replica: int, model: Any, shard: Shard) -> torch.Tensor:
-        return evaluation_sums(model, self.task, shard, self.precision)
+        return compute_evaluation_sums(model, self.task, shard, self.precision)
 
     def state(self) -> State:
         self._average_statistics()
-        return state_of(self.model, self.optimizer)
+        return collect_state(self.model, self.optimizer)
 
     def load(self, checkpoint: Saved) -> None:
         load_state(self.model, self.optimizer, checkpoint)
@@ -179,16 +179,16 @@ class DP:
             each.load_state_dict(self.model.state_dict())
 
     def report(self) -> dict[str, Any]:
-        return {"peak_memory_bytes": peak_memory_bytes(self.devices)}
+        return {"peak_memory_bytes": measure_peak_memory(self.devices)}
 
 
-def _call(structure: Module, parameters: Batch, **inputs: torch.Tensor) -> torch.Tensor:
+def _call(structure: Module, parameters: MicroBatch, **inputs: torch.Tensor) -> torch.Tensor:
     """A replica on the CPU: autograd sums the gradients of the copied parameters into the originals."""
     logits: torch.Tensor = functional_call(structure, parameters, kwargs=inputs)
     return logits
 
 
-def _targets(shard: Shard, device: torch.device) -> Batch:
+def _targets(shard: Shard, device: torch.device) -> MicroBatch:
     """The labels and weights of a shard's examples."""
     return {name: torch.cat([part[name].to(device) for part in shard]) for name in ("labels", "weights")}
 

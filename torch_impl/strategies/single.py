@@ -12,12 +12,12 @@ from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
 from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group
-from torch_impl.device import peak_memory_bytes, replica_devices
-from torch_impl.models import build_model, trained, use_sparse_gradients
+from torch_impl.device import measure_peak_memory, select_replica_devices
+from torch_impl.models import build_model, trainable_parameters, use_sparse_gradients
 from torch_impl.optimizer import Optimizer
-from torch_impl.state import load_state, state_of
-from torch_impl.step import backward, evaluate, evaluation_sums, seed_dropout
-from torch_impl.task import build_losses
+from torch_impl.step import backward, compute_evaluation_sums, evaluate, seed_dropout
+from torch_impl.task import build_task_functions
+from torch_impl.training_state import collect_state, load_state
 
 
 class Single:
@@ -25,12 +25,12 @@ class Single:
     is_chief = True
 
     def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
-        self.device = replica_devices(1)[0]
+        self.device = select_replica_devices(1)[0]
         self.config, self.precision = config, config.train.precision
         self.model = build_model(config, prepared.initial).to(self.device)
-        self.task = build_losses(config.task)
+        self.task = build_task_functions(config.task)
         use_sparse_gradients(self.model)
-        self.optimizer = Optimizer(config, trained(self.model))
+        self.optimizer = Optimizer(config, trainable_parameters(self.model))
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         self.model.train()
@@ -47,13 +47,13 @@ class Single:
 
     def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
         shard = to_tensors(batch.shard(0, 1), self.device)
-        return evaluation_sums(self.model, self.task, shard, self.precision)
+        return compute_evaluation_sums(self.model, self.task, shard, self.precision)
 
     def state(self) -> State:
-        return state_of(self.model, self.optimizer)
+        return collect_state(self.model, self.optimizer)
 
     def load(self, checkpoint: Saved) -> None:
         load_state(self.model, self.optimizer, checkpoint)
 
     def report(self) -> dict[str, Any]:
-        return {"peak_memory_bytes": peak_memory_bytes([self.device])}
+        return {"peak_memory_bytes": measure_peak_memory([self.device])}

@@ -17,17 +17,17 @@ import sys
 import keras
 import numpy as np
 import tensorflow as tf
-from tf_impl.batch_norm import averaging, leave_out, statistics, synchronize
-from tf_impl.device import replica_devices
+from tf_impl.batch_norm import build_statistics_averaging, use_real_rows, find_moving_statistics, synchronize_batch_norm
+from tf_impl.device import select_replica_devices
 
 path, sizes, momentum, epsilon, synchronized, steps = sys.argv[1], *map(json.loads, sys.argv[2:])
 keras.config.set_floatx("float64")
 data = np.load(path)
-strategy = tf.distribute.MirroredStrategy(replica_devices(len(sizes)))
+strategy = tf.distribute.MirroredStrategy(select_replica_devices(len(sizes)))
 with strategy.scope():
     layer = keras.layers.BatchNormalization(momentum=momentum, epsilon=epsilon)
     model = keras.Sequential([keras.Input(data["x"].shape[1:]), layer])
-    synchronize(model, synchronized)
+    synchronize_batch_norm(model, synchronized)
     layer.gamma.assign(data["gamma"])
     layer.beta.assign(data["beta"])
 shards = [np.split(data[name], np.cumsum(sizes)[:-1]) for name in ("x", "weights", "real")]
@@ -40,7 +40,7 @@ def step(shards):
         x, weights, real = (parts[int(tf.get_static_value(replica.replica_id_in_sync_group))] for parts in shards)
         with tf.GradientTape() as tape:
             tape.watch(x)
-            with leave_out(real):
+            with use_real_rows(real):
                 outputs = model(x, training=True)
             loss = tf.reduce_sum(outputs * weights)
         of_x, *gradients = tape.gradient(loss, [x, layer.gamma.value, layer.beta.value])
@@ -51,9 +51,18 @@ def step(shards):
 for _ in range(steps):
     outputs, of_x, gamma, beta = map(strategy.experimental_local_results, step(shards))
 found = {"outputs": np.concatenate(outputs), "of_x": np.concatenate(of_x), "of_gamma": gamma[0], "of_beta": beta[0]}
-copies = {each.name: np.array(strategy.experimental_local_results(each.value)) for each in statistics(model)}
-averaging(strategy, model)()
-means = {f"mean_{each.name}": np.array(strategy.experimental_local_results(each.value)) for each in statistics(model)}
+
+
+def read_statistics(prefix=""):
+    return {
+        prefix + each.name: np.array(strategy.experimental_local_results(each.value))
+        for each in find_moving_statistics(model)
+    }
+
+
+copies = read_statistics()
+build_statistics_averaging(strategy, model)()
+means = read_statistics("mean_")
 x = data["x"][:2]
 np.savez(path, evaluated=model(x, training=False), **found, **copies, **means)
 """

@@ -15,7 +15,7 @@ import json, sys
 from types import SimpleNamespace
 import numpy as np
 import tensorflow as tf
-from tf_impl.batches import signature, to_tensors
+from tf_impl.batches import build_input_signature, to_tensors
 
 class Split:
     def __init__(self, arrays):
@@ -42,7 +42,7 @@ for kind in {key.partition("/")[0] for key in arrays}:
     given = {key.partition("/")[2]: array for key, array in arrays.items() if key.startswith(f"{kind}/")}
     (tensors,) = to_tensors([given])
     assert all(isinstance(tensor, tf.Tensor) for tensor in tensors.values())
-    specs = signature(config, Split(given))[0] if kind != "any" else {}
+    specs = build_input_signature(config, Split(given))[0] if kind != "any" else {}
     found[kind] = {
         "tensors": {name: [each.dtype.name, each.shape.as_list(), each.numpy().tolist()]
                     for name, each in tensors.items()},

@@ -12,7 +12,7 @@ COUNT = """
 import json, sys
 import numpy as np
 from tf_impl.batches import to_tensors
-from tf_impl.compilation import compilations
+from tf_impl.compilation import report_compilations
 
 arrays = np.load(sys.argv[1])
 parts = {}
@@ -20,9 +20,9 @@ for key in arrays:
     number, _, name = key.partition("/")
     parts.setdefault(number, {})[name] = arrays[key]
 shapes = [[list(part["input_ids"].shape) for part in to_tensors([part])] for part in parts.values()]
-none = compilations()
+none = report_compilations()
 rounded = [[part["input_ids"].shape[0] for part in to_tensors([part], compiled=True)] for part in parts.values()]
-print(json.dumps([shapes, none, rounded, compilations()]))
+print(json.dumps([shapes, none, rounded, report_compilations()]))
 """
 
 

@@ -8,7 +8,7 @@ COMPARE = """
 import keras
 import numpy as np
 import tensorflow as tf
-from tf_impl.convolution import skip_inputs_first
+from tf_impl.convolution import patch_strided_convolutions
 
 keras.config.set_floatx("float64")
 generator = np.random.default_rng(0)
@@ -30,7 +30,7 @@ LAYERS = [
 ]
 inputs = [tf.constant(generator.normal(size=[3, *[7, 8, 9][: layer.rank], 5])) for layer in LAYERS]
 own = [computed(layer, x) for layer, x in zip(LAYERS, inputs)]
-skip_inputs_first()
+patch_strided_convolutions()
 for layer, x, wanted in zip(LAYERS, inputs, own):
     for one, other in zip(computed(layer, x), wanted, strict=True):
         assert one.shape == other.shape
@@ -40,9 +40,9 @@ TRAIN = """
 import numpy as np
 import tensorflow as tf
 from keras import ops
-from tf_impl.convolution import skip_inputs_first
+from tf_impl.convolution import patch_strided_convolutions
 
-skip_inputs_first()
+patch_strided_convolutions()
 for examples in (3, 5, 7, 11):
     x, kernel = tf.random.normal([examples, 16, 16, 8]), tf.random.normal([1, 1, 8, 16])
     for _ in range(20):

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 from common.data.dropout import derive_site_key
 from tests.unit.tf_impl.test_dropout import KEYS, RATES, SHAPES
-from tf_impl.dropout import drop, keep, kept, rows_of, rows_of_tokens
+from tf_impl.dropout import apply_dropout, apply_mask, compute_mask, hash_rows, hash_token_rows
 
 site, found = tf.constant(derive_site_key("a.dropout"), tf.int64), {}
 for compiled in (False, True):
@@ -26,21 +26,21 @@ for compiled in (False, True):
     def compute(keys):
         masks = {}
         for index, shape in enumerate(SHAPES):
-            rows = rows_of(keys, site, list(shape[:-1]))
+            rows = hash_rows(keys, site, list(shape[:-1]))
             for rate in RATES:
                 for dtype in (tf.float64, tf.float32):
-                    mask = kept(rows, shape[-1], rate)
-                    masks[f"{index} {rate} {dtype.name}"] = keep(tf.ones(tf.shape(mask), dtype), rate, mask)
+                    mask = compute_mask(rows, shape[-1], rate)
+                    masks[f"{index} {rate} {dtype.name}"] = apply_mask(tf.ones(tf.shape(mask), dtype), rate, mask)
         return masks
 
     found |= {f"{name} {compiled}": value.numpy() for name, value in compute(tf.constant(KEYS)).items()}
-padded = rows_of(tf.constant(KEYS), site, [5]).numpy()
+padded = hash_rows(tf.constant(KEYS), site, [5]).numpy()
 examples, positions = np.array([0, 0, 0, 0, 1, 2, 2, 2], np.int32), np.array([0, 1, 2, 3, 0, 0, 1, 2], np.int32)
-found["tokens"] = rows_of_tokens(tf.constant(KEYS), site, (examples, positions)).numpy()
+found["tokens"] = hash_token_rows(tf.constant(KEYS), site, (examples, positions)).numpy()
 found["expected tokens"] = padded[examples, positions]
 x = tf.random.normal([3, 4, 6], dtype=tf.float64)
-rows = rows_of(tf.constant(KEYS), site, [4])
-found["dropped"] = drop(x, 0.5, rows).numpy() / x.numpy()
+rows = hash_rows(tf.constant(KEYS), site, [4])
+found["dropped"] = apply_dropout(x, 0.5, rows).numpy() / x.numpy()
 np.savez(sys.argv[1], **found)
 """
 
@@ -50,8 +50,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 from tests.unit.tf_impl.test_dropout import KEYS
-from tf_impl.describe import disable_dropout, dropouts_of
-from tf_impl.dropout import align_dropout, dropout_layers, use_keys
+from tf_impl.described_model import disable_dropout, find_dropouts
+from tf_impl.dropout import align_dropout, find_dropout_layers, use_dropout_keys
 from tf_impl.float64 import compute_in_float64
 
 compute_in_float64()
@@ -67,14 +67,14 @@ found = {}
 for name, (layer, value, masks) in layers.items():
     _, probabilities = layer(query, value, **masks, return_attention_scores=True)
     before = layer(query, value, **masks)
-    (dropped,), others = dropouts_of(layer)
-    ((path, inner),) = dropout_layers(layer).items()
+    (dropped,), others = find_dropouts(layer)
+    ((path, inner),) = find_dropout_layers(layer).items()
     assert id(inner) == dropped and not others
     align_dropout(inner, "a", None)
 
     @tf.function
     def train(keys):
-        with use_keys(keys):
+        with use_dropout_keys(keys):
             return layer(query, value, **masks, training=True)
 
     projected = np.repeat(layer._value_dense(value), 2 if name == "grouped" else 1, 2)

@@ -34,7 +34,7 @@ import tensorflow as tf
 from common.config.compose import load
 from common.training.state import Position
 from tests.unit.reference_optimizer import AHEAD, HALF, SHAPES, STEPS, batches, initial_parameters
-from tf_impl.models.layout import Parameter
+from tf_impl.models.layout import NamedParameter
 from tf_impl import optimizer
 from tf_impl.optimizer import SCALARS, Optimizer
 
@@ -46,7 +46,7 @@ class StockAdam(Optimizer):
         self.stock = keras.optimizers.Adam(config.optimizer.learning_rate)
         self.stock.build(model.trainable_variables)
 
-    def densify(self, gradients, but_large=False):
+    def densify(self, gradients, keep_large_sparse=False):
         return gradients
 
     def update(self, gradients, scalars):
@@ -61,7 +61,7 @@ class Training:
         self.model = keras.Sequential([keras.Input([None], dtype="int32"), embedding, dense])
         variables = [embedding.embeddings, dense.kernel, dense.bias]
         self.model.named_parameters = [
-            Parameter(name, variable, SHAPES[name], SHAPES[name] if name == "dense.weight" else None)
+            NamedParameter(name, variable, SHAPES[name], SHAPES[name] if name == "dense.weight" else None)
             for name, variable in zip(SHAPES, variables)
         ]
         self.load(parameters)
@@ -75,12 +75,12 @@ class Training:
             loss = tf.reduce_sum(output * tf.cast(upstream, output.dtype))
         gradients = tape.gradient(loss, self.optimizer.parameters)
         assert isinstance(gradients[0], tf.IndexedSlices) and gradients[0].dtype == self.model.dtype
-        gradients = self.optimizer.densify(gradients, but_large=self.sparse)
+        gradients = self.optimizer.densify(gradients, keep_large_sparse=self.sparse)
         assert isinstance(gradients[0], tf.IndexedSlices) or not self.sparse
         return self.optimizer.update(gradients, scalars)
 
     def train(self, batches, first):
-        return [self.step(*batch, self.optimizer.scalars(first + index)) for index, batch in enumerate(batches)]
+        return [self.step(*batch, self.optimizer.compute_scalars(first + index)) for index, batch in enumerate(batches)]
 
     def load(self, parameters):
         for parameter in self.model.named_parameters:
@@ -234,7 +234,7 @@ config = load(sys.argv[1])
 optimizer = Optimizer(config, model)
 step = tf.function(lambda scalars: optimizer.update([tf.zeros([3, 5]), tf.zeros([5])], scalars), [SCALARS])
 for index in range(1, 101):
-    step(optimizer.scalars(index))
+    step(optimizer.compute_scalars(index))
     expected *= np.float32(1 - config.optimizer.learning_rate * config.optimizer.weight_decay)
 print(json.dumps(np.array_equal(dense.kernel.numpy(), expected)))
 """

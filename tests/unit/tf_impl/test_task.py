@@ -13,12 +13,12 @@ import sys
 import numpy as np
 from tests.unit.reference_losses import CASES
 from tf_impl.batches import to_tensors
-from tf_impl.task import build_losses
+from tf_impl.task import build_task_functions
 
 found = {}
 for name, (task, outputs, labels) in CASES.items():
     (batch,) = to_tensors([{"outputs": outputs, "labels": labels}])
-    losses = build_losses(task)
+    losses = build_task_functions(task)
     for part in ("losses", "metric"):
         found[f"{name}/{part}"] = getattr(losses, part)(batch["outputs"], batch["labels"]).numpy()
 np.savez(sys.argv[1], **found)

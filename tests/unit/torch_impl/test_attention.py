@@ -13,8 +13,8 @@ from common.data.dropout import derive_example_keys
 from common.errors import UserError
 from tests.unit import reference_dropout
 from torch_impl.attention import AlignedAttention, UnfoldedAttention, unfold_attention
-from torch_impl.describe import disable_dropout, dropouts_of
-from torch_impl.dropout import align_dropout, use_keys
+from torch_impl.described_model import disable_dropout, find_dropouts
+from torch_impl.dropout import align_dropout, use_dropout_keys
 
 IDS = derive_example_keys(3, 7, np.array([5, 0, 2**33]))
 KEYS = torch.from_numpy(IDS)
@@ -80,7 +80,7 @@ def test_the_probabilities_are_dropped_by_the_references_mask(sizes: str, mask: 
 
         model = Sequential(module)
         align_dropout(model)
-        use_keys(model, KEYS)
+        use_dropout_keys(model, KEYS)
         output, weights = module(*given, **hidden, need_weights=need_weights, average_attn_weights=average)
         torch.testing.assert_close(output if batch_first else output.transpose(0, 1), expected, rtol=0, atol=1e-14)
         if need_weights:
@@ -113,7 +113,7 @@ def test_a_causal_hint_says_what_the_mask_says() -> None:
     module = attention(batch_first=True)
     causal = torch.ones(TOKENS, TOKENS, dtype=torch.bool).triu(1)
     align_dropout(module)
-    use_keys(module, KEYS)
+    use_dropout_keys(module, KEYS)
     hinted = module(x, x, x, attn_mask=causal, need_weights=False, is_causal=True)[0]
     assert torch.equal(hinted, module(x, x, x, attn_mask=causal)[0])
 
@@ -143,7 +143,7 @@ def test_the_masks_of_transformer_layers_do_not_depend_on_the_order_of_the_axes(
         torch.manual_seed(0)
         layer = kind(WIDTH, HEADS, 16, 0.3, batch_first=batch_first, dtype=torch.float64)
         align_dropout(layer)
-        use_keys(layer, KEYS)
+        use_dropout_keys(layer, KEYS)
         given = inputs if batch_first else [each.transpose(0, 1) for each in inputs]
         output = layer(*given)
         found.append(output if batch_first else output.transpose(0, 1))
@@ -154,7 +154,7 @@ def test_a_compiled_layer_is_one_graph_with_the_same_masks() -> None:
     x = drawn(None)[0]
     layer = TransformerEncoderLayer(WIDTH, HEADS, 16, 0.3, batch_first=True, dtype=torch.float64)
     align_dropout(layer)
-    use_keys(layer, KEYS)
+    use_dropout_keys(layer, KEYS)
     expected = layer(x)
     layer.compile(backend="eager", fullgraph=True, dynamic=True)
     torch.testing.assert_close(layer(x), expected, rtol=0, atol=1e-14)
@@ -173,7 +173,7 @@ def test_what_cannot_be_aligned_is_named() -> None:
         Linear(WIDTH, WIDTH),
     )
     unfold_attention(model, UnfoldedAttention)
-    found, others = dropouts_of(model)
+    found, others = find_dropouts(model)
     assert found == {"4.attention_dropout": 0.5}
     assert others == ["0 (MultiheadAttention)", "1 (MultiheadAttention)", "2 (Own)", "3 (LSTM)"]
 

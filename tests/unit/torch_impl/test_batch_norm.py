@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.unit.torch_impl.ranks import Ranks
-from torch_impl.batch_norm import SumOverThreads, average_statistics, leave_out, statistics, sum_over_ranks, synchronize
+from torch_impl.batch_norm import (
+    SumOverThreads,
+    average_statistics,
+    find_moving_statistics,
+    make_sum_over_ranks,
+    synchronize_batch_norm,
+    use_real_rows,
+)
 
 SHARDS = [3, 1, 4]
 
@@ -47,7 +54,12 @@ def computed(norm: nn.Module, x: torch.Tensor, first: int = 0) -> list[torch.Ten
     outputs = norm(x)
     loss_of(outputs, first).backward()
     assert x.grad is not None
-    return [outputs.detach(), x.grad, *(each.grad for each in norm.parameters()), *statistics(norm).values()]
+    return [
+        outputs.detach(),
+        x.grad,
+        *(each.grad for each in norm.parameters()),
+        *find_moving_statistics(norm).values(),
+    ]
 
 
 def on_threads(
@@ -55,10 +67,10 @@ def on_threads(
 ) -> list[torch.Tensor]:
     """As `computed`, each shard in a thread. counted: so many of the outputs are in the loss."""
     total = SumOverThreads(len(shards))
-    synchronize(norm, total)
+    synchronize_batch_norm(norm, total)
     replicas = [norm, *(deepcopy(norm) for _ in shards[1:])]
     for replica, mark in zip(replicas, real, strict=False):
-        leave_out(replica, mark)
+        use_real_rows(replica, mark)
     for parts in zip(*(replica.parameters() for replica in replicas), strict=True):
         for part in parts[1:]:
             part.data = parts[0].data
@@ -74,9 +86,9 @@ def on_threads(
     loss_of(outputs[:counted], 0).backward()
     gradients = [sum(each.grad for each in parts) for parts in zip(*(r.parameters() for r in replicas), strict=True)]
     for replica in replicas[1:]:
-        assert_close(list(statistics(replica).values()), list(statistics(norm).values()))
+        assert_close(list(find_moving_statistics(replica).values()), list(find_moving_statistics(norm).values()))
     of_inputs = torch.cat([shard.grad for shard in shards if shard.grad is not None])
-    return [outputs.detach(), of_inputs, *gradients, *statistics(norm).values()]
+    return [outputs.detach(), of_inputs, *gradients, *find_moving_statistics(norm).values()]
 
 
 @given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4), affine=st.booleans())
@@ -113,7 +125,7 @@ def test_a_thread_that_fails_does_not_leave_the_others_waiting() -> None:
 
 def test_evaluation_uses_the_moving_statistics() -> None:
     norm, own = layer().eval(), layer().eval()
-    synchronize(norm, SumOverThreads(2))  # which would wait for the other
+    synchronize_batch_norm(norm, SumOverThreads(2))  # which would wait for the other
     torch.testing.assert_close(norm(batch(3)), own(batch(3)), rtol=0, atol=0)
 
 
@@ -123,10 +135,13 @@ def test_the_mean_of_moving_statistics_is_that_of_the_mean_batch() -> None:
     for step in range(3):
         one(batch(4 + step))
         other(batch(9 + step))
-    others = iter(list(statistics(other).values()))
-    means = [(a + b) / 2 for a, b in zip(statistics(one).values(), statistics(other).values(), strict=True)]
+    others = iter(list(find_moving_statistics(other).values()))
+    means = [
+        (a + b) / 2
+        for a, b in zip(find_moving_statistics(one).values(), find_moving_statistics(other).values(), strict=True)
+    ]
     average_statistics(one, lambda tensor: tensor.add_(next(others)), 2)
-    assert_close(list(statistics(one).values()), means)
+    assert_close(list(find_moving_statistics(one).values()), means)
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +156,7 @@ def in_rank() -> list[torch.Tensor]:
     import torch.distributed as dist
 
     rank, norm = dist.get_rank(), layer()
-    synchronize(norm, sum_over_ranks())
+    synchronize_batch_norm(norm, make_sum_over_ranks())
     return computed(norm, batch(sum(SHARDS)).split(SHARDS)[rank], sum(SHARDS[:rank]))
 
 

@@ -9,7 +9,7 @@ from tests.conftest import Python
 TRAIN = """
 import json, sys, torch
 from torch.nn import GELU, Linear, Module, ModuleList, Sequential
-from torch_impl.compilation import compilations, compile_model
+from torch_impl.compilation import report_compilations, compile_model
 from torch_impl.models.linear import use_onednn
 
 class Net(Module):
@@ -33,10 +33,10 @@ torch.manual_seed(0)
 model = Net()
 use_onednn(model)
 before = [gradients(model, rows) for rows in (3, 5, 11)]
-none = compilations()
+none = report_compilations()
 compile_model(model)
 after = [gradients(model, rows) for rows in (3, 5, 11)]
-print(json.dumps([none, before, after, compilations()]))
+print(json.dumps([none, before, after, report_compilations()]))
 """
 
 

@@ -12,12 +12,20 @@ from tests.conftest import MakeConfig
 from tests.unit import reference_dropout
 from tests.unit.torch_impl.ready import make_ready
 from torch_impl.batches import to_tensors
-from torch_impl.dropout import align_dropout, drop, keep, kept, rows_of, rows_of_tokens, use_keys
+from torch_impl.dropout import (
+    align_dropout,
+    apply_dropout,
+    apply_mask,
+    compute_mask,
+    hash_rows,
+    hash_token_rows,
+    use_dropout_keys,
+)
 from torch_impl.models import build_model
 from torch_impl.step import backward
-from torch_impl.task import build_losses
+from torch_impl.task import build_task_functions
 
-TASK = build_losses(ClassificationSettings("classification", 0.0, None))
+TASK = build_task_functions(ClassificationSettings("classification", 0.0, None))
 
 KEYS = derive_example_keys(3, 7, np.array([5, 0, 2**33]))
 
@@ -29,20 +37,20 @@ def tensor(keys: np.ndarray) -> torch.Tensor:
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("shape", [(6,), (4, 6), (2, 5, 70)])
 def test_masks_are_the_references(shape: tuple[int, ...], rate: float) -> None:
-    rows = rows_of(tensor(KEYS), torch.tensor(derive_site_key("a.dropout")), torch.Size(shape[:-1]))
-    mask = kept(rows, shape[-1], rate)
+    rows = hash_rows(tensor(KEYS), torch.tensor(derive_site_key("a.dropout")), torch.Size(shape[:-1]))
+    mask = compute_mask(rows, shape[-1], rate)
     for dtype in (torch.float64, torch.float32):
         expected = torch.from_numpy(reference_dropout.mask(KEYS, "a.dropout", shape, rate)).to(dtype)
-        found = keep(torch.ones(mask.shape, dtype=dtype), rate, mask)
+        found = apply_mask(torch.ones(mask.shape, dtype=dtype), rate, mask)
         assert found.dtype == dtype and torch.equal(found, expected)
 
 
 def test_tokens_without_padding_have_the_rows_of_padded_ones() -> None:
     site, lengths = torch.tensor(derive_site_key("a")), (4, 1, 3)
-    padded = rows_of(tensor(KEYS), site, torch.Size([5]))
+    padded = hash_rows(tensor(KEYS), site, torch.Size([5]))
     examples = torch.tensor([index for index, length in enumerate(lengths) for _ in range(length)])
     positions = torch.cat([torch.arange(length) for length in lengths])
-    assert torch.equal(rows_of_tokens(tensor(KEYS), site, (examples, positions)), padded[examples, positions])
+    assert torch.equal(hash_token_rows(tensor(KEYS), site, (examples, positions)), padded[examples, positions])
 
 
 def test_layers_drop_by_keys_in_training_only() -> None:
@@ -50,7 +58,7 @@ def test_layers_drop_by_keys_in_training_only() -> None:
     align_dropout(model)
     assert [type(module).__name__ for module in model] == ["Linear", "AlignedDropout", "AlignedDropout2d", "Dropout"]
     assert "site" not in model.state_dict()
-    use_keys(model, tensor(KEYS))
+    use_dropout_keys(model, tensor(KEYS))
     x = torch.randn(3, 8, 2, 2, dtype=torch.float64)
     expected = reference_dropout.mask(KEYS, "1", (8, 2, 2), 0.5)
     assert torch.equal(model[1](x), x * torch.from_numpy(expected))
@@ -58,14 +66,14 @@ def test_layers_drop_by_keys_in_training_only() -> None:
     assert torch.equal(model[2](x), x * channels[..., None, None])
     model.eval()
     assert model[1](x) is x and model[2](x) is x
-    use_keys(model.train(), None)
-    with pytest.raises(AssertionError, match="use_keys"):
+    use_dropout_keys(model.train(), None)
+    with pytest.raises(AssertionError, match="use_dropout_keys"):
         model[1](x)
 
 
 def test_in_bfloat16_what_is_kept_is_scaled_in_float32() -> None:
-    x, rows = torch.full((3, 400), 3.0, dtype=torch.bfloat16), rows_of(tensor(KEYS), torch.tensor(1), torch.Size())
-    dropped = drop(x, 0.1, rows)
+    x, rows = torch.full((3, 400), 3.0, dtype=torch.bfloat16), hash_rows(tensor(KEYS), torch.tensor(1), torch.Size())
+    dropped = apply_dropout(x, 0.1, rows)
     assert dropped.dtype == torch.bfloat16
     assert set(dropped.unique().tolist()) == {0.0, float(torch.tensor(3 / 0.9).bfloat16())}
 

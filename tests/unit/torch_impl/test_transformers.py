@@ -22,9 +22,9 @@ from transformers import (
 
 from common.data.dropout import derive_example_keys
 from tests.unit import reference_dropout
-from torch_impl.attention import UNFOLDED, UnfoldedAttention, attend, unfold_attention
-from torch_impl.dropout import align_dropout, use_keys
-from torch_impl.trace import Trace
+from torch_impl.attention import UNFOLDED, UnfoldedAttention, unfold_attention, unfolded_attention_forward
+from torch_impl.dropout import align_dropout, use_dropout_keys
+from torch_impl.forward_trace import ForwardTrace
 
 SIZES: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
 TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 0], [1, 1, 2, 0, 0, 0]])
@@ -75,7 +75,7 @@ def test_an_attention_with_sinks_stays_its_own() -> None:
     unfold_attention(module, UnfoldedAttention)
     torch.testing.assert_close(module(input_ids=TOKENS, attention_mask=REAL).last_hidden_state, expected)
     module.train()
-    with Trace(module) as trace:
+    with ForwardTrace(module) as trace:
         module(input_ids=TOKENS, attention_mask=REAL)
     assert trace.noise == ["layers.0.self_attn (dropout)", "layers.1.self_attn (dropout)"]
 
@@ -86,7 +86,9 @@ def test_it_gets_all_that_it_is_called_with(monkeypatch: pytest.MonkeyPatch) -> 
     attention, array = module.get_submodule("layers.0.self_attn"), torch.ones(1, 2, 3, 4)
     own = "transformers.models.gpt_oss.modeling_gpt_oss.eager_attention_forward"
     monkeypatch.setattr(own, lambda *args, **kwargs: seen.update(kwargs))
-    attend(attention.train(), array, array, array, None, scaling=0.5, position_bias=array, s_aux=array)
+    unfolded_attention_forward(
+        attention.train(), array, array, array, None, scaling=0.5, position_bias=array, s_aux=array
+    )
     assert seen == {"scaling": 0.5, "position_bias": array, "s_aux": array, "dropout": 0.25}
 
 
@@ -105,7 +107,7 @@ def test_probabilities_are_dropped_by_keys(name: str) -> None:
         PATHS[name],
     )
     align_dropout(module)
-    use_keys(module, torch.from_numpy(keys))
+    use_dropout_keys(module, torch.from_numpy(keys))
     seen: dict[str, torch.Tensor] = {}
     dropout = module.get_submodule(path)
     dropout.register_forward_hook(lambda _, args, returned: seen.update(before=args[0], after=returned))

@@ -18,13 +18,13 @@ from common.training.dispatcher import Dispatcher
 from common.training.schedule import learning_rate
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
-from tf_impl.batches import signature, to_tensors
+from tf_impl.batches import build_input_signature, to_tensors
 from tf_impl.communication.rendezvous import Group
 from tf_impl.models import build_model
 from tf_impl.optimizer import Optimizer
-from tf_impl.state import load_state, state_of
-from tf_impl.step import Batch, backward, evaluation_sums
-from tf_impl.task import build_losses
+from tf_impl.step import MicroBatch, backward, compute_evaluation_sums
+from tf_impl.task import build_task_functions
+from tf_impl.training_state import collect_state, load_state
 
 SHARD_BYTES = 64 << 10  # smaller variables stay whole
 SPARE = 1000  # updates that may be made twice
@@ -46,14 +46,14 @@ class ParameterServer:
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         with self.strategy.scope():
             self.model = build_model(config, prepared.initial)
-            self.task = build_losses(config.task)
+            self.task = build_task_functions(config.task)
             self.optimizer = Optimizer(config, self.model)
             self.version = tf.Variable(np.int64(0), trainable=False)  # updates so far
         updates = config.train.steps * self.settings.updates_per_batch
         with tf.device("/job:ps/task:0/device:CPU:0"):  # outside the scope, which would cut it into shards
             self.log = tf.Variable(np.zeros((updates + SPARE, 5)), trainable=False)  # a row for each update, by number
         self.first_version = 0
-        batch = signature(config, prepared.cache.train)
+        batch = build_input_signature(config, prepared.cache.train)
         self.update_step = tf.function(self._update_step, [batch, WEIGHT, RATE, KEY])
         self.gradient_step = tf.function(self._gradient_step, [batch, WEIGHT])
         self.apply_step = tf.function(self._apply_step)
@@ -94,7 +94,7 @@ class ParameterServer:
     def _key(self, batch: GlobalBatch) -> int:
         return batch.step * self.world_size + batch.part
 
-    def _update_step(self, shard: list[Batch], weight: tf.Tensor, rate: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    def _update_step(self, shard: list[MicroBatch], weight: tf.Tensor, rate: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """On a worker: read, compute, update, and leave a row in the log, which is on a server and outlives workers.
 
         Returns the row, float64 [the batch's key, loss, gradient norm, staleness, the worker's index]. Staleness is -1
@@ -106,7 +106,7 @@ class ParameterServer:
         with tf.control_dependencies(gradients):  # fetch and add: every update has a number of its own
             number = tf.raw_ops.ResourceCountUpTo(resource=self.version.handle, limit=2**62, T=tf.int64)
         self._log(number, key, 0, 0, -1, -1)
-        scalars = self.optimizer.corrected(rate, tf.cast(number + 1, tf.float64))
+        scalars = self.optimizer.correct_for_bias(rate, tf.cast(number + 1, tf.float64))
         grad_norm = self.optimizer.update(gradients, tf.stack(scalars))
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
         return self._log(number, key, loss, grad_norm, number - read, worker)
@@ -135,9 +135,9 @@ class ParameterServer:
         """The logged row of a batch's update, or None where none has ended."""
         return next((row for row in self._rows() if row[0] == self._key(batch) and row[3] >= 0), None)
 
-    def _gradient_step(self, shard: list[Batch], weight: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def _gradient_step(self, shard: list[MicroBatch], weight: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         loss, gradients = backward(self.model, self.task, shard, weight, self.optimizer.parameters)
-        return loss, self.optimizer.densify(gradients, but_large=not self.settings.synchronous)
+        return loss, self.optimizer.densify(gradients, keep_large_sparse=not self.settings.synchronous)
 
     def _train_synchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         """The workers' shards of one global batch make one update; the coordinator sums their gradients in order."""
@@ -145,7 +145,7 @@ class ParameterServer:
             shards = [to_tensors(batch.shard(rank, self.world_size)) for rank in range(self.world_size)]
             jobs = [_Job(self.coordinator, self.gradient_step, (shard, batch.weight)) for shard in shards]
             losses, gradients = zip(*(job.fetch() for job in jobs), strict=True)
-            loss, grad_norm = self.apply_step(losses, gradients, self.optimizer.scalars(batch.step))
+            loss, grad_norm = self.apply_step(losses, gradients, self.optimizer.compute_scalars(batch.step))
             yield StepResult(batch, loss, grad_norm, staleness=0)
 
     def _apply_step(
@@ -166,11 +166,11 @@ class ParameterServer:
             summed_loss, summed_metric = summed_loss + float(sums[0]), summed_metric + float(sums[1])
         return Evaluation(summed_loss, summed_metric, weight, count)
 
-    def _evaluation_step(self, shard: list[Batch]) -> tf.Tensor:
-        return evaluation_sums(self.model, self.task, shard)
+    def _evaluation_step(self, shard: list[MicroBatch]) -> tf.Tensor:
+        return compute_evaluation_sums(self.model, self.task, shard)
 
     def state(self) -> State:
-        return self._when_available(lambda: state_of(self.model, self.optimizer))
+        return self._when_available(lambda: collect_state(self.model, self.optimizer))
 
     def load(self, checkpoint: Saved) -> None:
         with self.strategy.scope():

@@ -21,10 +21,10 @@ from common.training.strategy import Evaluation, StepResult
 from torch_impl.batches import to_tensors
 from torch_impl.communication.connection import accept, listen
 from torch_impl.communication.rendezvous import Group
-from torch_impl.device import replica_devices
-from torch_impl.models import build_model, trained
-from torch_impl.models.weights import weights_by_name
-from torch_impl.step import evaluate, evaluation_sums
+from torch_impl.device import select_replica_devices
+from torch_impl.models import build_model, trainable_parameters
+from torch_impl.models.weights import read_weights
+from torch_impl.step import compute_evaluation_sums, evaluate
 from torch_impl.strategies.parameter_server.messages import (
     ComputeGradient,
     WorkerJoined,
@@ -38,7 +38,7 @@ from torch_impl.strategies.parameter_server.shards import (
     read_parameters,
     read_slots,
 )
-from torch_impl.task import build_losses
+from torch_impl.task import build_task_functions
 
 
 class ParameterServer:
@@ -58,10 +58,10 @@ class ParameterServer:
             with suppress(ConnectionError):
                 self._accept_worker()
         torch.set_num_threads(count_cores())  # the coordinator evaluates while the workers wait
-        self.device = replica_devices(1)[0]
+        self.device = select_replica_devices(1)[0]
         self.model = build_model(config, prepared.initial).to(self.device)
-        self.task = build_losses(config.task)
-        self.shards = assign_to_servers(trained(self.model), len(self.servers))
+        self.task = build_task_functions(config.task)
+        self.shards = assign_to_servers(trainable_parameters(self.model), len(self.servers))
 
     def _accept_worker(self) -> int:
         """Wait for a worker to connect, for the first time or after a restart. Return its index.
@@ -140,14 +140,14 @@ class ParameterServer:
 
     def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
         shard = to_tensors(batch.shard(0, 1), self.device)
-        return evaluation_sums(self.model, self.task, shard, self.config.train.precision)
+        return compute_evaluation_sums(self.model, self.task, shard, self.config.train.precision)
 
     def state(self) -> State:
         read_parameters(self.servers, self.shards)
         slots: dict[str, np.ndarray] = {}
         for server, shard in zip(self.servers, self.shards, strict=True):
             slots |= read_slots(server, shard, self.config.optimizer.slots)
-        return State(weights_by_name(self.model), slots)
+        return State(read_weights(self.model), slots)
 
     def load(self, checkpoint: Saved) -> None:
         """Do nothing: the servers have loaded the checkpoint themselves."""

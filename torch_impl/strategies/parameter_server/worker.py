@@ -11,8 +11,8 @@ from common.training.planned_batches import find_batch
 from torch_impl.batches import to_tensors
 from torch_impl.communication.connection import connect
 from torch_impl.communication.rendezvous import Group
-from torch_impl.device import peak_memory_bytes, replica_devices
-from torch_impl.models import build_model, trained
+from torch_impl.device import measure_peak_memory, select_replica_devices
+from torch_impl.models import build_model, trainable_parameters
 from torch_impl.step import backward, seed_dropout
 from torch_impl.strategies.parameter_server.messages import (
     AppliedUpdate,
@@ -29,7 +29,7 @@ from torch_impl.strategies.parameter_server.shards import (
     read_parameters,
     send_flat,
 )
-from torch_impl.task import build_losses
+from torch_impl.task import build_task_functions
 
 
 def work(config: Config, prepared: Prepared, group: Group) -> None:
@@ -37,16 +37,16 @@ def work(config: Config, prepared: Prepared, group: Group) -> None:
     settings = config.strategy
     assert isinstance(settings, ParameterServerSettings) and group.store is not None
     workers, index = settings.world_size, group.rank - settings.other_processes
-    device = replica_devices(workers)[index]
+    device = select_replica_devices(workers)[index]
     model = build_model(config, prepared.initial).to(device)
-    task = build_losses(config.task)
+    task = build_task_functions(config.task)
     model.train()
-    parameters = trained(model)
+    parameters = trainable_parameters(model)
     servers = connect_to_servers(group.store, settings.server_count, group.rank, config.cluster.timeout)
     shards = assign_to_servers(parameters, len(servers))
     coordinator = connect(group.store, 0, group.rank, config.cluster.timeout)
     coordinator.settimeout(None)  # an evaluation on the coordinator may take any time
-    send_message(coordinator, WorkerJoined(peak_memory_bytes([device])[0]))
+    send_message(coordinator, WorkerJoined(measure_peak_memory([device])[0]))
     while True:
         try:
             request = receive_message(coordinator, ComputeGradient)
@@ -68,4 +68,4 @@ def work(config: Config, prepared: Prepared, group: Group) -> None:
             send_flat(server, (parameter.grad for parameter in shard.values()))
         model.zero_grad()
         applied, *_ = [receive_message(server, AppliedUpdate) for server in servers]
-        send_message(coordinator, WorkerResult(**asdict(applied), peak_memory_bytes=peak_memory_bytes([device])[0]))
+        send_message(coordinator, WorkerResult(**asdict(applied), peak_memory_bytes=measure_peak_memory([device])[0]))

@@ -4,7 +4,7 @@ import keras
 from keras.layers import Dense, Dropout, Flatten
 
 from common.models.initial_weights import InitialCheckpoint
-from tf_impl.models.layout import Parameter
+from tf_impl.models.layout import NamedParameter
 
 from .mlp import get_parameter_shapes
 
@@ -20,5 +20,5 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     for name, shape in get_parameter_shapes(hf_config).items():
         layer, kind = name.split(".")
         variable = getattr(model.get_layer(layer), {"weight": "kernel", "bias": "bias"}[kind])
-        model.named_parameters.append(Parameter(name, variable, shape, shape if kind == "weight" else None))
+        model.named_parameters.append(NamedParameter(name, variable, shape, shape if kind == "weight" else None))
     return model

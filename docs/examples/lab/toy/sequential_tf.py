@@ -8,10 +8,10 @@ from common.config.schema import Config
 from common.data.batches import GlobalBatch
 from common.run.prepare import Prepared
 from common.training.strategy import StepResult
-from tf_impl.batches import signature, to_tensors
+from tf_impl.batches import build_input_signature, to_tensors
 from tf_impl.communication.rendezvous import Group
 from tf_impl.optimizer import SCALARS
-from tf_impl.step import Batch, backward
+from tf_impl.step import MicroBatch, backward
 from tf_impl.strategies.single import Single
 
 from .sequential import SequentialSettings
@@ -22,17 +22,17 @@ class Sequential(Single):
         super().__init__(config, prepared, group)
         assert isinstance(config.strategy, SequentialSettings)
         self.world_size, self.order = config.strategy.world_size, config.strategy.order
-        shards = [signature(config, prepared.cache.train)] * self.world_size
+        shards = [build_input_signature(config, prepared.cache.train)] * self.world_size
         self.train_step = tf.function(self._sequential_step, [shards, tf.TensorSpec([], tf.float64), SCALARS])
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
             shards = [to_tensors(batch.shard(replica, self.world_size)) for replica in self.order]
-            loss, grad_norm = self.train_step(shards, batch.weight, self.optimizer.scalars(batch.step))
+            loss, grad_norm = self.train_step(shards, batch.weight, self.optimizer.compute_scalars(batch.step))
             yield StepResult(batch, loss, grad_norm)
 
     def _sequential_step(
-        self, shards: list[list[Batch]], weight: tf.Tensor, scalars: tf.Tensor
+        self, shards: list[list[MicroBatch]], weight: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         losses, gradients = [], []
         for shard in shards:

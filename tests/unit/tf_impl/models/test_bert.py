@@ -21,7 +21,7 @@ from tf_impl import calling
 from tf_impl.batches import to_tensors
 from tf_impl.models import build_model
 from tf_impl.step import compute_outputs
-from tf_impl.trace import Trace
+from tf_impl.forward_trace import ForwardTrace
 
 path = Path(sys.argv[1])
 config, prepared = prepare(load(path), None)
@@ -30,14 +30,14 @@ batch = to_tensors(GlobalBatch(1, np.arange(7), prepared.cache.train, "unpadded"
 dense = model.backbone.transformer_layers[1]._feedforward_output_dense
 dense.bias.assign(np.ones(dense.bias.shape))
 arrays = {"untraced": compute_outputs(model, batch, training=False).numpy()}
-with Trace(model) as trace:
+with ForwardTrace(model) as trace:
     arrays["traced"] = compute_outputs(model, batch, training=False).numpy()
 assert not calling.followed and not trace.flattened
 for path_, call in trace.calls.items():
     arrays |= {f"{path_} received": call.received, f"{path_} returned": call.returned}
 call = trace.calls[dense.path]
 given = Call(np.zeros_like(call.received), np.ones_like(call.returned) * np.arange(call.returned.shape[-1]))
-with Trace(model, {dense.path: given}) as trace:
+with ForwardTrace(model, {dense.path: given}) as trace:
     compute_outputs(model, batch, training=False)
 arrays["own input"], arrays["own output"] = trace.calls[dense.path].received, trace.calls[dense.path].returned
 arrays["next input"] = trace.calls[model.backbone.transformer_layers[1]._feedforward_layer_norm.path].received

@@ -22,7 +22,7 @@ from common.data.batches import GlobalBatch
 from common.run.prepare import prepare
 from tf_impl.batches import to_tensors
 from tf_impl.models import build_model
-from tf_impl.models.weights import weights_by_name
+from tf_impl.models.weights import read_weights
 from tf_impl.step import compute_outputs
 
 for path in map(Path, sys.argv[1:]):
@@ -32,7 +32,7 @@ for path in map(Path, sys.argv[1:]):
     modes = {"first": False, "training": True}
     logits = {name: compute_outputs(model, batch, training=mode).numpy() for name, mode in modes.items()}
     again = compute_outputs(model, batch, training=False).numpy()
-    np.savez(path.with_suffix(".npz"), again=again, **logits, **weights_by_name(model))
+    np.savez(path.with_suffix(".npz"), again=again, **logits, **read_weights(model))
 """
 Computed = dict[str, tuple[Config, dict[str, np.ndarray]]]
 

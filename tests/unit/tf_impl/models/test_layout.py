@@ -19,9 +19,9 @@ ANSWER = """
 import json, math, sys
 import keras
 import numpy as np
-from tf_impl.models.layout import Parameter
+from tf_impl.models.layout import NamedParameter
 
-class WindowsReversed(Parameter):  # round trips are right, convolutions are not
+class WindowsReversed(NamedParameter):  # round trips are right, convolutions are not
     def to_keras(self, arrays):
         return arrays[self.name].reshape(self.kernel).T.reshape(self.variable.shape)
 
@@ -30,7 +30,7 @@ class WindowsReversed(Parameter):  # round trips are right, convolutions are not
 
 def parameter(request, variable):
     kernel = request["kernel"] and tuple(request["kernel"])
-    kind = WindowsReversed if request.get("reversed") else Parameter
+    kind = WindowsReversed if request.get("reversed") else NamedParameter
     return kind("weight", variable, tuple(request["shape"]), kernel)
 
 def convert(request):

@@ -10,10 +10,10 @@ from tests.conftest import MakeConfig
 from tests.unit.torch_impl.ready import make_ready
 from torch_impl.batches import to_tensors
 from torch_impl.models import build_model
-from torch_impl.step import backward, evaluation_sums
-from torch_impl.task import build_losses
+from torch_impl.step import backward, compute_evaluation_sums
+from torch_impl.task import build_task_functions
 
-TASK = build_losses(ClassificationSettings("classification", 0.0, None))
+TASK = build_task_functions(ClassificationSettings("classification", 0.0, None))
 
 CPU = torch.device("cpu")
 
@@ -29,7 +29,7 @@ def test_losses_and_gradients_are_those_of_a_padded_batch(small_config: MakeConf
         shard = to_tensors(GlobalBatch(1, ids, split, each).shard(0, 1), CPU)
         assert ("places" in shard[0]) == (each == "unpadded")
         loss = backward(model, TASK, shard, len(ids), "float64")
-        sums = evaluation_sums(model, TASK, shard, "float64")
+        sums = compute_evaluation_sums(model, TASK, shard, "float64")
         found[each] = [loss, sums, *[parameter.grad for parameter in model.parameters()]]
     for expected, result in zip(found["global"], found[padding], strict=True):
         assert expected is not None and result is not None

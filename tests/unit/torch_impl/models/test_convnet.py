@@ -12,7 +12,7 @@ from common.run.prepare import prepare
 from tests.conftest import MakeConfig
 from torch_impl.batches import to_tensors
 from torch_impl.models import build_model
-from torch_impl.models.weights import weights_by_name
+from torch_impl.models.weights import read_weights
 from torch_impl.step import compute_outputs
 
 CPU = torch.device("cpu")
@@ -41,12 +41,12 @@ def test_precisions_and_dropout(make_config: MakeConfig, precision: str) -> None
     _, prepared = prepare(config, None)
     cache, initial = prepared.cache, prepared.initial
     model = build_model(config, initial)
-    assert {str(weight.dtype) for weight in weights_by_name(model).values()} == {
+    assert {str(weight.dtype) for weight in read_weights(model).values()} == {
         "float64" if precision == "float64" else "float32"
     }
     assert all(
         np.array_equal(weight, initial.weights()[name].astype(weight.dtype))
-        for name, weight in weights_by_name(model).items()
+        for name, weight in read_weights(model).items()
     )
     batch = to_tensors(GlobalBatch(1, np.arange(5), cache.train, "global", dropout_seed=0).shard(0, 1), CPU)[0]
     first, second = (compute_outputs(model.eval(), batch, precision) for _ in range(2))

@@ -3,13 +3,13 @@
 from torch.nn import Module
 
 from common.training.state import Saved, State
-from torch_impl.models.weights import load_weights, weights_by_name
+from torch_impl.models.weights import load_weights, read_weights
 from torch_impl.optimizer import Optimizer
 
 
-def state_of(model: Module, optimizer: Optimizer) -> State:
+def collect_state(model: Module, optimizer: Optimizer) -> State:
     """The parameters and the optimizer's slots."""
-    return State(weights_by_name(model), optimizer.slots())
+    return State(read_weights(model), optimizer.slots())
 
 
 def load_state(model: Module, optimizer: Optimizer, checkpoint: Saved) -> None:

@@ -12,26 +12,26 @@ from common.diagnose.observation import Observation
 from common.map.description import Call
 from common.run.prepare import open_prepared
 from tf_impl.batches import to_tensors
+from tf_impl.forward_trace import ForwardTrace
 from tf_impl.models import build_model
-from tf_impl.models.layout import Mapped
+from tf_impl.models.layout import TransformedParameter
 from tf_impl.models.weights import load_weights
-from tf_impl.step import Batch, backward, compute_outputs, summed_loss
-from tf_impl.task import build_losses
-from tf_impl.trace import Trace
+from tf_impl.step import MicroBatch, backward, compute_outputs, sum_losses
+from tf_impl.task import build_task_functions
 
 
-class Subject:
+class ObservedModel:
     """The model and the losses of a run directory that is prepared."""
 
     def __init__(self, run_dir: str) -> None:
         tf.get_logger().setLevel("ERROR")  # it warns of functions that are traced for several shapes
         config = load_config(Path(run_dir) / "config.yaml")
         self.model = build_model(config, open_prepared(config, Path(run_dir)).initial)
-        self.task = build_losses(config.task)
+        self.task = build_task_functions(config.task)
         self.paths = {
             name: each.variable.path.rpartition("/")[0]
             for each in self.model.named_parameters
-            for name in (each.shapes if isinstance(each, Mapped) else [each.name])
+            for name in (each.shapes if isinstance(each, TransformedParameter) else [each.name])
         }
 
     def layers(self) -> dict[str, str]:
@@ -54,12 +54,12 @@ class Subject:
         for index, part in enumerate(to_tensors(list(shard))):
             with tf.GradientTape() as tape:
                 if index == 0:
-                    with Trace(self.model, given) as trace:
+                    with ForwardTrace(self.model, given) as trace:
                         computed, loss = self._forward(part, training)
                     calls, flattened = trace.calls, trace.flattened
                 else:
                     computed, loss = self._forward(part, training)
-                total = summed_loss(self.task, computed, part) / weight
+                total = sum_losses(self.task, computed, part) / weight
             if given is None:
                 found = tape.gradient(total, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
                 sums = [a + tf.convert_to_tensor(b).numpy() for a, b in zip(sums, found, strict=True)]
@@ -91,10 +91,10 @@ class Subject:
         for variable, gradient in zip(self.model.trainable_variables, gradients, strict=True):
             parameter = named[id(variable)]
             parameter.to_torch(gradient, found)
-            if isinstance(parameter, Mapped) and parameter.transformation.joined == "+":
+            if isinstance(parameter, TransformedParameter) and parameter.transformation.joined == "+":
                 del found[parameter.transformation.sources[1].name]
         return found
 
-    def _forward(self, part: Batch, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+    def _forward(self, part: MicroBatch, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         outputs = compute_outputs(self.model, part, training)
         return outputs, self.task.losses(outputs, part["labels"])

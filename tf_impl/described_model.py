@@ -13,16 +13,18 @@ from common.map.description import Computed, Description, Dropout, Layer, Variab
 from common.map.factory import build_with, user_files
 from common.map.inputs import Input
 from common.map.keras_parts import RECURRENT
-from tf_impl.calling import arguments_of, mode, variables_by_path
-from tf_impl.convolution import skip_inputs_first
-from tf_impl.dropout import dropout_layers
+from tf_impl.convolution import patch_strided_convolutions
+from tf_impl.dropout import find_dropout_layers
 from tf_impl.float64 import compute_in_float64
-from tf_impl.trace import Trace, attributes_of, kind_of, tensors_of
+from tf_impl.forward_trace import ForwardTrace, get_layer_attributes, get_layer_kind
+from tf_impl.input_adapter import build_input_adapter, get_training_argument
+from tf_impl.keras_paths import variables_by_path
+from tf_impl.nested_tensors import name_tensors
 
 KEY = "model.tf"
 
 
-class Subject:
+class DescribedModel:
     """The model of a factory, with the inputs on which it is computed. inputs and arrays: by name."""
 
     def __init__(
@@ -35,7 +37,7 @@ class Subject:
     ) -> None:
         self.factory = factory
         compute_in_float64()
-        skip_inputs_first()
+        patch_strided_convolutions()
         keras.utils.clear_session()  # names count from the start again
         keras.utils.set_random_seed(seed)
         model = build_with(KEY, factory, arguments)
@@ -43,16 +45,16 @@ class Subject:
             raise UserError(f"{KEY}={factory}: returned {type(model).__name__}, not a keras.Model or keras.Layer")
         self.model = model
         self.inputs = {name: tf.convert_to_tensor(array) for name, array in arrays.items()}
-        self.arguments = arguments_of(KEY, model, list(inputs))
+        self.arguments = build_input_adapter(KEY, model, list(inputs))
         self.outputs = self._call(training=False)  # creates what layers create at their first call
-        self.dropouts, self.noise = dropouts_of(model)
+        self.dropouts, self.noise = find_dropouts(model)
         disable_dropout(model)
         self.channels = any(each.channels for each in inputs.values())
 
     def describe(self) -> Description:
         """The layers that a forward pass enters, and the variables."""
         tf.config.run_functions_eagerly(True)  # the layers in a tf.function are entered again
-        with Trace(self.model) as trace:
+        with ForwardTrace(self.model) as trace:
             self._call(training=False)
         groups = [getattr(layer, "groups", 1) for layer in trace.entered.values()]
         if any(isinstance(each, int) and each > 1 for each in groups):
@@ -66,7 +68,7 @@ class Subject:
             used |= set(mine.values())
             updated |= {name for role, name in mine.items() if role.startswith("moving_")}
             if mine:
-                kind, attributes = kind_of(layer), attributes_of(layer)
+                kind, attributes = get_layer_kind(layer), get_layer_attributes(layer)
                 layers.append(Layer(kind, path, attributes, mine, trace.flattened.get(path)))
         variables = {
             name: Variable(
@@ -117,7 +119,7 @@ class Subject:
         for name, array in weights.items():
             variables[name].assign(array)
         trained = {name: each for name, each in variables.items() if each.trainable}
-        with Trace(self.model) as trace, tf.GradientTape() as tape:
+        with ForwardTrace(self.model) as trace, tf.GradientTape() as tape:
             outputs = self._call(training)
             terms = [tf.reduce_sum(outputs[name] * each) for name, each in projections.items()]
             loss = tf.add_n(terms) if terms else None
@@ -133,7 +135,7 @@ class Subject:
     def _functions_that_drop(self) -> list[str]:
         """Layers that call functions of dropout in training mode."""
         before = self.weights()
-        with Trace(self.model) as trace:
+        with ForwardTrace(self.model) as trace:
             self._call(training=True)
         for name, each in self._variables().items():
             each.assign(before[name])
@@ -146,18 +148,20 @@ class Subject:
     def _call(self, training: bool) -> dict[str, tf.Tensor]:
         try:
             args, kwargs = self.arguments(self.inputs)
-            returned = self.model(*args, **kwargs, **mode(self.model, training))
+            returned = self.model(*args, **kwargs, **get_training_argument(self.model, training))
         except Exception as error:
             raise UserError(f"{KEY}={self.factory}: its forward pass raised {describe_error(error)}") from error
-        found = tensors_of(returned)
+        found = name_tensors(returned)
         if not any(each.dtype.is_floating for each in found.values()):
             raise UserError(f"{KEY}={self.factory}: its forward pass returned no tensor of floats")
         return found
 
 
-def dropouts_of(model: keras.Layer) -> tuple[dict[int, Dropout], list[str]]:
+def find_dropouts(model: keras.Layer) -> tuple[dict[int, Dropout], list[str]]:
     """The layers that `align_dropout` replaces, by their id, and other layers that drop."""
-    found = {id(layer): Dropout(layer.rate, name) for name, layer in dropout_layers(model).items() if layer.rate > 0}
+    found = {
+        id(layer): Dropout(layer.rate, name) for name, layer in find_dropout_layers(model).items() if layer.rate > 0
+    }
     others = []
     for layer in model._flatten_layers():
         names = ("rate",) if "Dropout" in type(layer).__name__ else ("dropout", "recurrent_dropout")
@@ -187,5 +191,5 @@ def _drops_by_layers(layer: keras.Layer) -> bool:
 
 def _own(layer: keras.Layer) -> dict[str, keras.Variable]:
     """Those of a layer by role: of a recurrent layer those of its cell."""
-    inner = layer.cell if kind_of(layer) in RECURRENT and hasattr(layer, "cell") else layer
+    inner = layer.cell if get_layer_kind(layer) in RECURRENT and hasattr(layer, "cell") else layer
     return {each.name: each for each in (*inner._trainable_variables, *inner._non_trainable_variables)}

@@ -6,10 +6,12 @@ import torch
 
 from common.map.factory import takes_by_name
 
-Call = Callable[[dict[str, torch.Tensor]], tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]]
+InputAdapter = Callable[[dict[str, torch.Tensor]], tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]]
 
 
-def arguments_of(key: str, model: torch.nn.Module, names: Sequence[str], channels: Collection[str]) -> Call:
+def build_input_adapter(
+    key: str, model: torch.nn.Module, names: Sequence[str], channels: Collection[str]
+) -> InputAdapter:
     """A function from the inputs by name to the arguments of a call. Raises UserError for a name that is not taken.
 
     channels: inputs whose last axis becomes the second.

@@ -3,14 +3,14 @@
 import keras
 
 from common.training.state import Saved, State
-from tf_impl.models.weights import load_weights, weights_by_name
+from tf_impl.models.weights import load_weights, read_weights
 from tf_impl.optimizer import Optimizer
 from tf_impl.step import seed_dropout
 
 
-def state_of(model: keras.Model, optimizer: Optimizer) -> State:
+def collect_state(model: keras.Model, optimizer: Optimizer) -> State:
     """The parameters and the optimizer's slots."""
-    return State(weights_by_name(model), optimizer.slots())
+    return State(read_weights(model), optimizer.slots())
 
 
 def load_state(model: keras.Model, optimizer: Optimizer, checkpoint: Saved) -> None:

@@ -8,12 +8,10 @@ import tensorflow as tf
 
 from common.map.factory import not_taken, takes_by_name
 
-Call = Callable[[dict[str, tf.Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
-
-followed = False  # whether a Trace is open: what `apply` computes must not be hidden in a tf.function then
+InputAdapter = Callable[[dict[str, tf.Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
-def arguments_of(key: str, model: keras.Layer, names: Sequence[str]) -> Call:
+def build_input_adapter(key: str, model: keras.Layer, names: Sequence[str]) -> InputAdapter:
     """A function from the inputs by name to the arguments of a call. Raises UserError for a name that is not taken."""
     by_name = _takes_by_name(key, model, names)
 
@@ -26,14 +24,9 @@ def arguments_of(key: str, model: keras.Layer, names: Sequence[str]) -> Call:
     return arguments
 
 
-def mode(model: keras.Layer, training: bool) -> dict[str, bool]:
+def get_training_argument(model: keras.Layer, training: bool) -> dict[str, bool]:
     """The argument that says whether a model is trained, where its call has one."""
     return {"training": training} if model._call_has_training_arg else {}
-
-
-def apply(layer: keras.Layer, compute: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor) -> tf.Tensor:
-    """What a model's own function, in the place of a layer's call, computes of x. A Trace replaces this."""
-    return compute(x)
 
 
 def _takes_by_name(key: str, model: keras.Layer, names: Sequence[str]) -> bool | None:
@@ -57,12 +50,3 @@ def _takes_by_name(key: str, model: keras.Layer, names: Sequence[str]) -> bool |
 def _is_subclassed(model: keras.Model) -> bool:
     """Whether its call is its own, not that of a graph of layers."""
     return not type(model).call.__module__.startswith("keras.")
-
-
-def variables_by_path(model: keras.Layer) -> dict[str, keras.Variable]:
-    """Variables by path; with a number where several have the same."""
-    found: dict[str, keras.Variable] = {}
-    for each in model.variables:
-        same = [name for name in found if name.partition("#")[0] == each.path]
-        found[f"{each.path}#{len(same) + 1}" if same else each.path] = each
-    return found

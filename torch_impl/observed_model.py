@@ -12,22 +12,22 @@ from common.diagnose.observation import Observation
 from common.map.description import Call
 from common.run.prepare import open_prepared
 from torch_impl.batches import to_tensors
-from torch_impl.models import build_model, trained
-from torch_impl.models.weights import load_weights, weights_by_name
-from torch_impl.step import Batch, backward, compute_outputs, summed_loss
-from torch_impl.task import build_losses
-from torch_impl.trace import Trace
+from torch_impl.forward_trace import ForwardTrace
+from torch_impl.models import build_model, trainable_parameters
+from torch_impl.models.weights import load_weights, read_weights
+from torch_impl.step import MicroBatch, backward, compute_outputs, sum_losses
+from torch_impl.task import build_task_functions
 
 
-class Subject:
+class ObservedModel:
     """The model and the losses of a run directory that is prepared."""
 
     def __init__(self, run_dir: str) -> None:
         config = load_config(Path(run_dir) / "config.yaml")
         self.precision = config.train.precision
         self.model = build_model(config, open_prepared(config, Path(run_dir)).initial)
-        self.task = build_losses(config.task)
-        self.paths = {name: name.rpartition(".")[0] for name in weights_by_name(self.model)}
+        self.task = build_task_functions(config.task)
+        self.paths = {name: name.rpartition(".")[0] for name in read_weights(self.model)}
 
     def layers(self) -> dict[str, str]:
         """The layer of each parameter and moving statistic, by the parameter's name."""
@@ -46,13 +46,13 @@ class Subject:
         losses, outputs, calls, flattened = [], [], {}, {}
         for index, part in enumerate(to_tensors(list(shard), torch.device("cpu"))):
             if index == 0:
-                with Trace(self.model, given) as trace:
+                with ForwardTrace(self.model, given) as trace:
                     computed, loss = self._forward(part)
                 calls, flattened = trace.calls, trace.flattened
             else:
                 computed, loss = self._forward(part)
             if given is None:
-                (summed_loss(self.task, computed, part) / weight).backward()
+                (sum_losses(self.task, computed, part) / weight).backward()
             losses.append(loss.detach().numpy())
             outputs.append(computed.detach().numpy())
         return Observation(outputs, losses, calls, flattened, self._gradients())
@@ -79,9 +79,9 @@ class Subject:
     def _gradients(self) -> dict[str, np.ndarray]:
         return {
             name: np.zeros(each.shape) if each.grad is None else each.grad.to_dense().numpy().copy()
-            for name, each in trained(self.model).items()
+            for name, each in trainable_parameters(self.model).items()
         }
 
-    def _forward(self, part: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    def _forward(self, part: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
         outputs = compute_outputs(self.model, part, self.precision)
         return outputs, self.task.losses(outputs, part["labels"])

@@ -10,15 +10,16 @@ from common.errors import UserError, describe_error
 from common.map.description import Computed, Description, Dropout, Layer, Variable
 from common.map.factory import build_with, user_files
 from common.map.inputs import Input
-from torch_impl.attention import UnfoldedAttention, find_batch_axes, unfold_attention
-from torch_impl.calling import arguments_of
+from torch_impl.attention import UnfoldedAttention, set_dropout_batch_first, unfold_attention
 from torch_impl.dropout import ALIGNED
-from torch_impl.trace import Trace, attributes_of, kind_of, tensors_of
+from torch_impl.forward_trace import ForwardTrace, get_layer_attributes, get_layer_kind
+from torch_impl.input_adapter import build_input_adapter
+from torch_impl.nested_tensors import name_tensors
 
 KEY = "model.torch"
 
 
-class Subject:
+class DescribedModel:
     """The model of a factory, with the inputs on which it is computed. inputs and arrays: by name."""
 
     def __init__(
@@ -39,18 +40,18 @@ class Subject:
         self.model = model.double()
         self.inputs = {name: torch.from_numpy(arrays[name]) for name in inputs}
         channels = [name for name, each in inputs.items() if each.channels]
-        self.arguments = arguments_of(KEY, model, list(inputs), channels)
+        self.arguments = build_input_adapter(KEY, model, list(inputs), channels)
         with torch.no_grad():
             self.outputs = self._call(training=False)  # creates what lazy layers create at their first call
         unfold_attention(model, UnfoldedAttention)
-        find_batch_axes(model)
-        self.dropouts, self.noise = dropouts_of(model)
+        set_dropout_batch_first(model)
+        self.dropouts, self.noise = find_dropouts(model)
         disable_dropout(model)
         self.channels = bool(channels)
 
     def describe(self) -> Description:
         """The layers that a forward pass enters, and the variables."""
-        with Trace(self.model) as trace, torch.no_grad():
+        with ForwardTrace(self.model) as trace, torch.no_grad():
             self._call(training=False)
         functions = self._functions_that_drop()
         found = self._variables()
@@ -61,7 +62,7 @@ class Subject:
             used |= set(mine.values())
             updated |= {name for role, name in mine.items() if role.startswith("running_")}
             if mine:
-                kind, attributes = kind_of(module), attributes_of(module)
+                kind, attributes = get_layer_kind(module), get_layer_attributes(module)
                 layers.append(Layer(kind, path, attributes, mine, trace.flattened.get(path)))
         variables = {
             name: Variable(
@@ -112,7 +113,7 @@ class Subject:
         with torch.no_grad():
             for name, array in weights.items():
                 variables[name].copy_(torch.from_numpy(array))
-        with Trace(self.model) as trace:
+        with ForwardTrace(self.model) as trace:
             outputs = self._call(training)
         gradients = {}
         if projections:
@@ -129,7 +130,7 @@ class Subject:
     def _functions_that_drop(self) -> list[str]:
         """Layers that call functions of dropout in training mode."""
         before = self.weights()
-        with Trace(self.model) as trace, torch.no_grad():
+        with ForwardTrace(self.model) as trace, torch.no_grad():
             self._call(training=True)
             for name, each in self._variables().items():
                 each.copy_(torch.from_numpy(before[name]))
@@ -146,13 +147,13 @@ class Subject:
             returned = self.model(*args, **kwargs)
         except Exception as error:
             raise UserError(f"{KEY}={self.factory}: its forward pass raised {describe_error(error)}") from error
-        found = tensors_of(returned)
+        found = name_tensors(returned)
         if not any(each.is_floating_point() for each in found.values()):
             raise UserError(f"{KEY}={self.factory}: its forward pass returned no tensor of floats")
         return found
 
 
-def dropouts_of(model: torch.nn.Module) -> tuple[dict[str, float], list[str]]:
+def find_dropouts(model: torch.nn.Module) -> tuple[dict[str, float], list[str]]:
     """Rates of the layers that `align_dropout` replaces, by path, and other layers that drop.
 
     Attentions are unfolded: they have dropout layers.
@@ -183,5 +184,5 @@ def _named(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def _own(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Those of a layer by role: of an attention also those of its output projection."""
-    inner = kind_of(module) == "MultiheadAttention"
+    inner = get_layer_kind(module) == "MultiheadAttention"
     return {**dict(module.named_parameters(recurse=inner)), **dict(module.named_buffers(recurse=inner))}

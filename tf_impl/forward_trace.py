@@ -1,0 +1,200 @@
+"""A trace of one forward pass of any model: its layers, what they receive and return, and what is flattened."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from common.map.description import Call
+from common.map.factory import plain_attributes
+from common.map.keras_parts import KINDS, RECURRENT
+from tf_impl.keras_paths import make_unique
+from tf_impl.nested_tensors import first_tensor, replace_first_tensor, to_array
+
+LayerCall = Callable[..., object]  # keras.Layer.__call__, or a function that computes the same
+RESHAPE = (tf, "reshape")
+DROPOUTS = ((keras.random, "dropout"), (tf.nn, "dropout"), (tf.nn.experimental, "stateless_dropout"))
+ATTRIBUTES = {  # of Keras's layers, and what common.map calls them
+    "epsilon": "epsilon",
+    "momentum": "momentum",
+    "groups": "groups",
+    "strides": "stride",
+    "dilation_rate": "dilation",
+    "padding": "padding",
+    "equation": "equation",
+    "reset_after": "reset_after",
+}
+
+is_tracing = False  # set by ForwardTrace: what `apply_layer` computes must not be hidden in a tf.function then
+
+
+class ForwardTrace:
+    """A context manager around one forward pass of a model that records what the pass does.
+
+    A layer can be given the first call of its counterpart in another model. It then computes on what the counterpart
+    received, and the layers after it receive what the counterpart returned. `calls` still records what the layer
+    itself received from the layers before it, and what it computed.
+
+    Functions of dropout drop nothing within the context.
+
+    Attributes:
+        entered: The layers by path, in the order in which the pass entered them.
+        flattened: For a layer whose input was flattened, the shape of an example before that, by the layer's path.
+        calls: The first call of each layer, by path. A layer with an activation is recorded as returning what the
+            activation receives, because PyTorch's layers have no activation.
+        noise: Layers that drop by calling functions instead of dropout layers, as "path (function)".
+    """
+
+    def __init__(self, model: keras.Layer, replacements: Mapping[str, Call] | None = None) -> None:
+        """Prepare to trace a model. replacements: the calls of counterparts, by the path of the layer here."""
+        self.entered: dict[str, keras.Layer] = {}
+        self.flattened: dict[str, tuple[int, ...]] = {}
+        self.calls: dict[str, Call] = {}
+        self.noise: list[str] = []
+        self._replacements = replacements or {}
+        self._paths: dict[int, str] = {id(model): "model"}
+        self._stack: list[keras.Layer] = []  # the layers that the pass is in
+        self._shapes: dict[int, tuple[int, ...]] = {}  # of examples before they were flattened, by their flat size
+        self._undo: list[Callable[[], None]] = []
+
+    def __enter__(self) -> "ForwardTrace":
+        this_module = sys.modules[__name__]
+        self._patch(keras.Layer, "__call__", self._wrap_call(keras.Layer.__call__))
+        self._patch(this_module, "apply_layer", self._apply_layer)
+        self._patch(this_module, "is_tracing", True)
+        self._patch(*RESHAPE, self._wrap_reshape(tf.reshape))
+        for module, name in DROPOUTS:
+            self._patch(module, name, self._make_dropout(name))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for undo in reversed(self._undo):
+            undo()
+
+    def _patch(self, owner: object, name: str, replacement: object) -> None:
+        """Replace an attribute until the context ends."""
+        original = getattr(owner, name)
+        setattr(owner, name, replacement)
+        self._undo.append(lambda: setattr(owner, name, original))
+
+    def _make_dropout(self, name: str) -> Callable[..., object]:
+        """Return a function of dropout that drops nothing and records who called it."""
+
+        def drop(inputs: object, rate: float, *args: object, **kwargs: object) -> object:
+            source = f"{self._find_path(self._stack[-1]) if self._stack else 'model'} ({name})"
+            if rate > 0 and source not in self.noise:
+                self.noise.append(source)
+            return inputs
+
+        return drop
+
+    def _apply_layer(self, layer: keras.Layer, compute: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor) -> tf.Tensor:
+        return self._wrap_call(lambda _, x: compute(x))(layer, x)
+
+    def _wrap_call(self, original: LayerCall) -> LayerCall:
+        def call(layer: keras.Layer, *args: object, **kwargs: object) -> object:
+            if any(get_layer_kind(outer) in RECURRENT for outer in self._stack):
+                return original(layer, *args, **kwargs)  # one time step of the recurrent layer
+            path = self._find_path(layer)
+            received = first_tensor((args, kwargs))
+            if path not in self.entered:
+                self._record_entry(layer, path, received)
+            replacement = self._replacements.get(path) if path not in self.calls else None
+            if replacement is not None:
+                args, kwargs = replace_first_tensor((args, kwargs), replacement.received)
+            self._stack.append(layer)
+            try:
+                with _ActivationRecorder(layer, replacement.returned if replacement else None) as activation:
+                    returned = original(layer, *args, **kwargs)
+            finally:
+                self._stack.pop()
+            if path not in self.calls:
+                computed = first_tensor(returned) if activation.received is None else activation.received
+                self.calls[path] = Call(to_array(received), to_array(computed))
+            if replacement is not None and activation.received is None:
+                return replace_first_tensor(returned, replacement.returned)
+            return returned
+
+        return call
+
+    def _record_entry(self, layer: keras.Layer, path: str, received: tf.Tensor | None) -> None:
+        self.entered[path] = layer
+        if received is not None and len(received.shape) == 2 and received.shape[1] in self._shapes:
+            self.flattened[path] = self._shapes[received.shape[1]]
+            if get_layer_kind(layer) == "Dense":
+                del self._shapes[received.shape[1]]
+
+    def _wrap_reshape(self, original: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+        def reshape(tensor: tf.Tensor, shape: tf.Tensor | Sequence[int], name: str | None = None) -> tf.Tensor:
+            returned = original(tensor, shape, name)
+            before, after = tf.convert_to_tensor(tensor).shape, returned.shape
+            in_known_layer = self._stack and get_layer_kind(self._stack[-1]) in KINDS  # which reshapes its weights
+            if len(before) >= 3 and len(after) == 2 and after[0] == before[0] and not in_known_layer:
+                self._shapes[after[1]] = tuple(before[1:])
+            return returned
+
+        return reshape
+
+    def _find_path(self, layer: keras.Layer) -> str:
+        """Return the unique path of a layer."""
+        if id(layer) not in self._paths:
+            path = getattr(layer, "path", None) or layer.name
+            self._paths[id(layer)] = make_unique(path, self._paths.values())
+        return self._paths[id(layer)]
+
+
+class _ActivationRecorder:
+    """A context manager around the call of a layer that records what the layer's activation receives."""
+
+    def __init__(self, layer: keras.Layer, replacement: np.ndarray | None = None) -> None:
+        """Prepare for a layer. replacement: what the activation receives instead."""
+        self.received: tf.Tensor | None = None
+        self._replacement = replacement
+        self._attributes = vars(layer)
+        self._activation: Callable[[tf.Tensor], tf.Tensor] | None = None
+        if get_layer_kind(layer) in KINDS - RECURRENT.keys():
+            self._activation = self._attributes.get("activation")
+
+    def __enter__(self) -> "_ActivationRecorder":
+        if self._activation is not None:
+            self._attributes["activation"] = self._record
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._activation is not None:
+            self._attributes["activation"] = self._activation
+
+    def _record(self, inputs: tf.Tensor) -> tf.Tensor:
+        self.received = inputs
+        assert self._activation is not None
+        return self._activation(replace_first_tensor(inputs, self._replacement))
+
+
+def apply_layer(layer: keras.Layer, compute: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor) -> tf.Tensor:
+    """Apply a model's own function in place of a layer's call. A ForwardTrace patches this to record the layer."""
+    return compute(x)
+
+
+def get_layer_kind(layer: keras.Layer) -> str:
+    """Return the name of the known Keras class that a layer is or derives from; otherwise the layer's own class."""
+    classes = [kind for kind in type(layer).__mro__ if kind.__module__.startswith("keras.") and kind.__name__ in KINDS]
+    return classes[0].__name__ if classes else type(layer).__name__
+
+
+def get_layer_attributes(layer: keras.Layer) -> dict[str, object]:
+    """Return the attributes that pairing needs or errors name, under the names of common.map.
+
+    Momentum is PyTorch's, which is 1 - Keras's.
+    """
+    attributes: dict[str, object] = plain_attributes(layer, ATTRIBUTES)
+    momentum = attributes.get("momentum")
+    if isinstance(momentum, int | float):
+        attributes["momentum"] = 1 - momentum
+    return attributes

@@ -1,0 +1,19 @@
+"""Unique names for the layers and variables of a Keras model."""
+
+from collections.abc import Iterable
+
+import keras
+
+
+def make_unique(path: str, taken: Iterable[str]) -> str:
+    """Return a path, or path#2, path#3 ... if paths before it are the same: Keras allows several layers of one path."""
+    same = sum(name.partition("#")[0] == path for name in taken)
+    return f"{path}#{same + 1}" if same else path
+
+
+def variables_by_path(model: keras.Layer) -> dict[str, keras.Variable]:
+    """Return all variables of a model by unique path."""
+    variables: dict[str, keras.Variable] = {}
+    for variable in model.variables:
+        variables[make_unique(variable.path, variables)] = variable
+    return variables

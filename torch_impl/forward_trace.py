@@ -1,0 +1,165 @@
+"""A trace of one forward pass of any module: its layers, what they receive and return, and what is flattened."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+from typing_extensions import override
+
+from common.map.description import Call
+from common.map.factory import plain_attributes
+from common.map.torch_parts import KINDS
+from torch_impl.nested_tensors import first_tensor, replace_first_tensor, to_array
+
+RESHAPES = {"flatten", "view", "reshape"}
+DROPOUT_PARAMETERS = ("input", "p", "training")  # of the functions in torch.nn.functional
+ATTENTION_PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+ATTRIBUTES = {  # of PyTorch's layers, and what common.map calls them
+    "eps": "epsilon",
+    "momentum": "momentum",
+    "groups": "groups",
+    "stride": "stride",
+    "dilation": "dilation",
+    "padding_idx": "padding_idx",
+}
+
+
+class ForwardTrace:
+    """A context manager around one forward pass of a model that records what the pass does.
+
+    A layer can be given the first call of its counterpart in another model. It then computes on what the counterpart
+    received, and the layers after it receive what the counterpart returned. `calls` still records what the layer
+    itself received from the layers before it, and what it computed.
+
+    Functions of dropout drop nothing within the context.
+
+    Attributes:
+        entered: The layers by path, in the order in which the pass entered them.
+        flattened: For a layer whose input was flattened, the shape of an example before that, by the layer's path.
+        calls: The first call of each layer, by path.
+        noise: Layers that drop by calling functions instead of dropout layers, as "path (function)".
+    """
+
+    def __init__(self, model: torch.nn.Module, replacements: Mapping[str, Call] | None = None) -> None:
+        """Prepare to trace a model. replacements: the calls of counterparts, by the path of the layer here."""
+        self.entered: dict[str, torch.nn.Module] = {}
+        self.flattened: dict[str, tuple[int, ...]] = {}
+        self.calls: dict[str, Call] = {}
+        self.noise: list[str] = []
+        self._stack: list[str] = []  # the paths of the layers that the pass is in
+        self._model, self._replacements = model, replacements or {}
+        self._received: dict[str, np.ndarray | None] = {}  # by layers that compute on what a counterpart received
+        self._shapes: dict[int, tuple[int, ...]] = {}  # of examples before they were flattened, by their flat size
+        self._undo: list[Callable[[], None]] = []
+
+    def __enter__(self) -> "ForwardTrace":
+        for name, module in self._model.named_modules():
+            path = name or "model"
+            self._undo.append(module.register_forward_pre_hook(self._make_pre_hook(path), with_kwargs=True).remove)
+            self._undo.append(module.register_forward_hook(self._make_hook(path), with_kwargs=True).remove)
+        mode = _FunctionObserver(self._shapes, self._note_noise)
+        mode.__enter__()
+        self._undo.append(lambda: mode.__exit__(None, None, None))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for undo in reversed(self._undo):
+            undo()
+
+    def _note_noise(self, function: str) -> None:
+        source = f"{self._stack[-1] if self._stack else 'model'} ({function})"
+        if source not in self.noise:
+            self.noise.append(source)
+
+    def _make_pre_hook(self, path: str) -> Callable[..., object]:
+        """Return the hook that PyTorch calls before the forward pass of the layer at this path."""
+
+        def enter(module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+            self._stack.append(path)
+            if path in self.entered:
+                return None
+            self.entered[path] = module
+            received = first_tensor((args, kwargs))
+            if received is not None and received.dim() == 2 and received.shape[1] in self._shapes:
+                self.flattened[path] = self._shapes[received.shape[1]]
+                if get_layer_kind(module) == "Linear":
+                    del self._shapes[received.shape[1]]
+            if path not in self._replacements:
+                return None
+            self._received[path] = to_array(received)
+            return replace_first_tensor((args, kwargs), self._replacements[path].received)
+
+        return enter
+
+    def _make_hook(self, path: str) -> Callable[..., object]:
+        """Return the hook that PyTorch calls after the forward pass of the layer at this path."""
+
+        def leave(
+            module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object], returned: object
+        ) -> object:
+            self._stack.pop()
+            if path in self.calls:
+                return None
+            if path in self._replacements:
+                self.calls[path] = Call(self._received.get(path), to_array(first_tensor(returned)))
+                return replace_first_tensor(returned, self._replacements[path].returned)
+            arrays = to_array(first_tensor((args, kwargs))), to_array(first_tensor(returned))
+            if getattr(module, "batch_first", True) is False:  # [time, n, features], unlike Keras
+                arrays = _swap_time_and_batch(arrays[0]), _swap_time_and_batch(arrays[1])
+            self.calls[path] = Call(*arrays)
+            return None
+
+        return leave
+
+
+class _FunctionObserver(TorchFunctionMode):
+    """A mode that records what is flattened and which functions drop, and keeps them from dropping."""
+
+    def __init__(self, shapes: dict[int, tuple[int, ...]], note_noise: Callable[[str], None]) -> None:
+        super().__init__()
+        self.shapes, self.note_noise = shapes, note_noise
+
+    @override
+    def __torch_function__(
+        self,
+        func: Callable[..., torch.Tensor],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),  # of any PyTorch function
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
+        name, kwargs = getattr(func, "__name__", ""), dict(kwargs or {})
+        if "dropout" in name:
+            named = dict(zip(DROPOUT_PARAMETERS, args, strict=False)) | kwargs
+            if named.get("p", 0.5) > 0 and named.get("training", named.get("train", True)):
+                self.note_noise(name)
+            return named["input"]
+        if name == "scaled_dot_product_attention":
+            args, kwargs = (), dict(zip(ATTENTION_PARAMETERS, args, strict=False)) | kwargs
+            if kwargs.pop("dropout_p", 0.0) > 0:
+                self.note_noise(name)
+        returned = func(*args, **kwargs)
+        if name in RESHAPES and returned.dim() == 2:
+            source = args[0] if args else kwargs["input"]
+            if source.dim() >= 3 and len(returned) == len(source):
+                self.shapes[returned.shape[1]] = tuple(source.shape[1:])
+        return returned
+
+
+def get_layer_kind(layer: torch.nn.Module) -> str:
+    """Return the name of the known PyTorch class that a layer is or derives from; otherwise the layer's own class."""
+    classes = [kind for kind in type(layer).__mro__ if kind.__module__.startswith("torch.") and kind.__name__ in KINDS]
+    return classes[0].__name__ if classes else type(layer).__name__
+
+
+def get_layer_attributes(layer: torch.nn.Module) -> dict[str, object]:
+    """Return the attributes that pairing needs or errors name, under the names of common.map."""
+    return plain_attributes(layer, ATTRIBUTES)
+
+
+def _swap_time_and_batch(array: np.ndarray | None) -> np.ndarray | None:
+    return array.swapaxes(0, 1) if array is not None and array.ndim == 3 else array
