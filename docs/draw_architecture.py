@@ -24,9 +24,11 @@ ABOUT = {
     "common/compare": "runs to a verdict",
     "common/profile": "traces of profiled steps",
     "common/report": "a verdict to pages and pictures",
+    "common/console.py": "the command lockstep",
     "common/hardware.py": "this machine",
     "common/map": "pairs, and their proof",
     "common/output.py": "closed output",
+    "common/run_module.py": "starts our processes",
     "commands": "python -m common.NAME",
 }
 SPINE = list(ABOUT)[:7]  # the layers of common, the top one first; any other room of common is drawn beside them

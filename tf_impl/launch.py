@@ -23,6 +23,7 @@ from common.cluster.supervisor import Process
 from common.cluster.topology import ClusterMember, HostGroup, make_tf_config, place_processes
 from common.config.command_line import report_user_errors
 from common.config.compose import load_config
+from common.config.import_object import import_object
 from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
 from common.hardware import count_cores, keep_freed_memory, select_gpu
@@ -91,8 +92,7 @@ def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
         from tf_impl.compilation import report_compilations
         from tf_impl.profiling import profile
 
-        module, _, name = config.strategy.sides["tf"].partition(":")
-        make_strategy = getattr(import_module(module), name)
+        make_strategy = import_object(config.strategy.sides["tf"])
         import_module(config.model.tf_module)
     return work(config, prepared, "tf", chief_dir, join_group, make_strategy, profile, report_compilations)
 

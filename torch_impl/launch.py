@@ -20,6 +20,7 @@ from common.cluster.supervisor import Process
 from common.cluster.topology import ClusterMember, HostGroup, make_torch_environment, place_processes
 from common.config.command_line import report_user_errors
 from common.config.compose import load_config
+from common.config.import_object import import_object
 from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
 from common.hardware import count_cores, keep_freed_memory
@@ -92,8 +93,7 @@ def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
         from torch_impl.compilation import report_compilations
         from torch_impl.profiling import profile
 
-        module, _, name = config.strategy.sides["torch"].partition(":")
-        make_strategy = getattr(import_module(module), name)
+        make_strategy = import_object(config.strategy.sides["torch"])
         import_module(config.model.torch_module)
     return work(config, prepared, "torch", chief_dir, join_group, make_strategy, profile, report_compilations)
 

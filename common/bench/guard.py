@@ -13,13 +13,14 @@ from types import TracebackType
 import psutil
 
 from common.bench.process_tree import stop_all
+from common.run_module import module_command
 
 
 class Guard:
     """The benchmark's end of the pipe. Leaving the context ends all processes, and waits until they have ended."""
 
     def __enter__(self) -> "Guard":
-        command = [sys.executable, "-m", "common.bench.guard"]
+        command = module_command("common.bench.guard")
         self._popen = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         self._watched: set[psutil.Process] = set()
         return self

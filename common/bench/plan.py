@@ -26,6 +26,7 @@ from common.hardware import count_cores
 from common.models.bert import count_useful_flops
 from common.models.spec import count_parameters
 from common.run.prepare import Prepared, prepare
+from common.run_module import module_command
 
 SCRIPTS = "benchmarks.contestants"
 PRECISIONS = ("float32", "bfloat16")  # of the scripts
@@ -197,14 +198,15 @@ def _script(
         return Command(
             name, make_python_command(module, *arguments), directory, {"TF_CPP_MIN_LOG_LEVEL": "2"}, definition.cores
         )
-    torchrun = [f"--nproc-per-node={replicas}", "--master-addr=127.0.0.1", f"--master-port={port}", "-m", module]
+    torchrun = [f"--nproc-per-node={replicas}", "--master-addr=127.0.0.1", f"--master-port={port}"]
+    _, *script = module_command(module, *arguments)
     environment = {
         "OMP_NUM_THREADS": str(max(1, count_cores() // replicas)),
         "GLOO_SOCKET_IFNAME": find_loopback_interface(),
     }
     return Command(
         name,
-        make_python_command("torch.distributed.run", *torchrun, *arguments),
+        make_python_command("torch.distributed.run", *torchrun, *script),
         directory,
         environment,
         definition.cores,

@@ -1,6 +1,5 @@
 """A user's factory, named as `module:function`, how its model takes its inputs, and what its layers say."""
 
-import importlib
 import inspect
 import site
 import sys
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from common.config.import_object import import_object
 from common.errors import UserError, describe_error
 
 
@@ -30,7 +30,9 @@ def find_factory(key: str, factory: str) -> Callable[..., Any]:
     if not (module and colon and name):
         raise UserError(f"{key}={factory}: must be module:function, such as my_models.resnet:build")
     try:
-        found = getattr(importlib.import_module(module), name, None)
+        found = import_object(factory)
+    except UserError as error:
+        raise UserError(f"{key}={error}") from error
     except ModuleNotFoundError as error:
         if not f"{module}.".startswith(f"{error.name}."):
             raise UserError(f"{key}={factory}: importing it raised {describe_error(error)}") from error

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from common.errors import UserError, describe_error
+from common.run_module import ROOT, import_own_packages, own_packages_first
 
 TITLES = {"torch_impl": "PyTorch", "tf_impl": "TensorFlow"}
 CLASSES = {"described_model": "DescribedModel", "observed_model": "ObservedModel"}  # by module, of either side
@@ -29,7 +30,8 @@ class Side:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=serve, args=(package, module, theirs), daemon=True)
-        self.process.start()
+        with own_packages_first():
+            self.process.start()
         theirs.close()
 
     def send(self, function: str, **arguments: Any) -> None:
@@ -81,6 +83,8 @@ class Side:
 
 def serve(package: str, name: str, connection: Connection) -> None:
     """Answer calls until the connection is closed."""
+    import_own_packages()
+    sys.path.remove(ROOT)  # first there because of `own_packages_first`; modules of the user come first from now on
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command ends this process
     Thread(target=_end_with_parent, daemon=True).start()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -26,6 +26,7 @@ from common.cluster.processes import die_with_parent, make_python_command
 from common.cluster.supervisor import Process, supervise
 from common.cluster.topology import HostGroup
 from common.config.compose import CONF, load_config, parse_config
+from common.config.import_object import import_object
 from common.config.schema import Config
 from common.data import batch_plan
 from common.data.dropout import derive_example_keys
@@ -67,8 +68,7 @@ def train(framework: str, config: Config, run_dir: Path) -> int:
 def train_here(framework: str, config: Config, run_dir: Path, chief_dir: Path | None) -> int:
     """Train in this process, which is the chief where it gets `chief_dir`."""
     rendezvous = importlib.import_module(f"{framework}_impl.communication.rendezvous")
-    module, _, name = config.strategy.sides[framework].partition(":")
-    strategy = getattr(importlib.import_module(module), name)
+    strategy = import_object(config.strategy.sides[framework])
     profile = importlib.import_module(f"{framework}_impl.profiling").profile
     compilations = importlib.import_module(f"{framework}_impl.compilation").compilations
     prepared = open_prepared(config, run_dir)

@@ -9,6 +9,8 @@ from docs.read_imports import COMMANDS, Edges, file_imports, is_command, read_so
 ORDER = [
     "common/__init__.py",
     "common/errors.py",
+    "common/run_module.py",
+    "common/console.py",
     "common/output.py",
     "common/hardware.py",
     "common/config",
@@ -28,7 +30,11 @@ BESIDE = {
 }
 SIDES = ["torch_impl", "tf_impl"]
 MAY_IMPORT = {name: set(ORDER[:index]) for index, name in enumerate(ORDER)} | BESIDE
-MAY_IMPORT["common/map"] = {"common/errors.py"}  # works on descriptions of models
+MAY_IMPORT["common/map"] = {
+    "common/errors.py",
+    "common/run_module.py",
+    "common/config",
+}  # works on descriptions of models
 MAY_IMPORT |= {"common/prepare": set(), "common/export": set()}  # a command alone
 MAY_IMPORT["common/bench"] = {*ORDER, *BESIDE}
 MAY_IMPORT |= dict.fromkeys(SIDES, {*ORDER, *BESIDE})

@@ -1,0 +1,45 @@
+"""Runs a module as `python -m` does, but finds Lockstep's packages first: python run_module.py MODULE ARGUMENT...
+
+`python -m` looks in the current directory first. A package of the user that is also called `common` would hide
+Lockstep's there. All processes that Lockstep starts are started by this file.
+"""
+
+import importlib
+import runpy
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PACKAGES = ("common", "torch_impl", "tf_impl")
+ROOT = str(Path(__file__).resolve().parents[1])  # the directory of the packages
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module with this interpreter."""
+    return [sys.executable, __file__, module, *arguments]
+
+
+def import_own_packages() -> None:
+    """Import Lockstep's packages, so that later imports of their modules do not search the current directory."""
+    with own_packages_first():
+        for package in PACKAGES:
+            importlib.import_module(package)
+
+
+@contextmanager
+def own_packages_first() -> Iterator[None]:
+    """Put the directory of Lockstep's packages first on Python's path."""
+    sys.path.insert(0, ROOT)
+    try:
+        yield
+    finally:
+        sys.path.remove(ROOT)
+
+
+if __name__ == "__main__":
+    if not sys.flags.safe_path:
+        sys.path[0] = str(Path.cwd())  # as `python -m` has it, in place of the directory of this file
+    import_own_packages()
+    sys.argv = sys.argv[1:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
