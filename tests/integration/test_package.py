@@ -39,7 +39,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for name in PACKAGES:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     has_setuptools = (
         importlib.util.find_spec("setuptools") and int(metadata.version("setuptools").partition(".")[0]) >= 77
