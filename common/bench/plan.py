@@ -28,7 +28,6 @@ from common.models.spec import count_parameters
 from common.run.prepare import Prepared, prepare
 from common.run_module import module_command
 
-SCRIPTS = "benchmarks.contestants"
 PRECISIONS = ("float32", "bfloat16")  # of the scripts
 COLUMNS = ("premise", "hypothesis", "label")
 MATRICES = "matrix_rate"  # the script that multiplies matrices
@@ -110,13 +109,10 @@ def _command(
 def _check_script(name: str, definition: Definition, config: Config) -> None:
     if definition.script in (None, LINK):
         return
-    try:
-        found = importlib.util.find_spec(f"{SCRIPTS}.{definition.script}")
-    except ModuleNotFoundError:
-        found = None
-    if found is None:
-        where = f"bench.definitions.{name}.script={definition.script}"
-        raise UserError(f"{where}: not in {SCRIPTS.replace('.', '/')}; start the benchmark in Lockstep's repository")
+    module = definition.script_module
+    if importlib.util.find_spec(module) is None:
+        key = f"bench.definitions.{name}.script={definition.script}"
+        raise UserError(f"{key}: no module {module}; name a file of {module.rpartition('.')[0].replace('.', '/')}")
     if not isinstance(config.data, BuiltinNliSettings) and not _is_jsonl(config.data):
         columns = ", ".join(COLUMNS)
         raise UserError(f"{name}: reads data=builtin_nli, or one .jsonl file with the columns {columns}; leave it out")
@@ -193,7 +189,7 @@ def _script(
     name: str, definition: Definition, config: Config, directory: Path, arguments: Sequence[str], port: int
 ) -> Command:
     """PyTorch's scripts are started by torchrun, a process for each replica; TensorFlow's are one process."""
-    module, replicas = f"{SCRIPTS}.{definition.script}", config.strategy.world_size
+    module, replicas = definition.script_module, config.strategy.world_size
     if definition.framework == "tf":
         return Command(
             name, make_python_command(module, *arguments), directory, {"TF_CPP_MIN_LOG_LEVEL": "2"}, definition.cores

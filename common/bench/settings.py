@@ -6,6 +6,7 @@ from pathlib import Path
 
 from common.config.command_line import compose_options
 from common.config.compose import CONF
+from common.config.strategies import PACKAGES
 from common.errors import UserError
 from common.hardware import count_cores
 
@@ -16,7 +17,7 @@ LINK = "link_rate"  # the script that measures how fast two processes sum gradie
 
 @dataclass
 class Definition:
-    """A contestant: a run of Lockstep's, or a script of benchmarks/contestants where `script` names one.
+    """A contestant: a run of Lockstep's, or a script of the framework's `contestants` if `script` names one.
 
     overrides: of the training config. A script reads the config's values that it knows. cores: to which its processes
     are bound; null: all.
@@ -26,6 +27,11 @@ class Definition:
     script: str | None = None
     overrides: list[str] = field(default_factory=list)
     cores: int | None = None
+
+    @property
+    def script_module(self) -> str:
+        """The module of its script, such as torch_impl.contestants.hf_trainer."""
+        return f"{PACKAGES[self.framework]}.contestants.{self.script}"
 
 
 @dataclass

@@ -21,7 +21,7 @@ from tests.conftest import ROOT, SMALL_CORPUS, SMALL_MODEL
 
 PACKAGES = ("common", "conf", "torch_impl", "tf_impl")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-OPTIONAL = {"ray"}  # imported where the user has it
+OPTIONAL = {"accelerate", "ray"}  # imported where the user has it
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
 Command = Callable[..., subprocess.CompletedProcess[str]]

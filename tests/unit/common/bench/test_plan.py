@@ -67,7 +67,7 @@ def test_scripts_are_told_what_lockstep_trains(planned: Plan, tmp_path: Path) ->
     trainer, keras, matrices = planned("hf_trainer,keras_fit", *SMALL, "train.global_batch_size=30")
     command = trainer.command.command
     assert command[1:4] == ["-m", "torch.distributed.run", "--nproc-per-node=2"]
-    assert keras.command.command[1:3] == ["-m", "benchmarks.contestants.keras_fit"]
+    assert keras.command.command[1:3] == ["-m", "tf_impl.contestants.keras_fit"]
     for each in (command, keras.command.command):
         values = dict(text.removeprefix("--").split("=", 1) for text in each if text.startswith("--"))
         assert (values["global-batch-size"], values["precision"], values["replicas"]) == ("30", "float32", "2")
@@ -97,7 +97,11 @@ def test_a_model_without_known_operations_has_no_matrices(planned: Plan) -> None
         ("torch_ddp", "train.step=3", "train.step: no such key here; did you mean train.steps"),
         ("torch_ddp", "model=huge", "model=huge: no such choice"),
         ("torch_ddp", "train.global_batch_size=0", "train.global_batch_size=0: must be at least 1"),
-        ("hf_trainer", "bench.definitions.hf_trainer.script=none", "bench.definitions.hf_trainer.script=none: not in"),
+        (
+            "hf_trainer",
+            "bench.definitions.hf_trainer.script=none",
+            "bench.definitions.hf_trainer.script=none: no module",
+        ),
         ("hf_trainer", "model=convnet", "hf_trainer: reads data=builtin_nli, or one .jsonl file"),
         ("keras_fit", "train.precision=float64", "keras_fit: has no train.precision=float64; leave it out"),
         ("keras_fit", "train.matmul_precision=bfloat16", "keras_fit: has no train.matmul_precision; leave it out"),

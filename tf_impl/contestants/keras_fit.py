@@ -2,8 +2,8 @@
 
 import keras
 
-from benchmarks.contestants.keras_task import batches, model, strategy
-from benchmarks.contestants.task import Rows, arguments
+from common.bench.contestant_task import Rows, arguments
+from tf_impl.contestants.keras_task import batches, model, strategy
 
 args = arguments()
 keras.utils.set_random_seed(args.seed)

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from benchmarks.contestants.task import Rows, arguments, read_examples
+from common.bench.contestant_task import Rows, arguments, read_examples
 
 args = arguments()
 torch.manual_seed(args.seed)

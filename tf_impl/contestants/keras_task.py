@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_hub.models import BertBackbone, BertTextClassifier
 from transformers import AutoTokenizer
 
-from benchmarks.contestants.task import number_of_classes, read_examples
+from common.bench.contestant_task import number_of_classes, read_examples
 
 
 def strategy(replicas: int) -> tf.distribute.MirroredStrategy:

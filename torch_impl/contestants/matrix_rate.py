@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from benchmarks.contestants.task import Rows
+from common.bench.contestant_task import Rows
 from torch_impl.models.linear import multiply as onednn_product
 
 ROW_SECONDS = 0.2  # of computing, about

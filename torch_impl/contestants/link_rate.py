@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.nn import Parameter
 
-from benchmarks.contestants.task import Rows
+from common.bench.contestant_task import Rows
 from torch_impl.strategies.allreduce import Reducer
 
 PARAMETER = 2**18  # bytes

@@ -16,7 +16,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from benchmarks.contestants.task import Rows, arguments, read_examples
+from common.bench.contestant_task import Rows, arguments, read_examples
 
 args = arguments()
 tokenizer = AutoTokenizer.from_pretrained(args.weights)

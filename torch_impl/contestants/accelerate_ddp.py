@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from torch.utils.data import DataLoader
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding
 
-from benchmarks.contestants.task import Rows, arguments, read_examples
+from common.bench.contestant_task import Rows, arguments, read_examples
 
 args = arguments()
 torch.manual_seed(args.seed)

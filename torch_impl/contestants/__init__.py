@@ -1,0 +1,1 @@
+"""Scripts that Lockstep is measured against: training as users of other libraries write it."""
