@@ -27,10 +27,10 @@ from common.config.import_object import import_object
 from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
 from common.hardware import count_cores, keep_freed_memory, select_gpu
-from common.run.directory import open_run_dir
-from common.run.prepare import Prepared, open_prepared, prepare, prepare_run
+from common.run.context import RunContext, open_context
+from common.run.prepare import open_run, prepare_inputs
 from common.run.progress import report_end
-from common.run.worker import work
+from common.run.worker import SideRuntime, train_rank
 
 # Informational lines, one of which has two, the logger's note on itself, and that there is no CUDA driver
 # (replica_devices says so where there is a GPU).
@@ -39,24 +39,26 @@ STARTUP_MESSAGES = re.compile(
 )
 
 
-def launch(config: Config, run_dir: Path, nodes: HostGroup) -> int:
+def launch(context: RunContext, nodes: HostGroup) -> int:
     """Start this machine's processes of a run and wait for their end. Returns the exit code of the command."""
+    config = context.config
     if config.strategy.one_process:
-        command = make_python_command("tf_impl.launch", str(run_dir))
-        return start(config, run_dir, "tf", nodes, [Process("tensorflow", command)])
+        command = make_python_command("tf_impl.launch", str(context.run_dir))
+        return start(context, nodes, [Process("tensorflow", command)])
     count = config.strategy.processes
     if nodes.is_multi_host:
-        return _start(config, run_dir, nodes, nodes.ports, {STOP_PORT: str(nodes.stop_port(count))})
+        return _start(context, nodes, nodes.ports, {STOP_PORT: str(nodes.stop_port(count))})
     with reserve_ports(count) as ports:
-        return _start(config, run_dir, nodes, ports, {"TF_GRPC_REUSE_PORT": "1"})
+        return _start(context, nodes, ports, {"TF_GRPC_REUSE_PORT": "1"})
 
 
-def _start(config: Config, run_dir: Path, nodes: HostGroup, ports: Sequence[int], shared: dict[str, str]) -> int:
+def _start(context: RunContext, nodes: HostGroup, ports: Sequence[int], shared: dict[str, str]) -> int:
+    config = context.config
     tasks = place_processes(nodes.hosts, config.strategy.roles, ports)
     mine = [task for task in tasks if task.host_index == nodes.host_index]
     computing = [task for task in mine if task.role == "worker"]
     shared["TF_NUM_INTRAOP_THREADS"] = str(max(1, count_cores() // max(1, len(computing))))
-    command = make_python_command("tf_impl.launch", str(run_dir))
+    command = make_python_command("tf_impl.launch", str(context.run_dir))
     processes = []
     for task in mine:
         gpu = select_gpu(computing.index(task) if task in computing else None)
@@ -66,7 +68,7 @@ def _start(config: Config, run_dir: Path, nodes: HostGroup, ports: Sequence[int]
             serves = task.role != "chief"
             restartable = task.role == "worker"
         processes.append(Process(str(task), command, environment, serves, restartable))
-    return start(config, run_dir, "tf", nodes, processes)
+    return start(context, nodes, processes)
 
 
 def join(config: Config, member: ClusterMember) -> int:
@@ -74,17 +76,17 @@ def join(config: Config, member: ClusterMember) -> int:
     if not member.is_chief:
         if isinstance(config.strategy, ParameterServerSettings):
             return _serve(config)  # it needs no data
-        config, prepared = prepare(config, Path(config.run_dir) if config.run_dir else None)
-        return exit_if_interrupted(_work(config, prepared, None))
-    with open_run_dir(config, "tf") as run_dir:
-        config, prepared = prepare_run(config, run_dir)
-        (run_dir / "summary.json").unlink(missing_ok=True)
-        code = _work(config, prepared, run_dir)
-        report_end(run_dir, code)
+        config, inputs = prepare_inputs(config, Path(config.run_dir) if config.run_dir else None)
+        return exit_if_interrupted(_train(RunContext(config, "tf", inputs, is_chief=False)))
+    with open_run(config, "tf") as context:
+        (context.run_dir / "summary.json").unlink(missing_ok=True)
+        code = _train(context)
+        report_end(context.run_dir, code)
     return exit_if_interrupted(code)
 
 
-def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
+def _train(context: RunContext) -> int:
+    config = context.config
     keep_freed_memory()
     with pause_garbage_collection():
         _import_tensorflow()
@@ -94,7 +96,7 @@ def _work(config: Config, prepared: Prepared, chief_dir: Path | None) -> int:
 
         make_strategy = import_object(config.strategy.sides["tf"])
         import_module(config.model.tf_module)
-    return work(config, prepared, "tf", chief_dir, join_group, make_strategy, profile, report_compilations)
+    return train_rank(context, SideRuntime(join_group, make_strategy, profile, report_compilations))
 
 
 def _serve(config: Config) -> int:
@@ -146,11 +148,8 @@ if __name__ == "__main__":
     with report_user_errors(()):
         run_dir = Path(sys.argv[1])
         config = load_config(run_dir / "config.yaml")
-        serves = isinstance(config.strategy, ParameterServerSettings)
-        if serves and not _is_chief():
-            code = _serve(config)
-        else:
-            code = _work(config, open_prepared(config, run_dir), run_dir if _is_chief() else None)
+        serves, is_chief = isinstance(config.strategy, ParameterServerSettings), _is_chief()
+        code = _serve(config) if serves and not is_chief else _train(open_context(run_dir, "tf", is_chief))
         if code or serves:
             sys.stdout.flush()
             sys.stderr.flush()

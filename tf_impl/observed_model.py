@@ -10,7 +10,7 @@ from common.config.compose import load_config
 from common.data.batches import Arrays
 from common.diagnose.observation import Observation
 from common.map.description import Call
-from common.run.prepare import open_prepared
+from common.run.inputs import open_inputs
 from tf_impl.batches import to_tensors
 from tf_impl.forward_trace import ForwardTrace
 from tf_impl.models import build_model
@@ -26,7 +26,7 @@ class ObservedModel:
     def __init__(self, run_dir: str) -> None:
         tf.get_logger().setLevel("ERROR")  # it warns of functions that are traced for several shapes
         config = load_config(Path(run_dir) / "config.yaml")
-        self.model = build_model(config, open_prepared(config, Path(run_dir)).initial)
+        self.model = build_model(config, open_inputs(config, Path(run_dir)).initial)
         self.task = build_task_functions(config.task)
         self.paths = {
             name: each.variable.path.rpartition("/")[0]

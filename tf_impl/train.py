@@ -23,8 +23,7 @@ def main(composed: DictConfig) -> None:
 def run(config: Config, found: DiscoveredCluster) -> None:
     """Prepare a run and start its processes, or be one of them. Its imports are not needed for `--help` and errors."""
     from common.cluster.processes import exit_if_interrupted
-    from common.run.directory import open_run_dir
-    from common.run.prepare import is_complete, prepare_run
+    from common.run.prepare import is_complete, open_run
     from common.run.preview import describe
     from common.run.progress import log_to, report_end
     from tf_impl.launch import join, launch
@@ -41,12 +40,11 @@ def run(config: Config, found: DiscoveredCluster) -> None:
 
         exit_code = run_on_ray(config, found, "tf")
     else:
-        with open_run_dir(config, "tf", found.host_index) as run_dir:
-            config, prepared = prepare_run(config, run_dir, found.host_index)
-            if not found.is_multi_host and is_complete(config, prepared, run_dir):
-                report_end(run_dir, 0)
+        with open_run(config, "tf", found.host_index) as context:
+            if not found.is_multi_host and is_complete(context):
+                report_end(context.run_dir, 0)
                 return
-            exit_code = launch(config, run_dir, found)
+            exit_code = launch(context, found)
     if exit_code:
         sys.exit(exit_if_interrupted(exit_code))
 

@@ -10,7 +10,7 @@ from common.config.compose import load_config
 from common.data.batches import Arrays
 from common.diagnose.observation import Observation
 from common.map.description import Call
-from common.run.prepare import open_prepared
+from common.run.inputs import open_inputs
 from torch_impl.batches import to_tensors
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.models import build_model, trainable_parameters
@@ -25,7 +25,7 @@ class ObservedModel:
     def __init__(self, run_dir: str) -> None:
         config = load_config(Path(run_dir) / "config.yaml")
         self.precision = config.train.precision
-        self.model = build_model(config, open_prepared(config, Path(run_dir)).initial)
+        self.model = build_model(config, open_inputs(config, Path(run_dir)).initial)
         self.task = build_task_functions(config.task)
         self.paths = {name: name.rpartition(".")[0] for name in read_weights(self.model)}
 

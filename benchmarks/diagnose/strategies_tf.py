@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator
 import tensorflow as tf
 
 from benchmarks.diagnose.strategies import shard_of
-from common.config.schema import Config
 from common.data.batches import GlobalBatch
-from common.run.prepare import Prepared
+from common.run.context import RunContext
 from common.training.schedule import learning_rate
 from common.training.strategy import StepResult
 from tf_impl.batches import to_tensors
@@ -19,8 +18,9 @@ Gradients = list[tf.Tensor]
 
 
 class Faulty(Single):
-    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
-        super().__init__(config, prepared, group)
+    def __init__(self, context: RunContext, group: Group) -> None:
+        super().__init__(context, group)
+        config = context.config
         self.config, self.fault = config, config.strategy.fault  # type: ignore[attr-defined]
         self.world_size = config.strategy.world_size
         self.last: Gradients | None = None

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from benchmarks.diagnose.strategies import shard_of
-from common.config.schema import Config
 from common.data.batches import GlobalBatch
-from common.run.prepare import Prepared
+from common.run.context import RunContext
 from common.training.schedule import learning_rate
 from common.training.strategy import StepResult
 from torch_impl.batches import to_tensors
@@ -20,8 +19,9 @@ Gradients = list[torch.Tensor]
 
 
 class Faulty(Single):
-    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
-        super().__init__(config, prepared, group)
+    def __init__(self, context: RunContext, group: Group) -> None:
+        super().__init__(context, group)
+        config = context.config
         self.fault: str = config.strategy.fault  # type: ignore[attr-defined]
         self.world_size = config.strategy.world_size
         self.parameters = list(trainable_parameters(self.model).values())

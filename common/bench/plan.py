@@ -25,7 +25,8 @@ from common.errors import UserError
 from common.hardware import count_cores
 from common.models.bert import count_useful_flops
 from common.models.spec import count_parameters
-from common.run.prepare import Prepared, prepare
+from common.run.inputs import PreparedInputs
+from common.run.prepare import prepare_inputs
 from common.run_module import module_command
 
 PRECISIONS = ("float32", "bfloat16")  # of the scripts
@@ -73,7 +74,7 @@ def plan(settings: Settings, overrides: Sequence[str], output: Path) -> list[Pla
     planned: dict[str, Planned] = {}
     models: dict[str, dict[str, Any]] = {}  # their config.json
     for name, definition in definitions.items():
-        config, prepared = prepare(configs[name], None)
+        config, prepared = prepare_inputs(configs[name], None)
         command = _command(name, definition, config, prepared, overrides, output, next(ports))
         flops, tokens = _mean_flops_and_tokens(config, prepared)
         models[name] = prepared.initial.hf_config
@@ -90,7 +91,7 @@ def _command(
     name: str,
     definition: Definition,
     config: Config,
-    prepared: Prepared,
+    prepared: PreparedInputs,
     overrides: Sequence[str],
     output: Path,
     port: int,
@@ -129,7 +130,7 @@ def _is_jsonl(data: DataSettings) -> bool:
     return data.train.endswith(".jsonl") and Path(data.train).is_file()
 
 
-def _arguments(config: Config, prepared: Prepared, directory: Path, output: Path) -> list[str]:
+def _arguments(config: Config, prepared: PreparedInputs, directory: Path, output: Path) -> list[str]:
     train = config.train
     pairs: dict[str, Any] = {
         "weights": prepared.initial.directory.resolve(),
@@ -158,7 +159,7 @@ def _data(config: Config, output: Path) -> Path:
     return path.resolve()
 
 
-def _mean_flops_and_tokens(config: Config, prepared: Prepared) -> tuple[float | None, float | None]:
+def _mean_flops_and_tokens(config: Config, prepared: PreparedInputs) -> tuple[float | None, float | None]:
     if not isinstance(prepared.cache, TokenCache) or not isinstance(config.model, BertSettings):
         return None, None
     split = prepared.cache.train

@@ -8,14 +8,13 @@ from typing import Any
 
 from common.config.compose import collect_values
 from common.config.keys import CURVE, RUN
-from common.config.schema import Config
 from common.errors import PeerTimeout, UserError
-from common.run.prepare import Prepared
+from common.run.context import RunContext
 
 
-def collect_shared_settings(config: Config, prepared: Prepared) -> dict[str, Any]:
+def collect_shared_settings(context: RunContext) -> dict[str, Any]:
     """What must be the same in every process of a run, by key."""
-    return {**collect_values(config, CURVE, RUN), **prepared.fingerprints}
+    return {**collect_values(context.config, CURVE, RUN), **context.inputs.fingerprints}
 
 
 def describe_disagreement(name: str, values: Mapping[str, Any], leader: str, expected: Mapping[str, Any]) -> str | None:

@@ -12,11 +12,12 @@ from contextlib import closing, suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from common.config.schema import Config
 from common.errors import UserError, build_write_error
 from common.run.checkpoint import DIRECTORY, STATE, Checkpoint, open_checkpoint, reopen_checkpoint, saved
+from common.run.context import RunContext
 from common.run.directory import chief_run_dir
-from common.run.prepare import prepare_from, prepared_checkpoint
+from common.run.inputs import open_prepared_checkpoint
+from common.run.prepare import prepare_start
 
 log = logging.getLogger("lockstep")
 
@@ -32,17 +33,17 @@ class BrokenTransfer(Exception):
 class CheckpointTransfer:
     """What a host's command does so that the processes of all hosts start from the first host's checkpoint."""
 
-    def __init__(self, config: Config, run_dir: Path, node: int) -> None:
-        self._config, self._run_dir, self._node = config, run_dir, node
+    def __init__(self, context: RunContext, node: int) -> None:
+        self._context, self._run_dir, self._node = context, context.run_dir, node
 
     def offer(self) -> Offer:
         """On the first host: what it has prepared."""
-        checkpoint = prepared_checkpoint(self._run_dir)
+        checkpoint = open_prepared_checkpoint(self._run_dir)
         return {"step": checkpoint.position.step, "fingerprint": checkpoint.fingerprint} if checkpoint else None
 
     def pieces(self) -> Iterator[bytes]:
         """On the first host: what is sent. Raises OSError."""
-        checkpoint = prepared_checkpoint(self._run_dir)
+        checkpoint = open_prepared_checkpoint(self._run_dir)
         assert checkpoint is not None
         yield from pack(checkpoint)
 
@@ -52,7 +53,7 @@ class CheckpointTransfer:
         fetch: asks the first host's command for the checkpoint with this fingerprint, where this host does not have it;
         raises OSError. Raises BrokenTransfer, and UserError where the checkpoint cannot be written.
         """
-        prepared = prepared_checkpoint(self._run_dir)
+        prepared = open_prepared_checkpoint(self._run_dir)
         match offer:
             case None:
                 found = None
@@ -65,7 +66,7 @@ class CheckpointTransfer:
             case _:
                 raise BrokenTransfer(f"{offer} is no checkpoint")
         if found != prepared:
-            prepare_from(self._config, self._run_dir, found)
+            prepare_start(self._context, found)
 
     def _find(self, prepared: Checkpoint | None, fingerprint: str) -> Checkpoint | None:
         """The checkpoint with this fingerprint, where this host sees it."""

@@ -4,18 +4,17 @@ import json
 import logging
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 from common.cluster.checkpoint_transfer import CheckpointTransfer
 from common.cluster.peer_monitor import PeerMonitor
 from common.cluster.supervisor import Outcome, Peers, Process, supervise
 from common.cluster.topology import HostGroup
-from common.config.schema import Config
 from common.errors import FAILURE, Interrupted, PeerTimeout, UserError
+from common.run.context import RunContext
 from common.run.prepare import prepare_restart
 from common.run.progress import report_end, see_log
 from common.run.rows import replace_text
-from common.run.summary import RESTARTS, facts, restarts, write_summary
+from common.run.summary import RESTARTS, restarts, write_aborted_summary
 from common.training.stop import Stop
 
 log = logging.getLogger("lockstep")
@@ -23,43 +22,43 @@ log = logging.getLogger("lockstep")
 PROCESSES = "processes.json"  # the ids of a run's processes on this machine, by name
 
 
-def start(config: Config, run_dir: Path, framework: str, nodes: HostGroup, processes: list[Process]) -> int:
+def start(context: RunContext, nodes: HostGroup, processes: list[Process]) -> int:
     """Run this machine's processes of a run to their end. Returns the exit code of the command.
 
     The first is the chief, but on the hosts after the first, where all write to train.log alone. Writes the summary if
     the chief could not. Raises PeerTimeout if the commands of other hosts do not arrive, UserError if a checkpoint
     cannot be written or read, and Interrupted.
     """
-    monitor = PeerMonitor(nodes, config.strategy.processes, CheckpointTransfer(config, run_dir, nodes.host_index))
+    monitor = PeerMonitor(nodes, context.config.strategy.processes, CheckpointTransfer(context, nodes.host_index))
     try:
-        outcome = _run(config, run_dir, nodes, processes, monitor)
+        outcome = _run(context, nodes, processes, monitor)
     except (UserError, Interrupted) as error:
         monitor.close(error.exit_code)
         if not nodes.host_index and isinstance(error, UserError):
-            write_summary(run_dir, config, facts(config, framework, {}), "failed", {}, str(error))
+            write_aborted_summary(context.run_dir, context.config, context.framework, "failed", str(error))
         raise
     stop = Stop()  # another signal must not replace what is recorded now
     monitor.close(outcome.exit_code)
-    _report(config, run_dir, framework, nodes, processes[0].name, outcome)
+    _report(context, nodes, processes[0].name, outcome)
     stop.restore()
     return outcome.exit_code
 
 
-def _run(config: Config, run_dir: Path, nodes: HostGroup, processes: list[Process], monitor: PeerMonitor) -> Outcome:
+def _run(context: RunContext, nodes: HostGroup, processes: list[Process], monitor: PeerMonitor) -> Outcome:
     """One attempt after another, on all hosts together, until one ends well or there may be no other."""
-    attempt = restarts()
+    config, attempt = context.config, restarts()
     limit, outcome = attempt + config.train.max_restarts, None
     while True:
         if outcome and not nodes.host_index:
-            prepare_restart(config, run_dir)
+            prepare_restart(context)
         try:
             attempt = monitor.begin(attempt, config.cluster.timeout)
         except PeerTimeout as error:
             if outcome is None:
                 raise
             return Outcome(FAILURE, f"{outcome.problem}; {error}")
-        (run_dir / "summary.json").unlink(missing_ok=True)
-        outcome = _of_peers(monitor) or _attempt(config, run_dir, nodes, processes, monitor, attempt)
+        (context.run_dir / "summary.json").unlink(missing_ok=True)
+        outcome = _of_peers(monitor) or _attempt(context, nodes, processes, monitor, attempt)
         last = not config.train.max_restarts or (attempt == limit and not nodes.host_index)
         if outcome.exit_code != FAILURE or monitor.final or last:
             return outcome
@@ -69,15 +68,15 @@ def _run(config: Config, run_dir: Path, nodes: HostGroup, processes: list[Proces
 
 
 def _attempt(
-    config: Config, run_dir: Path, nodes: HostGroup, processes: list[Process], monitor: PeerMonitor, attempt: int
+    context: RunContext, nodes: HostGroup, processes: list[Process], monitor: PeerMonitor, attempt: int
 ) -> Outcome:
     outcome = supervise(
         [replace(each, environment={**each.environment, RESTARTS: str(attempt)}) for each in processes],
-        run_dir / "train.log",
+        context.run_dir / "train.log",
         not nodes.host_index,
         Peers(lambda: monitor.lost, lambda: monitor.signum),
-        lambda pids: replace_text(run_dir / PROCESSES, json.dumps(pids, indent=1) + "\n"),
-        config.cluster.timeout / 2,  # before the others give up waiting, so that it is named
+        lambda pids: replace_text(context.run_dir / PROCESSES, json.dumps(pids, indent=1) + "\n"),
+        context.config.cluster.timeout / 2,  # before the others give up waiting, so that it is named
     )
     if nodes.host_index and outcome.exit_code == 0:
         monitor.wait()
@@ -94,9 +93,9 @@ def _of_peers(monitor: PeerMonitor) -> Outcome | None:
     return None
 
 
-def _report(config: Config, run_dir: Path, framework: str, nodes: HostGroup, chief: str, outcome: Outcome) -> None:
+def _report(context: RunContext, nodes: HostGroup, chief: str, outcome: Outcome) -> None:
     """Print and record what the chief could not."""
-    status = "interrupted" if outcome.exit_code > 128 else "failed"
+    run_dir, status = context.run_dir, "interrupted" if outcome.exit_code > 128 else "failed"
     if nodes.host_index:
         if outcome.problem:
             log_file = run_dir / "train.log"  # there is none where no attempt has begun
@@ -106,7 +105,7 @@ def _report(config: Config, run_dir: Path, framework: str, nodes: HostGroup, chi
         return
     written = (run_dir / "summary.json").exists()
     if not written:
-        write_summary(run_dir, config, facts(config, framework, {}), status, {}, outcome.problem)
+        write_aborted_summary(run_dir, context.config, context.framework, status, outcome.problem)
     report_end(run_dir, outcome.exit_code)
     if written and outcome.problem and not outcome.problem.startswith(f"{chief} ") and outcome.exit_code == FAILURE:
         print(f"failed: {outcome.problem}", file=sys.stderr)  # the chief does not know which rank crashed

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,9 @@ from common.diagnose.from_run import quoted
 from common.errors import UserError
 from common.run.checkpoint import reopen_checkpoint, saved
 from common.run.checkpoint_writer import CheckpointWriter
-from common.run.prepare import Prepared, open_prepared, prepare
+from common.run.context import RunContext
+from common.run.inputs import PreparedInputs, open_inputs
+from common.run.prepare import prepare_inputs
 from common.run.rows import read_rows
 from common.training.planned_batches import planned_batches
 from common.training.state import Saved, State
@@ -41,7 +43,7 @@ class Run:
     arguments: SideArguments
     directory: Path
     config: Config
-    prepared: Prepared
+    prepared: PreparedInputs
     ended: str = ""  # the step and the loss that was not finite, with which it ended early
 
     @property
@@ -132,14 +134,14 @@ def _overrides(side: SideArguments, output: Path) -> list[str]:
     overrides = side.for_training
     if side.start is None:
         return overrides
-    config, prepared = prepare(compose_config(side.framework, overrides, os.environ), None)
+    config, inputs = prepare_inputs(compose_config(side.framework, overrides, os.environ), None)
     checkpoint, directory = reopen_checkpoint(side.start), (output / f"{side.name}-start").absolute()
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
     dtype = np.float64 if config.train.precision == "float64" else np.float32
     state = checkpoint.load()
     arrays = [{name: each.astype(dtype) for name, each in part.items()} for part in (state.weights, state.slots)]
-    copies = CheckpointWriter(config, directory, prepared)
+    copies = CheckpointWriter(RunContext(replace(config, run_dir=str(directory)), side.framework, inputs))
     copies.save(State(*arrays), checkpoint.position)
     copies.finish()
     copies.close()
@@ -148,7 +150,7 @@ def _overrides(side: SideArguments, output: Path) -> list[str]:
 
 def _open(side: SideArguments, directory: Path) -> Run:
     config = load_config(directory / "config.yaml")
-    return Run(side, directory, config, open_prepared(config, directory), not_finite(side, directory.parent))
+    return Run(side, directory, config, open_inputs(config, directory), not_finite(side, directory.parent))
 
 
 def not_finite(side: SideArguments, output: Path) -> str:

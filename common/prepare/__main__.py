@@ -13,7 +13,7 @@ from common.config.command_line import run_command, run_job
 from common.config.compose import CONF, parse_config
 from common.config.strategies import list_strategies
 from common.config.validate import check_config
-from common.run.prepare import prepare
+from common.run.prepare import prepare_inputs
 
 
 @hydra.main(version_base="1.3", config_path=CONF, config_name="train")
@@ -21,7 +21,7 @@ from common.run.prepare import prepare
 def main(composed: DictConfig) -> None:
     config = parse_config(composed)
     check_config(config)
-    _, prepared = prepare(config, None)
+    _, prepared = prepare_inputs(config, None)
     print(f"cache: {prepared.cache.directory} ({prepared.cache})")
     print(f"initial checkpoint: {prepared.initial.directory}")
 

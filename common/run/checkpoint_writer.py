@@ -8,12 +8,11 @@ from pathlib import Path
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from common.config.schema import Config
 from common.data.atomic_directory import MANIFEST, compute_fingerprint, publish, verify_directory, write_manifest
 from common.errors import build_write_error
 from common.models.initial_weights import WEIGHTS
 from common.run.checkpoint import DIRECTORY, FORMAT, OPTIMIZER, STATE, lowest_loss, saved, settings
-from common.run.prepare import Prepared
+from common.run.context import RunContext
 from common.training.observer import Row
 from common.training.state import Position, State
 
@@ -21,9 +20,10 @@ from common.training.state import Position, State
 class CheckpointWriter:
     """Saves a run's checkpoints, writing each in the background from a copy."""
 
-    def __init__(self, config: Config, run_dir: Path, prepared: Prepared) -> None:
-        self.directory, self.keep = run_dir / DIRECTORY, config.train.keep_checkpoints
-        self.initial, self.settings = prepared.initial, settings(config, prepared.cache.fingerprint)
+    def __init__(self, context: RunContext) -> None:
+        config, inputs = context.config, context.inputs
+        self.directory, self.keep = context.run_dir / DIRECTORY, config.train.keep_checkpoints
+        self.initial, self.settings = inputs.initial, settings(config, inputs.cache.fingerprint)
         self.directory.mkdir(exist_ok=True)
         for abandoned in self.directory.glob("*.partial"):
             shutil.rmtree(abandoned)

@@ -14,7 +14,7 @@ from common.config import compose
 from common.config.command_line import describe_job, get_sweep_directory, is_sweep_job
 from common.config.schema import Config
 from common.errors import Interrupted, UserError
-from common.run.summary import facts, restarts, write_summary
+from common.run.summary import restarts, write_aborted_summary
 from common.training.stop import interruptible
 
 RUNS = Path("runs")
@@ -39,7 +39,7 @@ def open_run_dir(config: Config, framework: str, node: int = 0) -> Iterator[Path
                 compose.save_config(replace(config, run_dir=str(run_dir)), run_dir / "config.yaml")
             yield run_dir
         except Interrupted as interruption:
-            write_summary(run_dir, config, facts(config, framework, {}), "interrupted", {}, str(interruption))
+            write_aborted_summary(run_dir, config, framework, "interrupted", str(interruption))
             raise
         except UserError:
             if not was_there and {path.name for path in run_dir.iterdir()} <= {"config.yaml", LOCK}:

@@ -6,58 +6,33 @@ start-up does not grow with the corpus.
 
 import json
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from common.config import compose
 from common.config.models import TrainedTokenizerSettings
 from common.config.resolve import resolve_steps
 from common.config.schema import Config
-from common.data.batch_plan import PLAN_VERSION, count_steps_for, steps_per_epoch
+from common.data.batch_plan import count_steps_for, steps_per_epoch
 from common.data.batches import Split
-from common.data.cache import Cache, open_cache, reopen_cache
+from common.data.cache import open_cache
 from common.data.padding import choose_padding
 from common.errors import UserError
-from common.models.initial_weights import InitialCheckpoint, open_initial_checkpoint, reopen_initial_checkpoint
+from common.models.initial_weights import open_initial_checkpoint
 from common.models.pretrained import find_source, open_source
-from common.run.checkpoint import Checkpoint, reopen_checkpoint
-from common.run.directory import chief_run_dir
+from common.run.checkpoint import Checkpoint
+from common.run.context import RunContext
+from common.run.directory import chief_run_dir, open_run_dir
+from common.run.inputs import PreparedInputs, save_inputs
 from common.run.resume import AUTO, adopt, check_resume, find_checkpoint
-from common.run.rows import replace_text
 from common.run.summary import restarts
-from common.training.state import Position
 
 log = logging.getLogger("lockstep")
 
-PREPARED = "prepared.json"
 
-
-@dataclass(frozen=True)
-class Prepared:
-    """What the processes of a run on one host open. checkpoint: None where training starts from the initial weights."""
-
-    cache: Cache
-    initial: InitialCheckpoint
-    checkpoint: Checkpoint | None
-
-    @property
-    def start(self) -> Position:
-        """Where training starts."""
-        return self.checkpoint.position if self.checkpoint else Position()
-
-    @property
-    def fingerprints(self) -> dict[str, str | None]:
-        """What must be the same on every host."""
-        return {
-            "batch plan": f"version {PLAN_VERSION}",
-            "data": self.cache.fingerprint,
-            "initial weights": self.initial.fingerprint,
-            "checkpoint": self.checkpoint.fingerprint if self.checkpoint else None,
-        }
-
-
-def prepare(config: Config, run_dir: Path | None) -> tuple[Config, Prepared]:
+def prepare_inputs(config: Config, run_dir: Path | None) -> tuple[Config, PreparedInputs]:
     """Build what is missing and verify all of it. Returns the config with its steps filled in. Raises UserError.
 
     run_dir: of the run's chief, which may have checkpoints; None where there is none yet.
@@ -65,7 +40,7 @@ def prepare(config: Config, run_dir: Path | None) -> tuple[Config, Prepared]:
     return _prepare(config, find_checkpoint(config, run_dir))
 
 
-def _prepare(config: Config, checkpoint: Checkpoint | None) -> tuple[Config, Prepared]:
+def _prepare(config: Config, checkpoint: Checkpoint | None) -> tuple[Config, PreparedInputs]:
     source = find_source(config)
     if checkpoint is not None and config.data.allow_change and isinstance(config.model, TrainedTokenizerSettings):
         source = open_source(checkpoint.directory, config)  # new data must not bring a new tokenizer
@@ -77,37 +52,44 @@ def _prepare(config: Config, checkpoint: Checkpoint | None) -> tuple[Config, Pre
     _warn(config, len(cache.train))
     if checkpoint is not None:
         check_resume(config, cache, checkpoint)
-    return config, Prepared(cache, initial, checkpoint)
+    return config, PreparedInputs(cache, initial, checkpoint)
 
 
-def prepare_run(config: Config, run_dir: Path, node: int = 0) -> tuple[Config, Prepared]:
-    """In the command that starts a run: prepare, and write config.yaml and what was found. Raises UserError.
+@contextmanager
+def open_run(config: Config, framework: str, node: int = 0) -> Iterator[RunContext]:
+    """Create and lock the directory of a run, and prepare the inputs of the run."""
+    with open_run_dir(config, framework, node) as run_dir:
+        yield prepare_run(config, framework, run_dir, node)
 
-    A host after the first need not see the checkpoint: see common.cluster.checkpoint_transfer.
+
+def prepare_run(config: Config, framework: str, run_dir: Path, node: int = 0) -> RunContext:
+    """Prepare the inputs, and write config.yaml and prepared.json for the processes of the run. Raises UserError.
+
+    A host after the first need not see the checkpoint: common.cluster.checkpoint_transfer sends it.
     """
-    config, prepared = _prepare(config, _find_checkpoint(config, run_dir, node))
-    if prepared.checkpoint is not None:
-        log.info("resuming from %s", prepared.checkpoint.directory)
+    config, inputs = _prepare(config, _find_checkpoint(config, run_dir, node))
+    if inputs.checkpoint is not None:
+        log.info("resuming from %s", inputs.checkpoint.directory)
         if config.resume != AUTO and node == 0:
-            prepared = replace(prepared, checkpoint=adopt(prepared.checkpoint, run_dir))
+            inputs = replace(inputs, checkpoint=adopt(inputs.checkpoint, run_dir))
     elif restarts() > 0 and node == 0:
         log.warning("%s: has no checkpoint; starting from the initial weights", run_dir)
     elif config.resume is not None and node == 0:
         log.info("resume=%s: no checkpoint there; starting from the initial weights", config.resume)
     config = replace(config, run_dir=str(run_dir))
     compose.save_config(config, run_dir / "config.yaml")
-    save_prepared(prepared, run_dir)
-    return config, prepared
+    save_inputs(inputs, run_dir)
+    return RunContext(config, framework, inputs)
 
 
-def is_complete(config: Config, prepared: Prepared, run_dir: Path) -> bool:
-    """Whether an earlier command has trained all steps of a run and left all that a run leaves."""
-    summary = run_dir / "summary.json"
-    if prepared.start.plan_position < config.train.steps or not summary.exists():
+def is_complete(context: RunContext) -> bool:
+    """Check whether an earlier command has trained all steps of the run and written its summary."""
+    config, summary = context.config, context.run_dir / "summary.json"
+    if context.inputs.start.plan_position < config.train.steps or not summary.exists():
         return False
     complete = bool(json.loads(summary.read_text())["status"] == "completed")
     if complete:
-        log.info("%s: all %d steps are trained; to train longer raise train.steps", run_dir, config.train.steps)
+        log.info("%s: all %d steps are trained; to train longer raise train.steps", context.run_dir, config.train.steps)
     return complete
 
 
@@ -120,51 +102,14 @@ def _find_checkpoint(config: Config, run_dir: Path, node: int) -> Checkpoint | N
         return None
 
 
-def prepare_restart(config: Config, run_dir: Path) -> None:
-    """On the first host, before the processes of a run are started again: find the newest checkpoint."""
-    prepare_from(config, run_dir, find_checkpoint(config, run_dir))
+def prepare_restart(context: RunContext) -> None:
+    """Have the processes that the first host starts next resume from the newest checkpoint."""
+    prepare_start(context, find_checkpoint(context.config, context.run_dir))
 
 
-def prepare_from(config: Config, run_dir: Path, checkpoint: Checkpoint | None) -> None:
+def prepare_start(context: RunContext, checkpoint: Checkpoint | None) -> None:
     """Have the processes that are started next start from this checkpoint; None for the initial weights."""
-    save_prepared(Prepared(*_open_data(config, _places(run_dir)), checkpoint), run_dir)
-
-
-def prepared_checkpoint(run_dir: Path) -> Checkpoint | None:
-    """The checkpoint that was prepared; None where there is none, or it was removed while the run continued."""
-    place = _places(run_dir)["checkpoint"]
-    return reopen_checkpoint(Path(place)) if place and Path(place).exists() else None
-
-
-def save_prepared(prepared: Prepared, run_dir: Path) -> None:
-    """Write where everything is, and its fingerprints."""
-    places = {
-        "cache": str(prepared.cache.directory.resolve()),
-        "initial": str(prepared.initial.directory.resolve()),
-        "checkpoint": str(prepared.checkpoint.directory.resolve()) if prepared.checkpoint else None,
-        "fingerprints": prepared.fingerprints,
-    }
-    replace_text(run_dir / PREPARED, json.dumps(places, indent=1) + "\n")
-
-
-def open_prepared(config: Config, run_dir: Path) -> Prepared:
-    """In a process of a run: open what the command prepared."""
-    places = _places(run_dir)
-    prepared = Prepared(*_open_data(config, places), prepared_checkpoint(run_dir))
-    # A checkpoint that was evaluated after it was saved has another fingerprint then.
-    content = [{**each, "checkpoint": None} for each in (prepared.fingerprints, places["fingerprints"])]
-    assert content[0] == content[1], "what was prepared has changed"
-    return prepared
-
-
-def _places(run_dir: Path) -> dict[str, Any]:
-    """What `save_prepared` wrote."""
-    places: dict[str, Any] = json.loads((run_dir / PREPARED).read_text())
-    return places
-
-
-def _open_data(config: Config, places: dict[str, Any]) -> tuple[Cache, InitialCheckpoint]:
-    return reopen_cache(config, Path(places["cache"])), reopen_initial_checkpoint(Path(places["initial"]))
+    save_inputs(replace(context.inputs, checkpoint=checkpoint), context.run_dir)
 
 
 def _resolve_padding(config: Config, split: Split) -> Config:

@@ -8,13 +8,13 @@ from common.config.schema import Config
 from common.data.batch_plan import compute_shard_bounds, count_examples_until
 from common.models.spec import count_parameters
 from common.run.directory import default_run_dir
-from common.run.prepare import prepare
+from common.run.prepare import prepare_inputs
 from common.training.schedule import learning_rate
 
 
 def describe(config: Config, framework: str) -> str:
     """The data, the steps and the places of a resolved config, a line each. Raises UserError as training would."""
-    config, prepared = prepare(config, Path(config.run_dir).expanduser() if config.run_dir else None)
+    config, prepared = prepare_inputs(config, Path(config.run_dir).expanduser() if config.run_dir else None)
     train, schedule, strategy, cache = config.train, config.schedule, config.strategy, prepared.cache
     examples, steps = len(cache.train), train.steps
     batch = min(train.global_batch_size, examples)

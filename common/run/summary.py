@@ -4,17 +4,18 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from common import hardware
 from common.config.schema import Config
 from common.config.tasks import METRICS
 from common.data import batch_plan
+from common.run.context import RunContext
 from common.run.rows import read_rows, replace_text
 
 RESTARTS = "LOCKSTEP_RESTARTS"  # the variable that says how often the run has been restarted
@@ -27,8 +28,20 @@ def restarts() -> int:
     return int(os.environ.get(RESTARTS, "0"))
 
 
-def facts(config: Config, framework: str, fingerprints: dict[str, str]) -> dict[str, Any]:
-    """What summary.json says of a run however it ends."""
+RunFacts = dict[str, Any]
+
+
+def describe_run(context: RunContext) -> RunFacts:
+    """Return the fields of summary.json that are known before training."""
+    inputs, model = context.inputs, context.config.model
+    fingerprints = {"token_cache": inputs.cache.fingerprint, "initial_weights": inputs.initial.fingerprint}
+    facts = _facts(context.config, context.framework, fingerprints)
+    if inputs.initial.batch_norm:
+        facts["batch_norm"] = "global" if model.global_batch_norm else "replica"
+    return facts
+
+
+def _facts(config: Config, framework: str, fingerprints: dict[str, str]) -> RunFacts:
     names = ("lockstep", "numpy", *PACKAGES[framework])
     return {
         "framework": framework,
@@ -58,8 +71,18 @@ def write_running(run_dir: Path, about: dict[str, Any]) -> None:
         replace_text(run_dir / RUNNING, json.dumps({**about, "status": "running"}, indent=1) + "\n")
 
 
+def write_aborted_summary(run_dir: Path, config: Config, framework: str, status: str, error: str | None) -> None:
+    """Write summary.json for a run whose strategy reported nothing, since it was stopped or killed before."""
+    write_summary(run_dir, config, _facts(config, framework, {}), status, {}, error)
+
+
 def write_summary(
-    run_dir: Path, config: Config, about: dict[str, Any], status: str, report: dict[str, Any], error: str | None = None
+    run_dir: Path,
+    config: Config,
+    about: dict[str, Any],
+    status: str,
+    report: Mapping[str, object],
+    error: str | None = None,
 ) -> dict[str, Any]:
     """Write summary.json from the run's files. Returns what it says. `status` is completed, interrupted or failed.
 
@@ -67,7 +90,7 @@ def write_summary(
     """
     steps, evals = read_rows(run_dir / "metrics.jsonl"), read_rows(run_dir / "evals.jsonl")
     changed, trained_by = _changes(steps, "replicas"), _changes(steps, "trained_by")
-    before = max(report.get("resumed_from", 0), changed[-1]["step"] - 1 if changed else 0)
+    before = max(cast(int, report.get("resumed_from", 0)), changed[-1]["step"] - 1 if changed else 0)
     summary = {
         **about,
         "status": status,

@@ -20,6 +20,8 @@ from common.training.strategy import Evaluation, StepResult, Strategy
 
 PROFILED = range(11, 16)  # of the updates that a process makes, from 1
 
+Profile = Callable[[], AbstractContextManager[None]]  # writes a trace of its body
+
 log = logging.getLogger("lockstep")
 
 
@@ -38,7 +40,7 @@ class Loop:
         start: Position,
         stop: Stop,
         observers: Sequence[Observer] = (),
-        profile: Callable[[], AbstractContextManager[None]] | None = None,
+        profile: Profile | None = None,
     ) -> None:
         self.config, self.strategy, self.cache, self.stop, self.observers = config, strategy, cache, stop, observers
         self.profile, self.profiling = profile, ExitStack()

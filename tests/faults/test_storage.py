@@ -38,16 +38,14 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from common.config.compose import load
 from common.run.checkpoint import newest
 from common.run.checkpoint_writer import CheckpointWriter
-from common.run.prepare import open_prepared
+from common.run.context import open_context
 from common.training.state import Position, State
 
 run_dir = Path(sys.argv[1])
-config = load(run_dir / "config.yaml")
 checkpoint = newest(run_dir)
-checkpoints = CheckpointWriter(config, run_dir, open_prepared(config, run_dir))
+checkpoints = CheckpointWriter(open_context(run_dir, "torch", True))
 first = checkpoint.position.step if checkpoint else 0
 for step in range(first + 1, first + 1000):
     state = State({"a": np.full(2_000_000, step, np.float32)}, {"exp_avg.a": np.full(2_000_000, step, np.float32)})

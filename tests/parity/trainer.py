@@ -25,54 +25,53 @@ from common.cluster.network import find_loopback_interface
 from common.cluster.processes import die_with_parent, make_python_command
 from common.cluster.supervisor import Process, supervise
 from common.cluster.topology import HostGroup
-from common.config.compose import CONF, load_config, parse_config
+from common.config.compose import CONF, parse_config
 from common.config.import_object import import_object
-from common.config.schema import Config
 from common.data import batch_plan
 from common.data.dropout import derive_example_keys
 from common.models.initial_weights import InitialCheckpoint
-from common.run.directory import open_run_dir
-from common.run.prepare import open_prepared, prepare_run
-from common.run.worker import work
+from common.run.context import RunContext, open_context
+from common.run.prepare import open_run
+from common.run.worker import SideRuntime, train_rank
 
 
 def main(framework: str, runs: list[dict[str, Any]]) -> None:
-    for item, (config, run_dir) in zip(runs, prepared(framework, runs), strict=True):
+    for item, context in zip(runs, prepared(framework, runs), strict=True):
         with planted(item["fault"], framework):
-            assert train(framework, config, run_dir) == 0, item
+            assert train(context) == 0, item
 
 
-def prepared(framework: str, runs: list[dict[str, Any]]) -> Iterator[tuple[Config, Path]]:
-    """The runs' configs, each with its run directory made just before it is trained."""
+def prepared(framework: str, runs: list[dict[str, Any]]) -> Iterator[RunContext]:
+    """The contexts of the runs; a run is prepared just before it is trained."""
     with initialize_config_dir(CONF, version_base="1.3"):
         configs = [parse_config(compose("train", [*item["overrides"], f"run_dir={item['run_dir']}"])) for item in runs]
     for config in configs:
         config, _ = discover_cluster(config, framework, {})
-        with open_run_dir(config, framework) as run_dir:
-            config, _ = prepare_run(config, run_dir)
-        yield config, run_dir
+        with open_run(config, framework) as context:
+            pass
+        yield context
 
 
-def train(framework: str, config: Config, run_dir: Path) -> int:
+def train(context: RunContext) -> int:
     """What the command does after it has prepared, but in this process where one process is all it takes."""
-    launch = importlib.import_module(f"{framework}_impl.launch")
-    if not config.strategy.one_process:
-        return int(launch.launch(config, run_dir, HostGroup()))
-    if framework == "tf":
+    launch = importlib.import_module(f"{context.framework}_impl.launch")
+    if not context.config.strategy.one_process:
+        return int(launch.launch(context, HostGroup()))
+    if context.framework == "tf":
         from tf_impl.device import select_replica_devices
 
         select_replica_devices(4)  # TensorFlow's devices are made once in a process: enough for every run
-    return train_here(framework, config, run_dir, run_dir)
+    return train_here(context)
 
 
-def train_here(framework: str, config: Config, run_dir: Path, chief_dir: Path | None) -> int:
-    """Train in this process, which is the chief where it gets `chief_dir`."""
+def train_here(context: RunContext) -> int:
+    """Train in this process."""
+    config, framework = context.config, context.framework
     rendezvous = importlib.import_module(f"{framework}_impl.communication.rendezvous")
     strategy = import_object(config.strategy.sides[framework])
     profile = importlib.import_module(f"{framework}_impl.profiling").profile
     compilations = importlib.import_module(f"{framework}_impl.compilation").compilations
-    prepared = open_prepared(config, run_dir)
-    return work(config, prepared, framework, chief_dir, rendezvous.join_group, strategy, profile, compilations)
+    return train_rank(context, SideRuntime(rendezvous.join_group, strategy, profile, compilations))
 
 
 def train_with_ranks(runs: list[dict[str, Any]], spec: str, world_size: int) -> None:
@@ -95,9 +94,7 @@ def be_rank(runs: list[dict[str, Any]], world_size: int, rank: int) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": find_loopback_interface()}
     for item in runs:
         os.environ["LOCKSTEP_RENDEZVOUS"] = f"{item['run_dir']}.rendezvous"
-        run_dir = Path(item["run_dir"])
-        config = load_config(run_dir / "config.yaml")
-        assert train_here("torch", config, run_dir, run_dir if rank == 0 else None) == 0, item
+        assert train_here(open_context(Path(item["run_dir"]), "torch", is_chief=rank == 0)) == 0, item
         dynamo.reset()  # it compiles only so many graphs of one function, and models share theirs
         dist.destroy_process_group()
         atexit.unregister(dist.destroy_process_group)

@@ -19,9 +19,8 @@ from common.cluster.agreement import collect_shared_settings, decode_error, desc
 from common.cluster.network import find_address_towards
 from common.cluster.processes import IS_REPLACEMENT, STOP_PORT
 from common.cluster.stop_channel import StopMember, StopServer
-from common.config.schema import Config
 from common.errors import PeerTimeout, UserError
-from common.run.prepare import Prepared
+from common.run.context import RunContext
 
 POLL_SECONDS = 0.1
 
@@ -41,11 +40,11 @@ class Group:
     channel: StopServer | StopMember | None
 
 
-def join_group(config: Config, prepared: Prepared) -> Group:
+def join_group(context: RunContext) -> Group:
     """Wait for the other tasks of a run, if it has any. Raises PeerTimeout and UserError as `rendezvous` does."""
-    if config.strategy.one_process:
+    if context.config.strategy.one_process:
         return Group(0, 1, None, None)
-    return rendezvous(config.cluster.timeout, collect_shared_settings(config, prepared))
+    return rendezvous(context.config.cluster.timeout, collect_shared_settings(context))
 
 
 def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:

@@ -5,9 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from common.config.schema import Config
 from common.data.batches import GlobalBatch
-from common.run.prepare import Prepared
+from common.run.context import RunContext
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
 from tf_impl.batches import build_input_signature, select_replica_shard, to_tensors
@@ -25,15 +24,16 @@ SUM = tf.distribute.ReduceOp.SUM
 class CentralStorage:
     is_chief = True
 
-    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
+    def __init__(self, context: RunContext, group: Group) -> None:
+        config = context.config
         self.world_size = config.strategy.world_size
         self.devices = select_replica_devices(self.world_size)
         self.strategy = tf.distribute.experimental.CentralStorageStrategy(self.devices, "/CPU:0")
         with self.strategy.scope():
-            self.model = build_model(config, prepared.initial)
+            self.model = build_model(config, context.inputs.initial)
             self.task = build_task_functions(config.task)
             self.optimizer = Optimizer(config, self.model)
-        shards = [build_input_signature(config, prepared.cache.train)] * self.world_size
+        shards = [build_input_signature(config, context.inputs.cache.train)] * self.world_size
         self.train_step = tf.function(self._train_step, [shards, tf.TensorSpec([], tf.float64), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [shards])
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from common.config.schema import Config
 from common.data.batches import GlobalBatch
-from common.run.prepare import Prepared
+from common.run.context import RunContext
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
 from tf_impl.batch_norm import build_statistics_averaging
@@ -26,15 +25,16 @@ SUM = tf.distribute.ReduceOp.SUM
 class Mirrored:
     is_chief = True
 
-    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
+    def __init__(self, context: RunContext, group: Group) -> None:
+        config = context.config
         self.world_size = config.strategy.world_size
         self.devices, self.compiled = select_replica_devices(self.world_size), config.train.compile
         self.strategy = tf.distribute.MirroredStrategy(self.devices)
         with self.strategy.scope():
-            self.model = build_model(config, prepared.initial)
+            self.model = build_model(config, context.inputs.initial)
             self.task = build_task_functions(config.task)
             self.optimizer = Optimizer(config, self.model)
-        shards = [build_input_signature(config, prepared.cache.train)] * self.world_size
+        shards = [build_input_signature(config, context.inputs.cache.train)] * self.world_size
         self.average_statistics = build_statistics_averaging(self.strategy, self.model)
         self.train_step = tf.function(self._train_step, [shards, tf.TensorSpec([], tf.float64), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [shards])

@@ -5,10 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from common.config.schema import Config
 from common.config.strategies import MultiWorkerSettings
 from common.data.batches import GlobalBatch
-from common.run.prepare import Prepared
+from common.run.context import RunContext
 from common.training.state import Saved, State
 from common.training.stop import kept_handlers
 from common.training.strategy import Evaluation, StepResult
@@ -26,7 +25,8 @@ SUM = tf.distribute.ReduceOp.SUM
 
 
 class MultiWorker:
-    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
+    def __init__(self, context: RunContext, group: Group) -> None:
+        config = context.config
         tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[:1], "GPU")
         self.devices, self.compiled = select_replica_devices(1), config.train.compile
         settings = config.strategy
@@ -40,10 +40,10 @@ class MultiWorker:
         self.rank, self.world_size = group.rank, group.world_size
         self.is_chief = self.rank == 0
         with self.strategy.scope():
-            self.model = build_model(config, prepared.initial)
+            self.model = build_model(config, context.inputs.initial)
             self.task = build_task_functions(config.task)
             self.optimizer = Optimizer(config, self.model)
-        batch = build_input_signature(config, prepared.cache.train)
+        batch = build_input_signature(config, context.inputs.cache.train)
         self.average_statistics = build_statistics_averaging(self.strategy, self.model)
         self.train_step = tf.function(self._train_step, [batch, tf.TensorSpec([], tf.float64), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [batch])

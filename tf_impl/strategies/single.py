@@ -5,9 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from common.config.schema import Config
 from common.data.batches import GlobalBatch
-from common.run.prepare import Prepared
+from common.run.context import RunContext
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
 from tf_impl.batches import build_input_signature, to_tensors
@@ -24,12 +23,13 @@ class Single:
     world_size = 1
     is_chief = True
 
-    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
+    def __init__(self, context: RunContext, group: Group) -> None:
+        config = context.config
         self.devices, self.compiled = select_replica_devices(1), config.train.compile
-        self.model = build_model(config, prepared.initial)
+        self.model = build_model(config, context.inputs.initial)
         self.task = build_task_functions(config.task)
         self.optimizer = Optimizer(config, self.model)
-        batch = build_input_signature(config, prepared.cache.train)
+        batch = build_input_signature(config, context.inputs.cache.train)
         self.train_step = tf.function(self._train_step, [batch, tf.TensorSpec([], tf.float64), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [batch])
 

@@ -13,10 +13,9 @@ import torch.distributed as dist
 from torch.nn import Parameter
 from torch.profiler import record_function
 
-from common.config.schema import Config
 from common.config.strategies import AllReduceSettings
 from common.data.batches import GlobalBatch
-from common.run.prepare import Prepared
+from common.run.context import RunContext
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
 from torch_impl.batch_norm import average_statistics, make_sum_over_ranks, synchronize_batch_norm
@@ -32,7 +31,8 @@ from torch_impl.training_state import collect_state, load_state
 
 
 class AllReduce:
-    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
+    def __init__(self, context: RunContext, group: Group) -> None:
+        config = context.config
         settings = config.strategy
         assert isinstance(settings, AllReduceSettings)
         local_rank = int(os.environ["LOCAL_RANK"])
@@ -46,7 +46,7 @@ class AllReduce:
         dist.barrier()  # NCCL wants every rank in its first operation; of a message only two know
         self.config, self.precision = config, config.train.precision
         self.algorithm = settings.algorithm
-        self.model = build_model(config, prepared.initial).to(self.device)
+        self.model = build_model(config, context.inputs.initial).to(self.device)
         self.task = build_task_functions(config.task)
         if config.model.global_batch_norm:
             synchronize_batch_norm(self.model, make_sum_over_ranks())

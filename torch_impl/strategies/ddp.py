@@ -13,10 +13,9 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from common.config.schema import Config
 from common.config.strategies import DdpSettings
 from common.data.batches import GlobalBatch
-from common.run.prepare import Prepared
+from common.run.context import RunContext
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
 from torch_impl.batch_norm import average_statistics, make_sum_over_ranks, synchronize_batch_norm
@@ -34,7 +33,8 @@ CommHook = Callable[[Any, dist.GradBucket], Future[torch.Tensor]]  # all of them
 
 
 class DDP:
-    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
+    def __init__(self, context: RunContext, group: Group) -> None:
+        config = context.config
         settings = config.strategy
         assert isinstance(settings, DdpSettings)
         local_rank = int(os.environ["LOCAL_RANK"])
@@ -47,7 +47,7 @@ class DDP:
         atexit.register(dist.destroy_process_group)  # its threads must be joined before the interpreter goes
         self.config, self.precision = config, config.train.precision
         self.accumulate = settings.accumulate
-        self.model = build_model(config, prepared.initial).to(self.device)
+        self.model = build_model(config, context.inputs.initial).to(self.device)
         self.task = build_task_functions(config.task)
         if config.model.global_batch_norm:
             synchronize_batch_norm(self.model, make_sum_over_ranks())

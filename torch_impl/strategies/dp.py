@@ -18,11 +18,10 @@ from torch.func import functional_call
 from torch.nn import Module
 from torch.nn.parallel import replicate
 
-from common.config.schema import Config
 from common.config.strategies import DpSettings
 from common.data.batches import GlobalBatch
 from common.hardware import count_cores
-from common.run.prepare import Prepared
+from common.run.context import RunContext
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
 from torch_impl.batch_norm import SumOverThreads, find_moving_statistics, synchronize_batch_norm
@@ -42,7 +41,8 @@ TRAFFIC = ("scattered", "broadcast", "gathered", "reduced", "logits", "memory") 
 class DP:
     is_chief = True
 
-    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
+    def __init__(self, context: RunContext, group: Group) -> None:
+        config = context.config
         settings = config.strategy
         assert isinstance(settings, DpSettings)
         self.world_size = settings.world_size
@@ -50,7 +50,7 @@ class DP:
         self.on_gpus = self.devices[0].type == "cuda"
         self.loss, self.output = settings.loss, settings.output_device
         self.config, self.precision = config, config.train.precision
-        self.model = build_model(config, prepared.initial).to(self.devices[0])
+        self.model = build_model(config, context.inputs.initial).to(self.devices[0])
         self.task = build_task_functions(config.task)
         self.sum_over_threads = SumOverThreads(self.world_size)
         if config.model.global_batch_norm:

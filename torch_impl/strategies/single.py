@@ -5,9 +5,8 @@ from typing import Any
 
 import torch
 
-from common.config.schema import Config
 from common.data.batches import GlobalBatch
-from common.run.prepare import Prepared
+from common.run.context import RunContext
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
 from torch_impl.batches import to_tensors
@@ -24,10 +23,11 @@ class Single:
     world_size = 1
     is_chief = True
 
-    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
+    def __init__(self, context: RunContext, group: Group) -> None:
+        config = context.config
         self.device = select_replica_devices(1)[0]
         self.config, self.precision = config, config.train.precision
-        self.model = build_model(config, prepared.initial).to(self.device)
+        self.model = build_model(config, context.inputs.initial).to(self.device)
         self.task = build_task_functions(config.task)
         use_sparse_gradients(self.model)
         self.optimizer = Optimizer(config, trainable_parameters(self.model))

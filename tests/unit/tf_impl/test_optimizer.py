@@ -31,7 +31,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
-from common.config.compose import load
+from common.config.compose import load_config
 from common.training.state import Position
 from tests.unit.reference_optimizer import AHEAD, HALF, SHAPES, STEPS, batches, initial_parameters
 from tf_impl.models.layout import NamedParameter
@@ -93,7 +93,7 @@ class Training:
         return found
 
 for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
-    config, data = load(path), batches(repeated=path.stem != "distinct")
+    config, data = load_config(path), batches(repeated=path.stem != "distinct")
     kind = StockAdam if path.stem == "repeated" else Optimizer
     training = Training(config, initial_parameters(), kind)
     zeros = training.optimizer.slots()
@@ -224,13 +224,13 @@ import sys
 import keras
 import numpy as np
 import tensorflow as tf
-from common.config.compose import load
+from common.config.compose import load_config
 from tf_impl.optimizer import SCALARS, Optimizer
 
 dense = keras.layers.Dense(5)
 model = keras.Sequential([keras.Input([3]), dense])
 expected = dense.kernel.numpy()
-config = load(sys.argv[1])
+config = load_config(sys.argv[1])
 optimizer = Optimizer(config, model)
 step = tf.function(lambda scalars: optimizer.update([tf.zeros([3, 5]), tf.zeros([5])], scalars), [SCALARS])
 for index in range(1, 101):
@@ -255,14 +255,14 @@ import json
 import sys
 import keras
 import tensorflow as tf
-from common.config.compose import load
+from common.config.compose import load_config
 from tf_impl.optimizer import SCALARS, Optimizer
 
 cpu, = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpu, 2 * [tf.config.LogicalDeviceConfiguration()])
 with tf.device("CPU:1"):
     model = keras.Sequential([keras.Input([None], dtype="int32"), keras.layers.Embedding(50, 4)])
-    optimizer = Optimizer(load(sys.argv[1]), model)
+    optimizer = Optimizer(load_config(sys.argv[1]), model)
 
 @tf.function(input_signature=[tf.TensorSpec([None, 4]), tf.TensorSpec([None], tf.int32), SCALARS])
 def step(values, rows, scalars):

@@ -3,13 +3,20 @@
 from common.config.resolve import resolve_config
 from common.config.schema import Config
 from common.config.validate import check_config
-from common.run.prepare import Prepared, prepare
+from common.run.context import RunContext
+from common.run.prepare import prepare_inputs
 from torch_impl.communication.rendezvous import Group
 
 ALONE = Group(0, 1, None, None)
 
 
-def make_ready(config: Config) -> tuple[Config, Prepared]:
+def make_ready(config: Config) -> RunContext:
     """Check a config, fill in its replicas and steps, and build what is missing."""
     check_config(config, "torch")
-    return prepare(resolve_config(config), None)
+    config, inputs = prepare_inputs(resolve_config(config), None)
+    return RunContext(config, "torch", inputs)
+
+
+def context_of(config: Config) -> RunContext:
+    """Build the inputs of a config that is complete already."""
+    return RunContext(config, "torch", prepare_inputs(config, None)[1])

@@ -14,10 +14,10 @@ from torch_impl.strategies.single import Single
 @pytest.mark.slow
 def test_a_batch_costs_less_than_two_percent_of_a_bert_mini_step(make_config: MakeConfig) -> None:
     overrides = ("model=bert_mini", "data.train_examples=3000", "data.validation_examples=60", "train.steps=40")
-    config, prepared = make_ready(make_config(*overrides))
-    strategy = Single(config, prepared, ALONE)
+    context = make_ready(make_config(*overrides))
+    strategy = Single(context, ALONE)
     gathering, training = [], []
-    for batch in training_batches(prepared.cache.train, 32, 0, range(1, 41), "unpadded"):
+    for batch in training_batches(context.inputs.cache.train, 32, 0, range(1, 41), "unpadded"):
         began = time.perf_counter()
         batch.shard(0, 1)
         gathering.append(time.perf_counter() - began)

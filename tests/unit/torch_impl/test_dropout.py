@@ -80,11 +80,11 @@ def test_in_bfloat16_what_is_kept_is_scaled_in_float32() -> None:
 
 @pytest.mark.parametrize("padding", ["unpadded", "micro_batches"])
 def test_losses_and_gradients_do_not_depend_on_the_padding(small_config: MakeConfig, padding: str) -> None:
-    config, prepared = make_ready(small_config("train.precision=float64", "model.dropout=0.3"))
-    split, ids = prepared.cache.train, np.arange(11)
+    context = make_ready(small_config("train.precision=float64", "model.dropout=0.3"))
+    split, ids = context.inputs.cache.train, np.arange(11)
     found = {}
     for each, seed in (("global", 1), (padding, 1), ("other", 2)):
-        model = build_model(config, prepared.initial).train()
+        model = build_model(context.config, context.inputs.initial).train()
         batch = GlobalBatch(1, ids, split, "global" if each == "other" else each, dropout_seed=seed)
         loss = backward(model, TASK, to_tensors(batch.shard(0, 1), torch.device("cpu")), len(ids), "float64")
         found[each] = [loss, *[parameter.grad for parameter in model.parameters()]]

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
 from common.data.batches import GlobalBatch
-from common.run.prepare import Prepared
+from common.run.context import RunContext
 from common.training.dispatcher import Dispatcher
 from common.training.schedule import learning_rate
 from common.training.state import Saved, State
@@ -36,7 +35,8 @@ class ParameterServer:
 
     is_chief = True
 
-    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
+    def __init__(self, context: RunContext, group: Group) -> None:
+        config = context.config
         assert isinstance(config.strategy, ParameterServerSettings)
         tf.get_logger().addFilter(_keep_first_line)
         self.config, self.settings, self.world_size = config, config.strategy, config.strategy.world_size
@@ -45,7 +45,7 @@ class ParameterServer:
         self.strategy = tf.distribute.ParameterServerStrategy(group.resolver, partitioner)
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         with self.strategy.scope():
-            self.model = build_model(config, prepared.initial)
+            self.model = build_model(config, context.inputs.initial)
             self.task = build_task_functions(config.task)
             self.optimizer = Optimizer(config, self.model)
             self.version = tf.Variable(np.int64(0), trainable=False)  # updates so far
@@ -53,7 +53,7 @@ class ParameterServer:
         with tf.device("/job:ps/task:0/device:CPU:0"):  # outside the scope, which would cut it into shards
             self.log = tf.Variable(np.zeros((updates + SPARE, 5)), trainable=False)  # a row for each update, by number
         self.first_version = 0
-        batch = build_input_signature(config, prepared.cache.train)
+        batch = build_input_signature(config, context.inputs.cache.train)
         self.update_step = tf.function(self._update_step, [batch, WEIGHT, RATE, KEY])
         self.gradient_step = tf.function(self._gradient_step, [batch, WEIGHT])
         self.apply_step = tf.function(self._apply_step)

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
 from common.data.batches import GlobalBatch
 from common.hardware import count_cores
-from common.run.prepare import Prepared
+from common.run.context import RunContext
 from common.training.dispatcher import Dispatcher
 from common.training.state import Saved, State
 from common.training.strategy import Evaluation, StepResult
@@ -46,7 +45,8 @@ class ParameterServer:
 
     is_chief = True
 
-    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
+    def __init__(self, context: RunContext, group: Group) -> None:
+        config = context.config
         assert isinstance(config.strategy, ParameterServerSettings) and group.store is not None
         self.config, self.settings, self.world_size = config, config.strategy, config.strategy.world_size
         self.listener = listen(group.store, group.rank)
@@ -59,7 +59,7 @@ class ParameterServer:
                 self._accept_worker()
         torch.set_num_threads(count_cores())  # the coordinator evaluates while the workers wait
         self.device = select_replica_devices(1)[0]
-        self.model = build_model(config, prepared.initial).to(self.device)
+        self.model = build_model(config, context.inputs.initial).to(self.device)
         self.task = build_task_functions(config.task)
         self.shards = assign_to_servers(trainable_parameters(self.model), len(self.servers))
 

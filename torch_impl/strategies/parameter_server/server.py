@@ -11,9 +11,8 @@ import torch
 import torch.distributed as dist
 from torch.nn import Parameter
 
-from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
-from common.run.prepare import Prepared
+from common.run.context import RunContext
 from common.training.state import State
 from common.training.stop import Stop
 from torch_impl.communication.connection import accept, listen
@@ -37,18 +36,19 @@ from torch_impl.strategies.parameter_server.shards import (
 from torch_impl.strategies.parameter_server.worker import work
 
 
-def serve(config: Config, prepared: Prepared) -> int:
+def serve(context: RunContext) -> int:
     """Be a worker or a parameter server until the coordinator ends. Returns the exit code of this process."""
+    config = context.config
     settings = config.strategy
     assert isinstance(settings, ParameterServerSettings)
     stop = Stop()
-    group = join_group(config, prepared)
+    group = join_group(context)
     assert group.channel is not None
     group.channel.attach(stop)
     if group.rank > settings.server_count:
-        work(config, prepared, group)
+        work(context, group)
     else:
-        Server(config, prepared, group).serve()
+        Server(context, group).serve()
     return 0 if stop.signum is None else 128 + stop.signum
 
 
@@ -86,7 +86,8 @@ class HeldGradient:
 class Server:
     """A parameter server. It holds a shard of the parameters and their optimizer state, but no model."""
 
-    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
+    def __init__(self, context: RunContext, group: Group) -> None:
+        config = context.config
         assert isinstance(config.strategy, ParameterServerSettings) and group.store is not None
         self.config, self.settings, self.listener = config, config.strategy, listen(group.store, group.rank)
         servers, timeout = self.settings.server_count, timedelta(seconds=config.cluster.timeout)
@@ -94,10 +95,10 @@ class Server:
             store = dist.PrefixStore("servers", group.store)
             dist.init_process_group("gloo", None, timeout, servers, group.rank - 1, store)
             atexit.register(dist.destroy_process_group)
-        checkpoint = prepared.checkpoint
+        checkpoint = context.inputs.checkpoint
         dtype = torch.float64 if config.train.precision == "float64" else torch.float32
-        state = checkpoint.load() if checkpoint else State(prepared.initial.weights(), {})
-        frozen = prepared.initial.hf_config.get("frozen", [])
+        state = checkpoint.load() if checkpoint else State(context.inputs.initial.weights(), {})
+        frozen = context.inputs.initial.hf_config.get("frozen", [])
         arrays = {name: array for name, array in state.weights.items() if name not in frozen}
         named = {name: Parameter(torch.from_numpy(array).to(dtype)) for name, array in arrays.items()}
         self.shard = assign_to_servers(named, servers)[group.rank - 1]

@@ -4,9 +4,8 @@ from dataclasses import asdict
 
 from torch.nn.utils import get_total_norm
 
-from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
-from common.run.prepare import Prepared
+from common.run.context import RunContext
 from common.training.planned_batches import find_batch
 from torch_impl.batches import to_tensors
 from torch_impl.communication.connection import connect
@@ -32,13 +31,14 @@ from torch_impl.strategies.parameter_server.shards import (
 from torch_impl.task import build_task_functions
 
 
-def work(config: Config, prepared: Prepared, group: Group) -> None:
+def work(context: RunContext, group: Group) -> None:
     """Compute the gradients of the batches that the coordinator dispatches, until the coordinator ends."""
+    config = context.config
     settings = config.strategy
     assert isinstance(settings, ParameterServerSettings) and group.store is not None
     workers, index = settings.world_size, group.rank - settings.other_processes
     device = select_replica_devices(workers)[index]
-    model = build_model(config, prepared.initial).to(device)
+    model = build_model(config, context.inputs.initial).to(device)
     task = build_task_functions(config.task)
     model.train()
     parameters = trainable_parameters(model)
@@ -53,7 +53,7 @@ def work(config: Config, prepared: Prepared, group: Group) -> None:
         except OSError:
             return
         version = read_parameters(servers, shards)
-        batch = find_batch(config, prepared.cache.train, request.step)
+        batch = find_batch(config, context.inputs.cache.train, request.step)
         if settings.synchronous:
             arrays = batch.shard(request.part, workers)
         else:

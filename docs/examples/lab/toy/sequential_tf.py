@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 
-from common.config.schema import Config
 from common.data.batches import GlobalBatch
-from common.run.prepare import Prepared
+from common.run.context import RunContext
 from common.training.strategy import StepResult
 from tf_impl.batches import build_input_signature, to_tensors
 from tf_impl.communication.rendezvous import Group
@@ -18,11 +17,12 @@ from .sequential import SequentialSettings
 
 
 class Sequential(Single):
-    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
-        super().__init__(config, prepared, group)
+    def __init__(self, context: RunContext, group: Group) -> None:
+        super().__init__(context, group)
+        config = context.config
         assert isinstance(config.strategy, SequentialSettings)
         self.world_size, self.order = config.strategy.world_size, config.strategy.order
-        shards = [build_input_signature(config, prepared.cache.train)] * self.world_size
+        shards = [build_input_signature(config, context.inputs.cache.train)] * self.world_size
         self.train_step = tf.function(self._sequential_step, [shards, tf.TensorSpec([], tf.float64), SCALARS])
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from common.config.schema import Config
 from common.data.batches import GlobalBatch
-from common.run.prepare import Prepared
+from common.run.context import RunContext
 from common.training.strategy import StepResult
 from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group
@@ -17,8 +16,9 @@ from .sequential import SequentialSettings
 
 
 class Sequential(Single):
-    def __init__(self, config: Config, prepared: Prepared, group: Group) -> None:
-        super().__init__(config, prepared, group)
+    def __init__(self, context: RunContext, group: Group) -> None:
+        super().__init__(context, group)
+        config = context.config
         assert isinstance(config.strategy, SequentialSettings)
         self.world_size, self.order = config.strategy.world_size, config.strategy.order
 

@@ -6,34 +6,39 @@ import pytest
 
 from common.cluster.agreement import collect_shared_settings, decode_error, describe_disagreement, encode_error
 from common.config.keys import CURVE, RUN
-from common.config.schema import collect_keys
+from common.config.schema import Config, collect_keys
 from common.errors import PeerTimeout, UserError
 from common.models.initial_weights import InitialCheckpoint
-from common.run.prepare import Prepared, prepare
+from common.run.context import RunContext
+from common.run.inputs import PreparedInputs
+from common.run.prepare import prepare_inputs
 from tests.conftest import MakeConfig
 from tests.unit.common.every_key import CACHE, PAIRS
 
-SAME = Prepared(CACHE, InitialCheckpoint(Path("initial"), "weights"), None)
+SAME = PreparedInputs(CACHE, InitialCheckpoint(Path("initial"), "weights"), None)
+
+
+def prepared(config: Config) -> RunContext:
+    config, inputs = prepare_inputs(config, None)
+    return RunContext(config, "torch", inputs)
 
 
 def test_only_what_decides_the_training_must_agree(small_config: MakeConfig) -> None:
-    config, prepared = prepare(small_config("strategy=ddp"), None)
-    mine = collect_shared_settings(config, prepared)
+    context = prepared(small_config("strategy=ddp"))
+    mine = collect_shared_settings(context)
     other = small_config("strategy=ddp", "run_dir=elsewhere", "cluster.timeout=5", "train.log_every=1")
-    other, prepared = prepare(other, None)
-    assert describe_disagreement("rank 1", collect_shared_settings(other, prepared), "rank 0", mine) is None
+    assert describe_disagreement("rank 1", collect_shared_settings(prepared(other)), "rank 0", mine) is None
     other = small_config("strategy=ddp", "train.steps=7", "data.seed=5", "model.layers=2", "schedule.total_steps=300")
-    other, prepared = prepare(other, None)
-    assert describe_disagreement("rank 1", collect_shared_settings(other, prepared), "rank 0", mine) == (
-        f"rank 1 differs from rank 0 in model.layers (2, not 1), train.steps (7, not {config.train.steps}), data, "
-        "initial weights; give every host the same"
+    assert describe_disagreement("rank 1", collect_shared_settings(prepared(other)), "rank 0", mine) == (
+        f"rank 1 differs from rank 0 in model.layers (2, not 1), train.steps (7, not {context.config.train.steps}), "
+        "data, initial weights; give every host the same"
     )
 
 
 @pytest.mark.parametrize("name", collect_keys())
 def test_every_key_that_decides_the_run_must_agree(name: str) -> None:
     """Also a key that is added later, of any kind: its scope decides."""
-    config, other = (collect_shared_settings(each, SAME) for each in PAIRS[name])
+    config, other = (collect_shared_settings(RunContext(each, "torch", SAME)) for each in PAIRS[name])
     found = describe_disagreement("rank 1", other, "rank 0", config)
     if collect_keys()[name].scope in (CURVE, RUN):
         assert found == f"rank 1 differs from rank 0 in {name} (1, not 0); give every host the same"
@@ -43,10 +48,10 @@ def test_every_key_that_decides_the_run_must_agree(name: str) -> None:
 
 def test_what_was_prepared_must_agree() -> None:
     config, _ = PAIRS["train.seed"]
-    found = collect_shared_settings(
-        config, replace(SAME, initial=InitialCheckpoint(Path("elsewhere"), "other weights"))
-    )
-    assert describe_disagreement("rank 1", found, "rank 0", collect_shared_settings(config, SAME)) == (
+    context = RunContext(config, "torch", SAME)
+    inputs = replace(SAME, initial=InitialCheckpoint(Path("elsewhere"), "other weights"))
+    found = collect_shared_settings(replace(context, inputs=inputs))
+    assert describe_disagreement("rank 1", found, "rank 0", collect_shared_settings(context)) == (
         "rank 1 differs from rank 0 in initial weights; give every host the same"
     )
 

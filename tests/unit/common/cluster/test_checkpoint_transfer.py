@@ -15,7 +15,9 @@ from common.data.atomic_directory import write_manifest
 from common.errors import UserError
 from common.run.checkpoint import STATE, Checkpoint, newest, open_checkpoint, reopen_checkpoint
 from common.run.checkpoint_writer import CheckpointWriter
-from common.run.prepare import open_prepared, prepare_restart, prepare_run
+from common.run.context import RunContext, open_context
+from common.run.inputs import open_inputs
+from common.run.prepare import prepare_restart, prepare_run
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import save_step
 
@@ -31,13 +33,16 @@ class Hosts:
             run_dir.mkdir(parents=True)
             if node == 0:
                 self.save(2)
-            prepare_run(self.config, run_dir, node)
-        self.first, self.other = (CheckpointTransfer(self.config, each, n) for n, each in enumerate(self.directories))
+            prepare_run(self.config, "torch", run_dir, node)
+        self.first, self.other = (CheckpointTransfer(self.context(node), node) for node in (0, 1))
+
+    def context(self, node: int) -> RunContext:
+        """What a host's command has prepared."""
+        return open_context(self.directories[node], "torch", is_chief=not node)
 
     def save(self, step: int) -> None:
         """Save a checkpoint on the first host."""
-        config, prepared = prepare_run(self.config, self.directories[0])
-        checkpoints = CheckpointWriter(config, self.directories[0], prepared)
+        checkpoints = CheckpointWriter(prepare_run(self.config, "torch", self.directories[0]))
         save_step(checkpoints, step, 0.5)
         checkpoints.close()
 
@@ -50,7 +55,7 @@ class Hosts:
 
     def start(self, node: int) -> Checkpoint | None:
         """What the processes of a host open."""
-        return open_prepared(self.config, self.directories[node]).checkpoint
+        return open_inputs(self.config, self.directories[node]).checkpoint
 
     @property
     def received(self) -> list[str]:
@@ -87,7 +92,7 @@ def test_the_other_host_starts_from_the_first_hosts_checkpoint(hosts: Hosts, che
 def test_a_newer_checkpoint_replaces_the_one_before(hosts: Hosts) -> None:
     hosts.follow()
     hosts.save(4)
-    prepare_restart(hosts.config, hosts.directories[0])
+    prepare_restart(hosts.context(0))
     hosts.follow()
     found = hosts.start(1)
     assert found is not None and found.position.step == 4
@@ -97,12 +102,12 @@ def test_a_newer_checkpoint_replaces_the_one_before(hosts: Hosts) -> None:
 def test_what_was_received_before_is_found_again(hosts: Hosts, checkpoint: Checkpoint) -> None:
     """As where a scheduler starts the commands anew."""
     hosts.follow()
-    prepare_run(hosts.config, hosts.directories[1], 1)
+    prepare_run(hosts.config, "torch", hosts.directories[1], 1)
     assert hosts.start(1) is None
     hosts.follow()
     assert hosts.start(1) is not None and hosts.fetched == 1
     (hosts.directories[1] / "checkpoints" / "step-00000002" / "model.safetensors").write_bytes(b"damaged")
-    prepare_run(hosts.config, hosts.directories[1], 1)
+    prepare_run(hosts.config, "torch", hosts.directories[1], 1)
     hosts.follow()
     assert hosts.fetched == 2
     found = newest(hosts.directories[1])
@@ -111,11 +116,12 @@ def test_what_was_received_before_is_found_again(hosts: Hosts, checkpoint: Check
 
 def test_on_shared_storage_nothing_is_fetched(hosts: Hosts, checkpoint: Checkpoint) -> None:
     shutil.move(hosts.directories[1], beside := hosts.directories[0].with_name("run-node1"))
-    hosts.directories[1], hosts.other = beside, CheckpointTransfer(hosts.config, beside, 1)
+    hosts.directories[1] = beside
+    hosts.other = CheckpointTransfer(prepare_run(hosts.config, "torch", beside, 1), 1)
     hosts.follow()
     assert hosts.start(1) == checkpoint and hosts.fetched == 0
     hosts.save(4)
-    prepare_restart(hosts.config, hosts.directories[0])
+    prepare_restart(hosts.context(0))
     hosts.follow()
     assert hosts.start(1) == hosts.start(0) and hosts.fetched == 0 and hosts.received == []
 
@@ -124,18 +130,18 @@ def test_what_is_given_by_resume_need_not_be_seen(hosts: Hosts, small_config: Ma
     config = small_config(f"run_dir={tmp_path / 'new'}", f"resume={tmp_path / 'elsewhere'}")
     (tmp_path / "new-node1").mkdir()
     with pytest.raises(UserError, match="no such directory"):
-        prepare_run(config, tmp_path / "new-node1")
-    _, prepared = prepare_run(config, tmp_path / "new-node1", 1)
-    assert prepared.checkpoint is None
-    CheckpointTransfer(config, tmp_path / "new-node1", 1).follow(hosts.first.offer(), hosts.fetch)
-    assert open_prepared(config, tmp_path / "new-node1").start.step == 2
+        prepare_run(config, "torch", tmp_path / "new-node1")
+    context = prepare_run(config, "torch", tmp_path / "new-node1", 1)
+    assert context.inputs.checkpoint is None
+    CheckpointTransfer(context, 1).follow(hosts.first.offer(), hosts.fetch)
+    assert open_inputs(config, tmp_path / "new-node1").start.step == 2
 
 
 def test_the_first_host_has_none(hosts: Hosts, caplog: pytest.LogCaptureFixture) -> None:
     """The other one may have one of an earlier run."""
     hosts.follow()
     shutil.rmtree(hosts.directories[0] / "checkpoints")
-    prepare_run(hosts.config, hosts.directories[0])
+    prepare_run(hosts.config, "torch", hosts.directories[0])
     assert hosts.first.offer() is None
     hosts.follow()
     assert hosts.start(1) is None

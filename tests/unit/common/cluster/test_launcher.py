@@ -34,12 +34,13 @@ def launch(small_config: MakeConfig, run_dir: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("common.cluster.supervisor.STRAGGLER_SECONDS", 1.0)
 
     def run(*codes: str, overrides: tuple[str, ...] = ()) -> int:
-        config, _ = prepare_run(small_config("strategy=ddp", "strategy.replicas=2", *overrides), run_dir)
+        config = small_config("strategy=ddp", "strategy.replicas=2", *overrides)
+        context = prepare_run(config, "torch", run_dir)
         processes = [
             Process(f"rank {rank}", [sys.executable, "-c", f"import os, sys, time; {code}", str(run_dir)])
             for rank, code in enumerate(codes)
         ]
-        return start(config, run_dir, "torch", HostGroup(), processes)
+        return start(context, HostGroup(), processes)
 
     return run
 

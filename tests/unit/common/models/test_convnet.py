@@ -8,7 +8,7 @@ import pytest
 
 from common.errors import UserError
 from common.models.convnet import get_parameter_shapes
-from common.run.prepare import prepare
+from common.run.prepare import prepare_inputs
 from tests.conftest import MakeConfig, Python
 from tests.unit.common.data.images.idx_samples import write_idx
 
@@ -26,7 +26,7 @@ INPUTS = {"conv1": 25, "conv2": 250, "fc1": 80, "fc2": 50}
 
 
 def test_drawn_as_torch_draws(make_config: MakeConfig) -> None:
-    weights = prepare(make_config("model=convnet"), None)[1].initial.weights()
+    weights = prepare_inputs(make_config("model=convnet"), None)[1].initial.weights()
     assert {name: weight.shape for name, weight in weights.items()} == SHAPES
     for name, weight in weights.items():
         bound = INPUTS[name.partition(".")[0]] ** -0.5
@@ -51,7 +51,7 @@ def test_names_and_shapes_are_those_of_the_module(make_config: MakeConfig, pytho
 
 
 def test_the_model_that_is_made(make_config: MakeConfig) -> None:
-    initial = prepare(make_config("model=convnet", "model.dropout=0.5"), None)[1].initial
+    initial = prepare_inputs(make_config("model=convnet", "model.dropout=0.5"), None)[1].initial
     assert {path.name for path in initial.directory.iterdir()} == {"config.json", "model.safetensors", "manifest.json"}
     assert initial.hf_config == {
         "model_type": "convnet",
@@ -63,7 +63,9 @@ def test_the_model_that_is_made(make_config: MakeConfig) -> None:
         "id2label": {str(digit): str(digit) for digit in range(10)},
         "label2id": {str(digit): digit for digit in range(10)},
     }
-    assert prepare(make_config("model=convnet", "train.seed=1"), None)[1].initial.fingerprint != initial.fingerprint
+    assert (
+        prepare_inputs(make_config("model=convnet", "train.seed=1"), None)[1].initial.fingerprint != initial.fingerprint
+    )
 
 
 def test_images_that_are_too_small(make_config: MakeConfig, tmp_path: Path) -> None:
@@ -71,7 +73,7 @@ def test_images_that_are_too_small(make_config: MakeConfig, tmp_path: Path) -> N
     for prefix in ("train", "t10k"):
         write_idx(tmp_path, prefix, images, np.array([0, 1], np.uint8), zipped=False)
     with pytest.raises(UserError) as raised:
-        prepare(make_config("model=convnet", "data=idx", f"data.directory={tmp_path}"), None)
+        prepare_inputs(make_config("model=convnet", "data=idx", f"data.directory={tmp_path}"), None)
     assert str(raised.value) == (
         "data=idx: its images are 9 x 3; model=convnet halves them twice and needs 4 x 4 or more"
     )

@@ -13,7 +13,7 @@ from common.errors import UserError
 from common.map.side import Side
 from common.models import custom
 from common.models.initial_weights import InitialCheckpoint
-from common.run.prepare import prepare
+from common.run.prepare import prepare_inputs
 from tests.conftest import MakeConfig, Python
 from tests.unit.common.models.conftest import equal
 
@@ -89,7 +89,7 @@ def configured(make_config: MakeConfig, tmp_path: Path) -> Configured:
 
 
 def initial(config: Config) -> InitialCheckpoint:
-    return prepare(config, None)[1].initial
+    return prepare_inputs(config, None)[1].initial
 
 
 @pytest.mark.usefixtures("shared")

@@ -3,17 +3,17 @@
 import logging
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from common.config import compose as configs
 from common.config.schema import Config
 from common.run.checkpoint_writer import CheckpointWriter
-from common.run.directory import open_run_dir
-from common.run.prepare import Prepared, open_prepared, prepare, prepare_run
+from common.run.context import RunContext, open_context
+from common.run.prepare import open_run, prepare_inputs
 from common.run.recorder import Recorder
 from common.run.rows import ROWS, read_rows
 from common.training.state import Position, State
@@ -59,16 +59,18 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def prepared(config: Config) -> Prepared:
-    return prepare(config, None)[1]
+def context(config: Config, run_dir: Path) -> RunContext:
+    """The context of a run in `run_dir`, whose inputs are prepared but not saved."""
+    config, inputs = prepare_inputs(replace(config, run_dir=str(run_dir)), None)
+    return RunContext(config, "torch", inputs)
 
 
 @pytest.fixture
-def checkpoints(config: Config, run_dir: Path, prepared: Prepared) -> Iterator[CheckpointWriter]:
+def checkpoints(context: RunContext) -> Iterator[CheckpointWriter]:
     """The writer of the checkpoints of `run_dir`."""
-    made = CheckpointWriter(config, run_dir, prepared)
-    yield made
-    made.close()
+    writer = CheckpointWriter(context)
+    yield writer
+    writer.close()
 
 
 def make_state(value: float) -> State:
@@ -115,17 +117,14 @@ def make_run(small_config: MakeConfig, tmp_path: Path) -> MakeRun:
 
     def make(name: str, *overrides: str, **values: float) -> Path:
         config = small_config(f"run_dir={tmp_path / name}", *overrides)
-        with open_run_dir(config, "torch") as run_dir:
-            config, prepared = prepare_run(config, run_dir)
-            checkpoints, recorder = (
-                CheckpointWriter(config, run_dir, prepared),
-                Recorder(run_dir, Position(), "torch single"),
-            )
+        with open_run(config, "torch") as context:
+            run_dir = context.run_dir
+            checkpoints, recorder = CheckpointWriter(context), Recorder(run_dir, Position(), "torch single")
             for number in range(1, 6):
                 recorder.steps([step(number, 0.1 * number, **values)], [{"step": number, "gathered": [number]}], 1.0)
                 if number in STEPS:
                     recorder.evaluation(evaluation(number))
-                    weights = {name: array + number for name, array in prepared.initial.weights().items()}
+                    weights = {name: array + number for name, array in context.inputs.initial.weights().items()}
                     position = Position(number, number, 4 * number, validation={"loss": 0.7, "accuracy": 0.5})
                     checkpoints.save(State(weights, {}), position)
             checkpoints.finish()
@@ -139,10 +138,9 @@ def make_run(small_config: MakeConfig, tmp_path: Path) -> MakeRun:
 
 def resume(config: Config) -> int:
     """Do what the command and then the run's chief do. Returns the step that the run starts after."""
-    with open_run_dir(config, "torch") as run_dir:
-        prepare_run(config, run_dir)
-        start = open_prepared(configs.load_config(run_dir / "config.yaml"), run_dir).start
-        Recorder(run_dir, start, "torch single").close()
+    with open_run(config, "torch") as context:
+        start = open_context(context.run_dir, "torch", is_chief=True).inputs.start
+        Recorder(context.run_dir, start, "torch single").close()
         return start.step
 
 

@@ -12,7 +12,8 @@ from common.config.schema import Config
 from common.errors import UserError
 from common.run.checkpoint import Checkpoint, best, newest
 from common.run.checkpoint_writer import CheckpointWriter
-from common.run.prepare import Prepared, open_prepared, save_prepared
+from common.run.context import RunContext
+from common.run.inputs import open_inputs, save_inputs
 from common.training.state import Position
 from tests.unit.common.run.conftest import make_state, save_step
 
@@ -48,19 +49,19 @@ def test_the_newest_and_the_best_are_kept(checkpoints: CheckpointWriter, run_dir
 
 
 def test_a_process_is_started_again_after_its_checkpoint_was_removed(
-    checkpoints: CheckpointWriter, config: Config, run_dir: Path, prepared: Prepared
+    checkpoints: CheckpointWriter, run_dir: Path, context: RunContext
 ) -> None:
     """As a parameter server's worker is, which gets the parameters from the servers."""
     save_step(checkpoints, 1)
-    started = replace(prepared, checkpoint=newest(run_dir))
-    save_prepared(started, run_dir)
-    assert open_prepared(config, run_dir).start.step == 1
-    resumed = CheckpointWriter(config, run_dir, started)
+    started = replace(context.inputs, checkpoint=newest(run_dir))
+    save_inputs(started, run_dir)
+    assert open_inputs(context.config, run_dir).start.step == 1
+    resumed = CheckpointWriter(replace(context, inputs=started))
     for step in (2, 3, 4):
         save_step(resumed, step)
     resumed.close()
     assert 1 not in steps(run_dir)
-    assert open_prepared(config, run_dir).checkpoint is None
+    assert open_inputs(context.config, run_dir).checkpoint is None
 
 
 def test_a_step_that_is_evaluated_later(checkpoints: CheckpointWriter, run_dir: Path) -> None:
@@ -75,14 +76,14 @@ def test_a_step_that_is_evaluated_later(checkpoints: CheckpointWriter, run_dir: 
 
 
 def test_what_a_killed_writer_leaves_is_no_checkpoint(
-    checkpoints: CheckpointWriter, run_dir: Path, config: Config, prepared: Prepared
+    checkpoints: CheckpointWriter, run_dir: Path, context: RunContext
 ) -> None:
     save_step(checkpoints, 1)
     directory = run_dir / "checkpoints"
     shutil.copytree(directory / "step-00000001", directory / "step-00000002.partial")
     found = newest(run_dir)
     assert found is not None and found.position.step == 1
-    CheckpointWriter(config, run_dir, prepared).close()
+    CheckpointWriter(context).close()
     assert steps(run_dir) == [1], "the next run of the directory removes it"
 
 

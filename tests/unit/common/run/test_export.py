@@ -6,8 +6,9 @@ from safetensors.numpy import load_file
 
 from common.errors import UserError
 from common.run.checkpoint_writer import CheckpointWriter
+from common.run.context import RunContext
 from common.run.export import export
-from common.run.prepare import prepare
+from common.run.prepare import prepare_inputs
 from common.training.state import Position, State
 from tests.conftest import MakeConfig
 
@@ -16,8 +17,8 @@ from tests.conftest import MakeConfig
 def run_dir(small_config: MakeConfig, tmp_path: Path) -> Path:
     """Three checkpoints, the second of which is the best."""
     (tmp_path / "run").mkdir()
-    config = small_config("train.keep_checkpoints=9")
-    checkpoints = CheckpointWriter(config, tmp_path / "run", prepare(config, None)[1])
+    config, inputs = prepare_inputs(small_config("train.keep_checkpoints=9", f"run_dir={tmp_path / 'run'}"), None)
+    checkpoints = CheckpointWriter(RunContext(config, "torch", inputs))
     for step, loss in ((1, 0.5), (2, 0.3), (3, 0.4)):
         position = Position(step, step, validation={"loss": loss, "accuracy": 0.5})
         checkpoints.save(State({"a": np.full(2, step, np.float32)}, {"exp_avg.a": np.ones(2, np.float32)}), position)

@@ -9,17 +9,19 @@ from common.config.schema import Config
 from common.data.text.token_cache import TokenCache
 from common.errors import UserError
 from common.run.checkpoint_writer import CheckpointWriter
-from common.run.prepare import PREPARED, Prepared, is_complete, open_prepared, prepare, prepare_restart, prepare_run
+from common.run.context import RunContext, open_context
+from common.run.inputs import PREPARED, PreparedInputs, open_inputs
+from common.run.prepare import is_complete, prepare_inputs, prepare_restart, prepare_run
 from common.training.state import Position
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import MakeRun, save_step
 
 
 def test_prepare_is_idempotent(small_config: MakeConfig) -> None:
-    _, first = prepare(small_config(), None)
+    _, first = prepare_inputs(small_config(), None)
     config = small_config()
     stamps = {path: path.stat().st_mtime_ns for path in Path(config.cache_dir).rglob("*") if path.is_file()}
-    _, prepared = prepare(config, None)
+    _, prepared = prepare_inputs(config, None)
     cache, initial = prepared.cache, prepared.initial
     assert isinstance(cache, TokenCache)
     assert (cache.fingerprint, initial.fingerprint) == (first.cache.fingerprint, first.initial.fingerprint)
@@ -42,10 +44,10 @@ def test_prepare_is_idempotent(small_config: MakeConfig) -> None:
     ],
 )
 def test_the_steps_that_epochs_are(small_config: MakeConfig, overrides: list[str], steps: int, total: int) -> None:
-    config, _ = prepare(small_config(*overrides), None)
+    config, _ = prepare_inputs(small_config(*overrides), None)
     assert (config.train.steps, config.train.epochs, config.schedule.total_steps) == (steps, None, total)
-    again, _ = prepare(small_config(*overrides), None)
-    again, _ = prepare(again, None)
+    again, _ = prepare_inputs(small_config(*overrides), None)
+    again, _ = prepare_inputs(again, None)
     assert again == config
 
 
@@ -66,12 +68,13 @@ def test_processes_open_what_the_command_prepared_without_verifying_it(
     monkeypatch: pytest.MonkeyPatch,
     overrides: list[str],
 ) -> None:
-    config, prepared = prepare_run((make_config if overrides else small_config)(*overrides), run_dir)
+    context = prepare_run((make_config if overrides else small_config)(*overrides), "torch", run_dir)
+    config, prepared = context.config, context.inputs
     forbid_checksums(monkeypatch)
     with pytest.raises(AssertionError, match="is read again"):
-        prepare(config, run_dir)
+        prepare_inputs(config, run_dir)
     loaded = configs.load_config(run_dir / "config.yaml")
-    again = open_prepared(loaded, run_dir)
+    again = open_inputs(loaded, run_dir)
     assert loaded == config
     assert again.fingerprints == prepared.fingerprints
     assert again.start == Position()
@@ -83,31 +86,32 @@ def test_processes_open_the_checkpoint_without_verifying_it(
     make_run: MakeRun, small_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_dir = make_run("run")
-    config, prepared = prepare_run(small_config(f"run_dir={run_dir}", "resume=auto"), run_dir)
+    context = prepare_run(small_config(f"run_dir={run_dir}", "resume=auto"), "torch", run_dir)
+    config, prepared = context.config, context.inputs
     forbid_checksums(monkeypatch)
-    again = open_prepared(config, run_dir)
+    again = open_inputs(config, run_dir)
     assert again.fingerprints == prepared.fingerprints
     assert again.checkpoint == prepared.checkpoint and again.start.step == 4
     assert again.fingerprints["checkpoint"] is not None
 
 
 def test_what_was_prepared_must_not_change(config: Config, run_dir: Path) -> None:
-    config, prepared = prepare_run(config, run_dir)
+    prepared = prepare_run(config, "torch", run_dir).inputs
     places = json.loads((run_dir / PREPARED).read_text())
     places["fingerprints"]["data"] = "another"
     (run_dir / PREPARED).write_text(json.dumps(places))
-    with pytest.raises(AssertionError, match="what was prepared has changed"):
-        open_prepared(config, run_dir)
+    with pytest.raises(AssertionError, match="the prepared inputs have changed"):
+        open_inputs(config, run_dir)
     shutil.rmtree(prepared.cache.directory)
     with pytest.raises(UserError, match="start the command again to rebuild it$"):
-        open_prepared(config, run_dir)
+        open_inputs(config, run_dir)
 
 
 def test_a_host_after_the_first_opens_the_chiefs_checkpoint(make_run: MakeRun, small_config: MakeConfig) -> None:
     first = make_run("run")
     beside = first.with_name("run-node1")
     beside.mkdir()
-    _, prepared = prepare_run(small_config(f"run_dir={first}", "resume=auto"), beside, 1)
+    prepared = prepare_run(small_config(f"run_dir={first}", "resume=auto"), "torch", beside, 1).inputs
     assert prepared.checkpoint is not None and prepared.checkpoint.directory.parents[1] == first
     assert not (beside / "checkpoints").exists()
 
@@ -120,8 +124,7 @@ def test_a_host_after_the_first_does_not_copy_what_is_resumed(
     for node, name in ((0, "second"), (1, "second-node1")):
         (tmp_path / name).mkdir()
         config = small_config(f"run_dir={tmp_path / 'second'}", f"resume={first}")
-        _, prepared = prepare_run(config, tmp_path / name, node)
-        fingerprints.append(prepared.fingerprints)
+        fingerprints.append(prepare_run(config, "torch", tmp_path / name, node).inputs.fingerprints)
         assert (tmp_path / name / "checkpoints").exists() == (node == 0)
     assert fingerprints[0] == fingerprints[1]
 
@@ -131,14 +134,15 @@ def test_before_a_restart_the_newest_checkpoint_is_found(
 ) -> None:
     run_dir = make_run("run")
     config = small_config(f"run_dir={run_dir}")
-    prepare_restart(config, run_dir)
-    assert open_prepared(config, run_dir).start.step == 4
+    context = open_context(run_dir, "torch", is_chief=True)
+    prepare_restart(context)
+    assert open_inputs(config, run_dir).start.step == 4
     (run_dir / "checkpoints" / "step-00000004" / "model.safetensors").write_bytes(b"")
-    prepare_restart(config, run_dir)
-    assert open_prepared(config, run_dir).start.step == 2
+    prepare_restart(context)
+    assert open_inputs(config, run_dir).start.step == 2
     shutil.rmtree(run_dir / "checkpoints")
-    prepare_restart(config, run_dir)
-    assert open_prepared(config, run_dir).start == Position()
+    prepare_restart(context)
+    assert open_inputs(config, run_dir).start == Position()
 
 
 def test_a_restart_does_not_need_the_checkpoint_that_the_run_started_from(
@@ -147,27 +151,28 @@ def test_a_restart_does_not_need_the_checkpoint_that_the_run_started_from(
     """It may have been evaluated since, which changes its state.json, or removed."""
     run_dir = make_run("run")
     shutil.rmtree(run_dir / "checkpoints" / "step-00000002")
-    config, prepared = prepare_run(small_config(f"run_dir={run_dir}", "resume=auto"), run_dir)
-    assert prepared.start.step == 4
-    checkpoints = CheckpointWriter(config, run_dir, prepared)
+    context = prepare_run(small_config(f"run_dir={run_dir}", "resume=auto"), "torch", run_dir)
+    config = context.config
+    assert context.inputs.start.step == 4
+    checkpoints = CheckpointWriter(context)
     for step in (4, 6):
         save_step(checkpoints, step, 0.25)
     checkpoints.close()
-    prepare_restart(config, run_dir)
-    assert open_prepared(config, run_dir).start.step == 6
+    prepare_restart(context)
+    assert open_inputs(config, run_dir).start.step == 6
     shutil.rmtree(run_dir / "checkpoints" / "step-00000006")
-    prepare_restart(config, run_dir)
-    assert open_prepared(config, run_dir).start.validation == {"loss": 0.25, "accuracy": 0.5}
+    prepare_restart(context)
+    assert open_inputs(config, run_dir).start.validation == {"loss": 0.25, "accuracy": 0.5}
 
 
 def test_new_data_does_not_bring_a_new_tokenizer(make_run: MakeRun, small_config: MakeConfig) -> None:
     run_dir = make_run("run")
-    _, other = prepare(small_config("data.seed=1"), None)
+    _, other = prepare_inputs(small_config("data.seed=1"), None)
     changed = small_config(f"run_dir={run_dir}", "resume=auto", "data.seed=1", "data.allow_change=true")
-    _, prepared = prepare(changed, run_dir)
+    _, prepared = prepare_inputs(changed, run_dir)
     assert prepared.checkpoint is not None
 
-    def vocabulary(found: Prepared) -> str:
+    def vocabulary(found: PreparedInputs) -> str:
         return (found.initial.directory / "vocab.txt").read_text()
 
     assert vocabulary(prepared) == (prepared.checkpoint.directory / "vocab.txt").read_text() != vocabulary(other)
@@ -186,7 +191,7 @@ def test_what_is_seldom_meant_is_said(
     small_config: MakeConfig, caplog: pytest.LogCaptureFixture, overrides: list[str], expected: list[str]
 ) -> None:
     with caplog.at_level("INFO", "lockstep"):
-        prepare(small_config(*overrides), None)
+        prepare_inputs(small_config(*overrides), None)
     said = [line for line in caplog.messages if not line.startswith("building")]
     assert len(said) == len(expected) and all(map(str.startswith, said, expected)), said
 
@@ -196,7 +201,7 @@ def test_a_run_is_complete_once_its_summary_says_so(make_run: MakeRun, small_con
 
     def complete(steps: int) -> bool:
         config = small_config(f"run_dir={run_dir}", f"train.steps={steps}", "schedule.total_steps=300")
-        return is_complete(config, prepare(config, run_dir)[1], run_dir)
+        return is_complete(RunContext(config, "torch", prepare_inputs(config, run_dir)[1]))
 
     (run_dir / "summary.json").write_text('{"status": "completed"}')
     assert (complete(4), complete(5)) == (True, False)

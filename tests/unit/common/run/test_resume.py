@@ -13,8 +13,8 @@ from common.config.schema import Config, collect_keys
 from common.data import batch_plan
 from common.errors import UserError
 from common.run.checkpoint import Checkpoint, open_checkpoint, settings
-from common.run.directory import open_run_dir
-from common.run.prepare import open_prepared, prepare, prepare_run
+from common.run.context import open_context
+from common.run.prepare import open_run, prepare_inputs
 from common.run.recorder import Recorder
 from common.run.resume import check_resume, find_checkpoint
 from common.run.summary import write_summary
@@ -77,10 +77,10 @@ def test_a_path_is_continued_in_a_new_directory(
 
 def train_further(config: Config, replicas: int, until: int) -> Any:
     """Resume, train up to this step, and write the summary. Returns where its number of replicas changed."""
-    with open_run_dir(config, "torch") as run_dir:
-        _, prepared = prepare_run(config, run_dir)
-        recorder = Recorder(run_dir, prepared.start, "torch single")
-        numbers = range(prepared.start.step + 1, until + 1)
+    with open_run(config, "torch") as context:
+        run_dir, start = context.run_dir, context.inputs.start
+        recorder = Recorder(run_dir, start, "torch single")
+        numbers = range(start.step + 1, until + 1)
         recorder.steps([step(number, 0.1 * number, replicas=replicas) for number in numbers], [], 1.0)
         recorder.close()
         return write_summary(run_dir, config, {}, "completed", {}).get("replicas_changed")
@@ -176,7 +176,7 @@ def test_other_data_is_refused_with_both_fingerprints(
 ) -> None:
     first = make_run("first")
     saved = json.loads((first / "checkpoints" / "step-00000004" / "state.json").read_text())["settings"]["data"]
-    now = prepare(small_config("data.seed=1"), None)[1].cache.fingerprint
+    now = prepare_inputs(small_config("data.seed=1"), None)[1].cache.fingerprint
     other = [f"resume={first}", "data.seed=1"]
     with pytest.raises(UserError) as raised:
         resume(small_config(f"run_dir={tmp_path / 'second'}", *other))
@@ -189,9 +189,9 @@ def test_only_the_weights_of_a_checkpoint(make_run: MakeRun, make_config: MakeCo
     directory = make_run("first") / "checkpoints" / "step-00000004"
     newer = (*SMALL_CORPUS, "data.seed=1")
     config = make_config("model=pretrained", f"model.checkpoint={directory}", *newer, f"run_dir={tmp_path / 'second'}")
-    with open_run_dir(config, "torch") as run_dir:
-        prepare_run(config, run_dir)
-        prepared = open_prepared(configs.load_config(run_dir / "config.yaml"), run_dir)
+    with open_run(config, "torch") as context:
+        run_dir = context.run_dir
+        prepared = open_context(run_dir, "torch", is_chief=True).inputs
     assert prepared.checkpoint is None and not (run_dir / "checkpoints").exists()
     saved, weights = open_checkpoint(directory).load().weights, prepared.initial.weights()
     assert saved.keys() == weights.keys()
@@ -271,7 +271,7 @@ def test_a_run_of_the_first_edition_is_refused_by_the_version_of_its_plan(
 def test_a_new_run_starts_from_the_weights_of_the_first_edition(make_config: MakeConfig, name: str) -> None:
     directory = FIRST_EDITION.with_name(f"first-edition-{name}") / "checkpoints" / "step-00000006"
     config = make_config("model=pretrained", f"model.checkpoint={directory}", "train.max_length=64", *SMALL_CORPUS)
-    weights = prepare(config, None)[1].initial.weights()
+    weights = prepare_inputs(config, None)[1].initial.weights()
     saved = open_checkpoint(directory).load().weights
     assert saved.keys() == weights.keys()
     assert all(np.array_equal(saved[name], weights[name]) for name in saved)
@@ -279,7 +279,7 @@ def test_a_new_run_starts_from_the_weights_of_the_first_edition(make_config: Mak
 
 def test_the_settings_of_the_first_edition_are_read(small_config: MakeConfig) -> None:
     """But for the version of the plan, a run of the first edition would be continued."""
-    config, prepared = prepare(small_config(*AS_IN_FIRST_EDITION), None)
+    config, prepared = prepare_inputs(small_config(*AS_IN_FIRST_EDITION), None)
     check_resume(config, prepared.cache, first_edition_with_todays_plan())
 
 
@@ -303,7 +303,7 @@ def first_edition_with_todays_plan() -> Checkpoint:
 def test_a_run_of_the_first_edition_with_other_values_is_refused(
     small_config: MakeConfig, override: str, message: str
 ) -> None:
-    config, prepared = prepare(small_config(*AS_IN_FIRST_EDITION, override), None)
+    config, prepared = prepare_inputs(small_config(*AS_IN_FIRST_EDITION, override), None)
     with pytest.raises(UserError) as raised:
         check_resume(config, prepared.cache, first_edition_with_todays_plan())
     assert message in str(raised.value)

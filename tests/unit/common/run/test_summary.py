@@ -8,7 +8,7 @@ import pytest
 from common.config.schema import Config
 from common.data import batch_plan
 from common.run.recorder import Recorder
-from common.run.summary import RESTARTS, facts, installed_versions, write_running, write_summary
+from common.run.summary import RESTARTS, _facts, installed_versions, write_running, write_summary
 from common.training.state import Position
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import evaluation, record, step
@@ -17,7 +17,7 @@ from tests.unit.common.run.conftest import evaluation, record, step
 def summary(
     run_dir: Path, config: Config, status: str = "completed", error: str | None = None, **report: Any
 ) -> dict[str, Any]:
-    about = facts(config, "torch", {"token_cache": "1", "initial_weights": "2"})
+    about = _facts(config, "torch", {"token_cache": "1", "initial_weights": "2"})
     written = write_summary(run_dir, config, about, status, {"peak_memory_bytes": [5, 6], **report}, error)
     assert json.loads((run_dir / "summary.json").read_text()) == written
     assert not list(run_dir.glob("*.partial"))
@@ -48,7 +48,7 @@ def test_summary(run_dir: Path, config: Config) -> None:
 
 
 def test_a_run_is_running_until_it_has_a_summary(run_dir: Path, config: Config) -> None:
-    about = facts(config, "torch", {"token_cache": "a"})
+    about = _facts(config, "torch", {"token_cache": "a"})
     write_running(run_dir, about)
     assert json.loads((run_dir / "running.json").read_text()) == {**about, "status": "running"}
     write_summary(run_dir, config, about, "completed", {})

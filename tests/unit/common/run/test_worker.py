@@ -1,4 +1,4 @@
-"""`work` with a strategy that trains nothing, as the chief and as another rank."""
+"""`train_rank` with a strategy that trains nothing, as the chief and as another rank."""
 
 import json
 import math
@@ -16,9 +16,10 @@ from common.config.schema import Config
 from common.data.batches import GlobalBatch
 from common.errors import PeerTimeout, UserError
 from common.run.checkpoint import newest
-from common.run.prepare import Prepared
+from common.run.context import RunContext
+from common.run.inputs import PreparedInputs
 from common.run.rows import read_rows
-from common.run.worker import work
+from common.run.worker import SideRuntime, train_rank
 from common.training.state import Saved, State
 from common.training.stop import Stop
 from common.training.strategy import Evaluation, StepResult
@@ -82,12 +83,13 @@ class FakeGroup:
 
 
 class Rank:
-    """Runs `work`; `fake` is its strategy and `channel` connects its stop."""
+    """Runs `train_rank`; `fake` is its strategy and `channel` connects its stop."""
 
-    def __init__(self, config: Config, prepared: Prepared, run_dir: Path) -> None:
+    def __init__(self, config: Config, inputs: PreparedInputs, run_dir: Path) -> None:
         train = replace(config.train, steps=6, checkpoint_every=2, log_every=1, warmup_steps_untimed=0)
-        self.config = replace(config, train=train, schedule=replace(config.schedule, total_steps=6, warmup_steps=0))
-        self.prepared, self.run_dir, self.channel = prepared, run_dir, FakeChannel()
+        schedule = replace(config.schedule, total_steps=6, warmup_steps=0)
+        self.config = replace(config, train=train, schedule=schedule, run_dir=str(run_dir))
+        self.inputs, self.run_dir, self.channel = inputs, run_dir, FakeChannel()
         self.fake = Fake({}, lambda step: None)
         self.profiled: list[Path] = []
 
@@ -100,18 +102,16 @@ class Rank:
     ) -> int:
         self.fake = Fake(losses or {}, before)
 
-        def join_group(config: Config, prepared: Prepared) -> FakeGroup:
+        def join_group(context: RunContext) -> FakeGroup:
             if problem is not None:
                 raise problem
             return FakeGroup(self.channel)
 
-        def make_strategy(config: Config, prepared: Prepared, group: FakeGroup) -> Fake:
+        def make_strategy(context: RunContext, group: FakeGroup) -> Fake:
             return self.fake
 
-        chief_dir = self.run_dir if is_chief else None
-        return work(
-            self.config, self.prepared, "torch", chief_dir, join_group, make_strategy, self.profile, self.compilations
-        )
+        context = RunContext(self.config, "torch", self.inputs, is_chief)
+        return train_rank(context, SideRuntime(join_group, make_strategy, self.profile, self.compilations))
 
     def compilations(self) -> dict[str, Any]:
         return {"compilations": 3}
@@ -128,8 +128,8 @@ class Rank:
 
 
 @pytest.fixture
-def rank(config: Config, prepared: Prepared, run_dir: Path) -> Rank:
-    return Rank(config, prepared, run_dir)
+def rank(context: RunContext, run_dir: Path) -> Rank:
+    return Rank(context.config, context.inputs, run_dir)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -145,8 +145,8 @@ def test_a_run_that_completes(rank: Rank) -> None:
     assert (found["status"], found["steps"], found["resumed_from"]) == ("completed", 6, 0)
     assert (found["peak_memory_bytes"], found["accuracy"]) == ([1, 2], 0.25)
     assert found["fingerprints"] == {
-        "token_cache": rank.prepared.cache.fingerprint,
-        "initial_weights": rank.prepared.initial.fingerprint,
+        "token_cache": rank.inputs.cache.fingerprint,
+        "initial_weights": rank.inputs.initial.fingerprint,
     }
     assert [row["step"] for row in read_rows(rank.run_dir / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6]
     checkpoint = newest(rank.run_dir)
@@ -159,7 +159,6 @@ def test_a_run_that_completes(rank: Rank) -> None:
 
 @pytest.mark.parametrize("is_chief", [True, False])
 def test_every_rank_writes_a_profile_where_it_is_asked_for(rank: Rank, is_chief: bool) -> None:
-    rank.config = replace(rank.config, run_dir=str(rank.run_dir))
     for profile, expected in ((False, []), (True, [rank.run_dir / "profile" / "rank-0.json.gz"])):
         rank.config = replace(rank.config, train=replace(rank.config.train, profile=profile, steps=12))
         assert rank(is_chief=is_chief) == 0
@@ -181,7 +180,7 @@ def test_every_rank_loads_the_checkpoint(make_run: MakeRun, small_config: MakeCo
     run_dir = make_run("run", "schedule.total_steps=6")
     checkpoint = newest(run_dir)
     config = small_config("schedule.total_steps=6", "strategy.replicas=1")
-    rank = Rank(config, Prepared(*_opened(config), checkpoint), run_dir)
+    rank = Rank(config, PreparedInputs(*_opened(config), checkpoint), run_dir)
     assert rank(is_chief=is_chief) == 0
     assert rank.fake.calls == ["load 4", "train 5", "train 6", "state", "report"]
     if is_chief:
@@ -272,7 +271,7 @@ def test_a_checkpoint_that_cannot_be_written(rank: Rank, monkeypatch: pytest.Mon
 
 
 def _opened(config: Config) -> tuple[Any, Any]:
-    from common.run.prepare import prepare
+    from common.run.prepare import prepare_inputs
 
-    _, prepared = prepare(config, None)
+    _, prepared = prepare_inputs(config, None)
     return prepared.cache, prepared.initial

@@ -19,7 +19,8 @@ from common.errors import Interrupted
 from common.models.initial_weights import InitialCheckpoint
 from common.run.checkpoint import Checkpoint, newest, open_checkpoint, saved
 from common.run.checkpoint_writer import CheckpointWriter
-from common.run.prepare import Prepared
+from common.run.context import RunContext
+from common.run.inputs import PreparedInputs
 from common.run.recorder import Recorder
 from common.run.rows import read_rows
 from common.training.loop import Loop, NonFiniteLoss
@@ -501,7 +502,7 @@ class ShardedRun:
         directory.mkdir()
         initial = directory.parent / "initial"
         initial.mkdir(exist_ok=True)
-        self.prepared = Prepared(cache, InitialCheckpoint(initial, "initial"), None)
+        self.inputs = PreparedInputs(cache, InitialCheckpoint(initial, "initial"), None)
         self.ranks: list[Sharded] = []
 
     def __call__(
@@ -518,9 +519,10 @@ class ShardedRun:
         collectives, start = Collectives(), checkpoint.position if checkpoint else Position()
         self.ranks = [Sharded(self.config, collectives, rank) for rank in (0, 1)]
         stops = [Stop(), Stop()]
+        context = RunContext(replace(self.config, run_dir=str(self.directory)), "torch", self.inputs)
         recorder, checkpoints = (
             Recorder(self.directory, start, "torch single"),
-            CheckpointWriter(self.config, self.directory, self.prepared),
+            CheckpointWriter(context),
         )
         observers: list[list[Observer]] = [[recorder, checkpoints], []]
         stack = ExitStack()

@@ -13,10 +13,10 @@ COMPUTE = """
 import sys
 from pathlib import Path
 import numpy as np
-from common.config.compose import load
+from common.config.compose import load_config
 from common.data.batches import GlobalBatch
 from common.map.description import Call
-from common.run.prepare import prepare
+from common.run.prepare import prepare_inputs
 from tf_impl import calling
 from tf_impl.batches import to_tensors
 from tf_impl.models import build_model
@@ -24,7 +24,7 @@ from tf_impl.step import compute_outputs
 from tf_impl.forward_trace import ForwardTrace
 
 path = Path(sys.argv[1])
-config, prepared = prepare(load(path), None)
+config, prepared = prepare_inputs(load_config(path), None)
 model = build_model(config, prepared.initial)
 batch = to_tensors(GlobalBatch(1, np.arange(7), prepared.cache.train, "unpadded").shard(0, 1))[0]
 dense = model.backbone.transformer_layers[1]._feedforward_output_dense

@@ -6,7 +6,7 @@ import torch
 
 from common.config.compose import parse_config, save_config
 from common.config.schema import Config
-from common.run.prepare import prepare
+from common.run.prepare import prepare_inputs
 from tests.conftest import Compose, Python
 from tests.unit.common.data.images.idx_samples import write_idx
 from torch_impl.batches import to_tensors
@@ -17,16 +17,16 @@ COMPUTE = """
 import sys
 from pathlib import Path
 import numpy as np
-from common.config.compose import load
+from common.config.compose import load_config
 from common.data.batches import GlobalBatch
-from common.run.prepare import prepare
+from common.run.prepare import prepare_inputs
 from tf_impl.batches import to_tensors
 from tf_impl.models import build_model
 from tf_impl.models.weights import read_weights
 from tf_impl.step import compute_outputs
 
 for path in map(Path, sys.argv[1:]):
-    config, prepared = prepare(load(path), None)
+    config, prepared = prepare_inputs(load_config(path), None)
     model = build_model(config, prepared.initial)
     batch = to_tensors(GlobalBatch(1, np.arange(7), prepared.cache.train, "global", dropout_seed=0).shard(0, 1))[0]
     modes = {"first": False, "training": True}
@@ -66,7 +66,7 @@ def computed(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python
 @pytest.mark.parametrize("precision", TOLERANCES)
 def test_the_logits_are_pytorchs(computed: Computed, precision: str) -> None:
     config, found = computed[precision]
-    _, prepared = prepare(config, None)
+    _, prepared = prepare_inputs(config, None)
     batch = to_tensors([prepared.cache.train.gather(np.arange(7), np.arange(7))], torch.device("cpu"))[0]
     expected = compute_outputs(build_model(config, prepared.initial).eval(), batch, precision).detach().numpy()
     assert found["first"].dtype == expected.dtype
@@ -76,7 +76,7 @@ def test_the_logits_are_pytorchs(computed: Computed, precision: str) -> None:
 @pytest.mark.parametrize("precision", TOLERANCES)
 def test_the_parameters_are_the_checkpoints(computed: Computed, precision: str) -> None:
     config, found = computed[precision]
-    weights = prepare(config, None)[1].initial.weights()
+    weights = prepare_inputs(config, None)[1].initial.weights()
     dtype = np.float64 if precision == "float64" else np.float32
     for name, weight in weights.items():
         assert found[name].dtype == dtype and np.array_equal(found[name], weight.astype(dtype)), name

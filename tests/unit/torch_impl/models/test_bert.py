@@ -20,12 +20,12 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("padding", ["unpadded", "micro_batches"])
 def test_losses_and_gradients_are_those_of_a_padded_batch(small_config: MakeConfig, padding: str) -> None:
-    config, prepared = make_ready(small_config("train.precision=float64"))
-    split, ids = prepared.cache.train, np.arange(11)
+    context = make_ready(small_config("train.precision=float64"))
+    split, ids = context.inputs.cache.train, np.arange(11)
     assert len(set(split.lengths(ids).tolist())) > 2
     found = {}
     for each in ("global", padding):
-        model = build_model(config, prepared.initial).eval()
+        model = build_model(context.config, context.inputs.initial).eval()
         shard = to_tensors(GlobalBatch(1, ids, split, each).shard(0, 1), CPU)
         assert ("places" in shard[0]) == (each == "unpadded")
         loss = backward(model, TASK, shard, len(ids), "float64")
@@ -40,9 +40,9 @@ def test_losses_and_gradients_are_those_of_a_padded_batch(small_config: MakeConf
 def test_linear_layers_multiply_in_bfloat16(small_config: MakeConfig) -> None:
     found = []
     for override in ("train.matmul_precision=null", "train.matmul_precision=bfloat16"):
-        config, prepared = make_ready(small_config(override))
-        model = build_model(config, prepared.initial).eval()
-        shard = to_tensors(GlobalBatch(1, np.arange(11), prepared.cache.train, "unpadded").shard(0, 1), CPU)
+        context = make_ready(small_config(override))
+        model = build_model(context.config, context.inputs.initial).eval()
+        shard = to_tensors(GlobalBatch(1, np.arange(11), context.inputs.cache.train, "unpadded").shard(0, 1), CPU)
         loss = backward(model, TASK, shard, 11, "float32")
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
         assert {gradient.dtype for gradient in gradients} == {torch.float32}

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from common.data.batches import GlobalBatch
-from common.run.prepare import prepare
+from common.run.prepare import prepare_inputs
 from tests.conftest import MakeConfig
 from torch_impl.batches import to_tensors
 from torch_impl.models import build_model
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 def test_it_computes_what_the_tutorial_does(make_config: MakeConfig) -> None:
     config = make_config("model=convnet", "train.precision=float64")
-    _, prepared = prepare(config, None)
+    _, prepared = prepare_inputs(config, None)
     cache, initial = prepared.cache, prepared.initial
     ids = np.arange(7)
     arrays = cache.train.gather(ids, ids)
@@ -38,7 +38,7 @@ def test_it_computes_what_the_tutorial_does(make_config: MakeConfig) -> None:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float64"])
 def test_precisions_and_dropout(make_config: MakeConfig, precision: str) -> None:
     config = make_config("model=convnet", "model.dropout=0.5", f"train.precision={precision}")
-    _, prepared = prepare(config, None)
+    _, prepared = prepare_inputs(config, None)
     cache, initial = prepared.cache, prepared.initial
     model = build_model(config, initial)
     assert {str(weight.dtype) for weight in read_weights(model).values()} == {
@@ -57,7 +57,7 @@ def test_precisions_and_dropout(make_config: MakeConfig, precision: str) -> None
 def test_gradients_have_the_strides_of_their_parameters(make_config: MakeConfig, tmp_path: Path) -> None:
     """With one channel they may not have; DistributedDataParallel warns of that."""
     config = make_config("model=convnet")
-    _, prepared = prepare(config, None)
+    _, prepared = prepare_inputs(config, None)
     cache, initial = prepared.cache, prepared.initial
     model = build_model(config, initial)
     batch = to_tensors([cache.train.gather(np.arange(5), np.arange(5))], CPU)[0]

@@ -15,11 +15,11 @@ from torch.nn import Parameter
 from common.config.schema import Config
 from common.config.strategies import AllReduceSettings
 from common.data.batches import training_batches
-from common.run.prepare import prepare
+from common.run.prepare import prepare_inputs
 from common.training.strategy import Strategy
 from tests.conftest import MakeConfig
 from tests.unit.torch_impl.ranks import Ranks
-from tests.unit.torch_impl.ready import ALONE, make_ready
+from tests.unit.torch_impl.ready import ALONE, context_of, make_ready
 from torch_impl.communication.allreduce import ALGORITHMS, Traffic
 from torch_impl.communication.rendezvous import Group
 from torch_impl.strategies import allreduce
@@ -41,11 +41,11 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def config(small_config: MakeConfig) -> Config:
     """In step 3, the last of an epoch, some ranks have no example."""
     sizes = ("data.train_examples=59", "train.global_batch_size=29", f"train.steps={STEPS}")
-    return make_ready(small_config("strategy=allreduce", "train.precision=float64", *sizes))[0]
+    return make_ready(small_config("strategy=allreduce", "train.precision=float64", *sizes)).config
 
 
 def train(config: Config, trainer: Strategy) -> Run:
-    train_split, settings = prepare(config, None)[1].cache.train, config.train
+    train_split, settings = prepare_inputs(config, None)[1].cache.train, config.train
     batches = training_batches(train_split, settings.global_batch_size, 0, range(1, STEPS + 1), settings.padding)
     return [(float(result.loss), float(result.grad_norm)) for result in trainer.train(batches)]
 
@@ -57,10 +57,10 @@ def train_all(configs: list[Config]) -> tuple[Run, list[tuple[Run, dict[str, Any
     group = Group(dist.get_rank(), dist.get_world_size(), None, None)
     results = []
     for config in configs:
-        trainer = AllReduce(config, prepare(config, None)[1], group)
+        trainer = AllReduce(context_of(config), group)
         size = sum(parameter.nbytes for parameter in trainer.model.parameters())
         results.append((train(config, trainer), trainer.report(), len(trainer.reducer.buckets), size))
-    return train(configs[0], Single(configs[0], prepare(configs[0], None)[1], ALONE)), results
+    return train(configs[0], Single(context_of(configs[0]), ALONE)), results
 
 
 def test_every_algorithm_bucket_and_overlap_draws_the_curve_of_single(ranks: Ranks, config: Config) -> None:

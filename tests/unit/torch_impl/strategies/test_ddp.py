@@ -12,11 +12,11 @@ import torch.distributed as dist
 
 from common.config.schema import Config
 from common.data.batches import GlobalBatch, training_batches
-from common.run.prepare import prepare
+from common.run.prepare import prepare_inputs
 from common.training.strategy import StepResult
 from tests.conftest import MakeConfig
 from tests.unit.torch_impl.ranks import Ranks
-from tests.unit.torch_impl.ready import ALONE, make_ready
+from tests.unit.torch_impl.ready import ALONE, context_of, make_ready
 from torch_impl.communication.rendezvous import Group
 from torch_impl.communication.shared_memory import SharedMemory
 from torch_impl.strategies import ddp
@@ -55,7 +55,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
 def config(small_config: MakeConfig) -> Config:
     """The last batch of the epoch, step 3, has one example."""
     sizes = (f"train.steps={STEPS}", "train.global_batch_size=20", "data.train_examples=41")
-    return make_ready(small_config("strategy=ddp", *sizes))[0]
+    return make_ready(small_config("strategy=ddp", *sizes)).config
 
 
 def in_precision(config: Config, precision: str, **knobs: Any) -> Config:
@@ -68,7 +68,7 @@ def in_precision(config: Config, precision: str, **knobs: Any) -> Config:
 
 
 def batches_of(config: Config, steps: int) -> Iterator[GlobalBatch]:
-    train_split = prepare(config, None)[1].cache.train
+    train_split = prepare_inputs(config, None)[1].cache.train
     return training_batches(train_split, config.train.global_batch_size, 0, range(1, steps + 1), config.train.padding)
 
 
@@ -80,11 +80,11 @@ def train(config: Config, strategy: DDP | Single) -> list[tuple[float, float]]:
 def make(config: Config, one_host: bool = False) -> DDP:
     os.environ["LOCAL_RANK"] = str(dist.get_rank() if one_host else 0)
     ddp.init_process_group = lambda *_: None  # there is one already
-    return DDP(config, prepare(config, None)[1], Group(dist.get_rank(), dist.get_world_size(), None, None))
+    return DDP(context_of(config), Group(dist.get_rank(), dist.get_world_size(), None, None))
 
 
 def make_single(config: Config) -> Single:
-    return Single(config, prepare(config, None)[1], ALONE)
+    return Single(context_of(config), ALONE)
 
 
 def train_all(

@@ -17,9 +17,9 @@ SIZES = {1: [7, 7, 6], 3: [7, 7, 6], 4: [1, 1, 1]}  # the fourth global batch ha
 
 def train(make_config: MakeConfig, *overrides: str) -> tuple[DP | Single, list[StepResult]]:
     sizes = ("train.global_batch_size=20", "data.train_examples=62", "train.steps=5")
-    config, prepared = make_ready(make_config(*sizes, *overrides))
-    strategy = (DP if config.strategy.kind == "dp" else Single)(config, prepared, ALONE)
-    batches = training_batches(prepared.cache.train, 20, 0, range(1, 6), config.train.padding)
+    context = make_ready(make_config(*sizes, *overrides))
+    strategy = (DP if context.config.strategy.kind == "dp" else Single)(context, ALONE)
+    batches = training_batches(context.inputs.cache.train, 20, 0, range(1, 6), context.config.train.padding)
     return strategy, list(strategy.train(batches))
 
 

@@ -40,9 +40,9 @@ def server(small_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> Iterato
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     overrides = ["strategy=parameter_server", "strategy.workers=2", "strategy.parameter_servers=1", "train.steps=5"]
     overrides += ["optimizer=sgd", "optimizer.momentum=0", "optimizer.max_grad_norm=null", "schedule=constant"]
-    config, prepared = make_ready(small_config(*overrides, f"optimizer.learning_rate={RATE}"))
+    context = make_ready(small_config(*overrides, f"optimizer.learning_rate={RATE}"))
     store = dist.HashStore()
-    server = Server(config, prepared, Group(1, 4, store, None))
+    server = Server(context, Group(1, 4, store, None))
     clients = [connect(store, 1, 0, 5)]  # the coordinator
 
     def join(rank: int) -> socket.socket:

@@ -1,0 +1,130 @@
+"""The chief of a run: it trains like every rank, and writes the run directory."""
+
+import logging
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from common.errors import FAILURE, Interrupted, UserError
+from common.run.checkpoint_writer import CheckpointWriter
+from common.run.context import RunContext
+from common.run.export import export
+from common.run.progress import TrainingProgress, log_to
+from common.run.summary import RunFacts, describe_run, write_running, write_summary
+from common.training.loop import Loop, NonFiniteLoss, Profile
+from common.training.observer import Observer
+from common.training.stop import Stop
+from common.training.strategy import Strategy
+
+log = logging.getLogger("lockstep")
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended: the status and the error of summary.json, and the exit code of the chief."""
+
+    status: str
+    exit_code: int
+    error: str | None = None
+
+
+class RunRecord:
+    """The files and displays that the chief updates while it trains."""
+
+    def __init__(self, context: RunContext, replicas: int) -> None:
+        from common.run.recorder import Recorder  # imports TensorBoard's writer, which no other process needs
+        from common.run.trackers import Trackers
+
+        config, start = context.config, context.inputs.start
+        strategy = config.strategy
+        updates = start.step + (config.train.steps - start.plan_position) * strategy.updates_per_batch
+        if strategy.updates_per_batch > 1:
+            log.info(
+                "%d global batches make %d updates, one for each worker's part of a batch (strategy.batch=replica)",
+                *(config.train.steps, updates),
+            )
+        self.recorder = Recorder(context.run_dir, start, f"{context.framework} {strategy.kind}")
+        self.checkpoints = CheckpointWriter(context)
+        self.progress = TrainingProgress(f"{strategy.kind} x{replicas}", updates, config.train.log_every)
+        self.trackers = Trackers(config, context.run_dir)
+
+    @property
+    def observers(self) -> list[Observer]:
+        """Return the observers of the training loop."""
+        return [self.recorder, self.checkpoints, self.progress, self.trackers]
+
+    def finish(self) -> None:
+        """Release the terminal, and wait for the last checkpoint. Raises UserError if it could not be written."""
+        self.progress.close()
+        self.checkpoints.finish()
+
+    def close_files(self) -> None:
+        """Close the files of the run, whether training completed or not."""
+        self.checkpoints.close()
+        self.recorder.close()
+
+
+def train_as_chief(
+    context: RunContext,
+    strategy: Strategy,
+    stop: Stop,
+    profile: Profile | None,
+    count_compilations: Callable[[], Mapping[str, float]],
+) -> int:
+    """Train, and record checkpoints, rows and a summary, however training ends. Returns the exit code.
+
+    The command prints the summary, so that the end of the run is reported even if this process is killed.
+    """
+    log_to(context.run_dir)
+    cache, start = context.inputs.cache, context.inputs.start
+    log.info("%s%s", cache, f"; classes {', '.join(cache.classes)}" if cache.classes else "")
+    facts = describe_run(context)
+    record = RunRecord(context, strategy.world_size)
+    report: dict[str, object] = {"resumed_from": start.step}
+    ending = Ending("failed", FAILURE)
+    try:
+        write_running(context.run_dir, facts)
+        try:
+            Loop(context.config, strategy, cache, start, stop, record.observers, profile).run()
+            report |= strategy.report()
+            if context.config.train.compile:
+                report |= count_compilations()
+        finally:
+            record.finish()
+        _export_model(context)
+        ending = Ending("completed", 0)
+    except Exception as error:
+        ending = _ending_of(error, context)
+    finally:
+        record.close_files()
+        _write_end(context, facts, report, ending)
+        record.trackers.close(ending.status)
+    return ending.exit_code
+
+
+def _export_model(context: RunContext) -> None:
+    """Replace the model directory of the run by the model of the last step."""
+    shutil.rmtree(context.run_dir / "model", ignore_errors=True)
+    export(context.run_dir, context.run_dir / "model", of_best=False)
+
+
+def _ending_of(error: Exception, context: RunContext) -> Ending:
+    """Return the ending for an exception; the stack trace of an unexpected one goes to train.log."""
+    if isinstance(error, Interrupted):
+        return Ending("interrupted", error.exit_code, str(error))
+    if isinstance(error, NonFiniteLoss | UserError):
+        return Ending("failed", FAILURE, str(error))
+    with suppress(OSError), (context.run_dir / "train.log").open("a") as file:
+        traceback.print_exception(error, file=file)
+    lines = [line for line in str(error).splitlines() if not line.startswith(" ")]  # without stack frames
+    return Ending("failed", FAILURE, f"{type(error).__name__}: {' '.join(' '.join(lines).split())[:300]}")
+
+
+def _write_end(context: RunContext, facts: RunFacts, report: Mapping[str, object], ending: Ending) -> None:
+    """Write summary.json; on a full disk print the error, which the command then cannot read."""
+    write_summary(context.run_dir, context.config, facts, ending.status, report, ending.error)
+    if ending.error and not (context.run_dir / "summary.json").exists():
+        print(f"{ending.status}: {ending.error}", file=sys.stderr)

@@ -1,0 +1,96 @@
+"""The prepared inputs of a run on one host, and prepared.json, through which the command passes them to its processes.
+
+The command verifies the inputs once. The processes open them without verifying them again, so their start-up does not
+grow with the corpus.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict, cast
+
+from common.config.schema import Config
+from common.data.batch_plan import PLAN_VERSION
+from common.data.cache import Cache, reopen_cache
+from common.models.initial_weights import InitialCheckpoint, reopen_initial_checkpoint
+from common.run.checkpoint import Checkpoint, reopen_checkpoint
+from common.run.rows import replace_text
+from common.training.state import Position
+
+PREPARED = "prepared.json"
+
+Fingerprints = dict[str, str | None]
+
+
+@dataclass(frozen=True)
+class PreparedInputs:
+    """The data, the initial weights and the checkpoint that a run starts from.
+
+    Attributes:
+        cache: the training and validation examples.
+        initial: the initial weights.
+        checkpoint: the checkpoint to resume from; None if training starts from the initial weights.
+    """
+
+    cache: Cache
+    initial: InitialCheckpoint
+    checkpoint: Checkpoint | None
+
+    @property
+    def start(self) -> Position:
+        """Return the position after which training starts."""
+        return self.checkpoint.position if self.checkpoint else Position()
+
+    @property
+    def fingerprints(self) -> Fingerprints:
+        """Return the fingerprints that must be equal on every host."""
+        return {
+            "batch plan": f"version {PLAN_VERSION}",
+            "data": self.cache.fingerprint,
+            "initial weights": self.initial.fingerprint,
+            "checkpoint": self.checkpoint.fingerprint if self.checkpoint else None,
+        }
+
+
+class InputPaths(TypedDict):
+    """The contents of prepared.json: directories and fingerprints."""
+
+    cache: str
+    initial: str
+    checkpoint: str | None
+    fingerprints: Fingerprints
+
+
+def save_inputs(inputs: PreparedInputs, run_dir: Path) -> None:
+    """Write the directories of the inputs and their fingerprints to prepared.json."""
+    paths: InputPaths = {
+        "cache": str(inputs.cache.directory.resolve()),
+        "initial": str(inputs.initial.directory.resolve()),
+        "checkpoint": str(inputs.checkpoint.directory.resolve()) if inputs.checkpoint else None,
+        "fingerprints": inputs.fingerprints,
+    }
+    replace_text(run_dir / PREPARED, json.dumps(paths, indent=1) + "\n")
+
+
+def open_inputs(config: Config, run_dir: Path) -> PreparedInputs:
+    """Open the inputs that the command prepared, without verifying their contents."""
+    paths = _read_paths(run_dir)
+    inputs = PreparedInputs(
+        reopen_cache(config, Path(paths["cache"])),
+        reopen_initial_checkpoint(Path(paths["initial"])),
+        open_prepared_checkpoint(run_dir),
+    )
+    # The fingerprint of a checkpoint changes if the checkpoint is evaluated after it was saved.
+    now, prepared = ({**each, "checkpoint": None} for each in (inputs.fingerprints, paths["fingerprints"]))
+    assert now == prepared, "the prepared inputs have changed"
+    return inputs
+
+
+def open_prepared_checkpoint(run_dir: Path) -> Checkpoint | None:
+    """Return the prepared checkpoint; None if there is none, or if it was removed while the run continued."""
+    path = _read_paths(run_dir)["checkpoint"]
+    return reopen_checkpoint(Path(path)) if path and Path(path).exists() else None
+
+
+def _read_paths(run_dir: Path) -> InputPaths:
+    return cast(InputPaths, json.loads((run_dir / PREPARED).read_text()))
