@@ -1,30 +1,40 @@
-"""JSON objects over a TCP connection, one on a line."""
+"""JSON objects over a TCP connection, one object per line."""
 
 import json
 import socket
 from collections.abc import Mapping
-from typing import Any
 
-LONGEST_LINE = 4096  # bytes
+MAX_LINE_BYTES = 4096
+
+JsonObject = dict[str, object]
 
 
 class JsonLineSocket:
-    """JSON objects over a connection. All methods raise OSError if it is broken or sends anything else."""
+    """A connection that carries one JSON object per line.
 
-    def __init__(self, connection: socket.socket) -> None:
+    All methods raise OSError if the connection is broken or if the other end sends anything else.
+
+    Args:
+        connection: the connected socket. Its timeout applies to every read.
+        max_line_bytes: the longest line that is accepted, so that no other end can fill the memory.
+    """
+
+    def __init__(self, connection: socket.socket, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self.connection = connection
-        self._rest = b""
+        self._max_line_bytes = max_line_bytes
+        self._incomplete_line = b""
 
     def send(self, message: Mapping[str, object]) -> None:
+        """Send one object."""
         self.connection.sendall(json.dumps(message).encode() + b"\n")
 
-    def receive(self) -> list[dict[str, Any]]:
-        """The objects that are complete after one read, which may be none."""
-        data = self.connection.recv(LONGEST_LINE)
+    def receive(self) -> list[JsonObject]:
+        """Read once and return the objects that are complete then, which may be none."""
+        data = self.connection.recv(MAX_LINE_BYTES)
         if not data:
             raise ConnectionError("the other end has closed the connection")
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > LONGEST_LINE:
+        *lines, self._incomplete_line = (self._incomplete_line + data).split(b"\n")
+        if len(self._incomplete_line) > self._max_line_bytes:
             raise ConnectionError("the line is too long")
         try:
             messages = [json.loads(line) for line in lines]
@@ -33,3 +43,9 @@ class JsonLineSocket:
         if not all(isinstance(message, dict) for message in messages):
             raise ConnectionError("the line is not a JSON object")
         return messages
+
+    def receive_one(self) -> JsonObject:
+        """Wait for the first object. Objects that arrive together with it are dropped."""
+        while not (messages := self.receive()):
+            pass
+        return messages[0]

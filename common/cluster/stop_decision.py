@@ -1,4 +1,4 @@
-"""Which unit of work is the last before a stop or a checkpoint, and how the Stop of this process learns it."""
+"""The decision which unit of work is the last before a stop or a checkpoint, and its effect on this process."""
 
 from collections.abc import Hashable, Iterable
 
@@ -6,20 +6,24 @@ from common.training.stop import SAVE, Stop
 
 
 class StopDecision:
-    """Which unit is the last: the maximum of the counts that have come once nobody's is awaited."""
+    """The choice of the last unit: the maximum of all answers, once no member's answer is awaited.
+
+    signum: the signal that stops the run, or SAVE for a checkpoint. last: the last unit; None until it is decided.
+    """
 
     def __init__(self, signum: int, begun: int, members: Iterable[Hashable]) -> None:
-        self.signum, self.highest = signum, begun
+        self.signum = signum
+        self.highest = begun
         self.awaited = set(members)
         self.last: int | None = None
 
     def answer(self, member: Hashable, begun: int) -> None:
-        """A member's count. Has no effect after the decision."""
+        """Count the units that a member has begun. Has no effect after the decision."""
         self.awaited.discard(member)
         self.highest = max(self.highest, begun)
 
     def decide(self, at_once: bool = False) -> bool:
-        """Fix the last unit if every answer has come, or `at_once`. Returns whether this call has done it."""
+        """Fix the last unit if all answers have arrived, or `at_once`. Return whether this call has fixed it."""
         if self.last is not None or (self.awaited and not at_once):
             return False
         self.last = self.highest
@@ -27,9 +31,9 @@ class StopDecision:
 
 
 class LocalStop:
-    """The Stop of this process, or what one that is attached later must be told.
+    """The Stop of this process, or a record of what to pass to a Stop that is attached later.
 
-    That is nothing of checkpoints: no rank asks for one before all have attached theirs and begun a unit.
+    The record holds no checkpoints: no rank asks for one before all ranks have attached their Stop and begun a unit.
     """
 
     def __init__(self) -> None:
@@ -38,6 +42,7 @@ class LocalStop:
         self.last: int | None = None
 
     def attach(self, stop: Stop) -> None:
+        """Connect the Stop and pass it what has been decided until now."""
         self.stop = stop
         if self.signum is not None:
             stop.freeze(self.signum)
@@ -45,19 +50,23 @@ class LocalStop:
             stop.decide(self.last)
 
     def freeze(self, signum: int) -> int:
+        """Begin no further unit. Return the number of units that this process has begun."""
         if self.signum is None and signum != SAVE:
             self.signum = signum
         return self.stop.freeze(self.signum or SAVE) if self.stop is not None else 0
 
     def decide(self, last: int) -> None:
+        """End after this unit. The first decision stands."""
         if self.last is None:
             self.last = last
         if self.stop is not None:
             self.stop.decide(self.last)
 
     def save_after(self, unit: int | None) -> None:
+        """Save a checkpoint after this unit and continue. None: continue without one."""
         if self.stop is not None:
             self.stop.save_after(unit)
 
     def stop_alone(self, signum: int) -> None:
+        """Stop this process without asking any other rank."""
         self.decide(self.freeze(signum))

@@ -24,7 +24,7 @@ WAIT_SECONDS = 9.0  # for the chief to save the checkpoint of an agreed stop
 
 
 class StopChannel(Protocol):
-    """Connection between the stops of the ranks; common.cluster.stop_channel implements it."""
+    """Connection between the stops of the ranks; common.cluster.stop_server implements it."""
 
     def attach(self, stop: Stop) -> None:
         """Let the channel decide when this rank stops."""

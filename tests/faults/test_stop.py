@@ -237,8 +237,9 @@ def test_torchrun(
 
 # In all Python processes of a run: ranks do not leave their decisions to the channel.
 ALONE = """
-from common.cluster import stop_channel
-stop_channel.StopServer.attach = stop_channel.StopMember.attach = lambda self, stop: None
+from common.cluster.stop_member import StopMember
+from common.cluster.stop_server import StopServer
+StopServer.attach = StopMember.attach = lambda self, stop: None
 """
 
 

@@ -16,7 +16,8 @@ import torch.distributed as dist
 from common.cluster.agreement import collect_shared_settings, decode_error, describe_disagreement, encode_error
 from common.cluster.network import find_address_towards
 from common.cluster.processes import IS_REPLACEMENT, STOP_PORT
-from common.cluster.stop_channel import StopMember, StopServer
+from common.cluster.stop_member import StopMember
+from common.cluster.stop_server import StopServer
 from common.errors import PeerTimeout, UserError, one_line
 from common.run.context import RunContext
 from common.run.summary import RESTARTS

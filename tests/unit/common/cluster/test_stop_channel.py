@@ -14,8 +14,10 @@ from threading import Barrier, BrokenBarrierError, Thread
 
 import pytest
 
-from common.cluster import stop_channel
-from common.cluster.stop_channel import StopDecision, StopMember, StopServer
+from common.cluster import stop_server
+from common.cluster.stop_decision import StopDecision
+from common.cluster.stop_member import StopMember
+from common.cluster.stop_server import StopServer
 from common.errors import Interrupted
 from common.training.stop import SAVE, SIGNALS, Stop
 
@@ -183,7 +185,7 @@ def test_a_checkpoint_waits_for_a_silent_member_but_a_stop_does_not(
     make_ranks: MakeRanks, connect: Connect, server: StopServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may have begun a unit that no other rank has, where that one is only slow."""
-    monkeypatch.setattr(stop_channel, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(stop_server, "ANSWER_SECONDS", 0.05)
     silent = connect(server)
     stops = [stop for _, stop in make_ranks(2)]
 
@@ -264,7 +266,7 @@ def test_a_member_that_never_answers(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(stop_channel, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(stop_server, "ANSWER_SECONDS", 0.2)
     connect(server)
     stops = [stop for _, stop in make_ranks(3)]
     start = time.monotonic()
@@ -292,7 +294,7 @@ def test_a_member_that_dies(make_ranks: MakeRanks, connect: Connect, server: Sto
 
     start = time.monotonic()
     traces = run_together(stops, request, random.Random(0))
-    assert time.monotonic() - start < stop_channel.ANSWER_SECONDS
+    assert time.monotonic() - start < stop_server.ANSWER_SECONDS
     assert traces[0] == traces[1]
 
 
@@ -311,7 +313,7 @@ JUNK = [
 
 
 def test_junk_connections(make_ranks: MakeRanks, server: StopServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stop_channel, "HELLO_SECONDS", 0.2)
+    monkeypatch.setattr(stop_server, "HELLO_SECONDS", 0.2)
     stops = [stop for _, stop in make_ranks(2)]
     with ExitStack() as stack:
         for junk in JUNK:
@@ -394,7 +396,7 @@ def test_a_stop_is_attached_after_the_decision(server: StopServer, stack: ExitSt
     """Without one, nothing has begun."""
     member = stack.enter_context(closing(StopMember(server.address, "rank 1")))
     member.request(TERM)
-    wait_until(lambda: member._own.last is not None)
+    wait_until(lambda: member._local_stop.last is not None)
     for end in (server, member):
         stop = Stop()
         end.attach(stop)
@@ -497,7 +499,8 @@ def test_the_agreement_is_the_maximum_of_the_answers() -> None:
 
 RANK = """
 import json, os, socket, sys, time
-from common.cluster.stop_channel import StopMember, StopServer
+from common.cluster.stop_member import StopMember
+from common.cluster.stop_server import StopServer
 from common.errors import Interrupted
 from common.training.stop import Stop
 

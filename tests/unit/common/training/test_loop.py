@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.cluster.stop_channel import StopMember, StopServer
+from common.cluster.stop_member import StopMember
+from common.cluster.stop_server import StopServer
 from common.config.schema import Config
 from common.data.batch_plan import select_example_ids
 from common.data.batches import GlobalBatch

@@ -1,0 +1,221 @@
+"""The chief's end of the connections by which the ranks of a run agree on the last unit before a stop.
+
+Every rank has one TCP connection to the chief. Threads answer, even while the main thread is inside a collective, so no
+answer waits for another rank. If a rank is frozen before unit k and another rank has begun unit k, the first one will be
+told to run unit k too, since the last unit is the maximum of all counts. Thus all ranks enter every collective that one
+of them enters. The ranks agree in the same way on the unit after which all save a checkpoint. For a checkpoint the chief
+waits for every answer, as the next step would.
+"""
+
+import hmac
+import logging
+import secrets
+import socket
+import time
+from contextlib import suppress
+from selectors import EVENT_READ, DefaultSelector
+from threading import Lock, Semaphore, Thread
+
+from common.cluster.json_line_socket import MAX_LINE_BYTES, JsonLineSocket, JsonObject
+from common.cluster.stop_decision import LocalStop, StopDecision
+from common.cluster.stop_messages import Freeze, LastUnit, SaveUnit, Welcome
+from common.training.stop import SAVE, SIGNALS, Stop
+
+log = logging.getLogger("lockstep")
+
+HELLO_SECONDS = 5.0  # how long a new connection may take to send its Hello
+ANSWER_SECONDS = 3.0  # how long the chief waits for the members' answers before a stop
+
+
+class StopServer:
+    """The chief's end. One thread does all the work; members may connect at any time.
+
+    address: host, port and token that a StopMember needs. It can be sent as JSON.
+
+    Args:
+        host: an address of this machine that the other ranks can reach.
+        port: the port to listen on; 0 for any free one.
+
+    Raises:
+        OSError: it cannot listen there.
+    """
+
+    def __init__(self, host: str, port: int = 0) -> None:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        self._listener = socket.create_server(address, family=family)  # sets SO_REUSEADDR
+        self._listener.setblocking(False)
+        self._token = secrets.token_hex()
+        self.address: tuple[str, int, str] = (host, self._listener.getsockname()[1], self._token)
+        self._wake_sender, self._wake_receiver = socket.socketpair()
+        self._wake_sender.setblocking(False)
+        self._selector = DefaultSelector()
+        self._selector.register(self._listener, EVENT_READ)
+        self._selector.register(self._wake_receiver, EVENT_READ)
+        self._unauthenticated: dict[JsonLineSocket, float] = {}  # connections without a Hello, and their deadlines
+        self._member_names: dict[JsonLineSocket, str] = {}
+        self._decision: StopDecision | None = None
+        self._answer_deadline = 0.0
+        self._lock = Lock()  # protects the attributes below, which other threads use too
+        self._local_stop = LocalStop()
+        self._requested: int | None = None
+        self._closed = False
+        self._welcomed = Semaphore(0)  # released once for each member
+        self._thread = Thread(target=self._serve, name="stop-server", daemon=True)
+        self._thread.start()
+
+    def wait_for_members(self, count: int, seconds: float) -> bool:
+        """Wait until `count` members have connected, and return whether they have. Call it once.
+
+        Otherwise members could wait for a library that holds the interpreter's lock while it starts, as TensorFlow does.
+        """
+        end = time.monotonic() + seconds
+        return all(self._welcomed.acquire(timeout=max(0.0, end - time.monotonic())) for _ in range(count))
+
+    def attach(self, stop: Stop) -> None:
+        """Connect the chief's own Stop, before its first unit."""
+        with self._lock:
+            stop.connect(self)
+            self._local_stop.attach(stop)
+
+    def request(self, signum: int) -> None:
+        """Ask for a stop of all ranks, or for a checkpoint. A stop replaces a pending checkpoint and saves one itself."""
+        with self._lock:
+            if self._closed:
+                self._local_stop.stop_alone(signum)
+            elif not self._requested:
+                self._requested = signum
+                self._wake_up()
+
+    def wait(self, seconds: float) -> bool:
+        """Return at once: the chief waits for nobody."""
+        return True
+
+    def close(self) -> None:
+        """Close all connections, which ends the members' `wait`."""
+        with self._lock:
+            self._closed = True
+            self._wake_up()
+        self._thread.join(1.0)
+
+    def _wake_up(self) -> None:
+        with suppress(OSError):
+            self._wake_sender.send(b".")
+
+    def _serve(self) -> None:
+        while True:
+            ready = self._selector.select(self._seconds_to_deadline())
+            with self._lock:
+                for key, _ in ready:
+                    if key.fileobj is self._listener:
+                        self._accept()
+                    elif key.fileobj is self._wake_receiver:
+                        self._wake_receiver.recv(MAX_LINE_BYTES)
+                    else:
+                        self._receive(key.data)
+                now = time.monotonic()
+                for connection in [late for late, deadline in self._unauthenticated.items() if now >= deadline]:
+                    self._drop(connection)
+                self._advance_decision()
+                if self._closed:
+                    self._close_connections()
+                    return
+
+    def _seconds_to_deadline(self) -> float | None:
+        """Return the seconds until the next deadline; None if there is none."""
+        deadlines = list(self._unauthenticated.values())
+        if self._decision is not None and self._decision.signum != SAVE and self._decision.last is None:
+            deadlines.append(self._answer_deadline)
+        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            connection, _ = self._listener.accept()
+            connection.setblocking(False)
+            json_socket = JsonLineSocket(connection)
+            self._unauthenticated[json_socket] = time.monotonic() + HELLO_SECONDS
+            self._selector.register(connection, EVENT_READ, json_socket)
+
+    def _receive(self, sender: JsonLineSocket) -> None:
+        if sender not in self._unauthenticated and sender not in self._member_names:
+            return  # it was dropped after it became ready
+        try:
+            for message in sender.receive():
+                if sender in self._member_names:
+                    self._on_message(sender, message)
+                else:
+                    self._authenticate(sender, message)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._drop(sender)
+
+    def _authenticate(self, connection: JsonLineSocket, message: JsonObject) -> None:
+        """Make a connection a member if its first message has this run's token. Raises OSError."""
+        token = str(message.get("hello")).encode(errors="replace")
+        if not hmac.compare_digest(token, self._token.encode()):
+            raise ConnectionError("the token is not this run's")
+        del self._unauthenticated[connection]
+        self._member_names[connection] = str(message.get("name"))
+        connection.send(Welcome(welcome=True))
+        self._welcomed.release()
+        if self._decision is not None:
+            connection.send(Freeze(freeze=self._decision.signum))
+            if self._decision.last is None:
+                self._decision.awaited.add(connection)
+            else:
+                connection.send(LastUnit(last=self._decision.last))
+
+    def _on_message(self, member: JsonLineSocket, message: JsonObject) -> None:
+        match message:
+            case {"request": int(signum)} if signum in SIGNALS:
+                self._requested = self._requested or signum
+            case {"begun": int(begun)} if self._decision is not None:
+                self._decision.answer(member, begun)
+            case _:
+                raise ConnectionError(f"no message of a member: {message}")
+
+    def _drop(self, connection: JsonLineSocket) -> None:
+        self._unauthenticated.pop(connection, None)
+        self._member_names.pop(connection, None)
+        if self._decision is not None:
+            self._decision.awaited.discard(connection)
+        with suppress(KeyError):
+            self._selector.unregister(connection.connection)
+        connection.connection.close()
+
+    def _advance_decision(self) -> None:
+        """Begin the decision that was requested, and complete it once no answer is awaited any longer.
+
+        A stop replaces a checkpoint that is not decided yet: the ranks are frozen for it already.
+        """
+        decision, requested = self._decision, self._requested
+        if requested is not None and (decision is None or decision.signum != requested):
+            self._decision = decision = StopDecision(requested, self._local_stop.freeze(requested), self._member_names)
+            self._answer_deadline = time.monotonic() + ANSWER_SECONDS
+            self._broadcast(Freeze(freeze=requested))
+        if decision is not None and decision.signum == SAVE:
+            if decision.decide():
+                assert decision.last is not None
+                self._decision = self._requested = None
+                self._local_stop.save_after(decision.last)
+                self._broadcast(SaveUnit(save=decision.last))
+        elif decision is not None and decision.decide(self._closed or time.monotonic() >= self._answer_deadline):
+            assert decision.last is not None
+            self._local_stop.decide(decision.last)
+            self._broadcast(LastUnit(last=decision.last))
+            if silent := sorted(name for member, name in self._member_names.items() if member in decision.awaited):
+                log.warning("stopping without an answer from %s", ", ".join(silent))
+
+    def _broadcast(self, message: Freeze | LastUnit | SaveUnit) -> None:
+        for member in list(self._member_names):
+            try:
+                member.send(message)
+            except OSError:
+                self._drop(member)
+
+    def _close_connections(self) -> None:
+        for connection in [*self._unauthenticated, *self._member_names]:
+            self._drop(connection)
+        self._selector.close()
+        for open_socket in (self._listener, self._wake_sender, self._wake_receiver):
+            open_socket.close()
