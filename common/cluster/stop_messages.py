@@ -1,8 +1,8 @@
 """The messages by which the ranks of a run agree on the last unit before a stop, or before a checkpoint.
 
 A member is a rank other than the chief. It connects to the chief and says hello; the chief welcomes it. A rank asks for
-a stop with a StopRequest. The chief then sends Freeze to all members, each answers with the units that it has begun, and
-the chief announces the last unit, or the unit after which all save a checkpoint.
+a stop with a StopRequest. The chief then sends Freeze to all members, each answers with the units that it has begun,
+and the chief announces the last unit, or the unit after which all save a checkpoint.
 """
 
 from typing import TypedDict

@@ -1,10 +1,10 @@
 """The chief's end of the connections by which the ranks of a run agree on the last unit before a stop.
 
 Every rank has one TCP connection to the chief. Threads answer, even while the main thread is inside a collective, so no
-answer waits for another rank. If a rank is frozen before unit k and another rank has begun unit k, the first one will be
-told to run unit k too, since the last unit is the maximum of all counts. Thus all ranks enter every collective that one
-of them enters. The ranks agree in the same way on the unit after which all save a checkpoint. For a checkpoint the chief
-waits for every answer, as the next step would.
+answer waits for another rank. If a rank is frozen before unit k and another rank has begun unit k, the first one will
+be told to run unit k too, since the last unit is the maximum of all counts. Thus all ranks enter every collective that
+one of them enters. The ranks agree in the same way on the unit after which all save a checkpoint. For a checkpoint the
+chief waits for every answer, as the next step would.
 """
 
 import hmac
@@ -66,7 +66,8 @@ class StopServer:
     def wait_for_members(self, count: int, seconds: float) -> bool:
         """Wait until `count` members have connected, and return whether they have. Call it once.
 
-        Otherwise members could wait for a library that holds the interpreter's lock while it starts, as TensorFlow does.
+        Otherwise members could wait for a library that holds the interpreter's lock while it starts, as TensorFlow
+        does.
         """
         end = time.monotonic() + seconds
         return all(self._welcomed.acquire(timeout=max(0.0, end - time.monotonic())) for _ in range(count))
@@ -78,7 +79,7 @@ class StopServer:
             self._local_stop.attach(stop)
 
     def request(self, signum: int) -> None:
-        """Ask for a stop of all ranks, or for a checkpoint. A stop replaces a pending checkpoint and saves one itself."""
+        """Ask for a stop of all ranks, or for a checkpoint. A stop replaces a pending checkpoint: it saves one too."""
         with self._lock:
             if self._closed:
                 self._local_stop.stop_alone(signum)
