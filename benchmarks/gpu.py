@@ -12,10 +12,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.cluster.processes import make_python_command
 from common.config.command_line import report_user_errors
 from common.errors import UserError
 from common.hardware import count_visible_gpus
+from common.run_module import module_command
 
 CURVE = ("strategy=single", "model=bert_mini", "schedule=constant", "optimizer.max_grad_norm=null", "train.steps=60")
 SPEED = ("model=bert_base", "train.precision=bfloat16", "train.global_batch_size=128")
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(module: str, arguments: Sequence[str], environment: dict[str, str]) -> bool:
     """Whether a command failed."""
-    return subprocess.run(make_python_command(module, *arguments), env={**os.environ, **environment}).returncode != 0
+    return subprocess.run(module_command(module, *arguments), env={**os.environ, **environment}).returncode != 0
 
 
 if __name__ == "__main__":

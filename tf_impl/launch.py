@@ -16,7 +16,6 @@ from common.cluster.processes import (
     STOP_PORT,
     die_with_parent,
     exit_if_interrupted,
-    make_python_command,
     pause_garbage_collection,
 )
 from common.cluster.supervisor import Process
@@ -31,6 +30,7 @@ from common.run.context import RunContext, open_context
 from common.run.prepare import open_run, prepare_inputs
 from common.run.progress import report_end
 from common.run.worker import SideRuntime, train_rank
+from common.run_module import module_command
 
 # Informational lines, one of which has two, the logger's note on itself, and that there is no CUDA driver
 # (replica_devices says so where there is a GPU).
@@ -43,7 +43,7 @@ def launch(context: RunContext, nodes: HostGroup) -> int:
     """Start this machine's processes of a run and wait for their end. Returns the exit code of the command."""
     config = context.config
     if config.strategy.one_process:
-        command = make_python_command("tf_impl.launch", str(context.run_dir))
+        command = module_command("tf_impl.launch", str(context.run_dir))
         return start(context, nodes, [Process("tensorflow", command)])
     count = config.strategy.processes
     if nodes.is_multi_host:
@@ -58,7 +58,7 @@ def _start(context: RunContext, nodes: HostGroup, ports: Sequence[int], shared: 
     mine = [task for task in tasks if task.host_index == nodes.host_index]
     computing = [task for task in mine if task.role == "worker"]
     shared["TF_NUM_INTRAOP_THREADS"] = str(max(1, count_cores() // max(1, len(computing))))
-    command = make_python_command("tf_impl.launch", str(context.run_dir))
+    command = module_command("tf_impl.launch", str(context.run_dir))
     processes = []
     for task in mine:
         gpu = select_gpu(computing.index(task) if task in computing else None)

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from common.cluster.network import find_loopback_interface
-from common.cluster.processes import make_python_command
 from common.cluster.supervisor import Process, supervise
 from common.cluster.topology import LOOPBACK
 from common.config.command_line import report_user_errors
 from common.errors import UserError
+from common.run_module import module_command
 
 SIZES = ("1K", "16K", "256K", "4M")
 QUICK_SIZES = ("1K", "64K")
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     options = parser.parse_args(arguments)
     sizes = options.sizes or [_size(text) for text in (QUICK_SIZES if options.quick else SIZES)]
-    command = make_python_command("torch_impl.communication.tour", "1" if options.quick else "5", *map(str, sizes))
+    command = module_command("torch_impl.communication.tour", "1" if options.quick else "5", *map(str, sizes))
     with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:
         shared = {
             "WORLD_SIZE": str(options.ranks),

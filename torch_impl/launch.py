@@ -13,7 +13,6 @@ from common.cluster.processes import (
     STOP_PORT,
     die_with_parent,
     exit_if_interrupted,
-    make_python_command,
     pause_garbage_collection,
 )
 from common.cluster.supervisor import Process
@@ -27,6 +26,7 @@ from common.run.context import RunContext, open_context
 from common.run.prepare import open_run, prepare_inputs
 from common.run.progress import report_end
 from common.run.worker import SideRuntime, train_rank
+from common.run_module import module_command
 
 
 def launch(context: RunContext, nodes: HostGroup) -> int:
@@ -37,7 +37,7 @@ def launch(context: RunContext, nodes: HostGroup) -> int:
     shared["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")  # Python reports the same failures
     config = context.config
     if config.strategy.one_process:
-        command = make_python_command("torch_impl.launch", str(context.run_dir))
+        command = module_command("torch_impl.launch", str(context.run_dir))
         return start(context, nodes, [Process("torch", command, shared)])
     if nodes.is_multi_host:
         interface = find_host_interface(nodes.hosts[nodes.host_index])
@@ -56,7 +56,7 @@ def _start(context: RunContext, nodes: HostGroup, shared: dict[str, str]) -> int
     mine = [task for task in tasks if task.host_index == nodes.host_index]
     computing = [task for task in mine if task.role == "worker"]
     shared["OMP_NUM_THREADS"] = str(max(1, count_cores() // max(1, len(computing))))
-    command = make_python_command("torch_impl.launch", str(context.run_dir))
+    command = module_command("torch_impl.launch", str(context.run_dir))
     processes = []
     for task in mine:
         environment = {**make_torch_environment(tasks, task), **shared}

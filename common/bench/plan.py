@@ -14,7 +14,6 @@ from common.bench.turns import Command
 from common.cluster.discovery import compose_config
 from common.cluster.network import find_loopback_interface
 from common.cluster.ports import reserve_ports
-from common.cluster.processes import make_python_command
 from common.config.data import BuiltinNliSettings, DataSettings, FilesSettings
 from common.config.models import BertSettings
 from common.config.overrides import normalize_arguments
@@ -100,7 +99,7 @@ def _command(
     if definition.script is None:
         profile = f"train.profile={definition.framework in config.strategy.profiles}"
         own = [*ENDLESS, *PATIENT, profile, *overrides, *definition.overrides, f"run_dir={directory}"]
-        train = make_python_command(f"{definition.framework}_impl.train", *own)
+        train = module_command(f"{definition.framework}_impl.train", *own)
         return Command(name, train, directory, cores=definition.cores)
     if definition.script == LINK:
         return _script(name, definition, config, directory, [f"--output={directory}"], port)
@@ -193,7 +192,7 @@ def _script(
     module, replicas = definition.script_module, config.strategy.world_size
     if definition.framework == "tf":
         return Command(
-            name, make_python_command(module, *arguments), directory, {"TF_CPP_MIN_LOG_LEVEL": "2"}, definition.cores
+            name, module_command(module, *arguments), directory, {"TF_CPP_MIN_LOG_LEVEL": "2"}, definition.cores
         )
     torchrun = [f"--nproc-per-node={replicas}", "--master-addr=127.0.0.1", f"--master-port={port}"]
     _, *script = module_command(module, *arguments)
@@ -203,7 +202,7 @@ def _script(
     }
     return Command(
         name,
-        make_python_command("torch.distributed.run", *torchrun, *script),
+        module_command("torch.distributed.run", *torchrun, *script),
         directory,
         environment,
         definition.cores,

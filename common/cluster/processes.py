@@ -11,8 +11,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from common.run_module import module_command
-
 # Variables of a run's processes.
 IS_REPLACEMENT = "LOCKSTEP_RETURNED"  # set where a process replaces one that crashed while the run continued
 STOP_PORT = "LOCKSTEP_STOP_PORT"  # where the chief listens for the stops of other ranks; any free port where not set
@@ -27,11 +25,6 @@ def die_with_parent() -> None:
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def make_python_command(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module with this interpreter."""
-    return module_command(module, *arguments)
 
 
 @contextmanager

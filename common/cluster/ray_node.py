@@ -10,8 +10,8 @@ from typing import IO
 
 import ray
 
-from common.cluster.processes import make_python_command
 from common.errors import USER_ERROR
+from common.run_module import module_command
 
 Said = tuple[bool, str]  # whether it is of standard error, and a line
 
@@ -41,7 +41,7 @@ class NodeActor:
         # Ray allows an actor one thread for each CPU that it asked for; Lockstep divides the cores among its processes.
         inherited = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
         self.child = subprocess.Popen(
-            make_python_command("common.cluster.child_command", module, *arguments),
+            module_command("common.cluster.child_command", module, *arguments),
             cwd=directory,
             env={**inherited, **environment},
             stdin=subprocess.PIPE,

@@ -5,13 +5,13 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.cluster.processes import make_python_command
 from common.config.strategies import PACKAGES
+from common.run_module import module_command
 
 
 def start_training(framework: str, overrides: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     """Start `python -m torch_impl.train` or tf_impl.train; it ends when its standard input is closed."""
-    command = make_python_command("common.cluster.child_command", f"{PACKAGES[framework]}.train", *overrides)
+    command = module_command("common.cluster.child_command", f"{PACKAGES[framework]}.train", *overrides)
     with log.open("w") as file:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, stderr=file, start_new_session=True)
 

@@ -22,7 +22,7 @@ from hydra import compose, initialize_config_dir
 
 from common.cluster.discovery import discover_cluster
 from common.cluster.network import find_loopback_interface
-from common.cluster.processes import die_with_parent, make_python_command
+from common.cluster.processes import die_with_parent
 from common.cluster.supervisor import Process, supervise
 from common.cluster.topology import HostGroup
 from common.config.compose import CONF, parse_config
@@ -33,6 +33,7 @@ from common.models.initial_weights import InitialCheckpoint
 from common.run.context import RunContext, open_context
 from common.run.prepare import open_run
 from common.run.worker import SideRuntime, train_rank
+from common.run_module import module_command
 
 
 def main(framework: str, runs: list[dict[str, Any]]) -> None:
@@ -78,7 +79,7 @@ def train_with_ranks(runs: list[dict[str, Any]], spec: str, world_size: int) -> 
     """One group of ranks makes all the runs."""
     for _ in prepared("torch", runs):
         pass
-    command = make_python_command("tests.parity.trainer", "rank", spec, str(world_size))
+    command = module_command("tests.parity.trainer", "rank", spec, str(world_size))
     processes = [Process(f"rank {rank}", [*command, str(rank)], {"OMP_NUM_THREADS": "1"}) for rank in range(world_size)]
     outcome = supervise(processes, Path(spec).with_suffix(".ranks.log"))
     assert outcome.exit_code == 0, outcome.problem

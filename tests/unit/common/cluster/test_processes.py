@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from common.cluster.processes import exit_if_interrupted, pause_garbage_collection
-from common.cluster.processes import make_python_command as python_command
+from common.run_module import module_command as python_command
 from tests.conftest import ROOT, Python
 
 CHILD = """
