@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.conftest import ROOT, SMALL_CORPUS, SMALL_MODEL
@@ -51,21 +52,43 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
-    """Run Python with arguments in an empty directory; it has the wheel and this environment's dependencies.
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a virtual environment that has the wheel and this environment's dependencies.
 
     It finds the dependencies on its path, but not this environment's own Lockstep: that is installed as a link to the
     checkout, by a file whose like Python reads in its own site-packages only.
     """
-    environment, workplace = tmp_path_factory.mktemp("environment"), tmp_path_factory.mktemp("empty")
+    environment = tmp_path_factory.mktemp("environment")
     venv.create(environment, symlinks=True)
     interpreter = environment / "bin" / "python"
-    done = call(*PIP, "--python", interpreter, "install", "--no-deps", "--no-index", wheel, cwd=workplace)
+    done = call(*PIP, "--python", interpreter, "install", "--no-deps", "--no-index", wheel, cwd=environment)
     assert done.returncode == 0, done.stderr
     site_packages = next(environment.glob("lib/python*/site-packages"))
     dependencies = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     (site_packages / "dependencies.pth").write_text("\n".join(dependencies) + "\n")
-    return lambda *arguments: call(interpreter, *arguments, cwd=workplace)
+    return environment
+
+
+@pytest.fixture(scope="module")
+def installed(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """Run Python with arguments in an empty directory."""
+    workplace = tmp_path_factory.mktemp("empty")
+    return lambda *arguments: call(environment / "bin" / "python", *arguments, cwd=workplace)
+
+
+@pytest.fixture(scope="module")
+def directory_with_common(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's directory: a model, its data, and packages that have the names of Lockstep's."""
+    directory = tmp_path_factory.mktemp("user")
+    for package in ("common", "conf"):
+        (directory / package).mkdir()
+        (directory / package / "__init__.py").touch()
+    model = "import torch\n\ndef build():\n    return torch.nn.Linear(4, 3)\n"
+    (directory / "my_models.py").write_text(model)
+    numbers = np.random.default_rng(0)
+    inputs, labels = numbers.random((64, 4), np.float32), numbers.integers(0, 3, 64)
+    np.savez(directory / "data.npz", inputs=inputs, labels=labels)
+    return directory
 
 
 def test_the_wheel_has_every_file(wheel: Path) -> None:
@@ -132,3 +155,34 @@ def test_an_installed_wheel_trains_and_compares(installed: Command) -> None:
     assert report["verdict"] == "lockstep"
     assert [run["versions"]["lockstep"] for run in report["runs"]] == [PROJECT["version"]] * 2
     assert (workplace / "report.html").stat().st_size > 100_000  # Plotly is in it
+
+
+@pytest.mark.slow
+def test_lockstep_trains_and_compares_beside_packages_of_the_same_names(
+    environment: Path, directory_with_common: Path
+) -> None:
+    lockstep = environment / "bin" / "lockstep"
+    data = ("data=arrays", "data.train=data.npz", "data.validation=data.npz")
+    train = ("model=custom", "model.torch=my_models:build", *data, "train.steps=2", "strategy.replicas=2")
+
+    done = call(lockstep, "torch", "strategy=ddp", *train, "run_dir=runs/ddp", cwd=directory_with_common)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = call(lockstep, "compare", "run=[torch:dp]", *train, cwd=directory_with_common)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = call(lockstep, "compare", "--check", cwd=directory_with_common)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "lockstep: 2 runs agree at all 2 steps" in done.stdout
+
+
+def test_a_package_that_hides_ours_is_named_with_two_ways_out(environment: Path, directory_with_common: Path) -> None:
+    python, hides = environment / "bin" / "python", f"error: {directory_with_common / 'common'}: hides Lockstep's"
+    for module, command in (("torch_impl.train", "torch"), ("tf_impl.train", "tf")):
+        done = call(python, "-m", module, cwd=directory_with_common)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(hides) and done.stderr.count("\n") == 1
+        assert f"`lockstep {command} ...`" in done.stderr and "PYTHONSAFEPATH=1" in done.stderr
+    environ = ("/usr/bin/env", "PYTHONSAFEPATH=1")
+    for way_out in ((environment / "bin" / "lockstep", "torch"), (*environ, python, "-m", "torch_impl.train")):
+        done = call(*way_out, "train.stepps=1", cwd=directory_with_common)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("error: train.stepps: no such key")

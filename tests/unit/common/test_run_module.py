@@ -1,0 +1,44 @@
+"""Modules that are run beside packages which have the names of Lockstep's."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from common.run_module import ROOT, module_command
+
+PROBE = """
+import json, sys
+import common.errors, torch_impl, tf_impl
+print(json.dumps([__name__, sys.argv[1:], sys.path[0], common.errors.__file__]))
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A directory with a package that is also called `common`, and with a module."""
+    (tmp_path / "common").mkdir()
+    (tmp_path / "common" / "__init__.py").touch()
+    (tmp_path / "probe.py").write_text(PROBE)
+    return tmp_path
+
+
+def run(directory: Path, safe_path: str = "") -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "PYTHONPATH": "", "PYTHONSAFEPATH": safe_path}
+    command = module_command("probe", "--help", "a=b")
+    return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
+
+
+def test_lockstep_is_found_and_then_the_modules_of_the_directory(directory: Path) -> None:
+    done = run(directory)
+    assert done.returncode == 0, done.stderr
+    name, arguments, first, errors = json.loads(done.stdout)
+    assert (name, arguments) == ("__main__", ["--help", "a=b"])
+    assert (first, errors) == (str(directory), f"{ROOT}/common/errors.py")
+
+
+def test_a_safe_path_stays_safe(directory: Path) -> None:
+    """PYTHONSAFEPATH says that the current directory is not searched."""
+    assert "No module named probe" in run(directory, safe_path="1").stderr
