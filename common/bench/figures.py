@@ -85,7 +85,7 @@ def _of_contestant(
 ) -> dict[str, Any]:
     config = one.planned.config
     single = next((each for each in others if _is_with_one_replica(each.planned, one.planned)), None)
-    flops, matrix = one.planned.useful_flops, matrices.get(config.train.of_products)
+    flops, matrix = one.planned.useful_flops, matrices.get(config.train.product_precision)
     found: dict[str, Any] = {
         "name": one.name,
         "framework": one.planned.definition.framework,
@@ -93,7 +93,7 @@ def _of_contestant(
         "strategy": config.strategy.kind,
         "replicas": config.strategy.world_size,
         "precision": config.train.precision,
-        "matmul_precision": config.train.of_products,
+        "matmul_precision": config.train.product_precision,
         "overrides": one.planned.definition.overrides,
         "examples_per_second": statistics.median(one.rates["examples"]),
         "tokens_per_second": statistics.median(one.rates["tokens"]),

@@ -80,7 +80,7 @@ def plan(settings: Settings, overrides: Sequence[str], output: Path) -> list[Pla
         gradient_bytes = 4 * count_parameters(config.model, models[name])
         planned[name] = Planned(definition, config, command, flops, tokens, gradient_bytes)
     reference, model = planned[settings.reference], models[settings.reference]
-    precisions = dict.fromkeys(each.config.train.of_products for each in planned.values() if each.is_training)
+    precisions = dict.fromkeys(each.config.train.product_precision for each in planned.values() if each.is_training)
     known = precisions if reference.tokens is not None else ()
     matrices = [_matrices(reference, model, precision, output, next(ports)) for precision in known]
     return [*planned.values(), *matrices]

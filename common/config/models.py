@@ -18,8 +18,8 @@ class ModelSettings:
     spec: ClassVar[str]  # the module of its names, shapes and initial weights
     torch_module: ClassVar[str]  # the modules whose `build` makes it
     tf_module: ClassVar[str]
-    unpadded: ClassVar[bool] = False  # whether it computes on real tokens alone, where the inputs say how
-    aligns_dropout: ClassVar[bool] = False  # whether it uses the `dropout_keys` of batches
+    supports_unpadded: ClassVar[bool] = False  # whether it computes on real tokens alone, where the inputs say how
+    supports_aligned_dropout: ClassVar[bool] = False  # whether it uses the `dropout_keys` of batches
     matmul_precisions: ClassVar[tuple[str, ...]] = ()  # the values of train.matmul_precision that it can have
 
     kind: str = key(CURVE)
@@ -27,12 +27,12 @@ class ModelSettings:
     dropout_semantics: str = key(CURVE, choices=("aligned", "native"))
 
     @property
-    def aligned_dropout(self) -> bool:
+    def has_aligned_dropout(self) -> bool:
         """Whether batches come with the keys of aligned masks."""
         return self.dropout_semantics == "aligned"
 
     @property
-    def global_batch_norm(self) -> bool:
+    def has_global_batch_norm(self) -> bool:
         """Whether BatchNorm has the statistics of all replicas' examples."""
         return False
 
@@ -47,8 +47,8 @@ class DropoutModelSettings(ModelSettings):
     dropout: float = key(CURVE, at_least=0, below=1)
 
     @property
-    def aligned_dropout(self) -> bool:
-        return self.dropout > 0 and super().aligned_dropout
+    def has_aligned_dropout(self) -> bool:
+        return self.dropout > 0 and super().has_aligned_dropout
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class BertSettings(DropoutModelSettings):
     """A BERT for classification."""
 
     reads = "text"
-    aligns_dropout = True
+    supports_aligned_dropout = True
     spec = "common.models.bert"
     torch_module = "torch_impl.models.bert"
     tf_module = "tf_impl.models.bert"
-    unpadded = True
+    supports_unpadded = True
     matmul_precisions = ("bfloat16",)
 
 
@@ -102,7 +102,7 @@ class ConvNetSettings(DropoutModelSettings):
     """Two convolutions and two linear layers, with random initial weights."""
 
     reads = "images"
-    aligns_dropout = True
+    supports_aligned_dropout = True
     spec = "common.models.convnet"
     torch_module = "torch_impl.models.convnet"
     tf_module = "tf_impl.models.convnet"
@@ -125,7 +125,7 @@ class CustomModelSettings(ModelSettings):
 
     reads = "arrays"
     tasks = ("classification", "binary", "regression", "language_model", "custom")
-    aligns_dropout = True
+    supports_aligned_dropout = True
     spec = "common.models.custom"
     torch_module = "torch_impl.models.custom"
     tf_module = "tf_impl.models.custom"
@@ -139,7 +139,7 @@ class CustomModelSettings(ModelSettings):
     prove: bool = key(RUN)
 
     @property
-    def global_batch_norm(self) -> bool:
+    def has_global_batch_norm(self) -> bool:
         return self.sync_batch_norm
 
     def check(self, max_length: int) -> None:

@@ -86,7 +86,7 @@ class TrainSettings:
     warmup_steps_untimed: int = key(RUN, at_least=0, unit="steps")
 
     @property
-    def of_products(self) -> str:
+    def product_precision(self) -> str:
         """The precision of matrix products."""
         return self.matmul_precision or self.precision
 

@@ -17,7 +17,7 @@ class TaskSettings:
     kind: str = key(CURVE)
 
     @property
-    def weights_of_classes(self) -> list[float] | None:
+    def label_weights(self) -> list[float] | None:
         """By class; None where all weigh the same."""
         return getattr(self, "class_weights", None)
 

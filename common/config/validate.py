@@ -32,14 +32,14 @@ def check_config(config: Config, framework: str | None = None) -> None:
     config.train.check()
     _check_data_fits_model(config)
     _check_task(config)
-    if config.train.padding == "unpadded" and not config.model.unpadded:
+    if config.train.padding == "unpadded" and not config.model.supports_unpadded:
         raise UserError(
             f"train.padding=unpadded: model={config.model.name} computes on padded batches only; choose micro_batches "
             "or auto"
         )
-    if config.model.global_batch_norm:
+    if config.model.has_global_batch_norm:
         _check_no_micro_batches(config)
-    if config.model.aligned_dropout and not config.model.aligns_dropout:
+    if config.model.has_aligned_dropout and not config.model.supports_aligned_dropout:
         raise UserError(
             f"model.dropout_semantics=aligned: model={config.model.name} has native dropout only; set it to native"
         )
@@ -78,7 +78,7 @@ def _check_framework(config: Config, framework: str) -> None:
         raise UserError(
             f"train.profile=true: {TITLES[framework]}'s profiler may crash with strategy={kind}; set it to false"
         )
-    if config.train.compile and framework == "tf" and config.model.global_batch_norm:
+    if config.train.compile and framework == "tf" and config.model.has_global_batch_norm:
         raise UserError("train.compile=true: XLA cannot sum over replicas; set it or model.sync_batch_norm to false")
     if config.train.compile and framework == "torch" and not has_cpp_compiler():
         raise UserError("train.compile=true: PyTorch needs a C++ compiler for it; install g++, or name one by CXX=...")

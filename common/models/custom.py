@@ -210,7 +210,7 @@ def _plain(settings: Mapping[str, object]) -> dict[str, object]:
 
 def _dropouts(config: Config, found: Match | None, descriptions: Mapping[str, Description]) -> list[Any] | None:
     """How dropout is aligned: a DropoutPair of each layer as a dict; None where it is native. Raises UserError."""
-    if not config.model.aligned_dropout:
+    if not config.model.has_aligned_dropout:
         return None
     advice = "make them the same, or set model.dropout_semantics=native"
     for side, each in descriptions.items():

@@ -43,7 +43,7 @@ class InitialCheckpoint:
         return hf_config
 
     @property
-    def batch_norm(self) -> bool:
+    def has_batch_norm(self) -> bool:
         """Whether the model has moving statistics, which BatchNorm layers have."""
         with safe_open(self.directory / WEIGHTS, "numpy") as file:
             return any(name.endswith(("running_mean", "moving_mean")) for name in file.keys())  # noqa: SIM118

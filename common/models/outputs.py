@@ -27,7 +27,7 @@ def check_labels(config: Config, cache: Cache) -> None:
         problem = _problem(config, split.labels, split.gather(first, first)["labels"].ndim)
         if problem:
             raise UserError(f"data.{name}={getattr(config.data, name)}: task={config.task.kind} {problem}")
-    weights = config.task.weights_of_classes
+    weights = config.task.label_weights
     if isinstance(config.task, ClassTaskSettings) and weights is not None:
         count = 2 if isinstance(config.task, BinarySettings) else len(cache.classes)
         if cache.train.labels.ndim != 1 or cache.train.labels.dtype.kind != "i" or len(weights) != count:

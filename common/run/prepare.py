@@ -116,8 +116,10 @@ def _resolve_padding(config: Config, split: Split) -> Config:
     train, strategy = config.train, config.strategy
     if train.padding != "auto":
         return config
-    padding = choose_padding(split, train.global_batch_size, train.seed, strategy.replicas or 1, config.model.unpadded)
-    if config.model.global_batch_norm:
+    padding = choose_padding(
+        split, train.global_batch_size, train.seed, strategy.replicas or 1, config.model.supports_unpadded
+    )
+    if config.model.has_global_batch_norm:
         padding = "global"  # whose statistics are asked for
     return replace(config, train=replace(train, padding=padding))
 

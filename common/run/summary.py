@@ -36,8 +36,8 @@ def describe_run(context: RunContext) -> RunFacts:
     inputs, model = context.inputs, context.config.model
     fingerprints = {"token_cache": inputs.cache.fingerprint, "initial_weights": inputs.initial.fingerprint}
     facts = _facts(context.config, context.framework, fingerprints)
-    if inputs.initial.batch_norm:
-        facts["batch_norm"] = "global" if model.global_batch_norm else "replica"
+    if inputs.initial.has_batch_norm:
+        facts["batch_norm"] = "global" if model.has_global_batch_norm else "replica"
     return facts
 
 

@@ -25,4 +25,4 @@ def validation_batches(config: Config, split: Split) -> Iterator[GlobalBatch]:
 
 def _marks(config: Config) -> tuple[bool, list[float] | None, bool]:
     """What every batch of a run has beside its examples: see GlobalBatch."""
-    return config.model.aligned_dropout, config.task.weights_of_classes, config.model.global_batch_norm
+    return config.model.has_aligned_dropout, config.task.label_weights, config.model.has_global_batch_norm

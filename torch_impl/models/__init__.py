@@ -18,7 +18,7 @@ def build_model(config: Config, initial: InitialCheckpoint) -> Module:
     torch.manual_seed(config.train.seed)  # of native dropout
     kind = import_module(config.model.torch_module)  # alone: transformers takes seconds to import
     model: Module = kind.build(initial)
-    if config.model.aligned_dropout:
+    if config.model.has_aligned_dropout:
         align_dropout(model)
     if config.train.matmul_precision == "bfloat16":
         use_bfloat16(model)

@@ -48,7 +48,7 @@ class AllReduce:
         self.algorithm = settings.algorithm
         self.model = build_model(config, context.inputs.initial).to(self.device)
         self.task = build_task_functions(config.task)
-        if config.model.global_batch_norm:
+        if config.model.has_global_batch_norm:
             synchronize_batch_norm(self.model, make_sum_over_ranks())
         buckets = make_buckets(list(trainable_parameters(self.model).values()), settings.bucket_cap_mb)
         self.reducer = Reducer(buckets, self.algorithm, settings.overlap)

@@ -49,7 +49,7 @@ class DDP:
         self.accumulate = settings.accumulate
         self.model = build_model(config, context.inputs.initial).to(self.device)
         self.task = build_task_functions(config.task)
-        if config.model.global_batch_norm:
+        if config.model.has_global_batch_norm:
             synchronize_batch_norm(self.model, make_sum_over_ranks())
         if settings.comm_hook == "none":
             use_sparse_gradients(self.model)

@@ -53,7 +53,7 @@ class DP:
         self.model = build_model(config, context.inputs.initial).to(self.devices[0])
         self.task = build_task_functions(config.task)
         self.sum_over_threads = SumOverThreads(self.world_size)
-        if config.model.global_batch_norm:
+        if config.model.has_global_batch_norm:
             synchronize_batch_norm(self.model, self.sum_over_threads)
         self.structures = [] if self.on_gpus else [copy.deepcopy(self.model) for _ in self.devices]
         threads = max(1, count_cores() // self.world_size)

@@ -50,7 +50,7 @@ def mistakes(run: Run, index: int) -> Iterator[Mistake]:
 
 def count_of_shards(run: Run) -> int:
     """One for each replica; one for all where BatchNorm has the statistics of all of them."""
-    return 1 if run.config.model.global_batch_norm else run.replicas
+    return 1 if run.config.model.has_global_batch_norm else run.replicas
 
 
 def shards_of(batch: GlobalBatch, count: int) -> list[list[Arrays]]:

@@ -34,8 +34,8 @@ class Split:
         return {name: array for name, array in self.arrays.items() if name != "weights"}
 
 train = SimpleNamespace(global_batch_size=1, seed=0, padding="unpadded")
-task = SimpleNamespace(weights_of_classes=None)
-model = SimpleNamespace(aligned_dropout=False, global_batch_norm=False)
+task = SimpleNamespace(label_weights=None)
+model = SimpleNamespace(has_aligned_dropout=False, has_global_batch_norm=False)
 config = SimpleNamespace(train=train, model=model, task=task)
 arrays, found = dict(np.load(sys.argv[1])), {}
 for kind in {key.partition("/")[0] for key in arrays}:

@@ -143,7 +143,7 @@ def test_a_key_is_checked_wherever_its_value_is_from(composed: Compose) -> None:
 def test_a_model_without_aligned_dropout(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     config = make_config("model.dropout=0.1")
     check_config(config)
-    monkeypatch.setattr(type(config.model), "aligns_dropout", False)
+    monkeypatch.setattr(type(config.model), "supports_aligned_dropout", False)
     with pytest.raises(UserError, match="^model.dropout_semantics=aligned: model=bert_tiny has native dropout only"):
         check_config(config)
     check_config(make_config("model.dropout=0.1", "model.dropout_semantics=native"))
