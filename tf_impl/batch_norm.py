@@ -1,74 +1,83 @@
-"""BatchNorm in several replicas: each has the statistics of its own shard, or all have those of the global batch."""
+"""BatchNorm over several replicas: the statistics of each replica's shard, or of the global batch."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import local
-from typing import Any
 
 import keras
 import tensorflow as tf
 from keras.layers import BatchNormalization
+from typing_extensions import override
 
 STATISTICS = ("moving_mean", "moving_variance")
-_current = local()  # each replica's function is traced in a thread of its own
+_current = local()  # each replica's function is traced in its own thread
 
 
 def find_moving_statistics(model: keras.Model) -> list[keras.Variable]:
-    """The moving statistics."""
-    return [each for each in model.non_trainable_variables if each.name in STATISTICS]
+    """Return the moving means and variances of all BatchNorm layers."""
+    return [variable for variable in model.non_trainable_variables if variable.name in STATISTICS]
 
 
 class AlignedBatchNorm(BatchNormalization):
-    """With PyTorch's moving variance, which is moved by the unbiased variance; `synchronized`: of all replicas."""
+    """BatchNorm with PyTorch's moving variance, which averages the unbiased variance of the batches.
 
-    def call(self, inputs: tf.Tensor, training: bool | None = None, mask: Any = None) -> Any:
+    If `synchronized` is set, the mean and variance are those of all replicas' examples.
+    """
+
+    @override
+    def call(self, inputs: tf.Tensor, training: bool | None = None, mask: tf.Tensor | None = None) -> tf.Tensor:
         if not (training and self.trainable):
             return super().call(inputs, training=False)
         x, axes = tf.cast(inputs, self.moving_mean.dtype), self._reduction_axes
-        real = self._real(x)
-        per_row = tf.cast(tf.size(x[0]) / tf.shape(x)[self.axis], x.dtype)
-        sums = self._sum(tf.concat((tf.reduce_sum(x * real, axes), [tf.reduce_sum(real) * per_row]), 0))
+        real = self._broadcast_real_rows(x)
+        values_per_row = tf.cast(tf.size(x[0]) / tf.shape(x)[self.axis], x.dtype)
+        local_sums = tf.concat((tf.reduce_sum(x * real, axes), [tf.reduce_sum(real) * values_per_row]), 0)
+        sums = self._sum_over_replicas(local_sums)
         count = sums[-1]
         mean = sums[:-1] / count
-        centred = x - self._along(mean, x)
-        variance = self._sum(tf.reduce_sum(tf.square(centred) * real, axes)) / count
-        self._move(self.moving_mean, mean)
-        self._move(self.moving_variance, variance * (count / (count - 1)))
-        x = centred * self._along(tf.math.rsqrt(variance + self.epsilon), x)
+        centred = x - self._broadcast_channels(mean, x)
+        variance = self._sum_over_replicas(tf.reduce_sum(tf.square(centred) * real, axes)) / count
+        self._update_moving_statistic(self.moving_mean, mean)
+        self._update_moving_statistic(self.moving_variance, variance * (count / (count - 1)))
+        x = centred * self._broadcast_channels(tf.math.rsqrt(variance + self.epsilon), x)
         if self.scale:
-            x *= self._along(self.gamma, x)
+            x *= self._broadcast_channels(self.gamma, x)
         if self.center:
-            x += self._along(self.beta, x)
+            x += self._broadcast_channels(self.beta, x)
         return tf.cast(x, self.compute_dtype)
 
-    def _real(self, x: tf.Tensor) -> tf.Tensor:
-        """1 for each row of x that is of an example and 0 for the others, in a shape that goes with x."""
-        real = getattr(_current, "real", None)
+    def _broadcast_real_rows(self, x: tf.Tensor) -> tf.Tensor:
+        """Return 1 for each row of x that belongs to an example and 0 for padding, in a shape that broadcasts to x."""
+        real = getattr(_current, "real_rows", None)
         if real is None:
             real = tf.ones(tf.shape(x)[:1], x.dtype)
         real = tf.repeat(tf.cast(real, x.dtype), tf.shape(x)[0] // tf.shape(real)[0])
         return tf.reshape(real, [-1, *[1] * (x.shape.rank - 1)])
 
-    def _sum(self, x: tf.Tensor) -> tf.Tensor:
-        """Over the replicas."""
+    def _sum_over_replicas(self, x: tf.Tensor) -> tf.Tensor:
         if not self.synchronized:
             return x
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, x)
 
-    def _along(self, values: Any, x: tf.Tensor) -> tf.Tensor:
-        """Values of the channels in the shape of x."""
+    def _broadcast_channels(self, values: tf.Tensor | keras.Variable, x: tf.Tensor) -> tf.Tensor:
+        """Return one value for each channel in a shape that broadcasts to x."""
         shape = [1] * x.shape.rank
         shape[self.axis] = -1
         return tf.reshape(tf.convert_to_tensor(values), shape)
 
-    def _move(self, variable: keras.Variable, value: tf.Tensor) -> None:
-        """In this replica's copy alone: see `averaging`."""
-        moved = variable.value * self.momentum + value * (1 - self.momentum)
-        tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=tf.stop_gradient(moved))
+    def _update_moving_statistic(self, variable: keras.Variable, value: tf.Tensor) -> None:
+        """Update this replica's copy alone; `build_statistics_averaging` averages the copies."""
+        updated = variable.value * self.momentum + value * (1 - self.momentum)
+        tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=tf.stop_gradient(updated))
 
 
 def synchronize_batch_norm(model: keras.Layer, over_replicas: bool) -> None:
-    """Have BatchNorm layers compute what PyTorch's do, with the statistics of all replicas or of their own."""
+    """Make the BatchNorm layers of a model compute what PyTorch's do.
+
+    Args:
+        model: The model.
+        over_replicas: Whether to use the statistics of all replicas instead of each replica's shard.
+    """
     for layer in model._flatten_layers():
         if type(layer) is BatchNormalization:
             layer.__class__ = AlignedBatchNorm
@@ -76,32 +85,35 @@ def synchronize_batch_norm(model: keras.Layer, over_replicas: bool) -> None:
 
 
 @contextmanager
-def use_real_rows(real: tf.Tensor | None) -> Iterator[None]:
-    """Have the statistics leave out rows of the batch that is computed meanwhile. real: int32 [n], 0 for these.
+def use_real_rows(real_rows: tf.Tensor | None) -> Iterator[None]:
+    """Exclude padding rows of the batch computed in the context from the statistics of aligned BatchNorm layers.
 
-    None leaves out none. A layer may have several rows of an example, one after the other.
+    Args:
+        real_rows: int32 [n], 1 for an example and 0 for padding; None if there is no padding. A layer may receive
+            several consecutive rows for each example.
     """
-    _current.real = real
+    _current.real_rows = real_rows
     try:
         yield
     finally:
-        _current.real = None
+        _current.real_rows = None
 
 
 def build_statistics_averaging(strategy: tf.distribute.Strategy, model: keras.Model) -> Callable[[], None]:
-    """A function that sets the moving statistics of every replica to the mean over all.
+    """Return a function that sets the moving statistics of every replica to their mean over all replicas.
 
-    Moving statistics are linear in the statistics of the batches, so their mean after any number of steps is what the
-    mean in each step would have led to.
+    Moving statistics are linear in the statistics of the batches. Their mean after any number of steps therefore
+    equals what averaging in every step would give.
     """
+    statistics = find_moving_statistics(model)
 
     def replica_step() -> None:
         replica = tf.distribute.get_replica_context()
-        for each in find_moving_statistics(model):
-            mean = replica.all_reduce(tf.distribute.ReduceOp.MEAN, tf.identity(each.value))
-            tf.raw_ops.AssignVariableOp(resource=each.value.handle, value=mean)
+        for statistic in statistics:
+            mean = replica.all_reduce(tf.distribute.ReduceOp.MEAN, tf.identity(statistic.value))
+            tf.raw_ops.AssignVariableOp(resource=statistic.value.handle, value=mean)
 
     def average() -> None:
         strategy.run(replica_step)
 
-    return tf.function(average) if find_moving_statistics(model) else lambda: None
+    return tf.function(average) if statistics else lambda: None

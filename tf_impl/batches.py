@@ -9,18 +9,25 @@ from tf_impl.compilation import round_up_shapes
 
 
 def to_tensors(shard: list[Arrays], compiled: bool = False) -> list[dict[str, tf.Tensor]]:
-    """The micro-batches of a shard, as they are, or in few shapes for a compiled model. See common.data.batches."""
+    """Convert the micro-batches of a shard to tensors.
+
+    Args:
+        shard: The arrays of each micro-batch, as `common.data.batches` assembles them.
+        compiled: Whether XLA compiles the model; shapes are then rounded up, so that there are few of them.
+    """
     if compiled:
-        shard = [round_up_shapes(part) for part in shard]
-    return [{name: tf.convert_to_tensor(array) for name, array in part.items()} for part in shard]
+        shard = [round_up_shapes(arrays) for arrays in shard]
+    return [{name: tf.convert_to_tensor(array) for name, array in arrays.items()} for arrays in shard]
 
 
 def build_input_signature(config: Config, split: Split) -> list[dict[str, tf.TensorSpec]]:
-    """What a compiled step accepts: the micro-batches of this split's shards, with every axis of any length."""
+    """Return the `input_signature` of a tf.function that takes a shard of this split; every axis has any length."""
     shard = find_batch(config, split, 1).shard(0, 1)
-    return [{name: tf.TensorSpec([None] * array.ndim, array.dtype) for name, array in part.items()} for part in shard]
+    return [
+        {name: tf.TensorSpec([None] * array.ndim, array.dtype) for name, array in arrays.items()} for arrays in shard
+    ]
 
 
 def select_replica_shard(shards: list[list[dict[str, tf.Tensor]]]) -> list[dict[str, tf.Tensor]]:
-    """In a function that a strategy runs on every replica: this replica's of all shards."""
+    """Return the shard of the current replica. Call it in a function that a strategy runs on every replica."""
     return shards[int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))]

@@ -1,6 +1,4 @@
-"""`train.compile`: XLA compiles the model once for each shape of its inputs, which are rounded up to few shapes."""
-
-from typing import Any
+"""Compilation with XLA (`train.compile`): one graph for each input shape. Shapes are rounded up to few ones."""
 
 import keras
 import tensorflow as tf
@@ -8,21 +6,21 @@ import tensorflow as tf
 from common.data.batches import Arrays
 from common.data.bucketing import pad_to_bucket
 
-_shapes: set[tuple[tuple[int, ...], ...]] = set()  # of the inputs so far
+_input_shapes: set[tuple[tuple[int, ...], ...]] = set()  # of all micro-batches so far
 
 
 def compile_model(model: keras.Model) -> None:
-    """Have the model compiled, forward and backward, when it is first called with inputs of a shape."""
+    """Compile the forward and backward pass of a model when the model is first called with inputs of a new shape."""
     model.call = tf.function(model.call, jit_compile=True, autograph=False)
 
 
-def round_up_shapes(part: Arrays) -> Arrays:
-    """A micro-batch, rounded up, for a compiled model."""
-    part = pad_to_bucket(part)
-    _shapes.add(tuple(array.shape for array in part.values()))
-    return part
+def round_up_shapes(arrays: Arrays) -> Arrays:
+    """Pad the arrays of a micro-batch to one of few shapes, and count the shape as compiled."""
+    padded = pad_to_bucket(arrays)
+    _input_shapes.add(tuple(array.shape for array in padded.values()))
+    return padded
 
 
-def report_compilations() -> dict[str, Any]:
-    """What summary.json says of them: for how many shapes the chief has compiled the model."""
-    return {"compilations": len(_shapes)}
+def report_compilations() -> dict[str, int | float]:
+    """Return the number of input shapes for which this process has compiled the model, for summary.json."""
+    return {"compilations": len(_input_shapes)}

@@ -1,4 +1,4 @@
-"""Where replicas live: a GPU each where there are GPUs, else a logical CPU device each."""
+"""The devices of replicas: one GPU for each if there are GPUs, otherwise one logical CPU device for each."""
 
 import tensorflow as tf
 
@@ -7,13 +7,16 @@ from common.hardware import count_visible_gpus, get_peak_resident_bytes
 
 
 def select_replica_devices(count: int) -> list[str]:
-    """The devices of this machine's replicas. Makes logical CPU devices, so call it before TensorFlow runs anything."""
+    """Return a device for each replica on this host. Raise UserError if TensorFlow cannot use the visible GPUs.
+
+    Call it before TensorFlow runs any operation: without GPUs, it creates logical CPU devices.
+    """
     if count_visible_gpus() and not tf.config.list_physical_devices("GPU"):
         raise UserError(
             "this TensorFlow cannot use the visible GPU(s); set CUDA_VISIBLE_DEVICES= (empty) or install its GPU build"
         )
     gpus = tf.config.list_physical_devices("GPU")
-    tf.config.experimental.enable_tensor_float_32_execution(False)  # float32 means float32
+    tf.config.experimental.enable_tensor_float_32_execution(False)  # it would round float32 to 10 bits of mantissa
     if gpus:
         for gpu in gpus:
             tf.config.experimental.set_memory_growth(gpu, True)
@@ -25,7 +28,7 @@ def select_replica_devices(count: int) -> list[str]:
 
 
 def measure_peak_memory(devices: list[str]) -> list[int]:
-    """Peak memory of each replica: allocated on its GPU, or resident in this process."""
+    """Return the peak memory of each replica in bytes: allocated on its GPU, or resident in this process."""
     return [
         tf.config.experimental.get_memory_info(device[1:])["peak"] if "GPU" in device else get_peak_resident_bytes()
         for device in devices

@@ -1,52 +1,62 @@
-"""How a user's model is called with the arrays of a batch."""
+"""Conversion of the arrays of a batch to the arguments of a user's model."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Literal
 
 import keras
 import tensorflow as tf
 
 from common.map.factory import not_taken, takes_by_name
 
-InputAdapter = Callable[[dict[str, tf.Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
+Arguments = tuple[tuple[object, ...], dict[str, tf.Tensor]]  # positional and keyword arguments of a call
+InputAdapter = Callable[[dict[str, tf.Tensor]], Arguments]  # from the inputs of a batch by name
 
 
 def build_input_adapter(key: str, model: keras.Layer, names: Sequence[str]) -> InputAdapter:
-    """A function from the inputs by name to the arguments of a call. Raises UserError for a name that is not taken."""
-    by_name = _takes_by_name(key, model, names)
+    """Return a function that converts the inputs of a batch to the arguments of a model.
 
-    def arguments(inputs: dict[str, tf.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        placed = {name: inputs[name] for name in names}
-        if by_name is None:
-            return (placed,), {}
-        return ((), placed) if by_name else (tuple(placed.values()), {})
+    Args:
+        key: The config key that names the model, for errors.
+        model: The user's model.
+        names: The inputs that the model receives.
 
-    return arguments
+    Raises:
+        UserError: The model does not take one of the inputs.
+    """
+    passing = _find_passing(key, model, names)
+
+    def adapt(inputs: dict[str, tf.Tensor]) -> Arguments:
+        arguments = {name: inputs[name] for name in names}
+        if passing == "dict":
+            return (arguments,), {}
+        return ((), arguments) if passing == "keyword" else (tuple(arguments.values()), {})
+
+    return adapt
 
 
 def get_training_argument(model: keras.Layer, training: bool) -> dict[str, bool]:
-    """The argument that says whether a model is trained, where its call has one."""
+    """Return the keyword argument `training` of a model's call; nothing if the call takes none."""
     return {"training": training} if model._call_has_training_arg else {}
 
 
-def _takes_by_name(key: str, model: keras.Layer, names: Sequence[str]) -> bool | None:
-    """As `takes_by_name`; None of a model that takes several inputs as a dict."""
+def _find_passing(key: str, model: keras.Layer, names: Sequence[str]) -> Literal["positional", "keyword", "dict"]:
+    """Return how a model takes its inputs; "dict" means that it takes all of them as one dict."""
     if isinstance(model, keras.Sequential):
-        return False
+        return "positional"
     if isinstance(model, keras.Model) and not _is_subclassed(model):
-        taken = [each.name for each in model.inputs]
+        taken = [tensor.name for tensor in model.inputs]
         for name in names if len(names) > 1 or len(taken) > 1 else []:
             if name not in taken:
                 raise not_taken(key, name, taken, names)
-        return None if len(taken) > 1 else False
+        return "dict" if len(taken) > 1 else "positional"
     parameters = [
         name for name in model._call_signature.parameters if name != "training" and (name != "mask" or name in names)
     ]
     if len(names) > 1 and len(parameters) == 1:
-        return None
-    return takes_by_name(key, model.call, names)
+        return "dict"
+    return "keyword" if takes_by_name(key, model.call, names) else "positional"
 
 
 def _is_subclassed(model: keras.Model) -> bool:
-    """Whether its call is its own, not that of a graph of layers."""
+    """Check whether a model has a call of its own, not that of a graph of layers."""
     return not type(model).call.__module__.startswith("keras.")

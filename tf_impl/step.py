@@ -1,7 +1,6 @@
-"""What a step computes of a batch, and an evaluation of all batches."""
+"""The computation of one training step, and of an evaluation over all batches."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import keras
 import numpy as np
@@ -11,59 +10,77 @@ from common.data.batches import GlobalBatch
 from common.training.strategy import Evaluation
 from tf_impl.task import TaskFunctions
 
-MicroBatch = dict[str, tf.Tensor]
+MicroBatch = dict[str, tf.Tensor]  # inputs, labels and weights by name; a shard is a list of micro-batches
+Gradient = tf.Tensor | tf.IndexedSlices | None  # IndexedSlices of an embedding; None if the loss does not depend on it
 
 
 def compute_outputs(model: keras.Model, batch: MicroBatch, training: bool) -> tf.Tensor:
-    """The model's outputs [n, ...], at least float32; its dtype policy computes them in bfloat16."""
+    """Return the model's outputs [n, ...], at least float32. For precision=bfloat16 its dtype policy computes them."""
     inputs = {name: tensor for name, tensor in batch.items() if name not in ("labels", "weights")}
     outputs = model(inputs, training=training)
     return outputs if outputs.dtype == tf.float64 else tf.cast(outputs, tf.float32)
 
 
 def sum_losses(task: TaskFunctions, outputs: tf.Tensor, batch: MicroBatch) -> tf.Tensor:
-    """The losses of the examples, each times its weight; a scalar."""
+    """Return the sum of the examples' losses, each multiplied by the example's weight; a scalar."""
     return tf.reduce_sum(task.losses(outputs, batch["labels"]) * tf.cast(batch["weights"], outputs.dtype))
 
 
 def backward(
-    model: keras.Model, task: TaskFunctions, shard: list[MicroBatch], weight: tf.Tensor, parameters: list[tf.Tensor]
-) -> tuple[tf.Tensor, list[Any]]:
-    """The gradients of a shard, added up over its micro-batches. Returns the shard's loss and them.
+    model: keras.Model, task: TaskFunctions, shard: list[MicroBatch], weight: tf.Tensor, parameters: list[tf.Variable]
+) -> tuple[tf.Tensor, list[Gradient]]:
+    """Compute the gradients of a shard, summed over its micro-batches.
 
-    weight: of the global batch, whose mean loss is the sum of its shards'.
+    Args:
+        model: The model.
+        task: The functions of the task.
+        shard: The micro-batches of this replica.
+        weight: The total weight of the global batch.
+        parameters: The variables to differentiate by.
+
+    Returns:
+        The shard's part of the mean loss over the global batch (the parts of all shards add up to the mean), and the
+        gradient of each parameter.
     """
     losses, gradients = [], []
-    for part in shard:
+    for micro_batch in shard:
         with tf.GradientTape() as tape:
-            outputs = compute_outputs(model, part, training=True)
-            loss = sum_losses(task, outputs, part) / tf.cast(weight, outputs.dtype)
+            outputs = compute_outputs(model, micro_batch, training=True)
+            loss = sum_losses(task, outputs, micro_batch) / tf.cast(weight, outputs.dtype)
         losses.append(loss)
         gradients.append(tape.gradient(loss, parameters))
     if len(shard) == 1:
         return losses[0], gradients[0]
-    return tf.add_n(losses), [tf.add_n(parts) for parts in zip(*gradients, strict=True)]
+    return tf.add_n(losses), [tf.add_n(terms) for terms in zip(*gradients, strict=True)]
 
 
 def compute_evaluation_sums(model: keras.Model, task: TaskFunctions, shard: list[MicroBatch]) -> tf.Tensor:
-    """The summed loss and the summed metric of a shard, float64 [2]."""
+    """Return the weighted sums of losses and metrics over a shard, float64 [2]."""
     sums = []
-    for part in shard:
-        outputs = tf.cast(compute_outputs(model, part, training=False), tf.float64)
-        metric = tf.cast(task.metric(outputs, part["labels"]), tf.float64) * part["weights"]
-        sums.append(tf.stack([sum_losses(task, outputs, part), tf.reduce_sum(metric)]))
+    for micro_batch in shard:
+        outputs = tf.cast(compute_outputs(model, micro_batch, training=False), tf.float64)
+        metric = tf.cast(task.metric(outputs, micro_batch["labels"]), tf.float64) * micro_batch["weights"]
+        sums.append(tf.stack([sum_losses(task, outputs, micro_batch), tf.reduce_sum(metric)]))
     return tf.add_n(sums)
 
 
 def seed_dropout(model: keras.Model, step: int) -> None:
-    """Seed a new model's dropout for update `step`, as if it had trained until then: Keras counts its draws."""
+    """Seed the native dropout of a new model for one step, as if the model had been trained until then.
+
+    Keras draws masks from a seed and the number of draws before.
+    """
     for variable in model.non_trainable_variables:
         if variable.name == "seed_generator_state":
             variable.assign(variable + np.array([0, step - 1], variable.dtype))
 
 
 def evaluate(batches: Iterable[GlobalBatch], sums_of: Callable[[GlobalBatch], tf.Tensor]) -> Evaluation:
-    """Evaluate every batch. sums_of: the `evaluation_sums` of one, over all replicas."""
+    """Evaluate every batch.
+
+    Args:
+        batches: The global batches.
+        sums_of: A function that returns the `compute_evaluation_sums` of a global batch, over all replicas.
+    """
     sums, weight, count = tf.zeros([2], tf.float64), 0.0, 0
     for batch in batches:
         sums += sums_of(batch)

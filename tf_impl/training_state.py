@@ -1,4 +1,4 @@
-"""What a strategy has trained, to a checkpoint and from it."""
+"""The state that a strategy saves in checkpoints."""
 
 import keras
 
@@ -9,12 +9,12 @@ from tf_impl.step import seed_dropout
 
 
 def collect_state(model: keras.Model, optimizer: Optimizer) -> State:
-    """The parameters and the optimizer's slots."""
+    """Return the weights of the model and the slots of the optimizer."""
     return State(read_weights(model), optimizer.slots())
 
 
 def load_state(model: keras.Model, optimizer: Optimizer, checkpoint: Saved) -> None:
-    """Set them to what a checkpoint holds. Call it in the strategy's scope."""
+    """Set the weights and the slots to those of a checkpoint. Call it in the strategy's scope."""
     state = checkpoint.load()
     load_weights(model, state.weights)
     optimizer.load(state.slots, checkpoint.position)

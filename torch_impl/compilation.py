@@ -1,35 +1,35 @@
-"""`train.compile`: torch.compile compiles the layers that a model repeats, once for all of them and for all shapes."""
+"""Compilation with torch.compile (`train.compile`): one graph for all repeated layers and for all shapes."""
 
 import time
 from functools import cache
-from typing import Any
 
 from torch.nn import Module, ModuleList
 
-_seconds: list[float] = []  # of each compilation in this process
+_compile_seconds: list[float] = []  # duration of each compilation in this process
 
 
 def compile_model(model: Module) -> None:
-    """Have the layers that a model repeats compiled when they are first called, or else the whole model.
+    """Compile the layers that a model repeats when they are first called; if it repeats none, the whole model.
 
-    They share their code, so that one is compiled for all. DDP gets the gradients of each when its backward pass ends,
-    and reduces them during the next; from a whole model in one graph it would get all of them at the end.
+    Repeated layers share their code, so one compilation serves all of them. DDP receives the gradients of a layer when
+    the layer's backward pass ends, and reduces them during the next layer's. If the whole model were one graph, DDP
+    would receive all gradients at the end.
     """
     _record_compilations()
-    repeated = [layer for each in model.modules() if isinstance(each, ModuleList) for layer in each]
+    repeated = [layer for module in model.modules() if isinstance(module, ModuleList) for layer in module]
     for layer in repeated or [model]:
         layer.compile(dynamic=True)
 
 
 @cache
 def _record_compilations() -> None:
-    from torch._dynamo.callback import on_compile_end, on_compile_start  # alone: it takes seconds to import
+    from torch._dynamo.callback import on_compile_end, on_compile_start  # imported only if needed: it takes seconds
 
     started: list[float] = []
     on_compile_start(lambda args: started.append(time.perf_counter()))
-    on_compile_end(lambda args: _seconds.append(time.perf_counter() - started.pop()))
+    on_compile_end(lambda args: _compile_seconds.append(time.perf_counter() - started.pop()))
 
 
-def report_compilations() -> dict[str, Any]:
-    """What summary.json says of them: how many graphs the chief has compiled, for training and for evaluation."""
-    return {"compilations": len(_seconds), "compile_seconds": round(sum(_seconds), 1)}
+def report_compilations() -> dict[str, int | float]:
+    """Return the number of graphs that this process has compiled, and the seconds it took, for summary.json."""
+    return {"compilations": len(_compile_seconds), "compile_seconds": round(sum(_compile_seconds), 1)}

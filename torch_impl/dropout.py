@@ -1,7 +1,8 @@
-"""Dropout with the masks that common/data/dropout.py defines."""
+"""Dropout with the masks that common/data/dropout.py defines, equal on both sides."""
 
 import torch
 from torch.nn import Dropout, Dropout2d, Module
+from typing_extensions import override
 
 from common.data.dropout import (
     COLUMN_STRIDE,
@@ -14,26 +15,32 @@ from common.data.dropout import (
 )
 from torch_impl.attention import AlignedAttention, set_dropout_batch_first, unfold_attention
 
-TokenPositions = tuple[torch.Tensor, torch.Tensor]  # of each token: the index of its example and its position, [t]
+TokenPositions = tuple[torch.Tensor, torch.Tensor]  # for each token: the index of its example, and its position, [t]
 
 
 def apply_dropout(x: torch.Tensor, rate: float, rows: torch.Tensor) -> torch.Tensor:
-    """x [..., features] without the elements that are dropped, the others over 1 - rate. rows: int64 [...]."""
+    """Drop elements of x [..., features] and divide the others by 1 - rate.
+
+    Args:
+        x: The input of a dropout layer.
+        rate: The probability with which an element is dropped.
+        rows: The hash of each row of x, int64 [...].
+    """
     return apply_mask(x, rate, compute_mask(rows, x.shape[-1], rate))
 
 
 def apply_mask(x: torch.Tensor, rate: float, mask: torch.Tensor) -> torch.Tensor:
-    """x over 1 - rate where the mask is true, else 0."""
+    """Return x / (1 - rate) for elements whose mask is true, and 0 for the others."""
     return torch.where(mask, x * (1 / (1 - rate)), 0.0)
 
 
 def compute_mask(rows: torch.Tensor, features: int, rate: float) -> torch.Tensor:
-    """Which elements of these rows are not dropped, bool [..., features]."""
-    keeps = _opaque_keeps if torch.compiler.is_compiling() else _keeps
-    return keeps(rows, features, compute_threshold(rate))
+    """Return the mask of elements that are not dropped, bool [..., features], from the hashes of their rows."""
+    hash_to_mask = _opaque_hash_to_mask if torch.compiler.is_compiling() else _hash_to_mask
+    return hash_to_mask(rows, features, compute_threshold(rate))
 
 
-def _keeps(rows: torch.Tensor, features: int, bound: int) -> torch.Tensor:
+def _hash_to_mask(rows: torch.Tensor, features: int, bound: int) -> torch.Tensor:
     words = torch.stack([rows], -1).view(torch.int32)
     x = torch.arange(features, dtype=torch.int32, device=rows.device) * COLUMN_STRIDE + words[..., 1:]
     x = x * FIRST_MULTIPLIER
@@ -43,63 +50,76 @@ def _keeps(rows: torch.Tensor, features: int, bound: int) -> torch.Tensor:
 
 
 def hash_rows(keys: torch.Tensor, site: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    """The rows of a layer's input [n, *shape, features], int64 [n, *shape]. keys: of its examples, int64 [n]."""
-    rows = _mixed(keys ^ site)
+    """Hash the rows of a layer's input [n, *shape, features].
+
+    Args:
+        keys: The keys of the examples, int64 [n].
+        site: The key of the dropout layer, int64.
+        shape: The axes between the examples and the features.
+
+    Returns:
+        int64 [n, *shape]
+    """
+    rows = _mix(keys ^ site)
     for size in shape:
-        rows = _mixed(rows[..., None] + torch.arange(1, size + 1, device=rows.device))
+        rows = _mix(rows[..., None] + torch.arange(1, size + 1, device=rows.device))
     return rows
 
 
 def hash_token_rows(keys: torch.Tensor, site: torch.Tensor, tokens: TokenPositions) -> torch.Tensor:
-    """The rows of a layer's input [t, features], int64 [t]: those that the tokens have in [n, positions, features]."""
+    """Hash the rows of unpadded tokens [t, features] to int64 [t], as `hash_rows` does for [n, positions, features]."""
     examples, positions = tokens
-    return _mixed(_mixed(keys ^ site)[examples] + (positions + 1))
+    return _mix(_mix(keys ^ site)[examples] + (positions + 1))
 
 
-def _mixed(x: torch.Tensor) -> torch.Tensor:
-    return _opaque_hash(x) if torch.compiler.is_compiling() else _hash(x)
+def _mix(x: torch.Tensor) -> torch.Tensor:
+    return _opaque_hash(x) if torch.compiler.is_compiling() else _split_mix(x)
 
 
-def _hash(x: torch.Tensor) -> torch.Tensor:
+def _split_mix(x: torch.Tensor) -> torch.Tensor:
     x = x + SPLITMIX_INCREMENT
     for shift, factor in ROW_SHIFTS:
         x = (x ^ ((x >> shift) & ((1 << (64 - shift)) - 1))) * factor
     return x
 
 
-# Inductor gets these operations whole: signed integers that overflow are undefined in the C++ that it writes.
-_opaque_keeps = torch.library.custom_op("lockstep::keeps", _keeps, mutates_args=())
-_opaque_keeps.register_fake(lambda rows, features, bound: rows.new_empty(*rows.shape, features, dtype=torch.bool))
-_opaque_hash = torch.library.custom_op("lockstep::hash", _hash, mutates_args=())
+# Inductor must not compile these operations: overflow of signed integers is undefined in the C++ that it generates.
+_opaque_hash_to_mask = torch.library.custom_op("lockstep::keeps", _hash_to_mask, mutates_args=())
+_opaque_hash_to_mask.register_fake(
+    lambda rows, features, bound: rows.new_empty(*rows.shape, features, dtype=torch.bool)
+)
+_opaque_hash = torch.library.custom_op("lockstep::hash", _split_mix, mutates_args=())
 _opaque_hash.register_fake(torch.empty_like)
 
 
 class AlignedDropout(Dropout):
-    """Dropout by keys: see `use_dropout_keys`."""
+    """Dropout with masks drawn from the examples' keys, which `use_dropout_keys` sets before each forward pass."""
 
-    site: torch.Tensor
-    keys: torch.Tensor | None
-    tokens: TokenPositions | None
-    batch_first: bool = True
+    site: torch.Tensor  # the key of this layer, int64
+    keys: torch.Tensor | None  # of the examples, int64 [n]
+    tokens: TokenPositions | None  # set if the input has no padding, [1, t, features]
+    batch_first: bool = True  # otherwise the input is [tokens, n, features]
 
+    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return x
         assert self.keys is not None, "the model must call use_dropout_keys in its forward pass"
-        if not self.batch_first:  # [tokens, n, features]
+        if not self.batch_first:
             return apply_dropout(x, self.p, hash_rows(self.keys, self.site, x.shape[:1]).transpose(0, 1))
-        if self.tokens is not None and x.dim() == 3:  # [1, t, features]
+        if self.tokens is not None and x.dim() == 3:
             return apply_dropout(x, self.p, hash_token_rows(self.keys, self.site, self.tokens))
         return apply_dropout(x, self.p, hash_rows(self.keys, self.site, x.shape[1:-1]))
 
 
 class AlignedDropout2d(Dropout2d):
-    """Dropout of whole channels [n, channels, height, width]."""
+    """Dropout of whole channels, for x [n, channels, height, width]."""
 
-    site: torch.Tensor
-    keys: torch.Tensor | None
-    tokens: TokenPositions | None
+    site: torch.Tensor  # the key of this layer, int64
+    keys: torch.Tensor | None  # of the examples, int64 [n]
+    tokens: TokenPositions | None  # unused: images have no tokens
 
+    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return x
@@ -112,7 +132,10 @@ ALIGNED = {Dropout: AlignedDropout, Dropout2d: AlignedDropout2d}
 
 
 def align_dropout(model: Module) -> None:
-    """Have the dropout layers and attentions of a model drop by keys. Those that drop nothing stay as they are."""
+    """Make the dropout layers and attentions of a model draw their masks from the examples' keys.
+
+    Layers with a rate of 0 stay as they are.
+    """
     unfold_attention(model, AlignedAttention)
     set_dropout_batch_first(model)
     for name, module in model.named_modules():
@@ -123,9 +146,12 @@ def align_dropout(model: Module) -> None:
 
 
 def use_dropout_keys(model: Module, keys: torch.Tensor | None, tokens: TokenPositions | None = None) -> None:
-    """Give the aligned dropout layers of a model the keys of the examples that it is about to compute, int64 [n].
+    """Set the keys from which the aligned dropout layers of a model draw their masks in the next forward pass.
 
-    tokens: where its inputs are tokens without padding [1, t, features]. In evaluation keys may be None.
+    Args:
+        model: The model.
+        keys: The keys of the examples, int64 [n]; may be None in evaluation.
+        tokens: The examples and positions of the tokens, if the batch has no padding.
     """
     for module in model.modules():
         if isinstance(module, AlignedDropout | AlignedDropout2d):

@@ -1,4 +1,4 @@
-"""How a user's module is called with the arrays of a batch."""
+"""Conversion of the arrays of a batch to the arguments of a user's model."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -6,25 +6,33 @@ import torch
 
 from common.map.factory import takes_by_name
 
-InputAdapter = Callable[[dict[str, torch.Tensor]], tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]]
+Arguments = tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]  # positional and keyword arguments of a call
+InputAdapter = Callable[[dict[str, torch.Tensor]], Arguments]  # from the inputs of a batch by name
 
 
 def build_input_adapter(
     key: str, model: torch.nn.Module, names: Sequence[str], channels: Collection[str]
 ) -> InputAdapter:
-    """A function from the inputs by name to the arguments of a call. Raises UserError for a name that is not taken.
+    """Return a function that converts the inputs of a batch to the arguments of a model.
 
-    channels: inputs whose last axis becomes the second.
+    Args:
+        key: The config key that names the model, for errors.
+        model: The user's model.
+        names: The inputs that the model receives.
+        channels: The inputs with channels, whose last axis becomes the second.
+
+    Raises:
+        UserError: The model does not take one of the inputs.
     """
     by_name = takes_by_name(key, model.forward, names)
 
-    def arguments(inputs: dict[str, torch.Tensor]) -> tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
-        placed = {name: channels_first(inputs[name]) if name in channels else inputs[name] for name in names}
-        return ((), placed) if by_name else (tuple(placed.values()), {})
+    def adapt(inputs: dict[str, torch.Tensor]) -> Arguments:
+        arguments = {name: channels_first(inputs[name]) if name in channels else inputs[name] for name in names}
+        return ((), arguments) if by_name else (tuple(arguments.values()), {})
 
-    return arguments
+    return adapt
 
 
 def channels_first(tensor: torch.Tensor) -> torch.Tensor:
-    """The last axis moved to the second place; the strides are a new tensor's, as DDP wants them of gradients."""
+    """Move the last axis to the second place. The result is contiguous, as DDP requires it of gradients."""
     return tensor.movedim(-1, 1).clone(memory_format=torch.contiguous_format)

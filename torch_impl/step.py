@@ -1,4 +1,4 @@
-"""What a step computes of a batch, and an evaluation of all batches."""
+"""The computation of one training step, and of an evaluation over all batches."""
 
 from collections.abc import Callable, Iterable
 
@@ -11,11 +11,11 @@ from common.data.batches import GlobalBatch
 from common.training.strategy import Evaluation
 from torch_impl.task import TaskFunctions
 
-MicroBatch = dict[str, torch.Tensor]
+MicroBatch = dict[str, torch.Tensor]  # inputs, labels and weights by name; a shard is a list of micro-batches
 
 
 def compute_outputs(model: Callable[..., torch.Tensor], batch: MicroBatch, precision: str) -> torch.Tensor:
-    """The model's outputs [n, ...], at least float32; precision=bfloat16 computes them under autocast."""
+    """Return the model's outputs [n, ...], at least float32. For precision=bfloat16 autocast computes them."""
     inputs = {name: tensor for name, tensor in batch.items() if name not in ("labels", "weights")}
     with torch.autocast(next(iter(inputs.values())).device.type, torch.bfloat16, enabled=precision == "bfloat16"):
         outputs: torch.Tensor = model(**inputs)
@@ -23,21 +23,29 @@ def compute_outputs(model: Callable[..., torch.Tensor], batch: MicroBatch, preci
 
 
 def sum_losses(task: TaskFunctions, outputs: torch.Tensor, batch: MicroBatch) -> torch.Tensor:
-    """The losses of the examples, each times its weight; a scalar."""
+    """Return the sum of the examples' losses, each multiplied by the example's weight; a scalar."""
     return (task.losses(outputs, batch["labels"]) * batch["weights"].to(outputs.dtype)).sum()
 
 
 def backward(
     model: Callable[..., torch.Tensor], task: TaskFunctions, shard: list[MicroBatch], weight: float, precision: str
 ) -> torch.Tensor:
-    """Add the gradients of a shard to the parameters', one micro-batch after the other. Returns the shard's loss.
+    """Add the gradients of a shard to those of the parameters, one micro-batch after the other.
 
-    weight: of the global batch, whose mean loss is the sum of its shards'.
+    Args:
+        model: The model, in training mode.
+        task: The functions of the task.
+        shard: The micro-batches of this replica.
+        weight: The total weight of the global batch.
+        precision: The config key `train.precision`.
+
+    Returns:
+        The shard's part of the mean loss over the global batch: the parts of all shards add up to the mean.
     """
     losses = []
-    for part in shard:
+    for micro_batch in shard:
         with record_function("forward"):
-            loss = sum_losses(task, compute_outputs(model, part, precision), part) / weight
+            loss = sum_losses(task, compute_outputs(model, micro_batch, precision), micro_batch) / weight
         with record_function("backward"):
             loss.backward()
         losses.append(loss.detach())
@@ -47,17 +55,17 @@ def backward(
 def compute_evaluation_sums(
     model: Callable[..., torch.Tensor], task: TaskFunctions, shard: list[MicroBatch], precision: str
 ) -> torch.Tensor:
-    """The summed loss and the summed metric of a shard, float64 [2]."""
+    """Return the weighted sums of losses and metrics over a shard, float64 [2]."""
     sums = []
-    for part in shard:
-        outputs = compute_outputs(model, part, precision).double()
-        metric = task.metric(outputs, part["labels"]) * part["weights"]
-        sums.append(torch.stack([sum_losses(task, outputs, part), metric.sum()]))
+    for micro_batch in shard:
+        outputs = compute_outputs(model, micro_batch, precision).double()
+        metric = task.metric(outputs, micro_batch["labels"]) * micro_batch["weights"]
+        sums.append(torch.stack([sum_losses(task, outputs, micro_batch), metric.sum()]))
     return torch.stack(sums).sum(0)
 
 
 def seed_dropout(config: Config, step: int, replica: int = 0) -> None:
-    """Seed dropout for update `step`, so that its masks do not depend on the steps before it."""
+    """Seed native dropout for one step, so that its masks do not depend on the steps before."""
     torch.manual_seed(int(np.random.SeedSequence([config.train.seed, step, replica]).generate_state(1, np.uint64)[0]))
 
 
@@ -67,11 +75,17 @@ def evaluate(
     sums_of: Callable[[GlobalBatch], torch.Tensor],
     all_reduce: Callable[[torch.Tensor], object] = lambda sums: None,
 ) -> Evaluation:
-    """Evaluate every batch. sums_of: a rank's `evaluation_sums` of one. all_reduce: sums over ranks, in place."""
+    """Evaluate every batch.
+
+    Args:
+        batches: The global batches.
+        sums_of: A function that returns this rank's `compute_evaluation_sums` of a global batch.
+        all_reduce: A function that sums a tensor over the ranks, in place.
+    """
     sums, weight, count = torch.zeros(2, dtype=torch.float64), 0.0, 0
     for batch in batches:
-        part = sums_of(batch)
-        sums = sums.to(part.device) + part
+        batch_sums = sums_of(batch)
+        sums = sums.to(batch_sums.device) + batch_sums
         weight += batch.weight
         count += batch.size
     all_reduce(sums)

@@ -1,4 +1,4 @@
-"""The losses of a batch's examples, and how well they are predicted, by task."""
+"""The loss and the metric of each task, computed for every example of a batch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,99 +15,108 @@ from common.config.tasks import (
 )
 from common.map.factory import find_factory
 
-PerExample = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # outputs and labels [n, ...] to [n]
+PerExample = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # outputs [n, ...] and labels [n, ...] to [n]
 
 
 @dataclass(frozen=True)
 class TaskFunctions:
-    """losses: of each example. metric: what is right of each, or how far it is off: see common.config.tasks."""
+    """The functions that define a task.
+
+    Attributes:
+        losses: The loss of each example.
+        metric: The accuracy of each example's prediction or its absolute error, as common.config.tasks defines it.
+    """
 
     losses: PerExample
     metric: PerExample
 
 
 def build_task_functions(task: TaskSettings) -> TaskFunctions:
-    """The functions of a task. Raises UserError where a user's own is not found."""
+    """Return the functions of a task. Raise UserError if the user's own loss function cannot be imported."""
     if isinstance(task, ClassificationSettings):
-        return _classification(task)
+        return _build_classification(task)
     if isinstance(task, BinarySettings):
-        return _binary(task)
+        return _build_binary(task)
     if isinstance(task, RegressionSettings):
-        return _regression(task)
+        return _build_regression(task)
     if isinstance(task, CustomTaskSettings):
-        return _custom(task)
-    return _language_model()
+        return _build_custom(task)
+    return _build_language_model()
 
 
-def _classification(task: ClassificationSettings) -> TaskFunctions:
-    """labels: classes [n], or a probability of each [n, classes]."""
+def _build_classification(task: ClassificationSettings) -> TaskFunctions:
+    """Return cross-entropy and accuracy. labels: classes [n], or the probability of each class [n, classes]."""
 
-    def losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def compute_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         if labels.dim() == 2:
             labels = labels.to(outputs.dtype)
         return cross_entropy(outputs, labels, reduction="none", label_smoothing=task.label_smoothing)
 
-    def correct(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def compute_accuracy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return outputs.argmax(-1) == (labels if labels.dim() == 1 else labels.argmax(-1))
 
-    return TaskFunctions(losses, correct)
+    return TaskFunctions(compute_losses, compute_accuracy)
 
 
-def _binary(task: BinarySettings) -> TaskFunctions:
-    """The mean over an example's answers."""
+def _build_binary(task: BinarySettings) -> TaskFunctions:
+    """Return binary cross-entropy and accuracy, as means over the answers of an example."""
 
-    def losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        outputs, labels = _rows(outputs), _rows(labels).to(outputs.dtype)
-        smooth = labels * (1 - task.label_smoothing) + task.label_smoothing / 2
-        return binary_cross_entropy_with_logits(outputs, smooth, reduction="none").mean(1)
+    def compute_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        outputs, labels = _flatten_examples(outputs), _flatten_examples(labels).to(outputs.dtype)
+        smoothed = labels * (1 - task.label_smoothing) + task.label_smoothing / 2
+        return binary_cross_entropy_with_logits(outputs, smoothed, reduction="none").mean(1)
 
-    def correct(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return ((_rows(outputs) > 0) == (_rows(labels) > 0.5)).double().mean(1)
+    def compute_accuracy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return ((_flatten_examples(outputs) > 0) == (_flatten_examples(labels) > 0.5)).double().mean(1)
 
-    return TaskFunctions(losses, correct)
+    return TaskFunctions(compute_losses, compute_accuracy)
 
 
-def _regression(task: RegressionSettings) -> TaskFunctions:
-    """The mean over an example's numbers."""
+def _build_regression(task: RegressionSettings) -> TaskFunctions:
+    """Return the chosen loss and the absolute error, as means over the numbers of an example."""
 
-    def distance(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return (_rows(outputs) - _rows(labels).to(outputs.dtype)).abs()
+    def absolute_error(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return (_flatten_examples(outputs) - _flatten_examples(labels).to(outputs.dtype)).abs()
 
-    def losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        off = distance(outputs, labels)
+    def compute_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        error = absolute_error(outputs, labels)
         if task.loss == "mse":
-            return off.square().mean(1)
+            return error.square().mean(1)
         if task.loss == "mae":
-            return off.mean(1)
-        near = off.clamp(max=task.delta)
-        return (near.square() / 2 + task.delta * (off - near)).mean(1)
+            return error.mean(1)
+        clipped = error.clamp(max=task.delta)
+        return (clipped.square() / 2 + task.delta * (error - clipped)).mean(1)
 
-    return TaskFunctions(losses, lambda outputs, labels: distance(outputs, labels).mean(1))
+    return TaskFunctions(compute_losses, lambda outputs, labels: absolute_error(outputs, labels).mean(1))
 
 
-def _language_model() -> TaskFunctions:
-    """The sum over an example's tokens. labels: [n, tokens]; those below 0 do not count."""
+def _build_language_model() -> TaskFunctions:
+    """Return cross-entropy and the number of correct tokens, as sums over the tokens of an example.
 
-    def losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        counted = labels.where(labels >= 0, -1)
+    labels: [n, tokens]; tokens with a label below 0 do not count.
+    """
+
+    def compute_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        targets = labels.where(labels >= 0, -1)
         return (
-            cross_entropy(outputs.flatten(0, 1), counted.flatten(), reduction="none", ignore_index=-1)
+            cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none", ignore_index=-1)
             .view_as(labels)
             .sum(1)
         )
 
-    def correct(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def count_correct(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return (outputs.argmax(-1) == labels).sum(1)
 
-    return TaskFunctions(losses, correct)
+    return TaskFunctions(compute_losses, count_correct)
 
 
-def _custom(task: CustomTaskSettings) -> TaskFunctions:
+def _build_custom(task: CustomTaskSettings) -> TaskFunctions:
+    """Return the user\'s loss function. There is no metric: it is always 0."""
     assert task.torch is not None
     function = find_factory("task.torch", task.torch)
     return TaskFunctions(function, lambda outputs, labels: outputs.new_zeros(len(outputs)))
 
 
-def _rows(tensor: torch.Tensor) -> torch.Tensor:
-    """A row for each example."""
+def _flatten_examples(tensor: torch.Tensor) -> torch.Tensor:
+    """Reshape a tensor [n, ...] to [n, values]."""
     return tensor.reshape(len(tensor), -1)

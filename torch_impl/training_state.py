@@ -1,4 +1,4 @@
-"""What a strategy has trained, to a checkpoint and from it."""
+"""The state that a strategy saves in checkpoints."""
 
 from torch.nn import Module
 
@@ -8,12 +8,12 @@ from torch_impl.optimizer import Optimizer
 
 
 def collect_state(model: Module, optimizer: Optimizer) -> State:
-    """The parameters and the optimizer's slots."""
+    """Return the weights of the model and the slots of the optimizer."""
     return State(read_weights(model), optimizer.slots())
 
 
 def load_state(model: Module, optimizer: Optimizer, checkpoint: Saved) -> None:
-    """Set them to what a checkpoint holds."""
+    """Set the weights and the slots to those of a checkpoint."""
     state = checkpoint.load()
     load_weights(model, state.weights)
     optimizer.load(state.slots, checkpoint.position)

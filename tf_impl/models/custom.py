@@ -1,11 +1,13 @@
-"""A user's own model, as its factory returns it: see docs/custom_models.md."""
+"""A user's own model (`model=custom`), as its factory returns it. docs/custom_models.md describes the contract."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import keras
 import tensorflow as tf
 from keras.src.utils.naming import reset_uids
+from typing_extensions import override
 
+from common.map.dropouts import Layout
 from common.map.factory import build_with
 from common.map.transformations import Source, Transformation, parse
 from common.models.initial_weights import InitialCheckpoint
@@ -20,57 +22,74 @@ from tf_impl.nested_tensors import name_tensors
 
 
 class CustomModel(keras.Model):
-    """Takes the arrays of a batch by name and returns the task's output."""
+    """A wrapper that takes the arrays of a batch by name and returns the output that the task uses."""
 
-    def __init__(self, inner: keras.Layer, settings: dict[str, Any]) -> None:
+    def __init__(self, user_model: keras.Layer, input_names: Sequence[str], output_name: str) -> None:
+        """Wrap the model of a user's factory."""
         super().__init__()
-        self.inner, self.result = inner, settings["outputs"]["tf"]
-        self.arguments = build_input_adapter("model.tf", inner, list(settings["inputs"]))
+        self.user_model, self.output_name = user_model, output_name
+        self.adapt_inputs = build_input_adapter("model.tf", user_model, input_names)
 
+    @override
     def call(self, inputs: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
         dtype = self.variable_dtype
-        cast = {name: tf.cast(each, dtype) if each.dtype.is_floating else each for name, each in inputs.items()}
-        args, kwargs = self.arguments(cast)
+        cast = {name: tf.cast(x, dtype) if x.dtype.is_floating else x for name, x in inputs.items()}
+        args, kwargs = self.adapt_inputs(cast)
         with use_dropout_keys(inputs.get("dropout_keys")), use_real_rows(inputs.get("real_rows")):
-            returned = self.inner(*args, **kwargs, **get_training_argument(self.inner, training))
-        return name_tensors(returned)[self.result]
+            returned = self.user_model(*args, **kwargs, **get_training_argument(self.user_model, training))
+        return name_tensors(returned)[self.output_name]
 
 
 def build(initial: InitialCheckpoint) -> keras.Model:
-    """The model."""
+    """Build the model; the caller loads the initial weights."""
     settings = initial.hf_config
     if keras.config.dtype_policy().variable_dtype == "float64":
         compute_in_float64()
     patch_strided_convolutions()
-    reset_uids()  # names count from the start, as when the model was proven
-    inner = build_with("model.tf", settings["factories"]["tf"], settings["arguments"])
-    model = CustomModel(inner, settings)
-    args, kwargs = model.arguments(
-        {name: tf.ones([2, *shape], _dtype(dtype)) for name, (dtype, shape) in settings["inputs"].items()}
-    )
-    inner(*args, **kwargs, **get_training_argument(inner, False))  # creates what layers create at their first call
+    reset_uids()  # layers get the same names as when the parameter map was proven
+    user_model = build_with("model.tf", settings["factories"]["tf"], settings["arguments"])
+    model = CustomModel(user_model, list(settings["inputs"]), settings["outputs"]["tf"])
+    ones = {name: tf.ones([2, *shape], _resolve_dtype(dtype)) for name, (dtype, shape) in settings["inputs"].items()}
+    args, kwargs = model.adapt_inputs(ones)
+    user_model(*args, **kwargs, **get_training_argument(user_model, False))  # layers create their variables
     if settings["dropouts"] is not None:
-        layers = find_dropout_layers(inner)
-        for each in settings["dropouts"]:
-            align_dropout(layers[each["keras"]], each["torch"], each["layout"])
-    synchronize_batch_norm(inner, settings["sync_batch_norm"])
-    model.named_parameters = _named_parameters(inner, settings)
+        layers = find_dropout_layers(user_model)
+        for pair in settings["dropouts"]:
+            layout = pair["layout"]
+            if layout is not None:
+                layout = Layout(tuple(layout["received"]), tuple(layout["channels_first"]))
+            align_dropout(layers[pair["keras"]], pair["torch"], layout)
+    synchronize_batch_norm(user_model, settings["sync_batch_norm"])
+    model.named_parameters = _build_parameters(user_model, settings["shapes"], settings["map"])
     return model
 
 
-def _dtype(name: str) -> str:
+def _resolve_dtype(name: str) -> str:
     return keras.config.floatx() if name.startswith("float") else name
 
 
-def _named_parameters(model: keras.Layer, settings: dict[str, Any]) -> list[TransformedParameter]:
+def _build_parameters(
+    model: keras.Layer, shapes: Mapping[str, Sequence[int]], parameter_map: Mapping[str, str] | None
+) -> list[TransformedParameter]:
+    """Pair the variables of a model with PyTorch's parameters.
+
+    Args:
+        model: The user's model.
+        shapes: The shape of every parameter in the checkpoint, by name.
+        parameter_map: The transformation from PyTorch's parameters to each variable, as a map file has it; None if
+            the names in the checkpoint are those of the variables.
+    """
     variables = variables_by_path(model)
-    shapes = {name: tuple(shape) for name, shape in settings["shapes"].items()}
-    if settings["map"] is None:
+    if parameter_map is None:
         transformations = {name: Transformation((Source(name),)) for name in shapes}
     else:
-        transformations = {name: parse(text) for name, text in settings["map"].items()}
+        transformations = {name: parse(text) for name, text in parameter_map.items()}
     return [
-        TransformedParameter(variables[name], each, {source.name: shapes[source.name] for source in each.sources})
-        for name, each in transformations.items()
-        if all(source.name in shapes for source in each.sources)
+        TransformedParameter(
+            variables[name],
+            transformation,
+            {source.name: tuple(shapes[source.name]) for source in transformation.sources},
+        )
+        for name, transformation in transformations.items()
+        if all(source.name in shapes for source in transformation.sources)
     ]

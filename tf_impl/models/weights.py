@@ -1,4 +1,4 @@
-"""What a model has to save: its parameters and the moving statistics of BatchNorm, by their Hugging Face names."""
+"""The weights of a model: its parameters and the moving statistics of BatchNorm, by Hugging Face name."""
 
 import keras
 import numpy as np
@@ -6,14 +6,14 @@ import tensorflow as tf
 
 
 def load_weights(model: keras.Model, weights: dict[str, np.ndarray]) -> None:
-    """Set them by name."""
+    """Set the weights of a model. weights: by name, in PyTorch's layout."""
     for parameter in model.named_parameters:
         parameter.variable.assign(parameter.to_keras(weights))
 
 
 def read_weights(model: keras.Model) -> dict[str, np.ndarray]:
-    """Them by name, in PyTorch's layout."""
-    found: dict[str, np.ndarray] = {}
+    """Return the weights of a model by name, in PyTorch's layout."""
+    weights: dict[str, np.ndarray] = {}
     for parameter in model.named_parameters:
-        parameter.to_torch(tf.convert_to_tensor(parameter.variable.value).numpy(), found)
-    return found
+        parameter.to_torch(tf.convert_to_tensor(parameter.variable.value).numpy(), weights)
+    return weights

@@ -1,7 +1,6 @@
-"""A user's own module, as its factory returns it: see docs/custom_models.md."""
+"""A user's own module (`model=custom`), as its factory returns it. docs/custom_models.md describes the contract."""
 
 from functools import partial
-from typing import Any
 
 import torch
 from torch.nn import Module
@@ -10,21 +9,24 @@ from common.map.factory import build_with
 from common.models.initial_weights import InitialCheckpoint
 from torch_impl.batch_norm import use_real_rows
 from torch_impl.dropout import use_dropout_keys
-from torch_impl.input_adapter import InputAdapter, build_input_adapter
+from torch_impl.input_adapter import Arguments, InputAdapter, build_input_adapter
 from torch_impl.models.weights import load_weights
 from torch_impl.nested_tensors import name_tensors
 
 
 def build(initial: InitialCheckpoint) -> Module:
-    """The model with the initial weights. It takes the arrays of a batch by name and returns the task's output."""
+    """Build the model with the initial weights.
+
+    Its forward pass takes the arrays of a batch by name and returns the output that the task uses.
+    """
     settings = initial.hf_config
     key, names = "model.torch", list(settings["inputs"])
     model: Module = build_with(key, settings["factories"]["torch"], settings["arguments"])
-    arguments = build_input_adapter(key, model, names, settings["channels"])
-    model.register_forward_pre_hook(partial(_take, arguments), with_kwargs=True)
-    model.register_forward_hook(partial(_give, settings["outputs"]["torch"]))
+    adapter = build_input_adapter(key, model, names, settings["channels"])
+    model.register_forward_pre_hook(partial(_adapt_inputs, adapter), with_kwargs=True)
+    model.register_forward_hook(partial(_select_output, settings["outputs"]["torch"]))
     with torch.no_grad():
-        model.eval()(**_ones(settings["inputs"]))  # creates what lazy layers create at their first call
+        model.eval()(**_make_ones(settings["inputs"]))  # lazy layers create their parameters at the first call
     load_weights(model, initial.weights())
     frozen = set(settings["frozen"])
     for name, parameter in model.named_parameters():
@@ -33,19 +35,22 @@ def build(initial: InitialCheckpoint) -> Module:
     return model
 
 
-def _take(arguments: InputAdapter, model: Module, args: tuple[Any, ...], inputs: dict[str, Any]) -> Any:
-    """Before the model's forward pass: from the arrays of a batch to its own arguments."""
+def _adapt_inputs(
+    adapter: InputAdapter, model: Module, args: tuple[object, ...], inputs: dict[str, torch.Tensor]
+) -> Arguments:
+    """Convert the arrays of a batch to the arguments of the model, before its forward pass."""
     use_dropout_keys(model, inputs.get("dropout_keys"))
     use_real_rows(model, inputs.get("real_rows"))
-    dtype = next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
-    return arguments({name: each.to(dtype) if each.is_floating_point() else each for name, each in inputs.items()})
+    floating = (parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
+    dtype = next(floating, torch.float32)
+    return adapter({name: x.to(dtype) if x.is_floating_point() else x for name, x in inputs.items()})
 
 
-def _give(name: str, model: Module, args: tuple[Any, ...], returned: Any) -> torch.Tensor:
-    """After it: from what it returned to the task's output."""
+def _select_output(name: str, model: Module, args: tuple[object, ...], returned: object) -> torch.Tensor:
+    """Select the output that the task uses, after the model's forward pass."""
     return name_tensors(returned)[name]
 
 
-def _ones(inputs: dict[str, tuple[str, list[int]]]) -> dict[str, torch.Tensor]:
-    """Two examples of ones: no index is negative, and no mask leaves everything out."""
+def _make_ones(inputs: dict[str, tuple[str, list[int]]]) -> dict[str, torch.Tensor]:
+    """Return two examples of ones: valid as indices of embeddings and as masks. inputs: data types and shapes."""
     return {name: torch.ones(2, *shape, dtype=getattr(torch, dtype)) for name, (dtype, shape) in inputs.items()}

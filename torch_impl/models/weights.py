@@ -1,4 +1,4 @@
-"""What a model has to save: its parameters and the moving statistics of BatchNorm, by their Hugging Face names."""
+"""The weights of a model: its parameters and the moving statistics of BatchNorm, by Hugging Face name."""
 
 import numpy as np
 import torch
@@ -8,13 +8,16 @@ from torch_impl.batch_norm import find_moving_statistics
 
 
 def load_weights(model: Module, weights: dict[str, np.ndarray]) -> None:
-    """Set them by name."""
+    """Set the weights of a model."""
     with torch.no_grad():
-        for name, each in {**dict(model.named_parameters()), **find_moving_statistics(model)}.items():
-            each.copy_(torch.from_numpy(weights[name]))
+        for name, tensor in _find_weights(model).items():
+            tensor.copy_(torch.from_numpy(weights[name]))
 
 
 def read_weights(model: Module) -> dict[str, np.ndarray]:
-    """Them by name."""
-    named = {**dict(model.named_parameters()), **find_moving_statistics(model)}
-    return {name: each.detach().cpu().numpy() for name, each in named.items()}
+    """Return the weights of a model by name; those on the CPU share memory with the model."""
+    return {name: tensor.detach().cpu().numpy() for name, tensor in _find_weights(model).items()}
+
+
+def _find_weights(model: Module) -> dict[str, torch.Tensor]:
+    return {**dict(model.named_parameters()), **find_moving_statistics(model)}
