@@ -1,4 +1,4 @@
-"""What a rank does in some steps, as a trace for ui.perfetto.dev or chrome://tracing."""
+"""Profiles of a rank's steps, as traces for ui.perfetto.dev or chrome://tracing."""
 
 import gzip
 import json
@@ -6,30 +6,31 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
 
+TraceEvent = dict[str, object]  # of the Chrome trace event format; times in microseconds
+
 
 @contextmanager
 def profile(path: Path) -> Iterator[None]:
-    """Write what this process does in the body to `path`, a Chrome trace that is compressed by gzip."""
+    """Profile this process within the context, and write a gzip-compressed Chrome trace to a path."""
     with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:
         tf.profiler.experimental.start(directory)
         try:
             yield
         finally:
             tf.profiler.experimental.stop()
-        (found,) = Path(directory).rglob("*.xplane.pb")
-        events = list(_events(XSpace.FromString(found.read_bytes())))
+        (space_file,) = Path(directory).rglob("*.xplane.pb")
+        events = list(_convert_events(XSpace.FromString(space_file.read_bytes())))
     path.parent.mkdir(parents=True, exist_ok=True)
     with gzip.open(path, "wt") as file:
         json.dump({"displayTimeUnit": "ms", "traceEvents": events}, file)
 
 
-def _events(space: XSpace) -> Iterator[dict[str, Any]]:
-    """The events of a profile, a process for each device and a thread for each of its lines; times in microseconds."""
+def _convert_events(space: XSpace) -> Iterator[TraceEvent]:
+    """Yield the events of a TensorFlow profile, with a process for each device and a thread for each of its lines."""
     for pid, plane in enumerate(space.planes):
         yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": plane.name}}
         for tid, line in enumerate(plane.lines):

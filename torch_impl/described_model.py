@@ -1,7 +1,6 @@
-"""A user's module in float64: what it consists of, what it computes."""
+"""A user's module in float64: a description of its layers, and its outputs and gradients, for common.map."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,18 +19,30 @@ KEY = "model.torch"
 
 
 class DescribedModel:
-    """The model of a factory, with the inputs on which it is computed. inputs and arrays: by name."""
+    """The model that a user's factory returns, with the inputs on which it is computed."""
 
     def __init__(
         self,
         factory: str,
-        arguments: Mapping[str, Any],
+        arguments: Mapping[str, object],
         inputs: Mapping[str, Input],
         arrays: Mapping[str, np.ndarray],
         seed: int,
     ) -> None:
+        """Build the model.
+
+        Args:
+            factory: The user's factory as module:function.
+            arguments: The factory's keyword arguments.
+            inputs: The inputs of the model by name.
+            arrays: Their values by name.
+            seed: The seed of the initial weights.
+
+        Raises:
+            UserError: The factory or the model's forward pass failed.
+        """
         self.factory = factory
-        torch.backends.mha.set_fastpath_enabled(False)  # it would enter no layers
+        torch.backends.mha.set_fastpath_enabled(False)  # the fast path would not call the layers
         torch.set_default_dtype(torch.float64)
         torch.manual_seed(seed)
         model = build_with(KEY, factory, arguments)
@@ -39,150 +50,156 @@ class DescribedModel:
             raise UserError(f"{KEY}={factory}: returned {type(model).__name__}, not a torch.nn.Module")
         self.model = model.double()
         self.inputs = {name: torch.from_numpy(arrays[name]) for name in inputs}
-        channels = [name for name, each in inputs.items() if each.channels]
-        self.arguments = build_input_adapter(KEY, model, list(inputs), channels)
+        channels = [name for name, model_input in inputs.items() if model_input.channels]
+        self.has_channels = bool(channels)
+        self.adapt_inputs = build_input_adapter(KEY, model, list(inputs), channels)
         with torch.no_grad():
-            self.outputs = self._call(training=False)  # creates what lazy layers create at their first call
+            self.outputs = self._call(training=False)  # lazy layers create their parameters at the first call
         unfold_attention(model, UnfoldedAttention)
         set_dropout_batch_first(model)
-        self.dropouts, self.noise = find_dropouts(model)
+        self.dropout_rates, self.other_dropouts = find_dropouts(model)
         disable_dropout(model)
-        self.channels = bool(channels)
 
     def describe(self) -> Description:
-        """The layers that a forward pass enters, and the variables."""
+        """Describe the layers that a forward pass enters, and the variables."""
         with ForwardTrace(self.model) as trace, torch.no_grad():
             self._call(training=False)
-        functions = self._functions_that_drop()
-        found = self._variables()
-        names = {id(each): name for name, each in found.items()}
+        dropout_functions = self._find_dropout_functions()
+        tensors = self._variables()
+        names = {id(tensor): name for name, tensor in tensors.items()}
         layers, used, updated = [], set(), set()
         for path, module in trace.entered.items():
-            mine = {role: names[id(each)] for role, each in _own(module).items() if id(each) in names}
-            used |= set(mine.values())
-            updated |= {name for role, name in mine.items() if role.startswith("running_")}
-            if mine:
+            roles = {role: names[id(tensor)] for role, tensor in _variables_of(module).items() if id(tensor) in names}
+            used |= set(roles.values())
+            updated |= {name for role, name in roles.items() if role.startswith("running_")}
+            if roles:
                 kind, attributes = get_layer_kind(module), get_layer_attributes(module)
-                layers.append(Layer(kind, path, attributes, mine, trace.flattened.get(path)))
-        variables = {
-            name: Variable(
-                name,
-                tuple(each.shape),
-                isinstance(each, torch.nn.Parameter) and each.requires_grad,
-                constant=not isinstance(each, torch.nn.Parameter) and name not in updated,
-            )
-            for name, each in found.items()
-        }
+                layers.append(Layer(kind, path, attributes, roles, trace.flattened.get(path)))
         return Description(
-            layers,
-            variables,
-            [name for name in variables if name not in used],
-            self.channels,
-            {name: tuple(each.shape) for name, each in self.outputs.items()},
-            sorted(updated),
-            {
-                path: Dropout(self.dropouts[path], path, trace.flattened.get(path))
+            layers=layers,
+            variables={name: _describe_variable(name, tensor, name in updated) for name, tensor in tensors.items()},
+            unused=[name for name in tensors if name not in used],
+            channels=self.has_channels,
+            outputs={name: tuple(tensor.shape) for name, tensor in self.outputs.items()},
+            statistics=sorted(updated),
+            dropouts={
+                path: Dropout(self.dropout_rates[path], path, trace.flattened.get(path))
                 for path in trace.entered
-                if path in self.dropouts
+                if path in self.dropout_rates
             },
-            [*self.noise, *functions],
-            user_files(),
+            noise=[*self.other_dropouts, *dropout_functions],
+            files=user_files(),
         )
 
     def weights(self) -> dict[str, np.ndarray]:
-        """All variables by name."""
-        return {name: each.detach().numpy().copy() for name, each in self._variables().items()}
+        """Return copies of all variables by name."""
+        return {name: tensor.detach().numpy().copy() for name, tensor in self._variables().items()}
 
     def read_checkpoint(self, path: str) -> dict[str, np.ndarray]:
-        """The tensors of floats of a state dict, weights-only. Raises UserError."""
+        """Return the floating-point tensors of a state dict. Raise UserError if the file is no state dict."""
         try:
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            state_dict = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:
             raise UserError(
                 f"model.checkpoint={path}: cannot be read ({describe_error(error)}); save a state dict"
             ) from error
-        if not isinstance(found, Mapping) or not all(isinstance(each, torch.Tensor) for each in found.values()):
+        if not isinstance(state_dict, Mapping) or not all(isinstance(x, torch.Tensor) for x in state_dict.values()):
             raise UserError(f"model.checkpoint={path}: is not a state dict; save model.state_dict()")
-        return {name: each.double().numpy() for name, each in found.items() if each.is_floating_point()}
+        return {name: tensor.double().numpy() for name, tensor in state_dict.items() if tensor.is_floating_point()}
 
     def compute(
         self, weights: Mapping[str, np.ndarray], training: bool, projections: Mapping[str, np.ndarray]
     ) -> Computed:
-        """A forward pass with these weights; with its gradients where there are projections of the outputs."""
+        """Compute a forward pass, and the gradients of the projected outputs.
+
+        Args:
+            weights: The variables to set before the pass, by name.
+            training: Whether the model is in training mode.
+            projections: The array to multiply each output by before they are summed; without any, there are no
+                gradients.
+        """
         variables = self._variables()
         with torch.no_grad():
             for name, array in weights.items():
                 variables[name].copy_(torch.from_numpy(array))
         with ForwardTrace(self.model) as trace:
             outputs = self._call(training)
-        gradients = {}
-        if projections:
-            trained = {name: each for name, each in self.model.named_parameters() if each.requires_grad}
-            loss = sum((outputs[name] * torch.from_numpy(each)).sum() for name, each in projections.items())
-            assert isinstance(loss, torch.Tensor)
-            gradients = {name: np.zeros(each.shape) for name, each in trained.items()}
-            if trained and loss.requires_grad:
-                found = torch.autograd.grad(loss, list(trained.values()), allow_unused=True, materialize_grads=True)
-                gradients = {name: each.numpy() for name, each in zip(trained, found, strict=True)}
-        returned = {name: each.detach().numpy() for name, each in outputs.items()}
-        return Computed(returned, trace.calls, gradients, self.weights())
+        gradients = self._compute_gradients(outputs, projections) if projections else {}
+        arrays = {name: tensor.detach().numpy() for name, tensor in outputs.items()}
+        return Computed(arrays, trace.calls, gradients, self.weights())
 
-    def _functions_that_drop(self) -> list[str]:
-        """Layers that call functions of dropout in training mode."""
+    def _compute_gradients(
+        self, outputs: Mapping[str, torch.Tensor], projections: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        trainable = {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
+        loss = sum((outputs[name] * torch.from_numpy(array)).sum() for name, array in projections.items())
+        assert isinstance(loss, torch.Tensor)
+        if not trainable or not loss.requires_grad:
+            return {name: np.zeros(parameter.shape) for name, parameter in trainable.items()}
+        gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True, materialize_grads=True)
+        return {name: gradient.numpy() for name, gradient in zip(trainable, gradients, strict=True)}
+
+    def _find_dropout_functions(self) -> list[str]:
+        """Return the layers that call functions of dropout in training mode."""
         before = self.weights()
         with ForwardTrace(self.model) as trace, torch.no_grad():
             self._call(training=True)
-            for name, each in self._variables().items():
-                each.copy_(torch.from_numpy(before[name]))
+            for name, tensor in self._variables().items():
+                tensor.copy_(torch.from_numpy(before[name]))
         return trace.noise
 
     def _variables(self) -> dict[str, torch.Tensor]:
-        """Those of floats by name, read at each use: a forward pass may put another tensor in a buffer's place."""
-        return {name: each for name, each in _named(self.model).items() if each.is_floating_point()}
+        """Return the floating-point parameters and buffers by name, tied ones once.
+
+        They are read anew at each use because a forward pass may replace a buffer by another tensor.
+        """
+        tensors = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        return {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
 
     def _call(self, training: bool) -> dict[str, torch.Tensor]:
         self.model.train(training)
         try:
-            args, kwargs = self.arguments(self.inputs)
+            args, kwargs = self.adapt_inputs(self.inputs)
             returned = self.model(*args, **kwargs)
         except Exception as error:
             raise UserError(f"{KEY}={self.factory}: its forward pass raised {describe_error(error)}") from error
-        found = name_tensors(returned)
-        if not any(each.is_floating_point() for each in found.values()):
-            raise UserError(f"{KEY}={self.factory}: its forward pass returned no tensor of floats")
-        return found
+        outputs = name_tensors(returned)
+        if not any(tensor.is_floating_point() for tensor in outputs.values()):
+            raise UserError(f"{KEY}={self.factory}: its forward pass returned no floating-point tensor")
+        return outputs
 
 
 def find_dropouts(model: torch.nn.Module) -> tuple[dict[str, float], list[str]]:
-    """Rates of the layers that `align_dropout` replaces, by path, and other layers that drop.
+    """Return the rates of the dropout layers that `align_dropout` replaces, by path, and all other layers that drop.
 
-    Attentions are unfolded: they have dropout layers.
+    Unfolded attentions are not among the latter, because they contain a dropout layer.
     """
-    found, others = {}, []
+    rates, others = {}, []
     for name, module in model.named_modules():
         rate = getattr(module, "p" if "Dropout" in type(module).__name__ else "dropout", 0.0)
         if isinstance(rate, float) and rate > 0 and not isinstance(module, UnfoldedAttention):
             if type(module) in ALIGNED:
-                found[name or "model"] = rate
+                rates[name or "model"] = rate
             else:
                 others.append(f"{name or 'model'} ({type(module).__name__})")
-    return found, others
+    return rates, others
 
 
 def disable_dropout(model: torch.nn.Module) -> None:
-    """The two frameworks draw different masks. Functions are handled in the trace."""
+    """Set all rates to 0, because the two frameworks draw different masks. ForwardTrace disables dropout functions."""
     for module in model.modules():
         for name in ("dropout", *(["p"] if "Dropout" in type(module).__name__ else [])):
             if isinstance(getattr(module, name, None), float):
                 setattr(module, name, 0.0)
 
 
-def _named(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and buffers, tied ones once."""
-    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+def _describe_variable(name: str, tensor: torch.Tensor, is_updated: bool) -> Variable:
+    is_parameter = isinstance(tensor, torch.nn.Parameter)
+    trainable = is_parameter and tensor.requires_grad
+    return Variable(name, tuple(tensor.shape), trainable, constant=not is_parameter and not is_updated)
 
 
-def _own(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Those of a layer by role: of an attention also those of its output projection."""
-    inner = get_layer_kind(module) == "MultiheadAttention"
-    return {**dict(module.named_parameters(recurse=inner)), **dict(module.named_buffers(recurse=inner))}
+def _variables_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the variables of a layer by role. Those of an attention include its output projection's."""
+    recurse = get_layer_kind(module) == "MultiheadAttention"
+    return {**dict(module.named_parameters(recurse=recurse)), **dict(module.named_buffers(recurse=recurse))}

@@ -1,4 +1,4 @@
-"""A run's model, computed step by step for common.diagnose: what every layer, the loss and the gradients are."""
+"""The model of a run, for common.diagnose: the arrays of every layer, the losses and the gradients of a step."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,18 +20,19 @@ from torch_impl.task import build_task_functions
 
 
 class ObservedModel:
-    """The model and the losses of a run directory that is prepared."""
+    """The model and the task of a prepared run directory."""
 
     def __init__(self, run_dir: str) -> None:
+        """Build the model of a run directory."""
         config = load_config(Path(run_dir) / "config.yaml")
         self.precision = config.train.precision
         self.model = build_model(config, open_inputs(config, Path(run_dir)).initial)
         self.task = build_task_functions(config.task)
-        self.paths = {name: name.rpartition(".")[0] for name in read_weights(self.model)}
+        self.layer_paths = {name: name.rpartition(".")[0] for name in read_weights(self.model)}
 
     def layers(self) -> dict[str, str]:
-        """The layer of each parameter and moving statistic, by the parameter's name."""
-        return self.paths
+        """Return the path of the layer of each parameter and moving statistic, by the parameter's name."""
+        return self.layer_paths
 
     def compute(
         self,
@@ -41,18 +42,27 @@ class ObservedModel:
         training: bool,
         given: Mapping[str, Call] | None = None,
     ) -> Observation:
-        """A shard with these weights. weight: of the global batch. given: see Trace; the first micro-batch's."""
+        """Compute a shard.
+
+        Args:
+            weights: The weights to set first, by name in PyTorch's layout.
+            shard: The micro-batches.
+            weight: The total weight of the global batch.
+            training: Whether the model is in training mode.
+            given: The calls of layers' counterparts in another model, by path, for the first micro-batch; ForwardTrace
+                makes the layers compute on them. There are no gradients then.
+        """
         self._prepare(weights, training)
         losses, outputs, calls, flattened = [], [], {}, {}
-        for index, part in enumerate(to_tensors(list(shard), torch.device("cpu"))):
+        for index, micro_batch in enumerate(to_tensors(list(shard), torch.device("cpu"))):
             if index == 0:
                 with ForwardTrace(self.model, given) as trace:
-                    computed, loss = self._forward(part)
+                    computed, loss = self._forward(micro_batch)
                 calls, flattened = trace.calls, trace.flattened
             else:
-                computed, loss = self._forward(part)
+                computed, loss = self._forward(micro_batch)
             if given is None:
-                (sum_losses(self.task, computed, part) / weight).backward()
+                (sum_losses(self.task, computed, micro_batch) / weight).backward()
             losses.append(loss.detach().numpy())
             outputs.append(computed.detach().numpy())
         return Observation(outputs, losses, calls, flattened, self._gradients())
@@ -60,16 +70,16 @@ class ObservedModel:
     def gradients(
         self, weights: Mapping[str, np.ndarray], shard: Sequence[Arrays], weight: float
     ) -> dict[str, np.ndarray]:
-        """Of the shard's part of the mean loss over the global batch, as a training step computes them."""
+        """Return the gradients of the shard's part of the mean loss over the global batch, computed as in training."""
         self._prepare(weights, training=True)
         backward(self.model, self.task, to_tensors(list(shard), torch.device("cpu")), weight, self.precision)
         return self._gradients()
 
     def losses(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """The losses [n] of any outputs."""
+        """Return the losses [n] of any outputs [n, ...]."""
         labels = labels.astype(np.int64) if labels.dtype.kind in "iu" else labels
-        found: np.ndarray = self.task.losses(torch.from_numpy(outputs), torch.from_numpy(labels)).detach().numpy()
-        return found
+        losses: np.ndarray = self.task.losses(torch.from_numpy(outputs), torch.from_numpy(labels)).detach().numpy()
+        return losses
 
     def _prepare(self, weights: Mapping[str, np.ndarray], training: bool) -> None:
         load_weights(self.model, dict(weights))
@@ -78,10 +88,10 @@ class ObservedModel:
 
     def _gradients(self) -> dict[str, np.ndarray]:
         return {
-            name: np.zeros(each.shape) if each.grad is None else each.grad.to_dense().numpy().copy()
-            for name, each in trainable_parameters(self.model).items()
+            name: np.zeros(parameter.shape) if parameter.grad is None else parameter.grad.to_dense().numpy().copy()
+            for name, parameter in trainable_parameters(self.model).items()
         }
 
-    def _forward(self, part: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        outputs = compute_outputs(self.model, part, self.precision)
-        return outputs, self.task.losses(outputs, part["labels"])
+    def _forward(self, micro_batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        outputs = compute_outputs(self.model, micro_batch, self.precision)
+        return outputs, self.task.losses(outputs, micro_batch["labels"])

@@ -1,10 +1,9 @@
-"""What a rank does in some steps, as a trace for ui.perfetto.dev or chrome://tracing."""
+"""Profiles of a rank's steps, as traces for ui.perfetto.dev or chrome://tracing."""
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.nn import Module
@@ -14,10 +13,11 @@ from torch.profiler import ProfilerActivity, _ExperimentalConfig, record_functio
 
 @contextmanager
 def profile(path: Path) -> Iterator[None]:
-    """Write what this process does in the body to `path`, a Chrome trace that is compressed by gzip."""
+    """Profile this process within the context, and write a gzip-compressed Chrome trace to a path."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
-    threads = _ExperimentalConfig(profile_all_threads=True)  # not this one alone: allreduce has one of its own
-    with _annotated_modules(), torch.profiler.profile(activities=activities, experimental_config=threads) as profiler:
+    all_threads = _ExperimentalConfig(profile_all_threads=True)  # strategy=allreduce has a thread for communication
+    annotated = _annotate_modules()
+    with annotated, torch.profiler.profile(activities=activities, experimental_config=all_threads) as profiler:
         yield
         if torch.cuda.is_available():
             torch.cuda.synchronize()
@@ -26,16 +26,16 @@ def profile(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _annotated_modules() -> Iterator[None]:
-    """In the body every forward pass of a module is annotated as `module: <its class>`."""
-    local = threading.local()  # dp's replicas are threads
+def _annotate_modules() -> Iterator[None]:
+    """Annotate every forward pass of a module within the context as `module: <its class>`."""
+    local = threading.local()  # the replicas of strategy=dp are threads
 
-    def enter(module: Module, inputs: Any) -> None:
+    def enter(module: Module, inputs: object) -> None:
         scope = record_function(f"module: {type(module).__name__}")
         scope.__enter__()
         local.__dict__.setdefault("scopes", []).append(scope)
 
-    def leave(module: Module, inputs: Any, outputs: Any) -> None:
+    def leave(module: Module, inputs: object, outputs: object) -> None:
         local.scopes.pop().__exit__(None, None, None)
 
     handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
