@@ -1,4 +1,4 @@
-"""A run's model, computed step by step for common.diagnose: what every layer, the loss and the gradients are."""
+"""The model of a run, for common.diagnose: the arrays of every layer, the losses and the gradients of a step."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,22 +21,23 @@ from tf_impl.task import build_task_functions
 
 
 class ObservedModel:
-    """The model and the losses of a run directory that is prepared."""
+    """The model and the task of a prepared run directory."""
 
     def __init__(self, run_dir: str) -> None:
+        """Build the model of a run directory."""
         tf.get_logger().setLevel("ERROR")  # it warns of functions that are traced for several shapes
         config = load_config(Path(run_dir) / "config.yaml")
         self.model = build_model(config, open_inputs(config, Path(run_dir)).initial)
         self.task = build_task_functions(config.task)
-        self.paths = {
-            name: each.variable.path.rpartition("/")[0]
-            for each in self.model.named_parameters
-            for name in (each.shapes if isinstance(each, TransformedParameter) else [each.name])
+        self.layer_paths = {
+            name: parameter.variable.path.rpartition("/")[0]
+            for parameter in self.model.named_parameters
+            for name in parameter.names
         }
 
     def layers(self) -> dict[str, str]:
-        """The layer of each parameter and moving statistic, by the parameter's name."""
-        return self.paths
+        """Return the path of the layer of each parameter and moving statistic, by the parameter's name."""
+        return self.layer_paths
 
     def compute(
         self,
@@ -46,55 +47,69 @@ class ObservedModel:
         training: bool,
         given: Mapping[str, Call] | None = None,
     ) -> Observation:
-        """A shard with these weights. weight: of the global batch. given: see Trace; the first micro-batch's."""
+        """Compute a shard.
+
+        Args:
+            weights: The weights to set first, by name in PyTorch's layout.
+            shard: The micro-batches.
+            weight: The total weight of the global batch.
+            training: Whether the model is in training mode.
+            given: The calls of layers' counterparts in another model, by path, for the first micro-batch; ForwardTrace
+                makes the layers compute on them. There are no gradients then.
+        """
         load_weights(self.model, dict(weights))
-        variables = [each.value for each in self.model.trainable_variables]
+        variables = [variable.value for variable in self.model.trainable_variables]
         losses, outputs, calls, flattened = [], [], {}, {}
         sums = [np.zeros(variable.shape, variable.dtype.as_numpy_dtype) for variable in variables]
-        for index, part in enumerate(to_tensors(list(shard))):
+        for index, micro_batch in enumerate(to_tensors(list(shard))):
             with tf.GradientTape() as tape:
                 if index == 0:
                     with ForwardTrace(self.model, given) as trace:
-                        computed, loss = self._forward(part, training)
+                        computed, loss = self._forward(micro_batch, training)
                     calls, flattened = trace.calls, trace.flattened
                 else:
-                    computed, loss = self._forward(part, training)
-                total = sum_losses(self.task, computed, part) / weight
+                    computed, loss = self._forward(micro_batch, training)
+                total = sum_losses(self.task, computed, micro_batch) / weight
             if given is None:
-                found = tape.gradient(total, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-                sums = [a + tf.convert_to_tensor(b).numpy() for a, b in zip(sums, found, strict=True)]
+                gradients = tape.gradient(total, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+                sums = [a + tf.convert_to_tensor(b).numpy() for a, b in zip(sums, gradients, strict=True)]
             losses.append(loss.numpy())
             outputs.append(computed.numpy())
-        return Observation(outputs, losses, calls, flattened, self._by_name(sums))
+        return Observation(outputs, losses, calls, flattened, self._to_torch(sums))
 
     def gradients(
         self, weights: Mapping[str, np.ndarray], shard: Sequence[Arrays], weight: float
     ) -> dict[str, np.ndarray]:
-        """Of the shard's part of the mean loss over the global batch, as a training step computes them."""
+        """Return the gradients of the shard's part of the mean loss over the global batch, computed as in training."""
         load_weights(self.model, dict(weights))
-        variables = [each.value for each in self.model.trainable_variables]
+        variables = [variable.value for variable in self.model.trainable_variables]
         total = tf.constant(weight, tf.float64)
-        _, found = backward(self.model, self.task, to_tensors(list(shard)), total, variables)
-        zeros = [np.zeros(variable.shape) for variable in variables]
-        pairs = zip(found, zeros, strict=True)
-        return self._by_name([zero if each is None else tf.convert_to_tensor(each).numpy() for each, zero in pairs])
+        _, gradients = backward(self.model, self.task, to_tensors(list(shard)), total, variables)
+        arrays = [
+            np.zeros(variable.shape) if gradient is None else tf.convert_to_tensor(gradient).numpy()
+            for variable, gradient in zip(variables, gradients, strict=True)
+        ]
+        return self._to_torch(arrays)
 
     def losses(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """The losses [n] of any outputs."""
-        found: np.ndarray = self.task.losses(tf.constant(outputs), tf.constant(labels)).numpy()
-        return found
+        """Return the losses [n] of any outputs [n, ...]."""
+        losses: np.ndarray = self.task.losses(tf.constant(outputs), tf.constant(labels)).numpy()
+        return losses
 
-    def _by_name(self, gradients: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        """Gradients of the trainable variables, in PyTorch's layout. Of two biases that are one here only the first."""
-        named = {id(each.variable): each for each in self.model.named_parameters}
-        found: dict[str, np.ndarray] = {}
+    def _to_torch(self, gradients: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the gradients of the trainable variables by name, in PyTorch's layout.
+
+        If two biases of PyTorch are one variable here, only the first has a gradient.
+        """
+        named = {id(parameter.variable): parameter for parameter in self.model.named_parameters}
+        arrays: dict[str, np.ndarray] = {}
         for variable, gradient in zip(self.model.trainable_variables, gradients, strict=True):
             parameter = named[id(variable)]
-            parameter.to_torch(gradient, found)
+            parameter.to_torch(gradient, arrays)
             if isinstance(parameter, TransformedParameter) and parameter.transformation.joined == "+":
-                del found[parameter.transformation.sources[1].name]
-        return found
+                del arrays[parameter.transformation.sources[1].name]
+        return arrays
 
-    def _forward(self, part: MicroBatch, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        outputs = compute_outputs(self.model, part, training)
-        return outputs, self.task.losses(outputs, part["labels"])
+    def _forward(self, micro_batch: MicroBatch, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        outputs = compute_outputs(self.model, micro_batch, training)
+        return outputs, self.task.losses(outputs, micro_batch["labels"])

@@ -1,6 +1,7 @@
 """The computation of one training step, and of an evaluation over all batches."""
 
 from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 import keras
 import numpy as np
@@ -11,7 +12,8 @@ from common.training.strategy import Evaluation
 from tf_impl.task import TaskFunctions
 
 MicroBatch = dict[str, tf.Tensor]  # inputs, labels and weights by name; a shard is a list of micro-batches
-Gradient = tf.Tensor | tf.IndexedSlices | None  # IndexedSlices of an embedding; None if the loss does not depend on it
+# IndexedSlices for an embedding; None if the loss does not depend on the parameter.
+Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 
 def compute_outputs(model: keras.Model, batch: MicroBatch, training: bool) -> tf.Tensor:

@@ -1,6 +1,6 @@
-"""Parameters in the layouts of both sides: checkpoints and what is compared have PyTorch's."""
+"""The parameters of Keras models and their layout in PyTorch, which checkpoints and comparisons use."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import keras
@@ -11,10 +11,15 @@ from common.map.transformations import Transformation
 
 @dataclass(frozen=True)
 class NamedParameter:
-    """A variable of Keras under its Hugging Face name; `shape` is PyTorch's.
+    """A variable of a Keras model that holds one parameter of PyTorch.
 
-    kernel: (outputs, inputs, *window) of a kernel, which Keras holds as (*window, inputs, outputs); either side may
-    merge or split these axes. None where both have the values in the same order: biases, embeddings, LayerNorm.
+    Attributes:
+        name: The Hugging Face name of the parameter.
+        variable: The variable of Keras.
+        shape: The shape in PyTorch.
+        kernel: The axes (outputs, inputs, *window) of a kernel, which Keras holds as (*window, inputs, outputs);
+            either side may merge or split axes. None if both sides hold the values in the same order, as for biases,
+            embeddings and LayerNorm.
     """
 
     name: str
@@ -22,39 +27,56 @@ class NamedParameter:
     shape: tuple[int, ...]
     kernel: tuple[int, ...] | None
 
+    @property
+    def names(self) -> Collection[str]:
+        """The names of PyTorch's parameters that the variable holds."""
+        return (self.name,)
+
     def to_keras(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """PyTorch's array, by its name among others, as the variable holds it."""
+        """Convert the parameter, found by name among PyTorch's arrays, to the layout of the variable."""
         array = arrays[self.name]
         if self.kernel is not None:
             array = array.reshape(self.kernel).transpose(self._order)
         return array.reshape(self.variable.shape)
 
     def to_torch(self, array: np.ndarray, arrays: dict[str, np.ndarray]) -> None:
-        """Put what `to_keras` made back among PyTorch's arrays."""
+        """Convert an array in the layout of the variable, and add the result to PyTorch's arrays."""
         if self.kernel is not None:
             array = array.reshape([self.kernel[axis] for axis in self._order]).transpose(np.argsort(self._order))
         arrays[self.name] = np.ascontiguousarray(array).reshape(self.shape)
 
     @property
     def _order(self) -> list[int]:
+        """The axes of `kernel` in the order of Keras."""
         assert self.kernel is not None
         return [*range(2, len(self.kernel)), 1, 0]
 
 
 @dataclass(frozen=True)
 class TransformedParameter:
-    """A variable of a user's model. shapes: of PyTorch's arrays that it is made from, by name."""
+    """A variable of a user's model, which a transformation of the parameter map computes from PyTorch's parameters.
+
+    Attributes:
+        variable: The variable of Keras.
+        transformation: The transformation.
+        shapes: The shapes of the transformation's sources in PyTorch, by name.
+    """
 
     variable: keras.Variable
     transformation: Transformation
     shapes: dict[str, tuple[int, ...]]
 
+    @property
+    def names(self) -> Collection[str]:
+        """The names of PyTorch's parameters that the variable holds."""
+        return self.shapes
+
     def to_keras(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """PyTorch's arrays as the variable holds them."""
+        """Convert the parameters, found by name among PyTorch's arrays, to the layout of the variable."""
         return self.transformation.to_keras(arrays)
 
     def to_torch(self, array: np.ndarray, arrays: dict[str, np.ndarray]) -> None:
-        """Put what `to_keras` made back among PyTorch's arrays."""
+        """Convert an array in the layout of the variable, and add the result to PyTorch's arrays."""
         for name, shape in self.shapes.items():
             if name not in arrays:
                 arrays[name] = np.zeros(shape, array.dtype)
