@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from plotly.offline import get_plotlyjs
 
-from common.bench.charts import charts
+from common.bench.charts import charts, rounds, timelines
 from common.bench.table import sections
 from common.errors import build_write_error
+from common.report.page.render import HERE as PAGE
+from common.report.page.render import read_page_file, script_hashes
 
 
 def write_report(result: dict[str, Any], directory: Path) -> list[Path]:
@@ -25,15 +26,23 @@ def write_report(result: dict[str, Any], directory: Path) -> list[Path]:
 
 
 def render_html(result: dict[str, Any]) -> str:
-    """The page. Users' text is escaped: by Jinja2 in HTML, by its `tojson` in scripts, by charts() in labels."""
+    """Return the page. Jinja2 escapes users' text: in HTML by itself, in the data by its filter `tojson`."""
+    here = Path(__file__).parent
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=FileSystemLoader([here, PAGE]), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    return environment.get_template("report.html.j2").render(
+    scripts = [read_page_file("uPlot.min.js"), f'"use strict";\n{(here / "rounds.js").read_text(encoding="utf-8")}']
+    return environment.get_template("bench.html.j2").render(
         title=result["title"],
         sections=sections(result),
+        names=list(rounds(result)),
         charts=charts(result),
-        plotly_js=get_plotlyjs(),
+        rounds=rounds(result),
+        timelines=timelines(result),
+        style=read_page_file("uPlot.min.css") + read_page_file("page.css"),
+        scripts=scripts,
+        hashes=script_hashes(scripts),
+        licence=read_page_file("uPlot.LICENSE.txt"),
     )
 
 

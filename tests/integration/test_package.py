@@ -154,7 +154,7 @@ def test_an_installed_wheel_trains_and_compares(installed: Command) -> None:
     report = json.loads((workplace / "report.json").read_text())
     assert report["verdict"] == "lockstep"
     assert [run["versions"]["lockstep"] for run in report["runs"]] == [PROJECT["version"]] * 2
-    assert (workplace / "report.html").stat().st_size > 100_000  # Plotly is in it
+    assert "uPlot" in (workplace / "report.html").read_text()
 
 
 @pytest.mark.slow

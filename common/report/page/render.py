@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
@@ -44,8 +45,8 @@ def render_html(comparison: Comparison, version: str = "") -> str:
     and loads itself again when the server has another version; a page without one makes no request.
     """
     runs, reference = comparison.runs, comparison.reference
-    own = "".join(map(_read, (*SCRIPTS, "live.js") if version else SCRIPTS))
-    scripts = [_read("uPlot.min.js"), f'"use strict";\n(() => {{\n{own}}})();\n']
+    own = "".join(map(read_page_file, (*SCRIPTS, "live.js") if version else SCRIPTS))
+    scripts = [read_page_file("uPlot.min.js"), f'"use strict";\n(() => {{\n{own}}})();\n']
     return _template("report.html.j2").render(
         comparison=comparison,
         version=version,
@@ -77,16 +78,16 @@ def render_html(comparison: Comparison, version: str = "") -> str:
         ],
         metrics={name: text for name, text in CAPTIONS.items() if any(run.evaluated(name) for run in runs)},
         data=curves(comparison),
-        style=_read("uPlot.min.css") + _read("page.css"),
+        style=read_page_file("uPlot.min.css") + read_page_file("page.css"),
         scripts=scripts,
-        hashes=" ".join(f"'sha256-{_digest(script)}'" for script in scripts),
-        licence=_read("uPlot.LICENSE.txt"),
+        hashes=script_hashes(scripts),
+        licence=read_page_file("uPlot.LICENSE.txt"),
     )
 
 
 def render_message(message: str) -> str:
     """A page for as long as there is nothing to compare; it loads itself again."""
-    return _template("message.html.j2").render(message=message, style=_read("page.css"))
+    return _template("message.html.j2").render(message=message, style=read_page_file("page.css"))
 
 
 def _template(name: str) -> Template:
@@ -95,9 +96,12 @@ def _template(name: str) -> Template:
     ).get_template(name)
 
 
-def _read(name: str) -> str:
+def read_page_file(name: str) -> str:
+    """Return the text of a file of this folder."""
     return (HERE / name).read_text(encoding="utf-8")
 
 
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+def script_hashes(scripts: Iterable[str]) -> str:
+    """Return the sources of a content security policy that allow these scripts and no others."""
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    return " ".join(f"'sha256-{digest}'" for digest in digests)
