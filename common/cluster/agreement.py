@@ -1,10 +1,10 @@
-"""What the processes of a run must have in common: the same config, data and weights.
+"""Agreement of the processes of a run on the same config, data and weights.
 
 A difference would not stop a run: it would train something else, or wait forever.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TypedDict
 
 from common.config.compose import collect_values
 from common.config.keys import CURVE, RUN
@@ -12,25 +12,34 @@ from common.errors import PeerTimeout, UserError
 from common.run.context import RunContext
 
 
-def collect_shared_settings(context: RunContext) -> dict[str, Any]:
-    """What must be the same in every process of a run, by key."""
+class ErrorMessage(TypedDict):
+    """An error as one process sends it to the others: its text, and whether it is a PeerTimeout."""
+
+    problem: str
+    absent: bool
+
+
+def collect_shared_settings(context: RunContext) -> dict[str, object]:
+    """Return the settings and fingerprints that must be the same in every process of a run, by key."""
     return {**collect_values(context.config, CURVE, RUN), **context.inputs.fingerprints}
 
 
-def describe_disagreement(name: str, values: Mapping[str, Any], leader: str, expected: Mapping[str, Any]) -> str | None:
-    """Return the error for a process whose shared settings differ from those of its leader, or None."""
-    keys = [key for key in expected if key in values and expected[key] != values[key]]
+def describe_disagreement(
+    name: str, settings: Mapping[str, object], leader: str, leader_settings: Mapping[str, object]
+) -> str | None:
+    """Return the error for a process whose settings differ from its leader's in keys that both have, or None."""
+    keys = [key for key, value in leader_settings.items() if key in settings and settings[key] != value]
     if not keys:
         return None
-    listed = [f"{key} ({values[key]}, not {expected[key]})" if "." in key else key for key in keys]
-    return f"{name} differs from {leader} in {', '.join(listed)}; give every host the same"
+    differences = [f"{key} ({settings[key]}, not {leader_settings[key]})" if "." in key else key for key in keys]
+    return f"{name} differs from {leader} in {', '.join(differences)}; use the same on every host"
 
 
-def encode_error(problem: UserError | None) -> dict[str, Any] | None:
-    """What one process sends to the others where they cannot begin, as JSON has it; None where they can."""
-    return None if problem is None else {"problem": str(problem), "absent": isinstance(problem, PeerTimeout)}
+def encode_error(error: UserError | None) -> ErrorMessage | None:
+    """Return the error that prevents a run from beginning as JSON can carry it; None if there is no error."""
+    return None if error is None else {"problem": str(error), "absent": isinstance(error, PeerTimeout)}
 
 
-def decode_error(message: Mapping[str, Any] | None) -> UserError | None:
-    """The error for what another process sent."""
+def decode_error(message: ErrorMessage | None) -> UserError | None:
+    """Return the error that another process has sent; None if it has sent none."""
     return None if message is None else (PeerTimeout if message["absent"] else UserError)(message["problem"])

@@ -6,11 +6,11 @@ import sys
 
 from common.cluster.processes import die_with_parent
 
-# Those of common.training.stop, which must be imported later: it records which are ignored.
+# The same as in common.training.stop, which must be imported later: it records which signals are ignored.
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 
 if __name__ == "__main__":
-    # Ray's actors block SIGINT, and a raylet may ignore others, as nohup has it; what they start inherits that.
+    # Ray's actors block SIGINT, and a raylet that nohup started ignores SIGHUP. Their children inherit that.
     for signum in SIGNALS:
         signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

@@ -1,4 +1,4 @@
-"""Who takes part in a run: what the engine of the config's cluster finds, and a config that agrees with it."""
+"""Discovery of the hosts and processes of a run by the engine of its cluster, and the config resolved for them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from common.errors import UserError
 
 
 def compose_config(framework: str, overrides: Sequence[str], environment: Mapping[str, str]) -> Config:
-    """The config that a training with these overrides has. Raises UserError, and Hydra's and OmegaConf's errors."""
+    """Return the config of a training run with these overrides. Raises UserError and errors of Hydra and OmegaConf."""
     with initialize_config_dir(CONF, version_base="1.3"):
         composed = compose("train", overrides=list(overrides))
     return discover_cluster(parse_config(composed), framework, environment)[0]
@@ -27,62 +27,61 @@ def compose_config(framework: str, overrides: Sequence[str], environment: Mappin
 def discover_cluster(
     config: Config, framework: str, environment: Mapping[str, str]
 ) -> tuple[Config, DiscoveredCluster]:
-    """Check a config, find the hosts, and fill in the config's replicas. Raises UserError.
+    """Check a config, discover the cluster, and fill in the config's replicas. Raises UserError.
 
-    framework: "torch" or "tf". Returns a ClusterMember if a scheduler has started this process as one of the run's, and
-    RayNodes if the run's commands are to be started on other machines.
+    Returns a ClusterMember if a scheduler has started this process as one of the run's, and RayNodes if this process has
+    to start the run's commands on other machines.
     """
     check_config(config, framework)
     engine = cast(Engine, import_module(config.cluster.engine))
-    found = engine.discover(config.cluster, config.strategy.kind, framework, environment)
-    if isinstance(found, ClusterMember):
+    cluster = engine.discover(config.cluster, config.strategy.kind, framework, environment)
+    if isinstance(cluster, ClusterMember):
         if config.train.max_restarts:
             raise UserError(
-                f"train.max_restarts={config.train.max_restarts}: {found.source} says that this process was started "
+                f"train.max_restarts={config.train.max_restarts}: {cluster.source} says that this process was started "
                 "by another launcher, which has to restart it; set it to 0, and use resume=auto"
             )
-        return resolve_config(config, found=found.roles, source=found.source), found
-    if isinstance(found, RayNodes):
-        resolved = resolve_config(config, nodes_for(config.strategy, found.nodes), gpus=found.gpus)
+        return resolve_config(config, found=cluster.roles, source=cluster.source), cluster
+    if isinstance(cluster, RayNodes):
+        resolved = resolve_config(config, count_used_nodes(config.strategy, cluster.count), gpus=cluster.gpus)
         strategy = resolved.strategy if resolved.strategy.one_process else config.strategy
-        return resolved, replace(found, replicas=strategy.replicas)
-    config = resolve_config(config, len(found.hosts))
-    if found.is_multi_host:
-        if idle := _idle(found.hosts, config.strategy):
+        return resolved, replace(cluster, replicas=strategy.replicas)
+    config = resolve_config(config, len(cluster.hosts))
+    if cluster.is_multi_host:
+        if idle := _find_idle_hosts(cluster.hosts, config.strategy):
             raise UserError(
                 f"strategy.replicas={config.strategy.replicas}: host {idle[0]} would have no process; raise it or name "
                 "fewer hosts"
             )
-        check_ports(_ports_of(config, framework, found))
-    return config, found
+        check_ports(_list_ports(config, framework, cluster))
+    return config, cluster
 
 
-def nodes_for(strategy: StrategySettings, available: int) -> int:
-    """How many of the available nodes a run uses: as many as would each have a process."""
+def count_used_nodes(strategy: StrategySettings, available: int) -> int:
+    """Return how many of the available nodes a run uses: the most such that each of them has a process."""
     if strategy.one_process:
         return 1
     if strategy.replicas is None:
         return available
-    return max((count for count in range(1, available + 1) if not _idle([""] * count, strategy)), default=0)
+    counts = range(1, available + 1)
+    return max((count for count in counts if not _find_idle_hosts([""] * count, strategy)), default=0)
 
 
-def _idle(hosts: Sequence[str], strategy: StrategySettings) -> list[str]:
-    """The hosts that would have no process."""
-    used = {task.host_index for task in place_processes(hosts, strategy.roles, [0] * strategy.processes)}
-    return [host for node, host in enumerate(hosts) if node not in used]
+def _find_idle_hosts(hosts: Sequence[str], strategy: StrategySettings) -> list[str]:
+    """Return the hosts that would have no process."""
+    processes = place_processes(hosts, strategy.roles, [0] * strategy.processes)
+    used = {process.host_index for process in processes}
+    return [host for index, host in enumerate(hosts) if index not in used]
 
 
-def _ports_of(config: Config, framework: str, nodes: HostGroup) -> list[int]:
-    """The ports of this host that a run listens on. Of PyTorch's ranks only the first listens on its own."""
+def _list_ports(config: Config, framework: str, hosts: HostGroup) -> list[int]:
+    """Return the ports of this host that a run listens on. Of PyTorch's ranks only the first one listens."""
     strategy = config.strategy
-    mine = [
-        task
-        for task in place_processes(nodes.hosts, strategy.roles, nodes.ports)
-        if task.host_index == nodes.host_index
-    ]
-    ports = [int(task.address.rpartition(":")[2]) for task in mine]
+    processes = place_processes(hosts.hosts, strategy.roles, hosts.ports)
+    addresses = [process.address for process in processes if process.host_index == hosts.host_index]
+    ports = [int(address.rpartition(":")[2]) for address in addresses]
     if framework == "torch":
-        ports = ports[:1] if nodes.host_index == 0 else []
-    if nodes.host_index == 0:
-        ports += [nodes.monitor_port(strategy.processes), nodes.stop_port(strategy.processes)]
+        ports = ports[:1] if hosts.host_index == 0 else []
+    if hosts.host_index == 0:
+        ports += [hosts.monitor_port(strategy.processes), hosts.stop_port(strategy.processes)]
     return ports

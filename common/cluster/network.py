@@ -1,4 +1,4 @@
-"""This machine's network interfaces and addresses."""
+"""The network interfaces and addresses of this machine."""
 
 import socket
 import time
@@ -8,26 +8,26 @@ import psutil
 
 from common.errors import UserError
 
-POLL_SECONDS = 1.0  # between two tries to look up a name
+POLL_SECONDS = 1.0  # between two attempts to look up a name
 
 
 def find_interface_with(addresses: Collection[str]) -> str | None:
-    """The name of a network interface of this machine that has one of these addresses; None where none has."""
-    for name, found in psutil.net_if_addrs().items():
-        if any(each.address in addresses for each in found):
+    """Return the name of a network interface that has one of these addresses; None if no interface has one."""
+    for name, interface_addresses in psutil.net_if_addrs().items():
+        if any(entry.address in addresses for entry in interface_addresses):
             return str(name)
     return None
 
 
 def find_loopback_interface() -> str:
-    """The name of the network interface that has 127.0.0.1."""
+    """Return the name of the network interface that has 127.0.0.1."""
     name = find_interface_with(["127.0.0.1"])
     assert name is not None
-    return str(name)
+    return name
 
 
 def find_interface_towards(host: str) -> str | None:
-    """The name of the network interface that leads to a host; None where none does."""
+    """Return the name of the network interface that leads to a host; None if no interface does."""
     try:
         return find_interface_with([find_address_towards(host)])
     except OSError:
@@ -35,17 +35,22 @@ def find_interface_towards(host: str) -> str | None:
 
 
 def find_address_towards(host: str) -> str:
-    """The address that this machine has on the way to a host. Raises OSError where there is no way."""
+    """Return the address of this machine on the route to a host. Raises OSError if there is no route."""
     family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
-        probe.connect(address)  # which sends nothing
+        probe.connect(address)  # a datagram socket sends nothing here
         return str(probe.getsockname()[0])
 
 
 def wait_for_address(host: str, deadline: float) -> str:
-    """The address that this machine has on the way to a host, once the host's name is known.
+    """Return the address of this machine on the route to a host, as soon as the host's name is known.
 
-    deadline: when to give up, as time.monotonic() counts. Raises OSError then.
+    Args:
+        host: name or address of the host.
+        deadline: the value of time.monotonic() at which to give up.
+
+    Raises:
+        OSError: the name is not known at the deadline.
     """
     while True:
         try:
@@ -56,18 +61,25 @@ def wait_for_address(host: str, deadline: float) -> str:
             time.sleep(POLL_SECONDS)
 
 
-def resolve_addresses(hosts: Sequence[str], node: int) -> tuple[str, ...]:
-    """The addresses by which hosts reach each other. node: the index of this machine. Raises UserError.
+def resolve_addresses(hosts: Sequence[str], host_index: int) -> tuple[str, ...]:
+    """Return the addresses by which hosts reach each other. Raises UserError.
 
-    This machine's is the one that it has on the way to another: its own name may mean 127.0.1.1 to itself.
+    This machine's name may mean 127.0.1.1 to itself. Its address on the route to another host replaces it.
+
+    Args:
+        hosts: the names of all hosts.
+        host_index: the index of this machine among them.
     """
-    other = hosts[0 if node else 1]
-    found = []
+    other = hosts[0 if host_index else 1]
+    addresses = []
     for index, host in enumerate(hosts):
         try:
-            found.append(find_address_towards(other) if index == node else str(socket.getaddrinfo(host, None)[0][4][0]))
+            if index == host_index:
+                addresses.append(find_address_towards(other))
+            else:
+                addresses.append(str(socket.getaddrinfo(host, None)[0][4][0]))
         except OSError as error:
             raise UserError(
                 f"{host}: has no address here ({error.strerror}); its name must be known on every node"
             ) from error
-    return tuple(found)
+    return tuple(addresses)

@@ -1,4 +1,4 @@
-"""Ports that the processes of a run listen on."""
+"""Ports on which the processes of a run listen."""
 
 import socket
 from collections.abc import Iterator, Sequence
@@ -9,17 +9,17 @@ from common.errors import UserError
 
 @contextmanager
 def reserve_ports(count: int) -> Iterator[list[int]]:
-    """Free ports that nobody else can take meanwhile; only a server that sets SO_REUSEPORT can listen on them."""
+    """Reserve free ports during the body. Only a server that sets SO_REUSEPORT can listen on them meanwhile."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            each.bind(("", 0))
-        yield [each.getsockname()[1] for each in sockets]
+        for reserved in sockets:
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            reserved.bind(("", 0))
+        yield [reserved.getsockname()[1] for reserved in sockets]
 
 
 def check_ports(ports: Sequence[int]) -> None:
-    """Raises UserError where something on this machine listens on one of these."""
+    """Raise UserError if a process on this machine listens on one of these ports."""
     for port in ports:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -27,5 +27,5 @@ def check_ports(ports: Sequence[int]) -> None:
                 probe.bind(("", port))
             except OSError as error:
                 raise UserError(
-                    f"cluster.port: port {port} is in use on this host ({error.strerror}); give another"
+                    f"cluster.port: port {port} is in use on this host ({error.strerror}); choose another"
                 ) from error

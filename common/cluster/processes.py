@@ -1,6 +1,6 @@
-"""What the processes of a run have in common: how they are started, and how they end, at the latest with their parent.
+"""Start and end of the processes of a run: no process outlives its parent.
 
-A child's standard input is a pipe that its parent never writes to: it closes when the parent ends, however it ends.
+A child's standard input is a pipe that its parent never writes to. It closes when the parent ends, even after SIGKILL.
 """
 
 import gc
@@ -11,27 +11,28 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Variables of a run's processes.
-IS_REPLACEMENT = "LOCKSTEP_RETURNED"  # set where a process replaces one that crashed while the run continued
-STOP_PORT = "LOCKSTEP_STOP_PORT"  # where the chief listens for the stops of other ranks; any free port where not set
+# Environment variables of a run's processes.
+IS_REPLACEMENT = "LOCKSTEP_RETURNED"  # set if a process replaces one that crashed while the run continued
+STOP_PORT = "LOCKSTEP_STOP_PORT"  # the port on which the chief listens for stops of other ranks; any free port if unset
 
 
 def die_with_parent() -> None:
-    """In a child that `supervise` started: end it, and all that it started, as soon as the parent has ended."""
+    """End this process, and all that it started, as soon as its parent has ended. `supervise` must have started it."""
 
-    def watch() -> None:
+    def watch_standard_input() -> None:
         while os.read(0, 1):
             pass
         os.killpg(0, signal.SIGKILL)
 
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=watch_standard_input, daemon=True).start()
 
 
 @contextmanager
 def pause_garbage_collection() -> Iterator[None]:
-    """Around the import of a framework: without garbage collection, then and later, of what is imported.
+    """Import a framework in the body without garbage collection, and exempt what is imported from later collections.
 
-    The collector would search all of that again and again: a sixth of the CPU time, and a second when the process ends.
+    The collector would search all imported objects again and again: a sixth of the CPU time of a short run, and another
+    second when the process ends.
     """
     gc.disable()
     try:
@@ -42,9 +43,10 @@ def pause_garbage_collection() -> Iterator[None]:
 
 
 def exit_if_interrupted(exit_code: int) -> int:
-    """End an interrupted process at once; returns where it was not interrupted.
+    """End this process at once if a signal has interrupted it. Otherwise return its exit code.
 
-    An ordinary end takes a second or more, in which another signal, as torchrun sends it, would change the exit code.
+    An ordinary end takes a second or more. A second signal in that time, as torchrun sends it, would change the exit
+    code.
     """
     if exit_code > 128:
         sys.stdout.flush()

@@ -20,7 +20,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from common.cluster.discovery import nodes_for
+from common.cluster.discovery import count_used_nodes
 from common.cluster.engines.ray import fewest, list_usable_nodes
 from common.cluster.ray_node import NodeActor
 from common.cluster.supervisor import Outcome
@@ -163,7 +163,7 @@ def _wait(awaited: list[Any], timeout: float, stop: Stop) -> bool:
 
 def _room(strategy: StrategySettings, gpus: bool, chief: str, nodes: list[dict[str, Any]]) -> list[dict[str, float]]:
     """What a run asks for on each of its nodes, of those that there are; one on GPUs never continues on CPUs."""
-    count = max(1, nodes_for(strategy, len(nodes)))
+    count = max(1, count_used_nodes(strategy, len(nodes)))
     replicas = ceil(strategy.replicas / count) if strategy.replicas else fewest(nodes, "GPU") or 2
     resources = {"CPU": max(1, min(replicas, fewest(nodes, "CPU"))), **({"GPU": replicas} if gpus else {})}
     bundles = [dict[str, float](resources) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Start, watch and end the processes of a run on this machine. No process outlives its parent, however that ends."""
+"""Start, supervision and end of a run's processes on this machine. No process outlives its parent."""
 
 import logging
 import math
@@ -23,16 +23,21 @@ log = logging.getLogger("lockstep")
 GRACE_SECONDS = 9.0  # between a stop request and SIGKILL
 STRAGGLER_SECONDS = 3.0  # between the end of one process and SIGKILL for the others
 POLL_SECONDS = 0.05
-STALL_POLL_SECONDS = 1.0
+STALL_POLL_SECONDS = 1.0  # between two searches for processes that SIGSTOP has stopped
 MIN_LIFETIME_SECONDS = 10.0  # a process that crashes sooner after its start is not started again
 INTERRUPTED = {128 + signum: signum for signum in SIGNALS} | {-signum: signum for signum in SIGNALS}  # exit codes
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process to start; `environment` is added to this process's own.
+    """A process to start.
 
-    serves: it never ends by itself. restartable: the run continues without it, and it is started again if it crashes.
+    Attributes:
+        name: the name of the process in messages, such as "rank 0".
+        command: the program and its arguments.
+        environment: variables that are added to the environment of this process.
+        serves: whether it never ends by itself.
+        restartable: whether the run continues without it, and it is started again if it crashes.
     """
 
     name: str
@@ -44,177 +49,193 @@ class Process:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a group of processes ended: the exit code of the run, and which process failed, if one did."""
+    """The end of a group of processes: the exit code of the run, and the process that failed, if one did."""
 
     exit_code: int
     problem: str | None
 
 
 @dataclass(frozen=True)
-class Peers:
-    """What is known of the run's other hosts: the error once one was lost, the signal that stopped one's command."""
+class PeerStatus:
+    """The state of the run's other hosts.
 
-    lost: Callable[[], str | None] = lambda: None
-    stopped: Callable[[], int | None] = lambda: None
+    Attributes:
+        error: returns the error once another host was lost, else None.
+        stop_signal: returns the signal that has stopped another host's command, else None.
+    """
+
+    error: Callable[[], str | None] = lambda: None
+    stop_signal: Callable[[], int | None] = lambda: None
 
 
 def supervise(
     processes: list[Process],
     log_path: Path,
     chief_inherits_stdio: bool = True,
-    peers: Peers | None = None,
-    started: Callable[[dict[str, int]], None] = lambda pids: None,
-    patience: float = math.inf,
+    peers: PeerStatus | None = None,
+    on_started: Callable[[dict[str, int]], None] = lambda pids: None,
+    max_stopped_seconds: float = math.inf,
 ) -> Outcome:
-    """Run the processes of a run to their end; the end of the first, the chief, ends the others.
+    """Run the processes of a run until the first one, the chief, ends. Its end also ends the others.
 
-    The chief has this process's output where it `speaks`, the others write to `log_path`. A stop signal is passed to
-    the first one, which agrees with all others on the step to stop after. started: is called with the process ids.
-    patience: a process that has been stopped, as SIGSTOP does it, for so many seconds counts as crashed.
+    A stop signal is passed to the chief, which agrees with all others on the step to stop after.
+
+    Args:
+        processes: the processes to start; the first one is the chief.
+        log_path: the file to which the processes write.
+        chief_inherits_stdio: whether the chief writes to the output of this process instead.
+        peers: the state of the run's other hosts.
+        on_started: called with the process ids by name, whenever a process was started.
+        max_stopped_seconds: how long SIGSTOP may stop a process before it counts as crashed.
     """
     stop = Stop()
     with log_path.open("ab") as output:
-        group = _Group(processes, None if chief_inherits_stdio else output, output, started, patience)
+        chief_output = None if chief_inherits_stdio else output
+        group = _ProcessGroup(processes, chief_output, output, on_started, max_stopped_seconds)
         try:
             group.start()
-            return group.watch(stop, peers or Peers())
+            return group.watch(stop, peers or PeerStatus())
         finally:
-            group.end()
+            group.kill()
             stop.restore()
 
 
-class _Group:
-    """The running processes of a run."""
+class _ProcessGroup:
+    """The running processes of a run on this machine."""
 
     def __init__(
         self,
         processes: list[Process],
         chief_output: IO[bytes] | None,
         output: IO[bytes],
-        started: Callable[[dict[str, int]], None],
-        patience: float,
+        on_started: Callable[[dict[str, int]], None],
+        max_stopped_seconds: float,
     ) -> None:
-        self.processes, self.started, self.patience = processes, started, patience
+        self.processes = processes
+        self.on_started = on_started
+        self.max_stopped_seconds = max_stopped_seconds
         self.outputs = [chief_output, *[output] * (len(processes) - 1)]
         self.children: list[subprocess.Popen[bytes]] = []
-        self.births: list[float] = []
+        self.started_at: list[float] = []
         self.stopped_since: dict[int, float] = {}  # by process id
-        self.looked = 0.0
+        self.last_stall_poll = 0.0
 
     def start(self) -> None:
+        """Start all processes."""
         for process, output in zip(self.processes, self.outputs, strict=True):
             self.children.append(_start(process, output))
-            self.births.append(time.monotonic())
+            self.started_at.append(time.monotonic())
         self._report_started()
 
-    def watch(self, stop: Stop, peers: Peers) -> Outcome:
-        """Until the chief ends, or what it cannot continue without."""
+    def watch(self, stop: Stop, peers: PeerStatus) -> Outcome:
+        """Wait until the chief ends, or a process that the run cannot continue without."""
         deadline, problem = math.inf, None
         signum: int | None = None
         while time.monotonic() < deadline:
-            if self.children[0].poll() is not None and (signum is not None or not self._may_return(0)):
+            if self.children[0].poll() is not None and (signum is not None or not self._should_restart(0)):
                 break
             time.sleep(POLL_SECONDS)
             if signum is None:
-                signum = stop.signum or peers.stopped()
+                signum = stop.signum or peers.stop_signal()
                 if signum is not None:
                     self.children[0].send_signal(signum)
                 else:
-                    signum = self._interrupted()
+                    signum = self._forward_interruption()
                 if signum is not None:
                     deadline = time.monotonic() + GRACE_SECONDS
-            if signum is None and problem is None and (problem := self._crashed() or peers.lost()):
+            if signum is None and problem is None and (problem := self._handle_crashes() or peers.error()):
                 deadline = time.monotonic() + STRAGGLER_SECONDS
-        return self._outcome(signum, problem)
+        return self._conclude(signum, problem)
 
-    def _outcome(self, signum: int | None, problem: str | None) -> Outcome:
+    def _conclude(self, signum: int | None, problem: str | None) -> Outcome:
+        """Return the outcome of a run that a signal or a problem has ended, or its chief."""
         returncode = self.children[0].poll()
         if signum is None and problem is None and returncode is not None:
             signum = INTERRUPTED.get(returncode)
         if returncode == 0:
-            problem = None  # the chief had all it needed: the one that crashed had no more to do
+            problem = None  # the chief had all it needed: the process that crashed had nothing left to do
         if signum is not None and returncode != 0:
             return Outcome(128 + signum, f"stopped by {signal.Signals(signum).name}")
         if problem is None and returncode:
-            problem = self._cause()
+            problem = self._find_cause()
         if problem is None:
-            self._finish()
+            self._wait_for_stragglers()
         return Outcome(returncode if returncode == USER_ERROR else FAILURE if problem else 0, problem)
 
-    def _interrupted(self) -> int | None:
-        """The signal by which a process other than the first has ended; the first one gets it too."""
+    def _forward_interruption(self) -> int | None:
+        """Return the signal that has ended a process other than the chief, and send it to the chief too."""
         for child in self.children[1:]:
             if (signum := INTERRUPTED.get(child.poll() or 0)) is not None:
                 self.children[0].send_signal(signum)
                 return signum
         return None
 
-    def _crashed(self) -> str | None:
-        """Which process has crashed or is stopped, but for those that are started again."""
-        stopped = self._stopped()
+    def _handle_crashes(self) -> str | None:
+        """Restart the crashed and stopped processes that may be restarted. Return the problem if one may not be."""
+        stopped = self._find_stopped()
         for index, (process, child) in enumerate(zip(self.processes, self.children, strict=True)):
             if index in stopped:
-                how = f"has been stopped for {self.patience:g} s"
+                failure = f"has been stopped for {self.max_stopped_seconds:g} s"
                 _kill(child)
-            elif child.poll() and (index or self._may_return(index)):
-                how = f"ended with {_how(child.returncode)}"
+            elif child.poll() and (index or self._should_restart(index)):
+                failure = f"ended with {_describe_returncode(child.returncode)}"
             else:
                 continue
-            if not self._may_return(index):
-                return f"{process.name} {how}"
-            log.warning("%s %s; starting it again", process.name, how)
+            if not self._should_restart(index):
+                return f"{process.name} {failure}"
+            log.warning("%s %s; starting it again", process.name, failure)
             _kill(child)
-            again = replace(process, environment={**process.environment, IS_REPLACEMENT: "1"})
-            self.children[index], self.births[index] = _start(again, self.outputs[index]), time.monotonic()
+            replacement = replace(process, environment={**process.environment, IS_REPLACEMENT: "1"})
+            self.children[index] = _start(replacement, self.outputs[index])
+            self.started_at[index] = time.monotonic()
             self._report_started()
         return None
 
-    def _may_return(self, index: int) -> bool:
-        """Whether a process that has ended is to be started again."""
+    def _should_restart(self, index: int) -> bool:
+        """Return whether to start a process that has ended again."""
         crashed = self.children[index].returncode not in (0, USER_ERROR, *INTERRUPTED)
-        return (
-            self.processes[index].restartable
-            and crashed
-            and time.monotonic() - self.births[index] >= MIN_LIFETIME_SECONDS
-        )
+        lifetime = time.monotonic() - self.started_at[index]
+        return self.processes[index].restartable and crashed and lifetime >= MIN_LIFETIME_SECONDS
 
-    def _stopped(self) -> list[int]:
-        """Which processes have been stopped for longer than `patience`."""
+    def _find_stopped(self) -> list[int]:
+        """Return the indices of the processes that have been stopped for longer than `max_stopped_seconds`."""
         now = time.monotonic()
-        if now - self.looked < STALL_POLL_SECONDS or self.patience == math.inf:
+        if now - self.last_stall_poll < STALL_POLL_SECONDS or self.max_stopped_seconds == math.inf:
             return []
-        self.looked = now
+        self.last_stall_poll = now
         for child in self.children:
             if _is_stopped(child):
                 self.stopped_since.setdefault(child.pid, now)
             else:
                 self.stopped_since.pop(child.pid, None)
         since = [self.stopped_since.get(child.pid, now) for child in self.children]
-        return [index for index, start in enumerate(since) if now - start > self.patience]
+        return [index for index, start in enumerate(since) if now - start > self.max_stopped_seconds]
 
-    def _cause(self) -> str:
-        """Why the chief failed: one that is stopped or was killed is more likely the cause than one that ended."""
+    def _find_cause(self) -> str:
+        """Return why the chief failed. A process that is stopped or was killed is more likely the cause than others."""
         for process, child in zip(self.processes, self.children, strict=True):
             if child.poll() is None and _is_stopped(child):
                 return f"{process.name} has been stopped"
         failed = [pair for pair in zip(self.processes, self.children, strict=True) if pair[1].poll()]
         killed = [pair for pair in failed if pair[1].returncode < 0]
         process, child = (killed or failed)[0]
-        return f"{process.name} ended with {_how(child.returncode)}"
+        return f"{process.name} ended with {_describe_returncode(child.returncode)}"
 
-    def _finish(self) -> None:
-        """Let those that end by themselves do so."""
+    def _wait_for_stragglers(self) -> None:
+        """Wait a while for the processes that end by themselves."""
         end = time.monotonic() + STRAGGLER_SECONDS
         finishing = [child for process, child in zip(self.processes, self.children, strict=True) if not process.serves]
         while time.monotonic() < end and any(child.poll() is None for child in finishing):
             time.sleep(POLL_SECONDS)
 
-    def end(self) -> None:
+    def kill(self) -> None:
+        """End all processes at once."""
         for child in self.children:
             _kill(child)
 
     def _report_started(self) -> None:
-        self.started({process.name: child.pid for process, child in zip(self.processes, self.children, strict=True)})
+        children = zip(self.processes, self.children, strict=True)
+        self.on_started({process.name: child.pid for process, child in children})
 
 
 def _start(process: Process, output: IO[bytes] | None) -> subprocess.Popen[bytes]:
@@ -235,12 +256,12 @@ def _is_stopped(child: subprocess.Popen[bytes]) -> bool:
         return False
 
 
-def _how(returncode: int) -> str:
+def _describe_returncode(returncode: int) -> str:
     return f"exit code {returncode}" if returncode >= 0 else f"signal {signal.Signals(-returncode).name}"
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    """End a child and all that it started."""
+    """End a child and all processes that it has started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()

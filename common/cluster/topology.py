@@ -1,6 +1,6 @@
-"""Who takes part in a run, and where: a pure mapping of hosts and roles to the variables that each framework reads.
+"""The hosts and processes of a run, and the environment variables by which each framework learns them.
 
-PyTorch reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, which torchrun sets too; TensorFlow reads
+PyTorch reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, which torchrun sets too. TensorFlow reads
 TF_CONFIG.
 """
 
@@ -18,9 +18,12 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class HostGroup:
-    """The hosts of a run. host_index: the index of this one. port: the first that a host's processes listen on.
+    """The hosts of a run.
 
-    port is None on one machine, where the ports are whichever are free.
+    Attributes:
+        hosts: the name or address of each host.
+        host_index: the index of this host.
+        port: the first port that the processes of a host listen on; None on one machine, which uses any free ports.
     """
 
     hosts: tuple[str, ...] = (LOOPBACK,)
@@ -29,28 +32,28 @@ class HostGroup:
 
     @property
     def is_multi_host(self) -> bool:
-        """Whether the run's commands are on hosts of a network, each started by itself."""
+        """Whether the user or a scheduler starts a command on every host, even if there is only one."""
         return self.port is not None
 
     @property
     def ports(self) -> range:
-        """What the processes of a host listen on, one each."""
+        """The ports of a host, one for each of its processes."""
         assert self.port is not None
         return range(self.port, 65536)
 
     def monitor_port(self, processes: int) -> int:
-        """Where the first host's command listens: after the ports of the run's processes."""
+        """Return the port of the first host's command: it comes after the ports of the run's processes."""
         return self.ports[processes]
 
     def stop_port(self, processes: int) -> int:
-        """Where the chief listens for the stops of other ranks: after the command."""
+        """Return the port on which the chief listens for stops of other ranks: it comes after the command's."""
         return self.ports[processes + 1]
 
 
 def choose_job_port(job: str, lowest: int = 10_000) -> int:
-    """The first port for the processes of a scheduler's job: jobs with ids in a row do not share any.
+    """Return the first port for the processes of a scheduler's job. Jobs with consecutive ids share no ports.
 
-    From `lowest` on, and below 32768, where Linux begins to hand out ports by itself.
+    The port is at least `lowest`, and below 32768, from which Linux assigns ports by itself.
     """
     number = int(job) if job.isdecimal() else zlib.crc32(job.encode())
     return lowest + number % ((32_000 - lowest) // 200) * 200
@@ -58,9 +61,12 @@ def choose_job_port(job: str, lowest: int = 10_000) -> int:
 
 @dataclass(frozen=True)
 class ClusterMember:
-    """This process is one of a run's already: a scheduler has started it and set its framework's variables.
+    """This process, if a scheduler has started it as one of a run and has set the variables of its framework.
 
-    roles: the processes of each role. source: the variable that has them, for error messages.
+    Attributes:
+        is_chief: whether this process is the chief of the run.
+        roles: the number of processes of each role.
+        source: the variable that states the roles, for error messages.
     """
 
     is_chief: bool
@@ -70,13 +76,16 @@ class ClusterMember:
 
 @dataclass(frozen=True)
 class RayNodes:
-    """The nodes of a Ray cluster: this process has the run's commands started there and waits for them.
+    """The nodes of a Ray cluster. This process has the run's commands started there and waits for them.
 
-    nodes: how many there are now. gpus: the fewest that one of them has. replicas: as the user gave them, since another
-    attempt may find other nodes; None for as many as they have.
+    Attributes:
+        count: the number of nodes now.
+        gpus: the number of GPUs of the node that has the fewest.
+        replicas: the number of replicas that the user asked for, since another attempt may find other nodes; None for
+            as many as the nodes allow.
     """
 
-    nodes: int
+    count: int
     gpus: int
     replicas: int | None = None
 
@@ -90,15 +99,19 @@ class Engine(Protocol):
     def discover(
         self, cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
     ) -> DiscoveredCluster:
-        """The hosts of a run, or what this process is where it is started already. Raises UserError.
+        """Return the hosts of a run, or this process's part in it if it is started already. Raises UserError.
 
-        strategy: its kind. framework: "torch" or "tf". environment: the variables of this process.
+        Args:
+            cluster: the settings of the cluster.
+            strategy: the kind of the strategy.
+            framework: "torch" or "tf".
+            environment: the environment variables of this process.
         """
 
 
 @dataclass(frozen=True)
 class PlacedProcess:
-    """One process of a run: the `index`-th of its role, on host `host_index`, listening at `address`, host:port."""
+    """One process of a run: the `index`-th of its role, on host `host_index`, listening at `address` (host:port)."""
 
     role: str
     index: int
@@ -110,35 +123,40 @@ class PlacedProcess:
 
 
 def place_processes(hosts: Sequence[str], roles: Mapping[str, int], ports: Sequence[int]) -> list[PlacedProcess]:
-    """Place the tasks of a run; PyTorch's rank is the place in the list.
+    """Place the processes of a run on its hosts. The index in the returned list is the rank in PyTorch.
 
-    The tasks of a role stand in blocks, host after host. Parameter servers' workers stand in the reverse order, so
-    that few of each are on different hosts. ports: the n-th task of a host listens on the n-th.
+    The processes of a role are placed in blocks, host after host. The workers of parameter servers are placed in
+    reverse order, so that a few servers and a few workers are on different hosts.
+
+    Args:
+        hosts: the name or address of each host.
+        roles: the number of processes of each role.
+        ports: the ports of a host; its n-th process listens on the n-th port.
     """
-    used = [0] * len(hosts)
-    tasks = []
+    used_ports = [0] * len(hosts)
+    processes = []
     for role, count in roles.items():
         for index in range(count):
-            node = index * len(hosts) // count
+            host_index = index * len(hosts) // count
             if role == "worker" and "ps" in roles:
-                node = len(hosts) - 1 - node
-            host = f"[{hosts[node]}]" if ":" in hosts[node] else hosts[node]
-            tasks.append(PlacedProcess(role, index, node, f"{host}:{ports[used[node]]}"))
-            used[node] += 1
-    return tasks
+                host_index = len(hosts) - 1 - host_index
+            host = f"[{hosts[host_index]}]" if ":" in hosts[host_index] else hosts[host_index]
+            processes.append(PlacedProcess(role, index, host_index, f"{host}:{ports[used_ports[host_index]]}"))
+            used_ports[host_index] += 1
+    return processes
 
 
-def make_torch_environment(tasks: Sequence[PlacedProcess], task: PlacedProcess) -> dict[str, str]:
-    """The variables that make a process the rank of a task."""
-    master, _, port = tasks[0].address.rpartition(":")
-    local = [other for other in tasks if other.host_index == task.host_index]
-    values = (tasks.index(task), len(tasks), local.index(task), master.strip("[]"), port)
+def make_torch_environment(processes: Sequence[PlacedProcess], process: PlacedProcess) -> dict[str, str]:
+    """Return the environment variables from which PyTorch learns its rank. processes: all of the run."""
+    master, _, port = processes[0].address.rpartition(":")
+    same_host = [other for other in processes if other.host_index == process.host_index]
+    values = (processes.index(process), len(processes), same_host.index(process), master.strip("[]"), port)
     return dict(zip(TORCH_VARIABLES, map(str, values), strict=True))
 
 
-def make_tf_config(tasks: Sequence[PlacedProcess], task: PlacedProcess) -> dict[str, str]:
-    """The TF_CONFIG that makes a process a task."""
+def make_tf_config(processes: Sequence[PlacedProcess], process: PlacedProcess) -> dict[str, str]:
+    """Return the environment variable from which TensorFlow learns its task. processes: all of the run."""
     cluster: dict[str, list[str]] = {}
-    for other in tasks:
+    for other in processes:
         cluster.setdefault(other.role, []).append(other.address)
-    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": task.role, "index": task.index}})}
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": process.role, "index": process.index}})}

@@ -1,4 +1,4 @@
-"""Trainings that another command starts: each a process that ends with the command, its output in a file."""
+"""Training runs that another command starts: each is a process that ends with the command and writes to a file."""
 
 import json
 import subprocess
@@ -10,24 +10,24 @@ from common.run_module import module_command
 
 
 def start_training(framework: str, overrides: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start `python -m torch_impl.train` or tf_impl.train; it ends when its standard input is closed."""
+    """Start the command that trains with a framework, "torch" or "tf". It ends when its standard input is closed."""
     command = module_command("common.cluster.child_command", f"{PACKAGES[framework]}.train", *overrides)
     with log.open("w") as file:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, stderr=file, start_new_session=True)
 
 
-def stop_training(training: subprocess.Popen[bytes]) -> None:
-    """End it, if it has not ended, as Ctrl-C does: it saves a checkpoint first."""
-    if training.poll() is None:
-        training.terminate()
-        training.wait()
+def stop_training(process: subprocess.Popen[bytes]) -> None:
+    """Interrupt a training run that has not ended, and wait until it has saved a checkpoint."""
+    if process.poll() is None:
+        process.terminate()
+        process.wait()
 
 
 def read_failure_reason(log: Path, run_dir: Path) -> str:
-    """The line in which a training says why it failed."""
+    """Return the first error that a training run has printed, or else the one in its summary."""
     lines = log.read_text(errors="replace").splitlines()
-    found = [each.removeprefix("error: ") for each in lines if each.startswith("error: ")]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     summary = run_dir / "summary.json"
-    if not found and summary.exists():
-        found = [str(json.loads(summary.read_text()).get("error"))]
-    return found[0] if found else f"failed; see {log}"
+    if not errors and summary.exists():
+        errors = [str(json.loads(summary.read_text()).get("error"))]
+    return errors[0] if errors else f"failed; see {log}"

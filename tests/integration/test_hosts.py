@@ -89,7 +89,7 @@ def test_hosts_whose_configs_differ_are_refused(place: Place, single: list[dict[
     assert run.codes == [2, 2]
     who = ("rank 1", "rank 0") if framework == "torch" else ("worker 1", "worker 0")
     what = "train.seed (1, not 0), initial weights"
-    assert run.said == [f"error: {who[0]} differs from {who[1]} in {what}; give every host the same\n"] * 2
+    assert run.said == [f"error: {who[0]} differs from {who[1]} in {what}; use the same on every host\n"] * 2
 
 
 def test_a_host_that_never_arrives_is_named(place: Place, single: list[dict[str, Any]]) -> None:

@@ -31,7 +31,7 @@ def test_only_what_decides_the_training_must_agree(small_config: MakeConfig) -> 
     other = small_config("strategy=ddp", "train.steps=7", "data.seed=5", "model.layers=2", "schedule.total_steps=300")
     assert describe_disagreement("rank 1", collect_shared_settings(prepared(other)), "rank 0", mine) == (
         f"rank 1 differs from rank 0 in model.layers (2, not 1), train.steps (7, not {context.config.train.steps}), "
-        "data, initial weights; give every host the same"
+        "data, initial weights; use the same on every host"
     )
 
 
@@ -41,7 +41,7 @@ def test_every_key_that_decides_the_run_must_agree(name: str) -> None:
     config, other = (collect_shared_settings(RunContext(each, "torch", SAME)) for each in PAIRS[name])
     found = describe_disagreement("rank 1", other, "rank 0", config)
     if collect_keys()[name].scope in (CURVE, RUN):
-        assert found == f"rank 1 differs from rank 0 in {name} (1, not 0); give every host the same"
+        assert found == f"rank 1 differs from rank 0 in {name} (1, not 0); use the same on every host"
     else:
         assert found is None and config == other
 
@@ -52,7 +52,7 @@ def test_what_was_prepared_must_agree() -> None:
     inputs = replace(SAME, initial=InitialCheckpoint(Path("elsewhere"), "other weights"))
     found = collect_shared_settings(replace(context, inputs=inputs))
     assert describe_disagreement("rank 1", found, "rank 0", collect_shared_settings(context)) == (
-        "rank 1 differs from rank 0 in initial weights; give every host the same"
+        "rank 1 differs from rank 0 in initial weights; use the same on every host"
     )
 
 

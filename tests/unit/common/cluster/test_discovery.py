@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from common.cluster import discovery
-from common.cluster.discovery import discover_cluster, nodes_for
+from common.cluster.discovery import discover_cluster, count_used_nodes
 from common.cluster.topology import ClusterMember, HostGroup, RayNodes
 from common.config.clusters import HostsSettings
 from common.errors import UserError
@@ -110,7 +110,7 @@ def test_a_host_without_a_process(make_config: MakeConfig, checked: list[int]) -
 def test_the_nodes_that_a_run_uses(
     make_config: MakeConfig, overrides: list[str], available: int, expected: int
 ) -> None:
-    assert nodes_for(make_config(*overrides).strategy, available) == expected
+    assert count_used_nodes(make_config(*overrides).strategy, available) == expected
 
 
 def test_the_nodes_of_a_ray_cluster(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def test_a_port_in_use() -> None:
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]
         with pytest.raises(
-            UserError, match=rf"^cluster.port: port {port} is in use on this host \(.+\); give another$"
+            UserError, match=rf"^cluster.port: port {port} is in use on this host \(.+\); choose another$"
         ):
             check_ports([port])
     check_ports([port])

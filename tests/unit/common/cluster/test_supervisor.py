@@ -32,7 +32,7 @@ processes = [
 start = time.monotonic()
 started = lambda pids: (Path(sys.argv[1]) / "pids").write_text(json.dumps(pids))
 patience = float(os.environ.get("PATIENCE", "inf"))
-outcome = supervise(processes, Path(sys.argv[1]) / "log", started=started, patience=patience)
+outcome = supervise(processes, Path(sys.argv[1]) / "log", on_started=started, max_stopped_seconds=patience)
 print(json.dumps([outcome.exit_code, outcome.problem, time.monotonic() - start]))
 """.replace("STRAGGLER\n", f"{STRAGGLER_SECONDS}\n")
 CHILD = """

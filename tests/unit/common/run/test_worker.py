@@ -189,7 +189,7 @@ def test_every_rank_loads_the_checkpoint(make_run: MakeRun, small_config: MakeCo
 
 
 def test_a_users_error_before_training(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
-    problem = UserError("rank 1 differs from rank 0 in data; give every host the same")
+    problem = UserError("rank 1 differs from rank 0 in data; use the same on every host")
     assert rank(problem=problem) == 2
     assert capsys.readouterr().err == f"error: {problem}\n"
     assert (rank.summary["status"], rank.summary["error"]) == ("failed", str(problem))

@@ -144,7 +144,7 @@ def test_they_wait_for_the_missing_until_the_timeout(answers: list[tuple[str, st
 
 
 def test_tasks_whose_settings_differ_are_refused_at_once(said: Said) -> None:
-    difference = "exit code 2: worker 1 differs from worker 0 in train.seed (1, not 0); give every host the same"
+    difference = "exit code 2: worker 1 differs from worker 0 in train.seed (1, not 0); use the same on every host"
     assert said["another seed"] == {f"worker {index}": difference for index in range(3)}
 
 

@@ -93,7 +93,7 @@ def test_all_arrive(said: Said, store: str) -> None:
 
 @pytest.mark.parametrize("store", STORES)
 def test_ranks_whose_settings_differ_are_refused_at_once(said: Said, store: str) -> None:
-    difference = "exit code 2: rank 1 differs from rank 0 in train.seed (1, not 0); give every host the same"
+    difference = "exit code 2: rank 1 differs from rank 0 in train.seed (1, not 0); use the same on every host"
     assert said[f"another seed, {store}"] == [difference] * 2
 
 
