@@ -1,8 +1,8 @@
-"""Hands the checkpoint that an attempt starts from to the hosts that do not have it: they need no shared storage.
+"""Transfer of the checkpoint that an attempt starts from to the hosts that lack it: they need no shared storage.
 
-The first host offers its checkpoint by step and fingerprint. A host that does not find the same one asks for it. What
-is sent is state.json and then the files that it lists, each after its size in eight bytes. The fingerprint is that of
-state.json, which has the checksums of all the others: nothing else can be taken for the checkpoint.
+The first host offers its checkpoint by step and fingerprint. A host that does not have it asks for it. The stream has
+state.json and then the files that it lists, each after its size in eight bytes. The fingerprint is that of state.json,
+which has the checksums of all other files, so no other data can pass for the checkpoint.
 """
 
 import logging
@@ -12,6 +12,7 @@ from contextlib import closing, suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from common.cluster.peer_messages import CheckpointOffer
 from common.errors import UserError, build_write_error
 from common.run.checkpoint import DIRECTORY, STATE, Checkpoint, open_checkpoint, reopen_checkpoint, saved
 from common.run.context import RunContext
@@ -21,60 +22,64 @@ from common.run.prepare import prepare_start
 
 log = logging.getLogger("lockstep")
 
-PIECE = 1 << 20  # bytes that are sent at once
-
-Offer = dict[str, int | str] | None  # the step and the fingerprint of a checkpoint; None for the initial weights
+CHUNK_BYTES = 1 << 20  # how much is sent at once
 
 
-class BrokenTransfer(Exception):
+class BrokenTransferError(Exception):
     """The connection broke, or what arrived is not the checkpoint that was offered."""
 
 
 class CheckpointTransfer:
-    """What a host's command does so that the processes of all hosts start from the first host's checkpoint."""
+    """The part of a host's command that makes all hosts start from the first host's checkpoint."""
 
-    def __init__(self, context: RunContext, node: int) -> None:
-        self._context, self._run_dir, self._node = context, context.run_dir, node
+    def __init__(self, context: RunContext, host_index: int) -> None:
+        self._context, self._run_dir, self._host_index = context, context.run_dir, host_index
 
-    def offer(self) -> Offer:
-        """On the first host: what it has prepared."""
+    def make_offer(self) -> CheckpointOffer | None:
+        """Return the checkpoint that the first host has prepared; None for the initial weights."""
         checkpoint = open_prepared_checkpoint(self._run_dir)
         return {"step": checkpoint.position.step, "fingerprint": checkpoint.fingerprint} if checkpoint else None
 
-    def pieces(self) -> Iterator[bytes]:
-        """On the first host: what is sent. Raises OSError."""
+    def read_chunks(self) -> Iterator[bytes]:
+        """Yield the checkpoint that the first host sends. Raises OSError."""
         checkpoint = open_prepared_checkpoint(self._run_dir)
         assert checkpoint is not None
-        yield from pack(checkpoint)
+        yield from pack_checkpoint(checkpoint)
 
-    def follow(self, offer: object, fetch: Callable[[str], BinaryIO]) -> None:
-        """On the others: have the processes start from what the first host offers.
+    def accept_offer(self, offer: object, fetch: Callable[[str], BinaryIO]) -> None:
+        """Make this host's processes start from what the first host offers.
 
-        fetch: asks the first host's command for the checkpoint with this fingerprint, where this host does not have it;
-        raises OSError. Raises BrokenTransfer, and UserError where the checkpoint cannot be written.
+        Args:
+            offer: the CheckpointOffer of the first host, as received; None for the initial weights.
+            fetch: asks the first host for the checkpoint with this fingerprint, if this host lacks it; raises OSError.
+
+        Raises:
+            BrokenTransferError: the offer is none, or the checkpoint does not arrive complete.
+            UserError: the checkpoint cannot be written.
         """
         prepared = open_prepared_checkpoint(self._run_dir)
+        checkpoint: Checkpoint | None
         match offer:
             case None:
-                found = None
+                checkpoint = None
                 if prepared is not None:
                     log.warning(
                         "the first host starts from the initial weights, and so not from %s", prepared.directory
                     )
             case {"step": int(step), "fingerprint": str(fingerprint)}:
-                found = self._find(prepared, fingerprint) or self._receive(step, fingerprint, fetch)
+                checkpoint = self._find(prepared, fingerprint) or self._receive(step, fingerprint, fetch)
             case _:
-                raise BrokenTransfer(f"{offer} is no checkpoint")
-        if found != prepared:
-            prepare_start(self._context, found)
+                raise BrokenTransferError(f"{offer} is no checkpoint")
+        if checkpoint != prepared:
+            prepare_start(self._context, checkpoint)
 
     def _find(self, prepared: Checkpoint | None, fingerprint: str) -> Checkpoint | None:
-        """The checkpoint with this fingerprint, where this host sees it."""
+        """Return the checkpoint with this fingerprint if this host has it."""
         if prepared is not None and prepared.fingerprint == fingerprint:
             return prepared
-        for run_dir in (chief_run_dir(self._run_dir, self._node), self._run_dir):
+        for run_dir in (chief_run_dir(self._run_dir, self._host_index), self._run_dir):
             for directory in reversed(saved(run_dir)):
-                with suppress(UserError):  # it is damaged
+                with suppress(UserError):  # a damaged checkpoint
                     if reopen_checkpoint(directory).fingerprint == fingerprint:
                         return open_checkpoint(directory)
         return None
@@ -85,31 +90,32 @@ class CheckpointTransfer:
         try:
             stream = fetch(fingerprint)
         except OSError as error:
-            raise BrokenTransfer(str(error)) from error
+            raise BrokenTransferError(str(error)) from error
         with closing(stream):
-            return unpack(stream, directory, fingerprint)
+            return unpack_checkpoint(stream, directory, fingerprint)
 
 
-def pack(checkpoint: Checkpoint) -> Iterator[bytes]:
-    """A checkpoint as a stream of bytes. Raises OSError where it cannot be read."""
+def pack_checkpoint(checkpoint: Checkpoint) -> Iterator[bytes]:
+    """Yield a checkpoint as a stream of bytes. Raises OSError if it cannot be read."""
     for name in (STATE, *checkpoint.state["checksums"]):
         path = checkpoint.directory / name
         yield path.stat().st_size.to_bytes(8)
         with path.open("rb") as file:
-            while piece := file.read(PIECE):
-                yield piece
+            while chunk := file.read(CHUNK_BYTES):
+                yield chunk
 
 
-def unpack(stream: BinaryIO, directory: Path, fingerprint: str) -> Checkpoint:
-    """Make the checkpoint with this fingerprint from the stream that `pack` made; it replaces those beside it.
+def unpack_checkpoint(stream: BinaryIO, directory: Path, fingerprint: str) -> Checkpoint:
+    """Write the checkpoint with this fingerprint from a stream of `pack_checkpoint`. It replaces those beside it.
 
-    It appears complete and verified or not at all. Raises BrokenTransfer, and UserError where it cannot be written.
+    The directory appears complete and verified, or not at all. Raises BrokenTransferError, and UserError if the
+    checkpoint cannot be written.
     """
     partial = directory.with_suffix(".partial")
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        _unpack(stream, partial, fingerprint)
+        _unpack_files(stream, partial, fingerprint)
         for other in directory.parent.glob("step-*"):
             if other != partial:
                 shutil.rmtree(other)
@@ -117,42 +123,42 @@ def unpack(stream: BinaryIO, directory: Path, fingerprint: str) -> Checkpoint:
     except OSError as error:
         raise build_write_error(directory, error) from error
     finally:
-        shutil.rmtree(partial, ignore_errors=True)  # all the more on a full disk
+        shutil.rmtree(partial, ignore_errors=True)  # it would fill a full disk even more
     return reopen_checkpoint(directory)
 
 
-def _unpack(stream: BinaryIO, partial: Path, fingerprint: str) -> None:
+def _unpack_files(stream: BinaryIO, partial: Path, fingerprint: str) -> None:
     _unpack_file(stream, partial / STATE)
     try:
-        found = reopen_checkpoint(partial)
-        if found.fingerprint != fingerprint:
-            raise BrokenTransfer(f"it has fingerprint {found.fingerprint}, not {fingerprint}")
-        for name in found.state["checksums"]:
+        checkpoint = reopen_checkpoint(partial)
+        if checkpoint.fingerprint != fingerprint:
+            raise BrokenTransferError(f"it has fingerprint {checkpoint.fingerprint}, not {fingerprint}")
+        for name in checkpoint.state["checksums"]:
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts or name == STATE:
-                raise BrokenTransfer(f"{name} is no file of a checkpoint")
+                raise BrokenTransferError(f"{name} is no file of a checkpoint")
             (partial / path).parent.mkdir(parents=True, exist_ok=True)
             _unpack_file(stream, partial / path)
         open_checkpoint(partial)
     except UserError as error:
-        raise BrokenTransfer(str(error)) from error
+        raise BrokenTransferError(str(error)) from error
 
 
 def _unpack_file(stream: BinaryIO, path: Path) -> None:
-    left = int.from_bytes(_read(stream, 8))
+    remaining = int.from_bytes(_read_exactly(stream, 8))
     with path.open("wb") as file:
-        while left:
-            piece = _read(stream, min(left, PIECE))
-            file.write(piece)
-            left -= len(piece)
+        while remaining:
+            chunk = _read_exactly(stream, min(remaining, CHUNK_BYTES))
+            file.write(chunk)
+            remaining -= len(chunk)
 
 
-def _read(stream: BinaryIO, size: int) -> bytes:
-    """So many bytes from the first host."""
+def _read_exactly(stream: BinaryIO, size: int) -> bytes:
+    """Read `size` bytes from the first host. Raises BrokenTransferError."""
     try:
-        found = stream.read(size)
+        data = stream.read(size)
     except OSError as error:
-        raise BrokenTransfer(str(error)) from error
-    if len(found) < size:
-        raise BrokenTransfer("the connection was closed")
-    return found
+        raise BrokenTransferError(str(error)) from error
+    if len(data) < size:
+        raise BrokenTransferError("the connection was closed")
+    return data

@@ -29,8 +29,8 @@ def discover_cluster(
 ) -> tuple[Config, DiscoveredCluster]:
     """Check a config, discover the cluster, and fill in the config's replicas. Raises UserError.
 
-    Returns a ClusterMember if a scheduler has started this process as one of the run's, and RayNodes if this process has
-    to start the run's commands on other machines.
+    Returns a ClusterMember if a scheduler has started this process as one of the run's, and RayNodes if this process
+    has to start the run's commands on other machines.
     """
     check_config(config, framework)
     engine = cast(Engine, import_module(config.cluster.engine))

@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from common.cluster.checkpoint_transfer import BrokenTransfer, CheckpointTransfer, pack, unpack
+from common.cluster.checkpoint_transfer import (
+    BrokenTransferError,
+    CheckpointTransfer,
+    pack_checkpoint,
+    unpack_checkpoint,
+)
 from common.config.schema import Config
 from common.data.atomic_directory import write_manifest
 from common.errors import UserError
@@ -48,10 +53,10 @@ class Hosts:
 
     def fetch(self, fingerprint: str) -> io.BytesIO:
         self.fetched += 1
-        return io.BytesIO(b"".join(self.first.pieces()))
+        return io.BytesIO(b"".join(self.first.read_chunks()))
 
     def follow(self) -> None:
-        self.other.follow(json.loads(json.dumps(self.first.offer())), self.fetch)
+        self.other.accept_offer(json.loads(json.dumps(self.first.make_offer())), self.fetch)
 
     def start(self, node: int) -> Checkpoint | None:
         """What the processes of a host open."""
@@ -133,7 +138,7 @@ def test_what_is_given_by_resume_need_not_be_seen(hosts: Hosts, small_config: Ma
         prepare_run(config, "torch", tmp_path / "new-node1")
     context = prepare_run(config, "torch", tmp_path / "new-node1", 1)
     assert context.inputs.checkpoint is None
-    CheckpointTransfer(context, 1).follow(hosts.first.offer(), hosts.fetch)
+    CheckpointTransfer(context, 1).accept_offer(hosts.first.make_offer(), hosts.fetch)
     assert open_inputs(config, tmp_path / "new-node1").start.step == 2
 
 
@@ -142,7 +147,7 @@ def test_the_first_host_has_none(hosts: Hosts, caplog: pytest.LogCaptureFixture)
     hosts.follow()
     shutil.rmtree(hosts.directories[0] / "checkpoints")
     prepare_run(hosts.config, "torch", hosts.directories[0])
-    assert hosts.first.offer() is None
+    assert hosts.first.make_offer() is None
     hosts.follow()
     assert hosts.start(1) is None
     assert f"the initial weights, and so not from {hosts.directories[1]}" in caplog.text
@@ -153,16 +158,16 @@ def test_the_first_host_has_none(hosts: Hosts, caplog: pytest.LogCaptureFixture)
 
 @pytest.mark.parametrize("offer", ["step-00000002", {"step": "../2", "fingerprint": "x"}, {"step": 2}, [], 5])
 def test_an_offer_that_is_none(hosts: Hosts, offer: object) -> None:
-    with pytest.raises(BrokenTransfer, match="is no checkpoint$"):
-        hosts.other.follow(offer, hosts.fetch)
+    with pytest.raises(BrokenTransferError, match="is no checkpoint$"):
+        hosts.other.accept_offer(offer, hosts.fetch)
 
 
 def test_the_first_host_cannot_be_reached(hosts: Hosts) -> None:
     def fetch(fingerprint: str) -> io.BytesIO:
         raise ConnectionRefusedError("refused")
 
-    with pytest.raises(BrokenTransfer, match="^refused$"):
-        hosts.other.follow(hosts.first.offer(), fetch)
+    with pytest.raises(BrokenTransferError, match="^refused$"):
+        hosts.other.accept_offer(hosts.first.make_offer(), fetch)
 
 
 def parts(checkpoint: Checkpoint) -> Iterator[int]:
@@ -175,8 +180,8 @@ def parts(checkpoint: Checkpoint) -> Iterator[int]:
 
 
 def assert_broken(checkpoint: Checkpoint, content: bytes, place: Path, fingerprint: str = "") -> None:
-    with pytest.raises(BrokenTransfer):
-        unpack(io.BytesIO(content), place / "step-00000002", fingerprint or checkpoint.fingerprint)
+    with pytest.raises(BrokenTransferError):
+        unpack_checkpoint(io.BytesIO(content), place / "step-00000002", fingerprint or checkpoint.fingerprint)
     assert [path.name for path in place.iterdir()] == ["step-00000001"], "the one before is kept, and nothing else"
 
 
@@ -188,22 +193,25 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_a_transfer_that_ends_early(checkpoint: Checkpoint, place: Path) -> None:
-    content = b"".join(pack(checkpoint))
+    content = b"".join(pack_checkpoint(checkpoint))
     for end in (0, *parts(checkpoint)):
         assert_broken(checkpoint, content[:end], place)
 
 
 def test_a_byte_that_changes(checkpoint: Checkpoint, place: Path) -> None:
-    content = bytearray(b"".join(pack(checkpoint)))
+    content = bytearray(b"".join(pack_checkpoint(checkpoint)))
     for position in parts(checkpoint):
         content[position] ^= 1
         assert_broken(checkpoint, bytes(content), place)
         content[position] ^= 1
-    assert unpack(io.BytesIO(content), place / "step-00000002", checkpoint.fingerprint).state == checkpoint.state
+    assert (
+        unpack_checkpoint(io.BytesIO(content), place / "step-00000002", checkpoint.fingerprint).state
+        == checkpoint.state
+    )
 
 
 def test_another_checkpoint_than_was_offered(checkpoint: Checkpoint, place: Path) -> None:
-    assert_broken(checkpoint, b"".join(pack(checkpoint)), place, "0123456789abcdef")
+    assert_broken(checkpoint, b"".join(pack_checkpoint(checkpoint)), place, "0123456789abcdef")
 
 
 @pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "a/../../escaped", STATE])
@@ -222,8 +230,8 @@ def test_a_connection_that_times_out(checkpoint: Checkpoint, place: Path) -> Non
         def read(self, size: int | None = -1) -> bytes:
             raise TimeoutError("timed out")
 
-    with pytest.raises(BrokenTransfer, match="^timed out$"):
-        unpack(Silent(), place / "step-00000002", checkpoint.fingerprint)
+    with pytest.raises(BrokenTransferError, match="^timed out$"):
+        unpack_checkpoint(Silent(), place / "step-00000002", checkpoint.fingerprint)
 
 
 def test_a_full_disk(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -234,7 +242,9 @@ def test_a_full_disk(checkpoint: Checkpoint, tmp_path: Path) -> None:
         pytest.skip("cannot mount a small disk")
     try:
         with pytest.raises(UserError) as raised:
-            unpack(io.BytesIO(b"".join(pack(checkpoint))), disk / "step-00000002", checkpoint.fingerprint)
+            unpack_checkpoint(
+                io.BytesIO(b"".join(pack_checkpoint(checkpoint))), disk / "step-00000002", checkpoint.fingerprint
+            )
         problem = "cannot be written (No space left on device); make space or choose another place"
         assert str(raised.value) == f"{disk / 'step-00000002'}: {problem}"
         assert not list(disk.iterdir())

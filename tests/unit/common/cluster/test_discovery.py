@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from common.cluster import discovery
-from common.cluster.discovery import discover_cluster, count_used_nodes
+from common.cluster.discovery import count_used_nodes, discover_cluster
 from common.cluster.topology import ClusterMember, HostGroup, RayNodes
 from common.config.clusters import HostsSettings
 from common.errors import UserError

@@ -91,7 +91,7 @@ def test_a_checkpoint_that_cannot_be_read(launch: Launch, run_dir: Path, monkeyp
     def begin(*arguments: object) -> int:
         raise UserError("damaged")
 
-    monkeypatch.setattr("common.cluster.launcher.PeerMonitor.begin", begin)
+    monkeypatch.setattr("common.cluster.launcher.PeerMonitor.begin_attempt", begin)
     with pytest.raises(UserError, match="^damaged$"):
         launch(SUMMARY)
     assert (summary(run_dir)["status"], summary(run_dir)["error"]) == ("failed", "damaged")

@@ -12,7 +12,8 @@ from typing import BinaryIO
 import pytest
 
 from common.cluster import peer_monitor
-from common.cluster.checkpoint_transfer import BrokenTransfer, CheckpointTransfer, Offer
+from common.cluster.checkpoint_transfer import BrokenTransferError, CheckpointTransfer
+from common.cluster.peer_messages import CheckpointOffer
 from common.cluster.peer_monitor import PeerMonitor
 from common.cluster.topology import HostGroup
 from common.errors import PeerTimeout, UserError
@@ -39,14 +40,14 @@ class Transfer(CheckpointTransfer):
     def __init__(self, content: bytes | None = None, own: bytes | None = None) -> None:
         self.content, self.own, self.followed = content, own, 0
 
-    def offer(self) -> Offer:
+    def make_offer(self) -> CheckpointOffer | None:
         return None if self.content is None else {"step": 7, "fingerprint": str(len(self.content))}
 
-    def pieces(self) -> Iterator[bytes]:
+    def read_chunks(self) -> Iterator[bytes]:
         assert self.content is not None
         yield self.content
 
-    def follow(self, offer: object, fetch: Callable[[str], BinaryIO]) -> None:
+    def accept_offer(self, offer: object, fetch: Callable[[str], BinaryIO]) -> None:
         self.followed += 1
         match offer:
             case {"step": 7, "fingerprint": str(fingerprint)}:
@@ -60,16 +61,16 @@ class Transfer(CheckpointTransfer):
             try:
                 found = stream.read()
             except OSError as error:
-                raise BrokenTransfer(str(error)) from error
+                raise BrokenTransferError(str(error)) from error
         if str(len(found)) != fingerprint:
-            raise BrokenTransfer("the connection was closed")
+            raise BrokenTransferError("the connection was closed")
         return found
 
 
 def begin(monitors: Sequence[PeerMonitor], attempts: Sequence[int]) -> list[int]:
     """Begin an attempt on all hosts, of which each has its own opinion of its number. Returns what they are told."""
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda monitor, attempt: monitor.begin(attempt, 10), monitors, attempts))
+        return list(pool.map(lambda monitor, attempt: monitor.begin_attempt(attempt, 10), monitors, attempts))
 
 
 def connected(port: int, hosts: int) -> list[PeerMonitor]:
@@ -80,15 +81,15 @@ def connected(port: int, hosts: int) -> list[PeerMonitor]:
 
 
 def outcome(monitor: PeerMonitor) -> tuple[str | None, int | None, bool]:
-    return monitor.lost, monitor.ended, monitor.final
+    return monitor.error, monitor.exit_code, monitor.is_final
 
 
 def test_a_run_on_one_host_has_none() -> None:
     monitor = PeerMonitor(HostGroup(), PROCESSES, Transfer())
-    assert monitor.begin(3, 0.1) == 3
-    monitor.again(4)
+    assert monitor.begin_attempt(3, 0.1) == 3
+    monitor.announce_next_attempt(4)
     monitor.close(0)
-    assert (monitor.lost, monitor.ended, monitor.signum) == (None, None, None)
+    assert (monitor.error, monitor.exit_code, monitor.stop_signal) == (None, None, None)
 
 
 def test_the_port_is_after_those_of_the_processes() -> None:
@@ -98,12 +99,12 @@ def test_the_port_is_after_those_of_the_processes() -> None:
 def test_an_exit_code_of_zero_is_passed(port: int) -> None:
     leader, other = connected(port, 2)
     leader.close(0)
-    other.wait()
-    assert (other.ended, other.lost, other.signum) == (0, None, None)
+    other.wait_for_leader()
+    assert (other.exit_code, other.error, other.stop_signal) == (0, None, None)
     leader, other = connected(port + 1, 2)
     other.close(0)
-    wait_until(lambda: leader.ended is not None)
-    assert (leader.ended, leader.lost, leader.signum) == (0, None, None)
+    wait_until(lambda: leader.exit_code is not None)
+    assert (leader.exit_code, leader.error, leader.stop_signal) == (0, None, None)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -113,11 +114,13 @@ def test_a_signal_is_passed_to_every_host(port: int, signum: signal.Signals, nod
     leader, *others = connected(port, 3)
     if node:
         others.pop(node - 1).close(128 + signum)
-        wait_until(lambda: leader.ended is not None)
-        assert (leader.ended, leader.signum, leader.lost) == (128 + signum, signum, None)
+        wait_until(lambda: leader.exit_code is not None)
+        assert (leader.exit_code, leader.stop_signal, leader.error) == (128 + signum, signum, None)
     leader.close(128 + signum)
-    wait_until(lambda: all(other.ended is not None for other in others))
-    assert [(other.ended, other.signum, other.lost) for other in others] == [(128 + signum, signum, None)] * len(others)
+    wait_until(lambda: all(other.exit_code is not None for other in others))
+    assert [(other.exit_code, other.stop_signal, other.error) for other in others] == [
+        (128 + signum, signum, None)
+    ] * len(others)
 
 
 @pytest.mark.parametrize("exit_code", [1, 2, None])
@@ -127,11 +130,11 @@ def test_a_command_that_failed_is_lost(port: int, node: int, exit_code: int | No
     monitors = connected(port, 2)
     ended, other = monitors[node], monitors[1 - node]
     if exit_code is None:
-        for lines in ended._held.values():
+        for lines in ended._connected.values():
             lines.connection.shutdown(socket.SHUT_RDWR)
     else:
         ended.close(exit_code)
-    wait_until(lambda: other.lost is not None)
+    wait_until(lambda: other.error is not None)
     final = exit_code == 2 or (exit_code == 1 and node == 0)  # the others may start again
     assert outcome(other) == (LOST, None, final)
 
@@ -140,9 +143,9 @@ def test_waiting_for_the_first_host_has_an_end(port: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(peer_monitor, "WAIT_SECONDS", 0.1)
     _, other = connected(port, 2)
     start = time.monotonic()
-    other.wait()
+    other.wait_for_leader()
     assert 0.1 <= time.monotonic() - start < 5
-    assert other.ended is None
+    assert other.exit_code is None
 
 
 def test_to_close_after_the_others_have_is_no_error(port: int) -> None:
@@ -156,11 +159,11 @@ def test_to_close_after_the_others_have_is_no_error(port: int) -> None:
 def test_the_first_host_numbers_the_attempts(port: int) -> None:
     monitors = connected(port, 3)
     leader, *others = monitors
-    leader.again(1)
-    wait_until(lambda: all(other.lost for other in others))
-    assert not any(other.final for other in others)
+    leader.announce_next_attempt(1)
+    wait_until(lambda: all(other.error for other in others))
+    assert not any(other.is_final for other in others)
     for other in others:
-        other.again(7)
+        other.announce_next_attempt(7)
     assert begin(monitors, [1, 7, 7]) == [1, 1, 1]
     assert [outcome(monitor) for monitor in monitors] == [(None, None, False)] * 3
 
@@ -168,14 +171,14 @@ def test_the_first_host_numbers_the_attempts(port: int) -> None:
 def test_the_attempt_of_one_host_fails(port: int) -> None:
     """It may join the next one before the others have ended this one."""
     leader, failed, other = connected(port, 3)
-    failed.again(1)
+    failed.announce_next_attempt(1)
     with ThreadPoolExecutor() as pool:
-        early = pool.submit(failed.begin, 1, 10)
-        wait_until(lambda: leader.lost is not None)
+        early = pool.submit(failed.begin_attempt, 1, 10)
+        wait_until(lambda: leader.error is not None)
         assert outcome(leader) == (LOST, None, False)
-        leader.again(1)
-        wait_until(lambda: other.lost is not None)
-        other.again(1)
+        leader.announce_next_attempt(1)
+        wait_until(lambda: other.error is not None)
+        other.announce_next_attempt(1)
         assert begin([leader, other], [1, 1]) == [1, 1]
         assert early.result(10) == 1
     assert [outcome(monitor) for monitor in (leader, failed, other)] == [(None, None, False)] * 3
@@ -186,32 +189,32 @@ def test_a_command_that_was_killed_is_started_again(port: int, noticed: bool) ->
     """Also before its end was noticed, as where its whole host had crashed."""
     leader, killed = connected(port, 2)
     if noticed:
-        killed._held[0].connection.shutdown(socket.SHUT_RDWR)
-        wait_until(lambda: leader.lost is not None)
+        killed._connected[0].connection.shutdown(socket.SHUT_RDWR)
+        wait_until(lambda: leader.error is not None)
     returned = PeerMonitor(HostGroup(HOSTS[:2], 1, port), PROCESSES, Transfer())
     with ThreadPoolExecutor() as pool:
-        number = pool.submit(returned.begin, 0, 10)
-        wait_until(lambda: leader.lost is not None)
-        leader.again(1)
-        assert leader.begin(1, 10) == 1
+        number = pool.submit(returned.begin_attempt, 0, 10)
+        wait_until(lambda: leader.error is not None)
+        leader.announce_next_attempt(1)
+        assert leader.begin_attempt(1, 10) == 1
         assert number.result(10) == 1
 
 
 def test_the_first_host_is_started_again(port: int) -> None:
     """Its command begins to count anew; the others learn that."""
     leader, other = connected(port, 2)
-    other._held[0].connection.shutdown(socket.SHUT_RDWR)
-    wait_until(lambda: other.lost is not None)
-    assert not other.final
-    other.again(1)
-    leader.again(0)
+    other._connected[0].connection.shutdown(socket.SHUT_RDWR)
+    wait_until(lambda: other.error is not None)
+    assert not other.is_final
+    other.announce_next_attempt(1)
+    leader.announce_next_attempt(0)
     with ThreadPoolExecutor() as pool:
-        number = pool.submit(other.begin, 1, 10)
+        number = pool.submit(other.begin_attempt, 1, 10)
         wait_until(lambda: 1 in leader._joined)
         first = leader._joined[1]
         first.connection.shutdown(socket.SHUT_RDWR)  # it ends once more
         wait_until(lambda: leader._joined.get(1) not in (None, first))
-        assert leader.begin(0, 10) == 0
+        assert leader.begin_attempt(0, 10) == 0
         assert number.result(10) == 0
 
 
@@ -221,15 +224,15 @@ def test_who_does_not_arrive_is_named(port: int, node: int, absent: str) -> None
     with pytest.raises(
         PeerTimeout, match=f"^cluster.timeout=0.3: the command on host {absent} did not arrive in time$"
     ):
-        monitor.begin(0, 0.3)
+        monitor.begin_attempt(0, 0.3)
 
 
 @pytest.mark.parametrize("exit_code", [0, 1, 143])
 def test_the_run_ends_while_a_host_waits_for_the_next_attempt(port: int, exit_code: int) -> None:
     leader, other = connected(port, 2)
-    other.again(1)
+    other.announce_next_attempt(1)
     with ThreadPoolExecutor() as pool:
-        number = pool.submit(other.begin, 1, 10)
+        number = pool.submit(other.begin_attempt, 1, 10)
         wait_until(lambda: 1 in leader._joined)
         leader.close(exit_code)
         number.result(10)
@@ -239,18 +242,18 @@ def test_the_run_ends_while_a_host_waits_for_the_next_attempt(port: int, exit_co
 
 def test_a_host_is_interrupted_while_all_wait_for_another(port: int) -> None:
     leader, interrupted, _ = connected(port, 3)
-    leader.again(1)
-    wait_until(lambda: interrupted.lost is not None)
-    interrupted.again(1)
+    leader.announce_next_attempt(1)
+    wait_until(lambda: interrupted.error is not None)
+    interrupted.announce_next_attempt(1)
     with ThreadPoolExecutor() as pool:
-        pool.submit(interrupted.begin, 1, 10)
-        number = pool.submit(leader.begin, 1, 10)
+        pool.submit(interrupted.begin_attempt, 1, 10)
+        number = pool.submit(leader.begin_attempt, 1, 10)
         wait_until(lambda: 1 in leader._joined)
         interrupted.close(143)
         assert number.result(5) == 1
         wait_until(lambda: 1 in leader._joined)  # its thread is still here, unlike one of a process that ends
         leader.close(143)
-    assert leader.signum == signal.SIGTERM
+    assert leader.stop_signal == signal.SIGTERM
 
 
 def test_what_is_no_message_is_ignored(port: int) -> None:
@@ -285,10 +288,10 @@ def test_the_checkpoint_is_handed_to_the_hosts_that_lack_it(port: int) -> None:
     monitors = with_transfers(port, *transfers)
     assert begin(monitors, [0] * 4) == [0] * 4
     assert all(each.own == BIG for each in transfers[1:])
-    monitors[0].again(1)
-    wait_until(lambda: all(other.lost for other in monitors[1:]))
+    monitors[0].announce_next_attempt(1)
+    wait_until(lambda: all(other.error for other in monitors[1:]))
     for other in monitors[1:]:
-        other.again(1)
+        other.announce_next_attempt(1)
     transfers[0].content = b"newer"
     assert begin(monitors, [1] * 4) == [1] * 4
     assert all(each.own == b"newer" for each in transfers[1:])
@@ -303,11 +306,11 @@ def test_the_first_host_starts_from_the_initial_weights(port: int) -> None:
 def test_nothing_but_the_checkpoint_of_this_attempt_can_be_fetched(port: int) -> None:
     leader, other = with_transfers(port, Transfer(b"content"), Transfer(own=b"content"))
     with ThreadPoolExecutor() as pool:
-        began = pool.submit(leader.begin, 0, 10)
+        began = pool.submit(leader.begin_attempt, 0, 10)
         wait_until(lambda: leader._offer)
         assert ask(port, "7") == b"content"
         assert [ask(port, wrong) for wrong in ("8", "", "/etc/passwd", "../step-00000001", None, 7, ["7"])] == [b""] * 7
-        assert other.begin(0, 10) == began.result() == 0
+        assert other.begin_attempt(0, 10) == began.result() == 0
     assert ask(port, "7") == b""
     assert outcome(leader) == outcome(other) == (None, None, False)
 
@@ -320,7 +323,7 @@ class Once(Transfer):
             self.own = b""
             with fetch(fingerprint) as stream:
                 stream.read(5)
-            raise BrokenTransfer("the connection was closed")
+            raise BrokenTransferError("the connection was closed")
         return super().receive(fetch, fingerprint)
 
 
@@ -335,16 +338,16 @@ class Never(Transfer):
     """What arrives is never what was offered."""
 
     def receive(self, fetch: Callable[[str], BinaryIO], fingerprint: str) -> bytes:
-        raise BrokenTransfer("model.safetensors does not match its checksum")
+        raise BrokenTransferError("model.safetensors does not match its checksum")
 
 
 def test_no_transfer_succeeds(port: int) -> None:
     leader, other = with_transfers(port, Transfer(b"content"), Never())
     with ThreadPoolExecutor() as pool:
-        began = pool.submit(leader.begin, 0, 1)
+        began = pool.submit(leader.begin_attempt, 0, 1)
         expected = r"^cluster.timeout=1: the checkpoint cannot be received from host 127.0.0.1 \(model.safetensors "
         with pytest.raises(PeerTimeout, match=expected):
-            other.begin(0, 1)
+            other.begin_attempt(0, 1)
         absent = "^cluster.timeout=1: the command on host 127.0.0.1 did not (arrive|receive and verify the checkpoint)"
         with pytest.raises(PeerTimeout, match=absent):
             began.result()
@@ -353,7 +356,7 @@ def test_no_transfer_succeeds(port: int) -> None:
 class Slow(Transfer):
     """Sends for longer than the timeout."""
 
-    def pieces(self) -> Iterator[bytes]:
+    def read_chunks(self) -> Iterator[bytes]:
         assert self.content is not None
         for number in range(4):
             time.sleep(0.5)
@@ -363,7 +366,7 @@ class Slow(Transfer):
 def test_the_timeout_does_not_count_while_a_checkpoint_is_sent(port: int) -> None:
     transfers = [Slow(b"aaaa"), Transfer()]
     with ThreadPoolExecutor() as pool:
-        assert list(pool.map(lambda monitor: monitor.begin(0, 1), with_transfers(port, *transfers))) == [0, 0]
+        assert list(pool.map(lambda monitor: monitor.begin_attempt(0, 1), with_transfers(port, *transfers))) == [0, 0]
     assert transfers[1].own == b"aaaa"
 
 
@@ -377,9 +380,9 @@ class Full(Transfer):
 def test_a_host_without_space_ends_the_run(port: int) -> None:
     leader, other = with_transfers(port, Transfer(b"content"), Full())
     with ThreadPoolExecutor() as pool:
-        began = pool.submit(leader.begin, 0, 10)
+        began = pool.submit(leader.begin_attempt, 0, 10)
         with pytest.raises(UserError, match="^no space$"):
-            other.begin(0, 10)
+            other.begin_attempt(0, 10)
         other.close(2)
         began.result(5)
     assert outcome(leader) == (LOST, None, True)
@@ -389,7 +392,7 @@ def test_a_host_is_lost_while_it_receives(port: int) -> None:
     """Its command is started again, and receives the checkpoint anew; the first host's still waits for it."""
     leader, _ = monitors = with_transfers(port, Transfer(BIG), Transfer())
     with ThreadPoolExecutor() as pool:
-        began = pool.submit(leader.begin, 0, 10)
+        began = pool.submit(leader.begin_attempt, 0, 10)
         lost = monitors[1]._connect(None)
         lost.send({"join": 1})
         wait_until(lambda: 1 in leader._joined)
@@ -400,5 +403,5 @@ def test_a_host_is_lost_while_it_receives(port: int) -> None:
         half.close()
         wait_until(lambda: 1 not in leader._joined)
         assert not began.done()
-        assert monitors[1].begin(0, 10) == began.result() == 0
+        assert monitors[1].begin_attempt(0, 10) == began.result() == 0
     assert monitors[1]._transfer.own == BIG  # type: ignore[attr-defined]

@@ -1,0 +1,62 @@
+"""The messages by which the commands of a run's hosts begin and end every attempt together.
+
+For each attempt, the command of every other host connects to the first host's command and sends JoinAttempt. The first
+one answers with OfferCheckpoint. A host that lacks this checkpoint fetches it over another connection, on which it
+sends FetchCheckpoint. Each host then sends HostReady. Once all hosts are ready, the first one sends StartAttempt. At
+the end of an attempt each host sends AttemptEnded; the first one sends NextAttempt instead if it will start another
+attempt. If a connection breaks without such a message, as after SIGKILL, the command at its other end was lost.
+"""
+
+from typing import TypedDict
+
+
+class JoinAttempt(TypedDict):
+    """First message of a host: its index."""
+
+    join: int
+
+
+class CheckpointOffer(TypedDict):
+    """The step and the fingerprint of the checkpoint that an attempt starts from."""
+
+    step: int
+    fingerprint: str
+
+
+class OfferCheckpoint(TypedDict):
+    """The first host's answer to JoinAttempt. None: the attempt starts from the initial weights."""
+
+    offer: CheckpointOffer | None
+
+
+class FetchCheckpoint(TypedDict):
+    """The only message on a connection that receives the checkpoint with this fingerprint."""
+
+    fetch: str
+
+
+class HostReady(TypedDict):
+    """A host's report that it has the checkpoint: its index."""
+
+    ready: int
+
+
+class StartAttempt(TypedDict):
+    """The first host's order to start the processes: the number of the attempt."""
+
+    start: int
+
+
+class AttemptEnded(TypedDict):
+    """A host's report that its command has ended, or that its attempt has failed: the exit code."""
+
+    ended: int
+
+
+class NextAttempt(TypedDict):
+    """The first host's report that its attempt has failed and that another one follows: the number of that attempt."""
+
+    again: int
+
+
+PeerMessage = JoinAttempt | OfferCheckpoint | FetchCheckpoint | HostReady | StartAttempt | AttemptEnded | NextAttempt
