@@ -43,6 +43,6 @@ def test_reopened_without_reading_the_weights(drawn: Open, monkeypatch: pytest.M
     def fail(path: Path) -> str:
         raise AssertionError(f"{path} is read again")
 
-    monkeypatch.setattr("common.data.atomic_directory.checksum", fail)
+    monkeypatch.setattr("common.data.atomic_directory.compute_checksum", fail)
     again = reopen_initial_checkpoint(first.directory)
     assert again == first

@@ -124,5 +124,5 @@ def test_reopened_without_reading_its_arrays(
     def fail(path: Path) -> str:
         raise AssertionError(f"{path} is read again")
 
-    monkeypatch.setattr("common.data.atomic_directory.checksum", fail)
+    monkeypatch.setattr("common.data.atomic_directory.compute_checksum", fail)
     assert reopen_checkpoint(checkpoint.directory) == checkpoint

@@ -57,7 +57,7 @@ def forbid_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(path: Path) -> str:
         raise AssertionError(f"{path} is read again")
 
-    monkeypatch.setattr("common.data.atomic_directory.checksum", fail)
+    monkeypatch.setattr("common.data.atomic_directory.compute_checksum", fail)
 
 
 @pytest.mark.parametrize("overrides", [[], ["model=convnet"]])
