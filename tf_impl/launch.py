@@ -1,34 +1,33 @@
-"""The processes of a TensorFlow run: one, or one for each task of a cluster. It imports tensorflow only in them."""
+"""The processes of a TensorFlow run: one, or one for each task. Only these processes import tensorflow."""
 
 import json
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
 from common.cluster.launcher import start
+from common.cluster.local_processes import place_local_processes
 from common.cluster.ports import reserve_ports
 from common.cluster.processes import (
     STOP_PORT,
     die_with_parent,
-    exit_if_interrupted,
     pause_garbage_collection,
 )
 from common.cluster.supervisor import Process
-from common.cluster.topology import ClusterMember, HostGroup, make_tf_config, place_processes
+from common.cluster.topology import ClusterMember, HostGroup, make_tf_config
+from common.cluster.training_command import join_run
 from common.config.command_line import report_user_errors
 from common.config.compose import load_config
 from common.config.import_object import import_object
 from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
-from common.hardware import count_cores, keep_freed_memory, select_gpu
+from common.hardware import keep_freed_memory, select_gpu
 from common.run.context import RunContext, open_context
-from common.run.prepare import open_run, prepare_inputs
-from common.run.progress import report_end
 from common.run.worker import SideRuntime, train_rank
 from common.run_module import module_command
 
@@ -39,53 +38,51 @@ STARTUP_MESSAGES = re.compile(
 )
 
 
-def launch(context: RunContext, nodes: HostGroup) -> int:
-    """Start this machine's processes of a run and wait for their end. Returns the exit code of the command."""
-    config = context.config
-    if config.strategy.one_process:
-        command = module_command("tf_impl.launch", str(context.run_dir))
-        return start(context, nodes, [Process("tensorflow", command)])
-    count = config.strategy.processes
-    if nodes.is_multi_host:
-        return _start(context, nodes, nodes.ports, {STOP_PORT: str(nodes.stop_port(count))})
-    with reserve_ports(count) as ports:
-        return _start(context, nodes, ports, {"TF_GRPC_REUSE_PORT": "1"})
+def launch(context: RunContext, hosts: HostGroup) -> int:
+    """Start the processes of a run on this host and wait for their end. Returns the exit code of the command."""
+    strategy = context.config.strategy
+    if strategy.one_process:
+        return start(context, hosts, [Process("tensorflow", _command(context))])
+    if hosts.is_multi_host:
+        shared = {STOP_PORT: str(hosts.stop_port(strategy.processes))}
+        return start(context, hosts, _make_processes(context, hosts, hosts.ports, shared))
+    with reserve_ports(strategy.processes) as ports:
+        shared = {"TF_GRPC_REUSE_PORT": "1"}
+        return start(context, hosts, _make_processes(context, hosts, ports, shared))
 
 
-def _start(context: RunContext, nodes: HostGroup, ports: Sequence[int], shared: dict[str, str]) -> int:
-    config = context.config
-    tasks = place_processes(nodes.hosts, config.strategy.roles, ports)
-    mine = [task for task in tasks if task.host_index == nodes.host_index]
-    computing = [task for task in mine if task.role == "worker"]
-    shared["TF_NUM_INTRAOP_THREADS"] = str(max(1, count_cores() // max(1, len(computing))))
-    command = module_command("tf_impl.launch", str(context.run_dir))
+def _make_processes(
+    context: RunContext, hosts: HostGroup, ports: Sequence[int], shared: Mapping[str, str]
+) -> list[Process]:
+    """Return the tasks of this host, each with its port."""
+    strategy = context.config.strategy
+    placed = place_local_processes(context, hosts, ports)
     processes = []
-    for task in mine:
-        gpu = select_gpu(computing.index(task) if task in computing else None)
-        environment = {**make_tf_config(tasks, task), **gpu, **shared}
+    for process in placed.local:
+        environment = make_tf_config(placed.every, process)
+        environment |= select_gpu(placed.workers.index(process) if process in placed.workers else None)
+        environment |= {**shared, "TF_NUM_INTRAOP_THREADS": str(placed.threads)}
         serves = restartable = False
-        if isinstance(config.strategy, ParameterServerSettings):
-            serves = task.role != "chief"
-            restartable = task.role == "worker"
-        processes.append(Process(str(task), command, environment, serves, restartable))
-    return start(context, nodes, processes)
+        if isinstance(strategy, ParameterServerSettings):
+            serves = process.role != "chief"
+            restartable = process.role == "worker"
+        processes.append(Process(str(process), _command(context), environment, serves, restartable))
+    return processes
+
+
+def _command(context: RunContext) -> list[str]:
+    return module_command("tf_impl.launch", str(context.run_dir))
 
 
 def join(config: Config, member: ClusterMember) -> int:
-    """Be one task of the cluster that TF_CONFIG describes. Returns the exit code of this process."""
-    if not member.is_chief:
-        if isinstance(config.strategy, ParameterServerSettings):
-            return _serve(config)  # it needs no data
-        config, inputs = prepare_inputs(config, Path(config.run_dir) if config.run_dir else None)
-        return exit_if_interrupted(_train(RunContext(config, "tf", inputs, is_chief=False)))
-    with open_run(config, "tf") as context:
-        (context.run_dir / "summary.json").unlink(missing_ok=True)
-        code = _train(context)
-        report_end(context.run_dir, code)
-    return exit_if_interrupted(code)
+    """Train as one task of the cluster that TF_CONFIG describes. Returns the exit code of this process."""
+    if isinstance(config.strategy, ParameterServerSettings) and not member.is_chief:
+        return _serve(config)  # a server needs no data
+    return join_run(config, "tf", member.is_chief, _train)
 
 
 def _train(context: RunContext) -> int:
+    """Train as one task. Returns the exit code of this process."""
     config = context.config
     keep_freed_memory()
     with pause_garbage_collection():
@@ -100,6 +97,7 @@ def _train(context: RunContext) -> int:
 
 
 def _serve(config: Config) -> int:
+    """Serve parameters or compute gradients for the chief. Returns the exit code of this process."""
     keep_freed_memory()
     with pause_garbage_collection():
         _import_tensorflow()
@@ -117,7 +115,7 @@ def _import_tensorflow() -> None:
 
 
 def _is_chief() -> bool:
-    """Whether TF_CONFIG makes this process the first of its run."""
+    """Check whether TF_CONFIG makes this process the first of its run."""
     parsed = json.loads(os.environ.get("TF_CONFIG", "{}"))
     first = "chief" if "chief" in parsed.get("cluster", {}) else "worker"
     return bool(parsed.get("task", {"type": first, "index": 0}) == {"type": first, "index": 0})

@@ -1,13 +1,15 @@
-"""The processes of a PyTorch run: one, or one for each rank of a group. It imports torch only in those processes."""
+"""The processes of a PyTorch run: one, or one for each rank of a group. Only these processes import torch."""
 
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
 from common.cluster.engines.hosts import find_host_interface
 from common.cluster.launcher import start
+from common.cluster.local_processes import place_local_processes
 from common.cluster.network import find_interface_towards, find_loopback_interface
 from common.cluster.processes import (
     STOP_PORT,
@@ -16,73 +18,68 @@ from common.cluster.processes import (
     pause_garbage_collection,
 )
 from common.cluster.supervisor import Process
-from common.cluster.topology import ClusterMember, HostGroup, make_torch_environment, place_processes
+from common.cluster.topology import ClusterMember, HostGroup, make_torch_environment
+from common.cluster.training_command import join_run
 from common.config.command_line import report_user_errors
 from common.config.import_object import import_object
 from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
-from common.hardware import count_cores, keep_freed_memory
+from common.hardware import keep_freed_memory
 from common.run.context import RunContext, open_context
-from common.run.prepare import open_run, prepare_inputs
-from common.run.progress import report_end
 from common.run.worker import SideRuntime, train_rank
 from common.run_module import module_command
 
 
-def launch(context: RunContext, nodes: HostGroup) -> int:
-    """Start this machine's processes of a run and wait for their end. Returns the exit code of the command."""
+def launch(context: RunContext, hosts: HostGroup) -> int:
+    """Start the processes of a run on this host and wait for their end. Returns the exit code of the command."""
     # Threads that spin at a barrier while another process has their core wait for whole scheduler ticks: 1.5 s a step
-    # in place of 0.05 s, measured on a busy machine with two cores.
+    # instead of 0.05 s, measured on a busy machine with two cores.
     shared = {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE")}
     shared["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")  # Python reports the same failures
-    config = context.config
-    if config.strategy.one_process:
-        command = module_command("torch_impl.launch", str(context.run_dir))
-        return start(context, nodes, [Process("torch", command, shared)])
-    if nodes.is_multi_host:
-        interface = find_host_interface(nodes.hosts[nodes.host_index])
+    strategy = context.config.strategy
+    if strategy.one_process:
+        return start(context, hosts, [Process("torch", _command(context), shared)])
+    if hosts.is_multi_host:
+        interface = find_host_interface(hosts.hosts[hosts.host_index])
         shared |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
-        shared[STOP_PORT] = str(nodes.stop_port(config.strategy.processes))
-        return _start(context, nodes, shared)
+        shared[STOP_PORT] = str(hosts.stop_port(strategy.processes))
+        return start(context, hosts, _make_processes(context, hosts, shared))
     with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:  # a file: no port that another could take
-        shared |= {"LOCKSTEP_RENDEZVOUS": str(Path(directory, "rendezvous"))}
-        shared |= {"GLOO_SOCKET_IFNAME": find_loopback_interface()}
-        return _start(context, nodes, shared)
+        shared["LOCKSTEP_RENDEZVOUS"] = str(Path(directory, "rendezvous"))
+        shared["GLOO_SOCKET_IFNAME"] = find_loopback_interface()
+        return start(context, hosts, _make_processes(context, hosts, shared))
 
 
-def _start(context: RunContext, nodes: HostGroup, shared: dict[str, str]) -> int:
-    config = context.config
-    tasks = place_processes(nodes.hosts, config.strategy.roles, [nodes.port or 0] * 1000)
-    mine = [task for task in tasks if task.host_index == nodes.host_index]
-    computing = [task for task in mine if task.role == "worker"]
-    shared["OMP_NUM_THREADS"] = str(max(1, count_cores() // max(1, len(computing))))
-    command = module_command("torch_impl.launch", str(context.run_dir))
+def _make_processes(context: RunContext, hosts: HostGroup, shared: Mapping[str, str]) -> list[Process]:
+    """Return the ranks of this host. PyTorch needs only the port of the first rank."""
+    strategy = context.config.strategy
+    placed = place_local_processes(context, hosts, [hosts.port or 0] * 1000)
     processes = []
-    for task in mine:
-        environment = {**make_torch_environment(tasks, task), **shared}
+    for process in placed.local:
+        environment = make_torch_environment(placed.every, process)
+        environment |= {**shared, "OMP_NUM_THREADS": str(placed.threads)}
         serves = restartable = False
-        if isinstance(config.strategy, ParameterServerSettings):
-            serves = task.role != "chief"
-            restartable = task.role == "worker" and not config.strategy.synchronous
-        processes.append(Process(f"rank {tasks.index(task)}", command, environment, serves, restartable))
-    return start(context, nodes, processes)
+        if isinstance(strategy, ParameterServerSettings):
+            serves = process.role != "chief"
+            restartable = process.role == "worker" and not strategy.synchronous
+        name = f"rank {placed.every.index(process)}"
+        processes.append(Process(name, _command(context), environment, serves, restartable))
+    return processes
+
+
+def _command(context: RunContext) -> list[str]:
+    return module_command("torch_impl.launch", str(context.run_dir))
 
 
 def join(config: Config, member: ClusterMember) -> int:
-    """Be one rank of the group that torchrun started. Returns the exit code of this process."""
+    """Train as one rank of the group that torchrun started. Returns the exit code of this process."""
     if interface := find_interface_towards(os.environ["MASTER_ADDR"]):  # else Gloo takes what the host's name means
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    if not member.is_chief:
-        config, inputs = prepare_inputs(config, Path(config.run_dir) if config.run_dir else None)
-        return exit_if_interrupted(_train(RunContext(config, "torch", inputs, is_chief=False)))
-    with open_run(config, "torch") as context:
-        (context.run_dir / "summary.json").unlink(missing_ok=True)
-        code = _train(context)
-        report_end(context.run_dir, code)
-    return exit_if_interrupted(code)
+    return join_run(config, "torch", member.is_chief, _train)
 
 
 def _train(context: RunContext) -> int:
+    """Train as one rank, or serve parameters. Returns the exit code of this process."""
     config = context.config
     keep_freed_memory()
     if isinstance(config.strategy, ParameterServerSettings) and not context.is_chief:

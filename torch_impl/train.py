@@ -1,52 +1,26 @@
 """Train with PyTorch: python -m torch_impl.train strategy=ddp"""
 
 import os
-import sys
 
 import hydra
 from omegaconf import DictConfig
 
 from common.cluster.discovery import discover_cluster
-from common.cluster.topology import ClusterMember, DiscoveredCluster, RayNodes
-from common.config.command_line import PLAN, run_command, run_job
+from common.config.command_line import run_command, run_job
 from common.config.compose import CONF, parse_config
-from common.config.schema import Config
 from common.config.strategies import list_strategies
 
 
 @hydra.main(version_base="1.3", config_path=CONF, config_name="train")
 @run_job(list_strategies("torch"))
 def main(composed: DictConfig) -> None:
-    run(*discover_cluster(parse_config(composed), "torch", os.environ))
-
-
-def run(config: Config, found: DiscoveredCluster) -> None:
-    """Prepare a run and start its processes, or be one of them. Its imports are not needed for `--help` and errors."""
-    from common.cluster.processes import exit_if_interrupted
-    from common.run.prepare import is_complete, open_run
-    from common.run.preview import describe
-    from common.run.progress import log_to, report_end
+    """Train as the config says."""
+    config, cluster = discover_cluster(parse_config(composed), "torch", os.environ)
+    # A run needs these imports; --help and errors in the config do not.
+    from common.cluster.training_command import run_training
     from torch_impl.launch import join, launch
 
-    if PLAN:
-        log_to(None)
-        print(describe(config, "torch"))
-        return
-    if isinstance(found, ClusterMember):
-        sys.exit(join(config, found))
-    log_to(None)
-    if isinstance(found, RayNodes):
-        from common.cluster.ray_driver import run_on_ray
-
-        exit_code = run_on_ray(config, found, "torch")
-    else:
-        with open_run(config, "torch", found.host_index) as context:
-            if not found.is_multi_host and is_complete(context):
-                report_end(context.run_dir, 0)
-                return
-            exit_code = launch(context, found)
-    if exit_code:
-        sys.exit(exit_if_interrupted(exit_code))
+    run_training(config, cluster, "torch", launch, join)
 
 
 if __name__ == "__main__":

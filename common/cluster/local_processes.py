@@ -1,0 +1,35 @@
+"""The processes of a run that this host starts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from common.cluster.topology import HostGroup, PlacedProcess, place_processes
+from common.hardware import count_cores
+from common.run.context import RunContext
+
+
+@dataclass(frozen=True)
+class LocalProcesses:
+    """The processes of a run on this host.
+
+    Attributes:
+        every: the processes of all hosts, in the order of their ranks.
+        local: the processes of this host.
+        workers: the processes of this host that compute gradients.
+    """
+
+    every: list[PlacedProcess]
+    local: list[PlacedProcess]
+    workers: list[PlacedProcess]
+
+    @property
+    def threads(self) -> int:
+        """Return the number of threads for each process, so that the workers share the cores of the host."""
+        return max(1, count_cores() // max(1, len(self.workers)))
+
+
+def place_local_processes(context: RunContext, hosts: HostGroup, ports: Sequence[int]) -> LocalProcesses:
+    """Place the processes of a run on its hosts, and select those of this host."""
+    every = place_processes(hosts.hosts, context.config.strategy.roles, ports)
+    local = [process for process in every if process.host_index == hosts.host_index]
+    return LocalProcesses(every, local, [process for process in local if process.role == "worker"])

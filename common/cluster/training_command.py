@@ -1,0 +1,64 @@
+"""The life cycle of a training command: preview, launch or join a run, and report its end. Both sides share it."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from common.cluster.processes import exit_if_interrupted
+from common.cluster.topology import ClusterMember, DiscoveredCluster, HostGroup, RayNodes
+from common.config.command_line import PLAN
+from common.config.schema import Config
+from common.run.context import RunContext
+from common.run.prepare import is_complete, open_run, prepare_inputs
+from common.run.preview import describe
+from common.run.progress import log_to, report_end
+
+
+def run_training(
+    config: Config,
+    cluster: DiscoveredCluster,
+    framework: str,
+    launch: Callable[[RunContext, HostGroup], int],
+    join: Callable[[Config, ClusterMember], int],
+) -> None:
+    """Prepare a run and launch its processes, or join a run that another program started.
+
+    Args:
+        config: the resolved config.
+        cluster: the hosts that the command found, or its place among processes that are running already.
+        framework: "torch" or "tf".
+        launch: starts the processes of this host and returns the exit code of the command.
+        join: trains as one process of the cluster and returns the exit code of this process.
+    """
+    if PLAN:
+        log_to(None)
+        print(describe(config, framework))
+        return
+    if isinstance(cluster, ClusterMember):
+        sys.exit(join(config, cluster))
+    log_to(None)
+    if isinstance(cluster, RayNodes):
+        from common.cluster.ray_driver import run_on_ray
+
+        exit_code = run_on_ray(config, cluster, framework)
+    else:
+        with open_run(config, framework, cluster.host_index) as context:
+            if not cluster.is_multi_host and is_complete(context):
+                report_end(context.run_dir, 0)
+                return
+            exit_code = launch(context, cluster)
+    if exit_code:
+        sys.exit(exit_if_interrupted(exit_code))
+
+
+def join_run(config: Config, framework: str, is_chief: bool, train: Callable[[RunContext], int]) -> int:
+    """Train as one process of a run that another program started. Returns the exit code of this process."""
+    if is_chief:
+        with open_run(config, framework) as context:
+            (context.run_dir / "summary.json").unlink(missing_ok=True)
+            exit_code = train(context)
+            report_end(context.run_dir, exit_code)
+    else:
+        config, inputs = prepare_inputs(config, Path(config.run_dir) if config.run_dir else None)
+        exit_code = train(RunContext(config, framework, inputs, is_chief=False))
+    return exit_if_interrupted(exit_code)
