@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
+from common.profile.lanes import LaneSpan
 from common.profile.profile import Profile
-from common.report.bars import Bar, Chart
+from common.report.bars import Bar, BarChart
+from common.report.step_chart import StepChart, build_step_chart
 
 
 @dataclass(frozen=True)
@@ -12,11 +14,11 @@ class StepTimeline:
     """One profiled step of a contestant. hidden_share: of the time of its reductions; None without reductions."""
 
     contestant: str
-    profile: Profile
+    chart: StepChart
     hidden_share: float | None
 
 
-def charts(result: dict[str, Any]) -> list[Chart]:
+def charts(result: dict[str, Any]) -> list[BarChart]:
     """Return the bar charts for which contestants have figures; the index of a group is that of its contestant.
 
     Args:
@@ -49,9 +51,9 @@ def charts(result: dict[str, Any]) -> list[Chart]:
     return [chart for chart in drawn if chart.groups]
 
 
-def _bars(title: str, caption: str, key: str, contestants: list[dict[str, Any]], number_format: str) -> Chart:
+def _bars(title: str, caption: str, key: str, contestants: list[dict[str, Any]], number_format: str) -> BarChart:
     """Return a bar for each contestant that has this figure; its width is a share of the largest upper quartile."""
-    chart = Chart(title, caption)
+    chart = BarChart(title, caption)
     spreads = [(index, contestant[key]) for index, contestant in enumerate(contestants) if contestant[key]]
     widest = max((spread["upper"] for _, spread in spreads), default=1.0)
     for index, spread in spreads:
@@ -73,6 +75,7 @@ def timelines(result: dict[str, Any]) -> list[StepTimeline]:
         if contestant["timeline"]:
             split = contestant["time_split"]
             hidden, reduced = split["reduce, hidden"], split["reduce, hidden"] + split["reduce, exposed"]
-            profile = Profile(split, contestant["timeline"])
-            drawn.append(StepTimeline(contestant["name"], profile, hidden / reduced if reduced else None))
+            lanes = {name: [LaneSpan(*span) for span in lane] for name, lane in contestant["timeline"].items()}
+            chart = build_step_chart(Profile(split, lanes))
+            drawn.append(StepTimeline(contestant["name"], chart, hidden / reduced if reduced else None))
     return drawn

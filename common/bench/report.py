@@ -11,7 +11,7 @@ from common.bench.charts import charts, rounds, timelines
 from common.bench.table import sections
 from common.errors import build_write_error
 from common.report.page.render import HERE as PAGE
-from common.report.page.render import read_page_file, script_hashes
+from common.report.page.render import read_page_file, format_script_hashes
 
 
 def write_report(result: dict[str, Any], directory: Path) -> list[Path]:
@@ -41,7 +41,7 @@ def render_html(result: dict[str, Any]) -> str:
         timelines=timelines(result),
         style=read_page_file("uPlot.min.css") + read_page_file("page.css"),
         scripts=scripts,
-        hashes=script_hashes(scripts),
+        hashes=format_script_hashes(scripts),
         licence=read_page_file("uPlot.LICENSE.txt"),
     )
 

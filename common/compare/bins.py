@@ -1,41 +1,46 @@
-"""Divides long curves into parts of consecutive rows that keep their extremes, so that a page can hold them."""
+"""Division of long curves into bins of consecutive rows that keep their extremes, so that a page can hold them."""
 
 from collections.abc import Iterable
 
 import numpy as np
 
-BUDGET, FEWEST_BINS = 40_000, 2_000  # bins of all runs together, and of each where there are many
+MAX_BINS = 40_000  # of all runs together
+MIN_BINS = 2_000  # of each run, if there are many long ones
 
 
-def bins_for(lengths: Iterable[int]) -> int:
-    """Into how many parts the longer ones of curves of these lengths are divided; the shorter ones fit as they are."""
-    room, long = BUDGET, sorted(lengths)
+def choose_bins(lengths: Iterable[int]) -> int:
+    """Return the number of bins for each long curve. Shorter curves fit as they are, and leave room for the others.
+
+    Args:
+        lengths: The number of rows of each curve.
+    """
+    room, long = MAX_BINS, sorted(lengths)
     while long and long[0] * len(long) <= room:
         room -= long.pop(0)
-    return max(FEWEST_BINS, room // len(long)) if long else BUDGET
+    return max(MIN_BINS, room // len(long)) if long else MAX_BINS
 
 
-def first_rows(rows: int, bins: int) -> np.ndarray:
-    """The first row of each part; every row is one where there are no more rows than parts."""
+def find_first_rows(rows: int, bins: int) -> np.ndarray:
+    """Return the first row of each bin. If there are no more rows than bins, every row is a bin."""
     return np.arange(rows) if rows <= bins else np.arange(bins) * rows // bins
 
 
-def last_rows(first: np.ndarray, rows: int) -> np.ndarray:
-    """The last row of each part."""
-    return np.append(first[1:], rows)[: len(first)] - 1
+def find_last_rows(first_rows: np.ndarray, rows: int) -> np.ndarray:
+    """Return the last row of each bin."""
+    return np.append(first_rows[1:], rows)[: len(first_rows)] - 1
 
 
-def largest(values: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """The largest value of each part, without NaN unless it has nothing else."""
-    return np.fmax.reduceat(values, first) if len(first) else values[:0]
+def max_per_bin(values: np.ndarray, first_rows: np.ndarray) -> np.ndarray:
+    """Return the largest value of each bin; NaN only if all its values are NaN."""
+    return np.fmax.reduceat(values, first_rows) if len(first_rows) else values[:0]
 
 
-def smallest(values: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """The smallest value of each part, without NaN unless it has nothing else."""
-    return np.fmin.reduceat(values, first) if len(first) else values[:0]
+def min_per_bin(values: np.ndarray, first_rows: np.ndarray) -> np.ndarray:
+    """Return the smallest value of each bin; NaN only if all its values are NaN."""
+    return np.fmin.reduceat(values, first_rows) if len(first_rows) else values[:0]
 
 
-def mean(values: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """The mean of each part; NaN where a value is."""
-    sizes = np.diff(np.append(first, len(values)))
-    return np.add.reduceat(values, first) / sizes if len(first) else values[:0]
+def mean_per_bin(values: np.ndarray, first_rows: np.ndarray) -> np.ndarray:
+    """Return the mean of each bin; NaN if one of its values is NaN."""
+    sizes = np.diff(np.append(first_rows, len(values)))
+    return np.add.reduceat(values, first_rows) / sizes if len(first_rows) else values[:0]

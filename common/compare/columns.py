@@ -1,37 +1,54 @@
-"""Reads the rows of a .jsonl file into arrays: with Arrow where the file is clean, otherwise row by row."""
+"""Readers for the .jsonl files of a run directory. Errors name the file, the line and the malformed value."""
 
+import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from common.compare.read import is_number, rows_of
+from common.compare.run_files import is_number, read_bytes
 from common.errors import UserError
 
-BLOCK = 1 << 20  # bytes that Arrow parses at once
+BLOCK_BYTES = 1 << 20  # bytes that Arrow parses at once
+MOVED = ("scattered", "broadcast", "gathered", "reduced")  # bytes that DataParallel moves in a step
+TRAFFIC_KINDS = (*MOVED, "logits", "memory")  # the last two are bytes that a replica holds
+
+Columns = dict[str, np.ndarray]
 
 
 def read_columns(
     file: Path, names: tuple[str, ...], notes: list[str], optional: tuple[str, ...] = ()
-) -> tuple[np.ndarray, dict[str, np.ndarray], list[int]]:
-    """The sorted steps, a float64 array for each name, and the steps that have more than one row: the last one counts.
+) -> tuple[np.ndarray, Columns, list[int]]:
+    """Read the rows of a .jsonl file into arrays.
 
-    null is NaN, and so is what a row lacks of the `optional` names. Raises UserError that names the file and the line.
+    If several rows have the same step, the last one counts.
+
+    Args:
+        file: A file with one JSON object in each line.
+        names: The fields that every row has. null is read as NaN.
+        notes: Receives a note if the last line is incomplete.
+        optional: Further fields; NaN in rows that lack them.
+
+    Returns:
+        The sorted steps, a float64 array as long as the steps for each field, and the steps that have several rows.
+
+    Raises:
+        UserError: A row is malformed; the message names the file and the line.
     """
-    found = _read_clean(file, names, optional)
-    steps, table = found or _read_carefully(file, names, optional, notes)
+    steps, columns = _read_with_arrow(file, names, optional) or _read_by_row(file, names, optional, notes)
     if len(steps) and not np.all(steps[1:] > steps[:-1]):
-        unique, last, counts = np.unique(steps[::-1], return_index=True, return_counts=True)
-        rows = len(steps) - 1 - last
-        return unique, {name: column[rows] for name, column in table.items()}, unique[counts > 1].tolist()
-    return steps, table, []
+        unique, from_end, counts = np.unique(steps[::-1], return_index=True, return_counts=True)
+        last_rows = len(steps) - 1 - from_end
+        return unique, {name: column[last_rows] for name, column in columns.items()}, unique[counts > 1].tolist()
+    return steps, columns, []
 
 
-def _read_clean(
+def _read_with_arrow(
     file: Path, names: tuple[str, ...], optional: tuple[str, ...]
-) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
-    """The columns, ten times as fast; None where a value is missing or is not what it should be."""
-    import pyarrow as pa  # a command that only says how it is used needs none of it
+) -> tuple[np.ndarray, Columns] | None:
+    """Read ten times as fast as row by row. Return None if a value is missing or has an unexpected type."""
+    import pyarrow as pa  # imported here because --help does not need it
     import pyarrow.json as arrow_json
 
     types = [("step", pa.int64()), *((name, pa.float64()) for name in (*names, *optional))]
@@ -39,41 +56,78 @@ def _read_clean(
         with pa.OSFile(str(file)) as content:
             table = arrow_json.read_json(
                 content,
-                arrow_json.ReadOptions(block_size=BLOCK),
+                arrow_json.ReadOptions(block_size=BLOCK_BYTES),
                 arrow_json.ParseOptions(explicit_schema=pa.schema(types), unexpected_field_behavior="ignore"),
             )
     except (pa.ArrowException, OSError, ValueError):
         return None
     steps = table["step"].to_numpy()
-    if any(table[name].null_count for name in ("step", *names)) or not _least(steps) >= 0:
+    if any(table[name].null_count for name in ("step", *names)) or (len(steps) and not steps.min() >= 0):
         return None
     columns = {name: table[name].to_numpy() for name in (*names, *optional)}
     del table
-    pa.default_memory_pool().release_unused()  # else twenty long runs take half a gigabyte more
+    pa.default_memory_pool().release_unused()  # saves half a gigabyte for twenty long runs
     return steps, columns
 
 
-def _least(steps: np.ndarray) -> int:
-    return int(steps.min()) if len(steps) else 0
-
-
-def _read_carefully(
+def _read_by_row(
     file: Path, names: tuple[str, ...], optional: tuple[str, ...], notes: list[str]
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    steps, rows = [], []
-    for where, row in rows_of(file, notes):
+) -> tuple[np.ndarray, Columns]:
+    steps: list[int] = []
+    rows: list[list[float]] = []
+    for position, step, row in iterate_rows(file, notes):
         for name in names:
-            if name not in row or not is_number(row[name], null=True):
-                raise UserError(f"{where}: '{name}' must be a number, found {row.get(name, 'nothing')!r}")
-        for name in optional:
-            if not is_number(row.get(name), null=True):
-                raise UserError(f"{where}: '{name}' must be a number, found {row[name]!r}")
-        steps.append(row["step"])
-        rows.append([_float(row[name]) for name in names] + [_float(row.get(name)) for name in optional])
-    every = (*names, *optional)
-    table = np.array(rows, dtype=np.float64).reshape(len(steps), len(every))
-    return np.array(steps, dtype=np.int64), {name: table[:, i].copy() for i, name in enumerate(every)}
+            if name not in row:
+                raise UserError(f"{position}: '{name}' must be a number, found 'nothing'")
+        rows.append([_read_number(position, name, row.get(name)) for name in (*names, *optional)])
+        steps.append(step)
+    table = np.array(rows, dtype=np.float64).reshape(len(steps), len(names) + len(optional))
+    columns = {name: table[:, index].copy() for index, name in enumerate((*names, *optional))}
+    return np.array(steps, dtype=np.int64), columns
 
 
-def _float(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan
+def _read_number(position: str, name: str, value: object) -> float:
+    if not is_number(value, null=True):
+        raise UserError(f"{position}: '{name}' must be a number, found {value!r}")
+    return math.nan if value is None else float(value)
+
+
+def read_traffic(file: Path, replicas: int, first_step: int, notes: list[str]) -> Columns:
+    """Read traffic.jsonl.
+
+    Args:
+        file: The file.
+        replicas: The number of replicas of the run.
+        first_step: The step since which the run has this number of replicas; earlier rows are left out.
+        notes: Receives a note if the last line is incomplete.
+
+    Returns:
+        Bytes as float64 [rows, replicas] for each of TRAFFIC_KINDS that the first row has. null is read as NaN.
+    """
+    rows = [(position, row) for position, step, row in iterate_rows(file, notes) if step >= first_step]
+    kinds = [kind for kind in TRAFFIC_KINDS if rows and kind in rows[0][1]]
+    for position, row in rows:
+        for kind in kinds:
+            values = row.get(kind)
+            if not isinstance(values, list) or len(values) != replicas or not all(is_number(v, True) for v in values):
+                raise UserError(f"{position}: '{kind}' must be a list of {replicas} numbers, found {values!r}")
+    return {kind: np.array([row[kind] for _, row in rows], dtype=np.float64) for kind in kinds}
+
+
+def iterate_rows(file: Path, notes: list[str]) -> Iterator[tuple[str, int, dict[str, object]]]:
+    """Yield the position ("file:line"), the step and the fields of each row of a .jsonl file."""
+    lines = read_bytes(file).split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            if number == len(lines):
+                notes.append(f"{file}:{number}: incomplete last line left out")
+                break
+            raise UserError(f"{file}:{number}: not a valid JSON row: {error}") from error
+        step = row.get("step") if isinstance(row, dict) else None
+        if not isinstance(step, int) or not 0 <= step < 2**53:
+            raise UserError(f"{file}:{number}: a row must be a JSON object with a whole number 'step', found {step!r}")
+        yield f"{file}:{number}", step, row

@@ -1,126 +1,133 @@
-"""Whether two runs are the same experiment: which differences are allowed, and what explains diverging curves."""
+"""Rules that decide whether two runs are the same experiment, and explanations of diverging curves."""
 
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
 from common.compare.runs import Run
-from common.compare.steps import common_steps
+from common.compare.steps import find_common_steps
 from common.config.keys import Scope
 from common.config.schema import GROUPS, collect_keys
 
 ABSENT = "(absent)"
-
-# The fingerprint of what the SOURCE keys of a group name.
+# The fingerprint of the content that the SOURCE keys of a group name.
 FINGERPRINTS = {"data": "token_cache", "model": "initial_weights"}
-# The length of a run shows in its steps; it changes the curve only where the schedule depends on it.
+# A comparison counts the steps themselves, so these keys change a curve only if the schedule depends on the length.
 LENGTH_KEYS = ("train.steps", "train.epochs")
 
+ConfigDifferences = dict[str, tuple[object, object]]  # the values of `a` and `b` for each key that differs
 
-def config_differences(a: Run, b: Run) -> dict[str, tuple[Any, Any]]:
-    """All keys whose values differ, sorted: {key: (value of a, value of b)}."""
+
+def find_config_differences(a: Run, b: Run) -> ConfigDifferences:
+    """Return all keys whose values differ, sorted, with the values of both runs."""
     keys = sorted(a.config.keys() | b.config.keys())
     values = {key: (a.config.get(key, ABSENT), b.config.get(key, ABSENT)) for key in keys}
-    return {key: (x, y) for key, (x, y) in values.items() if x != y}
+    return {key: (value_a, value_b) for key, (value_a, value_b) in values.items() if value_a != value_b}
 
 
-def curve_differences(a: Run, b: Run) -> dict[str, tuple[Any, Any]]:
-    """The config differences that may change the curve, and so make the runs different experiments.
+def find_curve_differences(a: Run, b: Run) -> ConfigDifferences:
+    """Return the config differences that may change the curve, and so make the runs different experiments.
 
-    The scope of each key decides; see common.config.keys.Scope. An unknown key of a known kind counts as CURVE, one of
-    a kind that an extension has added as the `kind` of its group does.
+    The scope of each key decides. An unknown key of a known kind counts as CURVE. An unknown key of a kind that an
+    extension has added has the scope of its group's `kind`.
     """
-    table = collect_keys()
+    keys = collect_keys()
     return {
         name: values
-        for name, values in config_differences(a, b).items()
-        if _may_change_curve(name, table[name].scope if name in table else _unknown_scope(name, a, b), a, b)
+        for name, values in find_config_differences(a, b).items()
+        if _may_change_curve(name, keys[name].scope if name in keys else _get_unknown_scope(name, a, b), a, b)
     }
 
 
-def _unknown_scope(name: str, a: Run, b: Run) -> Scope:
+def _get_unknown_scope(name: str, a: Run, b: Run) -> Scope:
     group = name.partition(".")[0]
     kinds = {run.config.get(f"{group}.kind") for run in (a, b)} - {None}
-    return collect_keys()[f"{group}.kind"].scope if kinds - {*GROUPS.get(group, kinds)} else Scope.CURVE
+    has_extension = bool(kinds - set(GROUPS.get(group, kinds)))
+    return collect_keys()[f"{group}.kind"].scope if has_extension else Scope.CURVE
 
 
 def _may_change_curve(name: str, scope: Scope, a: Run, b: Run) -> bool:
-    constant = all(run.config.get("schedule.kind") == "constant" for run in (a, b))
+    is_constant = all(run.config.get("schedule.kind") == "constant" for run in (a, b))
     if name in LENGTH_KEYS:
-        return not constant and any(run.config.get("schedule.total_steps") is None for run in (a, b))
+        return not is_constant and any(run.config.get("schedule.total_steps") is None for run in (a, b))
     if name == "schedule.total_steps":
-        return not constant
+        return not is_constant
     if scope is Scope.SOURCE:
-        return not _same_content(name.partition(".")[0], a, b)
+        return not _has_same_content(name.partition(".")[0], a, b)
     return scope is Scope.CURVE
 
 
-def _same_content(group: str, a: Run, b: Run) -> bool:
-    """Whether both runs recorded the same fingerprint of what a group's keys name."""
-    fingerprints = [run.fingerprint(FINGERPRINTS[group]) if group in FINGERPRINTS else None for run in (a, b)]
+def _has_same_content(group: str, a: Run, b: Run) -> bool:
+    """Check whether both runs recorded the same fingerprint of the content that a group's keys name."""
+    fingerprints = [run.get_fingerprint(FINGERPRINTS[group]) if group in FINGERPRINTS else None for run in (a, b)]
     return fingerprints[0] is not None and fingerprints[0] == fingerprints[1]
 
 
-def experiment_mismatches(a: Run, b: Run, changed: dict[str, tuple[Any, Any]]) -> list[str]:
-    """Why the runs are different experiments, if they are; `changed`: their curve_differences."""
+def find_experiment_mismatches(a: Run, b: Run, curve_differences: ConfigDifferences) -> list[str]:
+    """Return the reasons why the runs are different experiments; none if they are the same experiment.
+
+    Args:
+        a: One run.
+        b: The other run.
+        curve_differences: Their `find_curve_differences`.
+    """
     reasons = []
-    if changed:
-        listed = ", ".join(f"{key} ({x} | {y})" for key, (x, y) in changed.items())
-        reasons.append(f"different configs: {listed}")
+    if curve_differences:
+        changes = ", ".join(f"{key} ({value_a} | {value_b})" for key, (value_a, value_b) in curve_differences.items())
+        reasons.append(f"different configs: {changes}")
     for name, plural in (("token_cache", "token caches"), ("initial_weights", "initial weights")):
-        if a.fingerprint(name) != b.fingerprint(name):
-            reasons.append(f"different {plural} ({a.fingerprint(name)} | {b.fingerprint(name)})")
+        if a.get_fingerprint(name) != b.get_fingerprint(name):
+            reasons.append(f"different {plural} ({a.get_fingerprint(name)} | {b.get_fingerprint(name)})")
     if a.plan_version != b.plan_version:
         reasons.append(f"different batch plans (version {a.plan_version} | version {b.plan_version})")
     return reasons
 
 
-def step_mismatches(a: Run, b: Run) -> list[str]:
-    """Why the runs cannot be compared at every step, if so: steps that only one of them has, or has twice."""
+def find_step_mismatches(a: Run, b: Run) -> list[str]:
+    """Return the reasons why the runs cannot be compared at every step: missing or repeated steps."""
     reasons = []
     for run in (a, b):
         if run.repeated_steps:
-            reasons.append(f"{run} has more than one row for {_span(run.repeated_steps)}; the last one is compared")
+            reasons.append(
+                f"{run} has more than one row for {_format_steps(run.repeated_steps)}; the last one is compared"
+            )
     if a.unit != b.unit:
         return [f"no common steps: rows of {a} are {a.unit}s, those of {b} {b.unit}s"]
-    common = len(common_steps(a, b)[0])
+    common = len(find_common_steps(a, b)[0])
     if not common:
-        spans = [f"{run} has {_span(run.steps.tolist()) if len(run.steps) else 'none'}" for run in (a, b)]
-        reasons.append(f"no common steps: {', '.join(spans)}")
+        ranges = [f"{run} has {_format_steps(run.steps.tolist()) if len(run.steps) else 'none'}" for run in (a, b)]
+        reasons.append(f"no common steps: {', '.join(ranges)}")
     elif common < max(len(a.steps), len(b.steps)):
-        missing = [(run, _missing(run, other)) for run, other in ((a, b), (b, a))]
-        if only := [f"only {run} has {_span(steps.tolist())}" for run, steps in missing if len(steps)]:
+        missing = [(run, _find_missing_steps(run, other)) for run, other in ((a, b), (b, a))]
+        if only := [f"only {run} has {_format_steps(steps.tolist())}" for run, steps in missing if len(steps)]:
             reasons.append(f"different steps: {', '.join(only)}; compared at the {common} common steps")
     return reasons
 
 
-def _missing(run: Run, other: Run) -> np.ndarray:
-    """The steps of a run that the other one lacks; one that is running may still come to them."""
+def _find_missing_steps(run: Run, other: Run) -> np.ndarray:
+    """Return the steps of `run` that `other` lacks. Steps that a running run may still reach are not missing."""
     steps = np.setdiff1d(run.steps, other.steps)
-    return steps[steps <= other.steps[-1]] if other.running else steps
+    return steps[steps <= other.steps[-1]] if other.is_running else steps
 
 
-def explanations(a: Run, b: Run) -> list[str]:
-    """What explains diverging curves: different batches, a different learning rate, BatchNorm, dropout."""
+def explain_divergence(a: Run, b: Run) -> list[str]:
+    """Return explanations of diverging curves: batches, learning rates, BatchNorm or dropout that differ."""
     notes = []
-    steps, i, j = common_steps(a, b)
-    for name, explanation in (
-        ("examples", "the runs consumed different batches"),
-        ("tokens", "the runs consumed different batches"),
-        ("learning_rate", "the runs follow different schedules"),
-    ):
-        if a.metrics[name] is b.metrics[name] or not (a.has(name) and b.has(name)):
+    steps, rows_a, rows_b = find_common_steps(a, b)
+    for name, explanation in EXPLANATIONS.items():
+        values_a, values_b = a.metrics[name], b.metrics[name]
+        if values_a is values_b or not (a.has_metric(name) and b.has_metric(name)):
             continue
-        differ = steps[~np.isclose(a.metrics[name][i], b.metrics[name][j], rtol=1e-9, atol=0, equal_nan=True)]
-        if len(differ):
-            notes.append(f"{name} differs from step {differ[0]}: {explanation}")
+        differing = steps[~np.isclose(values_a[rows_a], values_b[rows_b], rtol=1e-9, atol=0, equal_nan=True)]
+        if len(differing):
+            notes.append(f"{name} differs from step {differing[0]}: {explanation}")
     replicas = [run.replica_changes or run.replicas for run in (a, b)]
     if all(run.summary.get("batch_norm") == "replica" for run in (a, b)) and replicas[0] != replicas[1]:
         notes.append(
             "BatchNorm has the statistics of each replica's shard, so the curve depends on the number of replicas "
             f"({a.replicas} | {b.replicas}); with model.sync_batch_norm=true it has those of the global batch"
         )
-    if all(_draws_its_masks(run) for run in (a, b)) and a.label != b.label:
+    if all(_has_native_dropout(run.config) for run in (a, b)) and a.label != b.label:
         notes.append(
             "model.dropout_semantics=native: every replica draws its own dropout masks, so the curves cannot agree at "
             "every step"
@@ -128,15 +135,25 @@ def explanations(a: Run, b: Run) -> list[str]:
     return notes
 
 
-def _draws_its_masks(run: Run) -> bool:
-    rate = run.config.get("model.dropout")
-    return isinstance(rate, float) and rate > 0 and run.config.get("model.dropout_semantics") != "aligned"
+# What a difference of a metric means.
+EXPLANATIONS = {
+    "examples": "the runs consumed different batches",
+    "tokens": "the runs consumed different batches",
+    "learning_rate": "the runs follow different schedules",
+}
 
 
-def _span(steps: list[int]) -> str:
+def _has_native_dropout(config: Mapping[str, object]) -> bool:
+    rate = config.get("model.dropout")
+    return isinstance(rate, float) and rate > 0 and config.get("model.dropout_semantics") != "aligned"
+
+
+def _format_steps(steps: list[int]) -> str:
     if len(steps) == 1:
         return f"step {steps[0]}"
-    contiguous = steps[-1] - steps[0] + 1 == len(steps)
+    is_contiguous = steps[-1] - steps[0] + 1 == len(steps)
     return (
-        f"steps {steps[0]} to {steps[-1]}" if contiguous else f"{len(steps)} steps between {steps[0]} and {steps[-1]}"
+        f"steps {steps[0]} to {steps[-1]}"
+        if is_contiguous
+        else f"{len(steps)} steps between {steps[0]} and {steps[-1]}"
     )

@@ -1,93 +1,109 @@
-"""Finds runs: the newest of each kind where none is named, and all that are below a named directory."""
+"""Search for run directories: the newest run of each kind, or all runs below a directory."""
 
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from common.compare.read import read_config, read_summary
-from common.compare.runs import check_files, summary_file, variant
+from common.compare.run_files import check_run_files, find_summary_file, read_config, read_summary
+from common.compare.runs import describe_variant
 from common.config.strategies import TITLES, list_strategies
 from common.errors import UserError
 
-WRITTEN_BY_RUNS = ("metrics.jsonl", "summary.json")  # where one of them is, there is a run
-Kind = tuple[str, str, str, int]  # framework, strategy, variant, replicas
+WRITTEN_BY_RUNS = ("metrics.jsonl", "summary.json")  # a directory with one of these files is a run
+RunKind = tuple[str, str, str, int]  # framework, strategy, variant, replicas
 
 
 @dataclass(frozen=True)
-class Found:
-    """A run directory, before its metrics are read."""
+class RunEntry:
+    """A run directory whose metrics have not been read."""
 
     path: Path
-    kind: Kind
+    kind: RunKind
     started: str
 
-    def order(self) -> tuple[Any, ...]:
-        """Frameworks and strategies as common.config.strategies lists them, unknown ones last; then kind and start."""
+    def get_rank(self) -> tuple[int, int, RunKind, str, Path]:
+        """Return the sort key: framework, strategy, kind, start. Frameworks and strategies have their usual order."""
         framework, strategy, *_ = self.kind
-        places = _position(framework, list(TITLES)), _position(strategy, list_strategies())
-        return *places, self.kind, self.started, self.path
+        return (
+            _find_position(framework, list(TITLES)),
+            _find_position(strategy, list_strategies()),
+            self.kind,
+            self.started,
+            self.path,
+        )
 
 
-def newest_runs(root: Path) -> tuple[list[Path], list[str], list[str]]:
-    """The newest run of each framework, strategy, variant and number of replicas under `root`, ordered.
+def find_newest_runs(root: Path) -> tuple[list[Path], list[str], list[str]]:
+    """Find the newest run of each framework, strategy, variant and number of replicas below `root`.
 
-    Also why others cannot be read, and notes. The newest has the latest `started` in summary.json. Raises UserError
-    where there is no run.
+    The newest run has the latest `started` in summary.json.
+
+    Returns:
+        The run directories in order, the reasons why other runs cannot be read, and notes.
+
+    Raises:
+        UserError: There is no run.
     """
-    found, errors = _look(_run_dirs(root))
-    if not found and not errors:
-        where = f"runs={root}: " + ("a file, not a directory of runs" if os.path.isfile(root) else "no runs found")
+    entries, errors = _read_entries(_list_run_dirs(root))
+    if not entries and not errors:
+        problem = f"runs={root}: " + ("a file, not a directory of runs" if root.is_file() else "no runs found")
         raise UserError(
-            f"{where}; make some with `python -m torch_impl.train strategy=ddp` and "
+            f"{problem}; make some with `python -m torch_impl.train strategy=ddp` and "
             "`python -m tf_impl.train strategy=mirrored`, or name run directories"
         )
-    newest = {each.kind: each for each in sorted(found, key=lambda each: (each.started, each.path))}
+    newest = {entry.kind: entry for entry in sorted(entries, key=lambda entry: (entry.started, entry.path))}
     notes = []
-    if older := len(found) - len(newest):
+    if older := len(entries) - len(newest):
         notes.append(f"{older} older of the same kinds left out; `python -m common.compare {root}` compares all")
-    return [each.path for each in sorted(newest.values(), key=Found.order)], errors, notes
+    return [entry.path for entry in sorted(newest.values(), key=RunEntry.get_rank)], errors, notes
 
 
-def named_runs(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
-    """The runs at `paths`; a directory that is not itself a run stands for all below it, ordered.
+def find_named_runs(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
+    """Find the runs at `paths`. A directory that is not itself a run stands for all runs below it, in order.
 
-    Also why some of those below it cannot be read. Raises UserError where there is nothing at a path.
+    Returns:
+        The run directories, and the reasons why some of those below a directory cannot be read.
+
+    Raises:
+        UserError: Nothing exists at a path.
     """
-    runs, errors = [], []
+    runs: list[Path] = []
+    errors: list[str] = []
     for path in paths:
-        if not os.path.exists(path):
+        if not path.exists():
             raise UserError(f"{path}: no such run directory")
-        below = [] if _is_run(path) else _run_dirs(path)
-        found, damaged = _look(below)
-        runs += [each.path for each in sorted(found, key=Found.order)] if below else [path]
-        errors += damaged
+        run_dirs = [] if _is_run(path) else _list_run_dirs(path)
+        entries, unreadable = _read_entries(run_dirs)
+        runs += [entry.path for entry in sorted(entries, key=RunEntry.get_rank)] if run_dirs else [path]
+        errors += unreadable
     return runs, errors
 
 
-def _run_dirs(root: Path) -> list[Path]:
-    return [path for path in map(Path, sorted(directory for directory, _, _ in os.walk(root))) if _is_run(path)]
+def _list_run_dirs(root: Path) -> list[Path]:
+    directories = sorted(directory for directory, _, _ in os.walk(root))
+    return [path for path in map(Path, directories) if _is_run(path)]
 
 
 def _is_run(path: Path) -> bool:
-    return any(os.path.isfile(path / name) for name in WRITTEN_BY_RUNS)
+    return any((path / name).is_file() for name in WRITTEN_BY_RUNS)
 
 
-def _look(paths: Iterable[Path]) -> tuple[list[Found], list[str]]:
-    found, errors = [], []
+def _read_entries(paths: Iterable[Path]) -> tuple[list[RunEntry], list[str]]:
+    entries, errors = [], []
     for path in paths:
         try:
-            check_files(path)
-            summary, config = read_summary(summary_file(path)), read_config(path / "config.yaml")
+            check_run_files(path)
+            summary, config = read_summary(find_summary_file(path)), read_config(path / "config.yaml")
         except UserError as error:
             errors.append(str(error))
             continue
-        strategy = summary["strategy"]
-        kind = summary["framework"], strategy, variant(strategy, config), summary["replicas"]
-        found.append(Found(path, kind, str(summary.get("started") or "")))
-    return found, errors
+        framework, strategy = str(summary["framework"]), str(summary["strategy"])
+        kind = framework, strategy, describe_variant(strategy, config), summary["replicas"] or 0
+        entries.append(RunEntry(path, kind, str(summary.get("started") or "")))
+    return entries, errors
 
 
-def _position(name: str, names: Sequence[str]) -> int:
+def _find_position(name: str, names: Sequence[str]) -> int:
+    """Return the index of a name; unknown names come last."""
     return names.index(name) if name in names else len(names)

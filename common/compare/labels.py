@@ -1,99 +1,103 @@
-"""Labels that tell runs apart by what differs between them."""
+"""Unique labels of runs, made from the settings that differ between them."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from common.compare.experiment import LENGTH_KEYS
 from common.compare.runs import Run
 from common.config.keys import Scope
 from common.config.schema import collect_keys
 
-MOST_KEYS = 3  # in a label; of more, only those that are needed to tell the runs apart
-LONGEST = 40  # characters of a value or a name in a label
+MAX_KEYS = 3  # in a label; if more differ, the label has only those that are needed to distinguish the runs
+MAX_LETTERS = 40  # of a value or a name in a label
 
 
-def distinguish(runs: Sequence[Run]) -> None:
-    """Make labels unique: add to equal ones the values of the config keys that differ.
+def make_labels_unique(runs: Sequence[Run]) -> None:
+    """Add to equal labels the values of the config keys that differ.
 
-    Where none does, add the name of the run directory, or its path.
+    If no value differs, add the name of the run directory, or its path.
     """
-    for run, label in zip(runs, _unique(runs), strict=True):
+    for run, label in zip(runs, _build_unique_labels(runs), strict=True):
         run.label = label
 
 
-def _unique(runs: Sequence[Run]) -> list[str]:
-    added: list[list[str]] = [[] for _ in runs]
+def _build_unique_labels(runs: Sequence[Run]) -> list[str]:
+    additions: list[list[str]] = [[] for _ in runs]
 
-    def labels() -> list[str]:
-        return [f"{run} ({', '.join(texts)})" if texts else run.label for run, texts in zip(runs, added, strict=True)]
+    def build_labels() -> list[str]:
+        return [
+            f"{run} ({', '.join(texts)})" if texts else run.label for run, texts in zip(runs, additions, strict=True)
+        ]
 
-    for describe in (_differing_values, _names, _paths):
+    for describe in (_describe_differing_values, _get_directory_names, _get_paths):
         by_label: dict[str, list[int]] = {}
-        for index, label in enumerate(labels()):
+        for index, label in enumerate(build_labels()):
             by_label.setdefault(label, []).append(index)
-        for same in by_label.values():
-            texts = describe([runs[index] for index in same]) if len(same) > 1 else []
-            for index, text in zip(same, texts, strict=False):
-                added[index].append(text)
-    return labels()
+        for indexes in by_label.values():
+            texts = describe([runs[index] for index in indexes]) if len(indexes) > 1 else []
+            for index, text in zip(indexes, texts, strict=False):
+                additions[index].append(text)
+    return build_labels()
 
 
-def _differing_values(runs: list[Run]) -> list[str]:
-    """The values of the keys that differ, as "train.seed=1"; nothing where no key differs."""
-    keys = _differing_keys(runs)
-    return [", ".join(f"{key}={_short(format_value(run.config[key]))}" for key in keys) for run in runs] if keys else []
+def _describe_differing_values(runs: list[Run]) -> list[str]:
+    """Return the differing values of each run as "train.seed=1"; nothing if no key differs."""
+    keys = _find_differing_keys(runs)
+    if not keys:
+        return []
+    return [", ".join(f"{key}={_shorten(format_value(run.config[key]))}" for key in keys) for run in runs]
 
 
-def _differing_keys(runs: list[Run]) -> list[str]:
-    """Keys that all runs have, with different values: those that may change the curve first, none of one host's own."""
-    by_values: dict[tuple[str, ...], str] = {}  # one key for several with the same values
-    for key in sorted(set.intersection(*(set(run.config) for run in runs)), key=_rank(list(runs[0].config))):
+def _find_differing_keys(runs: list[Run]) -> list[str]:
+    """Return keys that all runs have with different values, except keys of a host: those of the curve come first."""
+    common_keys = set.intersection(*(set(run.config) for run in runs))
+    by_values: dict[tuple[str, ...], str] = {}  # one key stands for all that have the same values
+    for key in sorted(common_keys, key=_build_rank(list(runs[0].config))):
         values = tuple(format_value(run.config[key]) for run in runs)
-        if len(set(values)) > 1 and _scope(key) is not Scope.HOST:
+        if len(set(values)) > 1 and _get_scope(key) is not Scope.HOST:
             by_values.setdefault(values, key)
-    if len(by_values) <= MOST_KEYS:
+    if len(by_values) <= MAX_KEYS:
         return list(by_values.values())
     needed: list[str] = []
-    told: list[tuple[str, ...]] = [()] * len(runs)
+    labels: list[tuple[str, ...]] = [()] * len(runs)
     for values, key in by_values.items():
-        further = [(*before, value) for before, value in zip(told, values, strict=True)]
-        if len(set(further)) > len(set(told)):
-            needed, told = [*needed, key], further
+        extended = [(*label, value) for label, value in zip(labels, values, strict=True)]
+        if len(set(extended)) > len(set(labels)):
+            needed, labels = [*needed, key], extended
     return needed
 
 
-def _rank(keys: list[str]) -> Callable[[str], Any]:
-    """Keys of the curve first; what a user chooses before what follows from it; then as in the config."""
+def _build_rank(keys: list[str]) -> Callable[[str], tuple[bool, bool, int]]:
+    """Return a sort key: keys of the curve first, chosen keys before derived ones, then the order of the config."""
 
-    def rank(key: str) -> Any:
-        chosen = key in LENGTH_KEYS or key.endswith((".kind", ".name"))
-        return _scope(key) is Scope.RUN and not chosen, not chosen, keys.index(key)
+    def rank(key: str) -> tuple[bool, bool, int]:
+        is_chosen = key in LENGTH_KEYS or key.endswith((".kind", ".name"))
+        return _get_scope(key) is Scope.RUN and not is_chosen, not is_chosen, keys.index(key)
 
     return rank
 
 
-def _scope(key: str) -> Scope:
-    table = collect_keys()
-    return table[key].scope if key in table else Scope.CURVE
+def _get_scope(key: str) -> Scope:
+    keys = collect_keys()
+    return keys[key].scope if key in keys else Scope.CURVE
 
 
-def _names(runs: list[Run]) -> list[str]:
-    return [_short(run.path.resolve().name) for run in runs]
+def _get_directory_names(runs: list[Run]) -> list[str]:
+    return [_shorten(run.path.resolve().name) for run in runs]
 
 
-def _paths(runs: list[Run]) -> list[str]:
+def _get_paths(runs: list[Run]) -> list[str]:
     return [str(run.path) for run in runs]
 
 
-def format_value(value: Any) -> str:
-    """A value of a config, or of `versions` or `hardware` in summary.json: "torch 2.13.0, python 3.11"."""
+def _shorten(text: str) -> str:
+    """Replace the middle of a long text by an ellipsis."""
+    return text if len(text) <= MAX_LETTERS else f"{text[: MAX_LETTERS // 2]}…{text[-MAX_LETTERS // 2 :]}"
+
+
+def format_value(value: object) -> str:
+    """Format a value of a config, or `versions` or `hardware` of summary.json: "torch 2.13.0, python 3.11"."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {format_value(entry)}" for key, entry in value.items())
     if isinstance(value, list):
         return ", ".join(format_value(entry) for entry in value)
     return "null" if value is None else str(value)
-
-
-def _short(text: str) -> str:
-    """`text`, without its middle where it is long."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}…{text[-LONGEST // 2 :]}"

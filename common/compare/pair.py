@@ -1,108 +1,103 @@
-"""Compares two runs: at every step, or, where one is asynchronous, after the same number of examples."""
+"""Comparison of two runs: at every step, or after equal numbers of examples if one run is asynchronous."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from common.compare.bins import BUDGET, first_rows, largest, last_rows
+from common.compare.bins import MAX_BINS, find_first_rows, find_last_rows, max_per_bin
 from common.compare.experiment import (
-    curve_differences,
-    experiment_mismatches,
-    explanations,
-    step_mismatches,
+    ConfigDifferences,
+    explain_divergence,
+    find_curve_differences,
+    find_experiment_mismatches,
+    find_step_mismatches,
 )
 from common.compare.runs import Run
-from common.compare.steps import common_evaluations, differences
+from common.compare.steps import compute_differences, find_common_evaluations
 
 LOCKSTEP, DIVERGED, NOT_COMPARABLE = "lockstep", "diverged", "not comparable"
-# Of a run from elsewhere, whose data, weights and optimizer are unknown.
+# Verdicts on a pair with an external run, whose data, weights and optimizer are unknown.
 SAME_CURVE, OTHER_CURVE = "same curve, experiment unknown", "different curve, experiment unknown"
-USUAL_PRECISION = "float32"  # whose tolerance applies where neither run's precision is known
+DEFAULT_PRECISION = "float32"  # its tolerance applies if neither run's precision is known
 
 
 @dataclass
 class Tolerance:
-    """Largest difference at any step that counts as lockstep: loss absolute, grad_norm relative."""
+    """Largest difference at any step that counts as lockstep."""
 
-    loss: float
-    grad_norm: float
+    loss: float  # absolute
+    grad_norm: float  # relative to the larger of the two norms
 
 
 @dataclass(frozen=True, eq=False)
 class Envelope:
-    """The largest differences in each of some thousand equal parts of the common steps, as long as `steps`."""
+    """Largest differences of a pair in each of some thousand bins of the common steps. Arrays are equally long."""
 
-    steps: np.ndarray = field(default_factory=lambda: np.array([], int))  # the last one of each part
-    loss: np.ndarray = field(default_factory=lambda: np.array([]))
-    grad_norm: np.ndarray = field(default_factory=lambda: np.array([]))  # relative
+    steps: np.ndarray = field(default_factory=lambda: np.array([], int))  # the last step of each bin
+    loss: np.ndarray = field(default_factory=lambda: np.array([]))  # absolute
+    grad_norm: np.ndarray = field(default_factory=lambda: np.array([]))  # relative to the larger norm
 
 
 @dataclass(frozen=True, eq=False)
 class RunPair:
-    """Two runs compared at their common steps. Differences are inf where a value is not finite, None without steps.
+    """Two runs, compared at their common steps. A difference is inf if a value is not finite, None without steps.
 
-    A pair with an asynchronous run has no common steps: its k-th update does not correspond to the k-th of another run.
+    A pair with an asynchronous run has no common steps, because its k-th update does not correspond to the k-th update
+    of another run.
     """
 
     a: Run
     b: Run
-    verdict: str  # lockstep, diverged, not comparable, or one of a run from elsewhere
+    verdict: str  # LOCKSTEP, DIVERGED or NOT_COMPARABLE; with an external run SAME_CURVE or OTHER_CURVE
     tolerance: Tolerance
     steps: int  # number of common steps
-    max_loss_difference: float | None
+    max_loss_difference: float | None  # absolute
     max_loss_difference_step: int | None
-    max_grad_norm_difference: float | None  # relative
+    max_grad_norm_difference: float | None  # relative to the larger norm
     max_grad_norm_difference_step: int | None
-    first_step_beyond: int | None  # the first step at which loss or grad_norm differs by more than the tolerance
-    identical_steps: int  # at how many common steps the losses are the same number
-    evaluation_examples: int | None  # the last number of examples after which both runs evaluated
-    evaluation_loss_difference: float | None
-    accuracy_difference: float | None
-    config_differences: dict[str, tuple[Any, Any]]  # of the keys that may change a curve
-    asynchronous: bool
+    first_step_beyond: int | None  # first step at which loss or grad_norm differs by more than the tolerance
+    identical_steps: int  # number of common steps at which the losses are equal
+    evaluation_examples: int | None  # largest number of examples after which both runs evaluated
+    evaluation_loss_difference: float | None  # absolute, after evaluation_examples
+    accuracy_difference: float | None  # absolute, after evaluation_examples
+    config_differences: ConfigDifferences  # of keys that may change the curve
+    asynchronous: bool  # whether one of the runs is asynchronous
     reasons: list[str]  # why the pair is not comparable
-    notes: list[str]  # further observations, e.g. that the batches differ
-    first_beyond: dict[str, int | None] = field(default_factory=dict)  # the same of loss and of grad_norm
+    notes: list[str]  # further observations, such as batches that differ
+    first_beyond: dict[str, int | None] = field(default_factory=dict)  # first_step_beyond of loss and of grad_norm
     envelope: Envelope = field(default_factory=Envelope)
 
 
-def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int = BUDGET) -> RunPair:
-    """Compare two runs, with the tolerance of the coarser precision. `bins`: the parts of the envelope."""
-    known = [run.precision for run in (a, b) if not run.external] or [USUAL_PRECISION]
-    of_a, of_b = tolerances[known[0]], tolerances[known[-1]]
-    tolerance = Tolerance(max(of_a.loss, of_b.loss), max(of_a.grad_norm, of_b.grad_norm))
-    asynchronous = [run for run in (a, b) if run.asynchronous]
-    steps, loss, norm = differences(a, b) if not asynchronous else (np.array([], int), np.array([]), np.array([]))
+def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int = MAX_BINS) -> RunPair:
+    """Compare two runs.
+
+    Args:
+        a: One run.
+        b: The other run.
+        tolerances: A tolerance for each precision. The larger tolerance of the two runs' precisions applies.
+        bins: The largest number of bins of the envelope.
+    """
+    tolerance = _choose_tolerance(a, b, tolerances)
+    is_asynchronous = a.is_asynchronous or b.is_asynchronous
+    no_steps = np.array([], int), np.array([]), np.array([])
+    steps, loss, norm = no_steps if is_asynchronous else compute_differences(a, b)
     first_beyond = {
-        "loss": _first(steps, loss > tolerance.loss),
-        "grad_norm": _first(steps, norm > tolerance.grad_norm),
+        "loss": _find_first(steps, loss > tolerance.loss),
+        "grad_norm": _find_first(steps, norm > tolerance.grad_norm),
     }
     beyond = [step for step in first_beyond.values() if step is not None]
-    max_loss, max_loss_step = _largest(steps, loss)
-    max_norm, max_norm_step = _largest(steps, norm)
-    examples, i, j = common_evaluations(a, b)
-    evals = {name: np.abs(a.evals[name][i] - b.evals[name][j]) for name in ("loss", "accuracy")}
-    measured = a.evaluated("accuracy") and b.evaluated("accuracy")
-    unknown = bool(a.external or b.external)
-    changed = {} if unknown else curve_differences(a, b)
-    reasons = [] if unknown else experiment_mismatches(a, b, changed)
-    notes = [] if asynchronous else explanations(a, b)
-    if asynchronous:
-        names = " and ".join(run.label for run in asynchronous)
-        reasons.insert(0, f"asynchronous: the updates of {names} come in the order in which they are ready")
-    elif unknown and len(steps):
-        notes += step_mismatches(a, b)
-    else:
-        reasons += step_mismatches(a, b)
-    verdict = NOT_COMPARABLE if reasons else DIVERGED if beyond else LOCKSTEP
-    verdict = {DIVERGED: OTHER_CURVE, LOCKSTEP: SAME_CURVE}.get(verdict, verdict) if unknown else verdict
-    first = first_rows(len(steps), bins)
+    max_loss, max_loss_step = _find_largest(steps, loss)
+    max_norm, max_norm_step = _find_largest(steps, norm)
+    examples, evaluation_loss, accuracy = _compare_last_evaluation(a, b)
+    is_external = bool(a.external_kind or b.external_kind)
+    curve_differences = {} if is_external else find_curve_differences(a, b)
+    reasons, notes = _find_reasons(a, b, curve_differences, len(steps))
+    first_rows = find_first_rows(len(steps), bins)
     return RunPair(
         a=a,
         b=b,
-        verdict=verdict,
+        verdict=_judge(is_external, bool(reasons), bool(beyond)),
         tolerance=tolerance,
         steps=len(steps),
         max_loss_difference=max_loss,
@@ -111,45 +106,90 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int 
         max_grad_norm_difference_step=max_norm_step,
         first_step_beyond=min(beyond, default=None),
         identical_steps=int(np.count_nonzero(loss == 0)),
-        evaluation_examples=int(examples[-1]) if len(examples) else None,
-        evaluation_loss_difference=float(evals["loss"][-1]) if len(examples) else None,
-        accuracy_difference=float(evals["accuracy"][-1]) if len(examples) and measured else None,
-        config_differences=changed,
-        asynchronous=bool(asynchronous),
+        evaluation_examples=examples,
+        evaluation_loss_difference=evaluation_loss,
+        accuracy_difference=accuracy,
+        config_differences=curve_differences,
+        asynchronous=is_asynchronous,
         reasons=reasons,
         notes=notes,
         first_beyond=first_beyond,
-        envelope=Envelope(steps[last_rows(first, len(steps))], largest(loss, first), largest(norm, first)),
+        envelope=Envelope(
+            steps[find_last_rows(first_rows, len(steps))], max_per_bin(loss, first_rows), max_per_bin(norm, first_rows)
+        ),
     )
 
 
-def _first(steps: np.ndarray, chosen: np.ndarray) -> int | None:
-    at = int(chosen.argmax()) if len(steps) else 0
-    return int(steps[at]) if len(steps) and chosen[at] else None
+def _choose_tolerance(a: Run, b: Run, tolerances: Mapping[str, Tolerance]) -> Tolerance:
+    precisions = [run.precision for run in (a, b) if not run.external_kind] or [DEFAULT_PRECISION]
+    of_a, of_b = tolerances[precisions[0]], tolerances[precisions[-1]]
+    return Tolerance(max(of_a.loss, of_b.loss), max(of_a.grad_norm, of_b.grad_norm))
 
 
-def _largest(steps: np.ndarray, values: np.ndarray) -> tuple[float | None, int | None]:
-    if np.isnan(values).all():  # also where there are none
+def _compare_last_evaluation(a: Run, b: Run) -> tuple[int | None, float | None, float | None]:
+    """Return the examples before the last common evaluation, and its differences of the loss and of the accuracy."""
+    examples, rows_a, rows_b = find_common_evaluations(a, b)
+    if not len(examples):
+        return None, None, None
+    loss, accuracy = (
+        float(np.abs(a.evals[name][rows_a[-1]] - b.evals[name][rows_b[-1]])) for name in ("loss", "accuracy")
+    )
+    have_accuracy = a.has_evaluation("accuracy") and b.has_evaluation("accuracy")
+    return int(examples[-1]), loss, accuracy if have_accuracy else None
+
+
+def _find_reasons(
+    a: Run, b: Run, curve_differences: ConfigDifferences, common_steps: int
+) -> tuple[list[str], list[str]]:
+    """Return the reasons why two runs are not comparable, and further notes on them."""
+    is_external = bool(a.external_kind or b.external_kind)
+    reasons = [] if is_external else find_experiment_mismatches(a, b, curve_differences)
+    if asynchronous := [run.label for run in (a, b) if run.is_asynchronous]:
+        names = " and ".join(asynchronous)
+        return [f"asynchronous: the updates of {names} come in the order in which they are ready", *reasons], []
+    notes = explain_divergence(a, b)
+    if is_external and common_steps:
+        return reasons, notes + find_step_mismatches(a, b)
+    return reasons + find_step_mismatches(a, b), notes
+
+
+def _judge(is_external: bool, has_reasons: bool, is_beyond: bool) -> str:
+    if has_reasons:
+        return NOT_COMPARABLE
+    if is_external:
+        return OTHER_CURVE if is_beyond else SAME_CURVE
+    return DIVERGED if is_beyond else LOCKSTEP
+
+
+def _find_first(steps: np.ndarray, condition: np.ndarray) -> int | None:
+    """Return the first step at which the condition holds."""
+    row = int(condition.argmax()) if len(steps) else 0
+    return int(steps[row]) if len(steps) and condition[row] else None
+
+
+def _find_largest(steps: np.ndarray, values: np.ndarray) -> tuple[float | None, int | None]:
+    """Return the largest value and its step; None if there are no values."""
+    if np.isnan(values).all():  # also true of an empty array
         return None, None
-    at = int(np.argmax(values))
-    return float(values[at]), int(steps[at])
+    row = int(np.argmax(values))
+    return float(values[row]), int(steps[row])
 
 
-def explain(pair: RunPair) -> str:
-    """One line on one pair: why it is not comparable, at which step it diverged, or how closely it agrees."""
+def explain_verdict(pair: RunPair) -> str:
+    """Return one line on a pair: why it is not comparable, at which step it diverges, or how closely it agrees."""
     names = f"{pair.a} and {pair.b}"
     if pair.verdict == NOT_COMPARABLE:
         return f"{names}: {'; '.join(pair.reasons)}"
     if pair.verdict in (LOCKSTEP, SAME_CURVE):
         return f"{names} agree at all {pair.steps} steps" + (" that both have" if pair.verdict == SAME_CURVE else "")
-    steps, loss, norm = differences(pair.a, pair.b)
-    at = int(np.flatnonzero(steps == pair.first_step_beyond)[0])
-    apart = []
+    steps, loss, norm = compute_differences(pair.a, pair.b)
+    row = int(np.flatnonzero(steps == pair.first_step_beyond)[0])
+    excesses = []
     for name, value, tolerance in (
-        ("loss", loss[at], pair.tolerance.loss),
-        ("grad_norm", norm[at], pair.tolerance.grad_norm),
+        ("loss", loss[row], pair.tolerance.loss),
+        ("grad_norm", norm[row], pair.tolerance.grad_norm),
     ):
         if value > tolerance:
-            how = f"differs by {value:.2g}" if np.isfinite(value) else "is not finite"
-            apart.append(f"{name} {how} (tolerance {tolerance:g}{', relative' if name == 'grad_norm' else ''})")
-    return f"{names} part at step {pair.first_step_beyond} of {pair.steps}: {' and '.join(apart)}"
+            excess = f"differs by {value:.2g}" if np.isfinite(value) else "is not finite"
+            excesses.append(f"{name} {excess} (tolerance {tolerance:g}{', relative' if name == 'grad_norm' else ''})")
+    return f"{names} diverge at step {pair.first_step_beyond} of {pair.steps}: {' and '.join(excesses)}"

@@ -1,182 +1,177 @@
-"""Reads runs from their directories, at full precision."""
+"""Runs, read from their directories at full precision."""
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from common.compare.columns import read_columns
-from common.compare.read import read_config, read_summary, read_traffic
+from common.compare.columns import Columns, read_columns, read_traffic
+from common.compare.run_files import (
+    FlatConfig,
+    RunSummary,
+    check_run_files,
+    find_summary_file,
+    read_config,
+    read_summary,
+)
 from common.config.tasks import METRICS as TASK_METRICS
 from common.errors import UserError
 from common.profile.profile import Profile, read_profile
 
-REQUIRED_FILES = ("config.yaml", "metrics.jsonl")
-SUMMARIES = ("summary.json", "running.json")
-RUNNING = "running"  # the status of a run that has not ended
+RUNNING = "running"  # status of a run that has not ended
 METRICS = ("loss", "grad_norm", "learning_rate", "examples", "tokens")
-MEASURED = ("seconds",)  # what the first runs may not have recorded
-UPDATES = ("worker", "staleness")  # what only the rows of a parameter server have
-EVALS = ("loss", "examples")
-EVALUATED = (*TASK_METRICS, "duration")  # what only evaluations of some tasks have
-MOST_NUMBERS = 3  # of replicas in a label; of more, only the first and the last
-KILLED = "summary.json is missing: killed before it could write one; resume it with resume=auto"
+OPTIONAL_METRICS = ("seconds",)  # absent from the rows of the first versions
+UPDATE_METRICS = ("worker", "staleness")  # only in the rows of a parameter server
+EVALUATION_METRICS = ("loss", "examples")
+OPTIONAL_EVALUATION_METRICS = (*TASK_METRICS, "duration")  # only in the evaluations of some tasks
+MAX_REPLICA_CHANGES = 3  # numbers of replicas in a label; a longer list shows only the first and the last
 
 
 @dataclass(eq=False)
 class Run:
-    """One run directory. `metrics` and `evals` hold float64 arrays as long as `steps` and `eval_steps`; NaN is null."""
+    """A run, with its metrics as float64 arrays. NaN stands for null."""
 
     path: Path
-    config: dict[str, Any]  # flat: {"train.seed": 1, ...}
-    summary: dict[str, Any]
-    steps: np.ndarray  # sorted, each once
-    metrics: dict[str, np.ndarray]
+    config: FlatConfig  # empty for an external run
+    summary: RunSummary
+    steps: np.ndarray  # sorted, without repetitions
+    metrics: Columns  # as long as `steps`
     eval_steps: np.ndarray
-    evals: dict[str, np.ndarray]
-    repeated_steps: list[int]  # those with more than one row; the last row counts
-    traffic: dict[str, np.ndarray] = field(default_factory=dict)  # bytes by kind, [steps, replicas]; see read_traffic
-    updates: dict[str, np.ndarray] = field(default_factory=dict)  # of a parameter server: UPDATES, as long as `steps`
+    evals: Columns  # as long as `eval_steps`
+    repeated_steps: list[int]  # steps that have several rows; the last row counts
+    traffic: Columns = field(default_factory=dict)  # bytes of each of TRAFFIC_KINDS, [rows, replicas]
+    updates: Columns = field(default_factory=dict)  # UPDATE_METRICS of a parameter server, as long as `steps`
     profile: Profile | None = None
     notes: list[str] = field(default_factory=list)
     label: str = ""
-    missing: frozenset[str] = frozenset()  # the metrics that its files do not have; they are NaN
-    external: str = ""  # what another program's file is, in words; the experiment of such a run is unknown
-    unit: str = "step"  # what `steps` counts
+    missing_metrics: frozenset[str] = frozenset()  # metrics that the files do not have; their arrays are NaN
+    external_kind: str = ""  # kind of an external file in words, such as "a CSV"; empty for a run of Lockstep
+    unit: str = "step"  # what `steps` counts: "step" or "epoch"
 
     def __post_init__(self) -> None:
-        if self.external:
+        if self.external_kind:
             return
         replicas = f" x{self.replicas}" if self.replicas > 1 else ""
         if self.replica_changes:
             numbers = [str(number) for _, number in self.replica_changes]
-            replicas = f" x{'→'.join(numbers if len(numbers) <= MOST_NUMBERS else (numbers[0], '…', numbers[-1]))}"
-        parts = (self.framework, self.strategy, variant(self.strategy, self.config))
+            shown = numbers if len(numbers) <= MAX_REPLICA_CHANGES else (numbers[0], "…", numbers[-1])
+            replicas = f" x{'→'.join(shown)}"
+        parts = (self.framework, self.strategy, describe_variant(self.strategy, self.config))
         self.label = self.label or " ".join(filter(None, parts)) + replicas
 
     def __str__(self) -> str:
         return self.label
 
     @property
-    def running(self) -> bool:
-        """Whether it has not ended, or was killed with its command before it could say so."""
-        return bool(self.summary["status"] == RUNNING)
+    def is_running(self) -> bool:
+        """Whether the run has not ended, or was killed before it could record its end."""
+        return self.summary["status"] == RUNNING
 
     @property
     def framework(self) -> str:
+        """The framework: "torch" or "tf"."""
         return str(self.summary["framework"])
 
     @property
     def strategy(self) -> str:
+        """The kind of the strategy, such as "ddp"."""
         return str(self.summary["strategy"])
 
     @property
     def replicas(self) -> int:
+        """The number of replicas at the end of the run."""
         return int(self.summary["replicas"] or 1)
 
     @property
     def replica_changes(self) -> list[tuple[int, int]]:
-        """Each number of replicas after the first step that it trained; empty where the number never changed."""
-        return [(each["step"], each["replicas"]) for each in self.summary.get("replicas_changed", [])]
+        """The first step and the number of replicas of each part of the run; empty if the number never changed."""
+        return [(change["step"], change["replicas"]) for change in self.summary.get("replicas_changed", [])]
 
     @property
-    def trained_by(self) -> list[tuple[int, str]]:
-        """Each framework and strategy after the first step that it trained; empty where the run had only one."""
-        return [(each["step"], each["trained_by"]) for each in self.summary.get("trained_by", [])]
+    def trainers(self) -> list[tuple[int, str]]:
+        """The first step, and the framework and strategy, of each part of the run; empty if they never changed."""
+        return [(change["step"], change["trained_by"]) for change in self.summary.get("trained_by", [])]
 
     @property
     def precision(self) -> str:
-        return "unknown" if self.external else str(self.config.get("train.precision", "float32"))
+        """The value of train.precision; "unknown" for an external run."""
+        return "unknown" if self.external_kind else str(self.config.get("train.precision", "float32"))
 
     @property
-    def plan_version(self) -> Any:
-        """Of the batch plan, which orders the examples. The first runs did not record theirs."""
+    def plan_version(self) -> int:
+        """The version of the batch plan, which orders the examples. The first versions did not record it."""
         return self.summary.get("plan_version", 1)
 
     @cached_property
     def staleness(self) -> dict[int, int]:
-        """The number of updates of each staleness; empty where the run did not record it."""
+        """The number of updates for each staleness; empty if the run did not record staleness."""
         histogram = self.summary.get("staleness", {})
         return {staleness: histogram[str(staleness)] for staleness in sorted(map(int, histogram))}
 
     @property
-    def asynchronous(self) -> bool:
-        """Whether it applies updates as they become ready, so that its steps do not correspond to another run's."""
+    def is_asynchronous(self) -> bool:
+        """Whether the run applies updates as they become ready, so that its steps match no step of another run."""
         unbounded = self.strategy == "parameter_server" and self.config.get("strategy.max_staleness") != 0
         return unbounded or any(self.staleness.keys() - {0})
 
-    def has(self, name: str) -> bool:
-        """Whether the run recorded this metric."""
-        return name not in self.missing
+    def has_metric(self, name: str) -> bool:
+        """Check whether the run recorded a metric of its steps."""
+        return name not in self.missing_metrics
 
-    def evaluated(self, name: str) -> bool:
-        """Whether an evaluation recorded this metric."""
+    def has_evaluation(self, name: str) -> bool:
+        """Check whether an evaluation of the run recorded a metric."""
         return bool(np.isfinite(self.evals[name]).any())
 
-    def fingerprint(self, name: str) -> str | None:
-        """`name`: token_cache or initial_weights. None where the run did not record it."""
+    def get_fingerprint(self, name: str) -> str | None:
+        """Return the fingerprint "token_cache" or "initial_weights"; None if the run did not record it."""
         fingerprints = self.summary.get("fingerprints")
         return fingerprints.get(name) if isinstance(fingerprints, dict) else None
 
+    def get_traffic_per_step(self, kind: str) -> np.ndarray:
+        """Return bytes of one of TRAFFIC_KINDS for each replica: the peak of "memory", the mean of other kinds.
 
-def variant(strategy: str, config: Mapping[str, Any]) -> str:
-    """What distinguishes runs of one strategy in labels, e.g. the algorithm of allreduce; empty for the usual one."""
+        Bytes are NaN if they are unknown.
+        """
+        values = self.traffic.get(kind, np.full((1, self.replicas), np.nan))
+        return np.asarray(values.max(axis=0) if kind == "memory" else values.mean(axis=0))
+
+
+def describe_variant(strategy: str, config: Mapping[str, object]) -> str:
+    """Describe what distinguishes runs of one strategy in labels; empty for the default variant."""
     if strategy not in VARIANTS:
         return ""
     key, describe = VARIANTS[strategy]
     return describe(config.get(key))
 
 
-def _except(usual: str | None) -> Callable[[Any], str]:
-    return lambda value: "" if value in (None, usual) else str(value)
+def _describe_unless(default: str | None) -> Callable[[object], str]:
+    return lambda value: "" if value in (None, default) else str(value)
 
 
-# The key that distinguishes the variants of a strategy, and how a label describes its value.
-VARIANTS: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "dp": ("strategy.loss", _except("gathered")),
-    "ddp": ("strategy.comm_hook", _except("none")),
-    "allreduce": ("strategy.algorithm", _except(None)),
+# The key that distinguishes the variants of a strategy, and the function that describes its value in a label.
+VARIANTS: dict[str, tuple[str, Callable[[object], str]]] = {
+    "dp": ("strategy.loss", _describe_unless("gathered")),
+    "ddp": ("strategy.comm_hook", _describe_unless("none")),
+    "allreduce": ("strategy.algorithm", _describe_unless(None)),
     "parameter_server": ("strategy.max_staleness", lambda bound: "synchronous" if bound == 0 else ""),
 }
 
 
-def summary_file(path: Path) -> Path:
-    """summary.json, or running.json, which a run has until it has ended."""
-    return next((file for name in SUMMARIES if (file := path / name).is_file()), path / SUMMARIES[0])
-
-
-def check_files(path: Path) -> None:
-    """Raise UserError where `path` is not a directory or lacks a file that every run has."""
-    if not os.path.isdir(path):
-        what = (
-            "a file; name the directory of a run, or NAME=FILE of one from elsewhere"
-            if os.path.exists(path)
-            else "no such run directory"
-        )
-        raise UserError(f"{path}: {what}")
-    for name in REQUIRED_FILES:
-        if not os.path.isfile(path / name):
-            raise UserError(f"{path}: not a run directory: {name} is missing")
-    if not summary_file(path).is_file():
-        raise UserError(f"{path}: {KILLED}")
-
-
 def load_run(path: Path) -> Run:
-    """Read one run directory. Raises UserError that names the file (and line) that is missing or malformed."""
-    check_files(path)
+    """Read one run directory. Raises UserError that names the missing or malformed file, and the line."""
+    check_run_files(path)
     notes: list[str] = []
-    summary = read_summary(summary_file(path))
-    of_updates = UPDATES if summary["strategy"] == "parameter_server" else ()
-    optional = (*MEASURED, *of_updates)
+    summary = read_summary(find_summary_file(path))
+    update_metrics = UPDATE_METRICS if summary["strategy"] == "parameter_server" else ()
+    optional = (*OPTIONAL_METRICS, *update_metrics)
     steps, metrics, repeated_steps = read_columns(path / "metrics.jsonl", METRICS, notes, optional)
     evals_file, traffic_file = path / "evals.jsonl", path / "traffic.jsonl"
-    eval_steps, evals, _ = (
-        read_columns(evals_file, EVALS, notes, EVALUATED) if evals_file.is_file() else (np.array([], int), {}, [])
-    )
+    eval_steps = np.array([], int)
+    evals = {name: np.array([]) for name in (*EVALUATION_METRICS, *OPTIONAL_EVALUATION_METRICS)}
+    if evals_file.is_file():
+        eval_steps, evals, _ = read_columns(evals_file, EVALUATION_METRICS, notes, OPTIONAL_EVALUATION_METRICS)
     run = Run(
         path=path,
         config=read_config(path / "config.yaml"),
@@ -184,21 +179,22 @@ def load_run(path: Path) -> Run:
         steps=steps,
         metrics=metrics,
         eval_steps=eval_steps,
-        evals=evals or {name: np.array([]) for name in (*EVALS, *EVALUATED)},
+        evals=evals,
         repeated_steps=repeated_steps,
-        updates={name: metrics.pop(name) for name in of_updates},
-        profile=read_profile(path, summary["framework"], notes),
+        updates={name: metrics.pop(name) for name in update_metrics},
+        profile=read_profile(path, str(summary["framework"]), notes),
         notes=notes,
     )
     if traffic_file.is_file():
-        first = run.replica_changes[-1][0] if run.replica_changes else 0
-        run.traffic = read_traffic(traffic_file, run.replicas, first, notes)
+        first_step = run.replica_changes[-1][0] if run.replica_changes else 0
+        run.traffic = read_traffic(traffic_file, run.replicas, first_step, notes)
     return run
 
 
 def load_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
-    """The runs that can be read, and for each of the others an error that names the file."""
-    runs, errors = [], []
+    """Read run directories. Returns the runs, and an error that names the file for each that cannot be read."""
+    runs: list[Run] = []
+    errors = []
     for path in paths:
         try:
             runs.append(load_run(path))
@@ -210,7 +206,7 @@ def load_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
 
 
 def _share_columns(runs: list[Run]) -> None:
-    """Let the last run hold no second copy of what an earlier one has, such as the examples of each step."""
+    """Replace arrays of the last run that equal those of an earlier run, such as the examples of each step."""
     *earlier, last = runs
     for run in earlier:
         if np.array_equal(run.steps, last.steps):

@@ -1,4 +1,4 @@
-"""Which steps two runs have in common, and their differences there."""
+"""Steps and evaluations that two runs have in common, and the differences between the runs there."""
 
 import numpy as np
 
@@ -7,8 +7,11 @@ from common.compare.runs import Run
 Rows = np.ndarray | slice
 
 
-def common_steps(a: Run, b: Run) -> tuple[np.ndarray, Rows, Rows]:
-    """The steps that both runs have, and their rows in each run; none where one of them counts something else."""
+def find_common_steps(a: Run, b: Run) -> tuple[np.ndarray, Rows, Rows]:
+    """Return the steps that both runs have, and their rows in `a` and in `b`.
+
+    A run that counts epochs has no steps in common with a run that counts steps.
+    """
     if a.unit != b.unit:
         none = np.array([], dtype=np.int64)
         return none, none, none
@@ -17,34 +20,40 @@ def common_steps(a: Run, b: Run) -> tuple[np.ndarray, Rows, Rows]:
     return np.intersect1d(a.steps, b.steps, assume_unique=True, return_indices=True)
 
 
-def differences(a: Run, b: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Common steps, |loss difference|, and |difference| / max(|a|, |b|) of grad_norm.
+def compute_differences(a: Run, b: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Compute the differences between two runs at their common steps.
 
-    A difference is infinite where a value is not finite, NaN where one of the runs has no such values at all.
+    Returns:
+        The common steps, the absolute difference of the loss, and the difference of grad_norm relative to the larger
+        one. A difference is infinite if a value is not finite. It is NaN if one run recorded no grad_norm at all.
     """
-    steps, of_a, of_b = common_steps(a, b)
-    with np.errstate(invalid="ignore", over="ignore"):  # in place: a long run's arrays are large
-        loss = a.metrics["loss"][of_a] - b.metrics["loss"][of_b]
+    steps, rows_a, rows_b = find_common_steps(a, b)
+    with np.errstate(invalid="ignore", over="ignore"):  # computed in place, because the arrays of a long run are large
+        loss = a.metrics["loss"][rows_a] - b.metrics["loss"][rows_b]
         np.abs(loss, out=loss)
-        norm_a, norm_b = a.metrics["grad_norm"][of_a], b.metrics["grad_norm"][of_b]
+        norm_a, norm_b = a.metrics["grad_norm"][rows_a], b.metrics["grad_norm"][rows_b]
         norm = norm_a - norm_b
         np.abs(norm, out=norm)
         scale = np.abs(norm_a)
         np.maximum(scale, np.abs(norm_b), out=scale)
         np.maximum(scale, np.finfo(np.float64).tiny, out=scale)
         norm /= scale
-    both = a.has("grad_norm") and b.has("grad_norm")
-    return steps, _infinite(loss), _infinite(norm) if both else np.full(len(steps), np.nan)
+    have_norms = a.has_metric("grad_norm") and b.has_metric("grad_norm")
+    return steps, _replace_by_infinity(loss), _replace_by_infinity(norm) if have_norms else np.full(len(steps), np.nan)
 
 
-def _infinite(values: np.ndarray) -> np.ndarray:
+def _replace_by_infinity(values: np.ndarray) -> np.ndarray:
+    """Replace values that are not finite, in place."""
     values[~np.isfinite(values)] = np.inf
     return values
 
 
-def common_evaluations(a: Run, b: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """After how many examples both runs evaluated, or where one does not say that, after which steps; their rows."""
-    by_steps = a.unit == b.unit and not (a.has("examples") and b.has("examples"))
-    of_a, of_b = (run.eval_steps if by_steps else run.evals["examples"] for run in (a, b))
-    found: tuple[np.ndarray, np.ndarray, np.ndarray] = np.intersect1d(of_a, of_b, return_indices=True)
-    return found
+def find_common_evaluations(a: Run, b: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the numbers of examples after which both runs evaluated, and their rows in `a` and in `b`.
+
+    If one run did not record its examples, evaluations are matched by their steps instead.
+    """
+    by_steps = a.unit == b.unit and not (a.has_metric("examples") and b.has_metric("examples"))
+    keys_a, keys_b = (run.eval_steps if by_steps else run.evals["examples"] for run in (a, b))
+    common: tuple[np.ndarray, np.ndarray, np.ndarray] = np.intersect1d(keys_a, keys_b, return_indices=True)
+    return common

@@ -1,4 +1,4 @@
-"""Run what is to be compared: missing trainings are started one after the other, interrupted ones are resumed."""
+"""Training of the runs that a comparison needs: missing runs start one after the other, interrupted runs resume."""
 
 import hashlib
 import json
@@ -23,131 +23,150 @@ from common.config.strategies import PACKAGES, list_strategies
 from common.errors import USER_ERROR, UserError
 from common.training.stop import interruptible
 
-OWN = ("run_dir", "run_name", "resume", "strategy")  # keys that this command sets
-REPLICAS = ("strategy.replicas", "strategy.workers")
+RESERVED_KEYS = ("run_dir", "run_name", "resume", "strategy")  # keys that this command sets
+REPLICA_KEYS = ("strategy.replicas", "strategy.workers")
 POLL_SECONDS = 0.2
+TAIL_BYTES = 4096  # read from the end of metrics.jsonl; more than a row has
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One training. steps: None where the size of the data decides. directory: named after all resolved values."""
+    """A training run that is to be complete before the comparison."""
 
     title: str
     framework: str
     overrides: tuple[str, ...]
-    steps: int | None
-    directory: Path
+    steps: int | None  # None if the size of the data decides
+    directory: Path  # named after the values of all keys
 
     @property
     def log(self) -> Path:
+        """The file of the run's output, beside its directory."""
         return self.directory.with_suffix(".log")
 
 
 def plan_runs(names: Sequence[str], overrides: Sequence[str], root: Path) -> list[PlannedRun]:
-    """The trainings of `run=[torch:ddp,tf:mirrored]`, each with every combination of values a,b of a key.
+    """Plan the runs of `run=[torch:ddp,tf:mirrored]`, each with every combination of a key's values a,b.
 
-    `single` has one replica, whatever others have. Raises UserError, and Hydra's and OmegaConf's errors.
+    `single` has one replica, even if other strategies have more.
+
+    Args:
+        names: FRAMEWORK:STRATEGY of each run.
+        overrides: Keys of the training runs.
+        root: The directory for the run directories.
+
+    Raises:
+        UserError: A name or a key is wrong. Errors of Hydra and OmegaConf are raised as they are.
     """
-    for each in overrides:
-        key = each.partition("=")[0].lstrip("+~")
-        if key in OWN:
-            raise UserError(f"{key}: is set by run=[...]; leave it out")
+    for override in overrides:
+        key = override.partition("=")[0].lstrip("+~")
+        if key in RESERVED_KEYS:
+            raise UserError(f"{key}: set by run=[...]; remove it")
     planned: dict[Path, PlannedRun] = {}
     for name in names:
         framework, _, strategy = name.partition(":")
         if framework not in PACKAGES or strategy not in list_strategies(framework):
-            known = [f"{side}:{each}" for side in PACKAGES for each in list_strategies(side)]
-            raise UserError(f"run={name}: no such strategy; there are {', '.join(known)}")
-        given = [each for each in overrides if strategy != "single" or not each.startswith(REPLICAS)]
-        values = [expand_sweep(each) for each in normalize_arguments(["-m", *given])[1:]]
-        for chosen in product(*values):
-            swept = [text.rpartition(".")[2] for text, several in zip(chosen, values, strict=True) if len(several) > 1]
-            training = _training(framework, strategy, chosen, swept, root)
-            planned.setdefault(training.directory, training)
+            known = [f"{side}:{kind}" for side in PACKAGES for kind in list_strategies(side)]
+            raise UserError(f"run={name}: no such strategy; use one of {', '.join(known)}")
+        applicable = [text for text in overrides if strategy != "single" or not text.startswith(REPLICA_KEYS)]
+        choices = [expand_sweep(text) for text in normalize_arguments(["-m", *applicable])[1:]]
+        for values in product(*choices):
+            swept = [text.rpartition(".")[2] for text, options in zip(values, choices, strict=True) if len(options) > 1]
+            run = _plan_run(framework, strategy, values, swept, root)
+            planned.setdefault(run.directory, run)
     return list(planned.values())
 
 
-def _training(framework: str, strategy: str, chosen: Sequence[str], swept: Sequence[str], root: Path) -> PlannedRun:
-    overrides = (f"strategy={strategy}", *chosen)
+def _plan_run(framework: str, strategy: str, values: Sequence[str], swept: Sequence[str], root: Path) -> PlannedRun:
+    overrides = (f"strategy={strategy}", *values)
     config = compose_config(framework, overrides, os.environ)
-    values = {key: value for key, value in collect_values(config).items() if key not in OWN}
-    fingerprint = hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:8]
+    resolved = {key: value for key, value in collect_values(config).items() if key not in RESERVED_KEYS}
+    fingerprint = hashlib.sha256(json.dumps(resolved, sort_keys=True, default=str).encode()).hexdigest()[:8]
     directory = root.absolute() / f"{framework}-{strategy}-{fingerprint}"
     title = " ".join([framework, strategy, *swept])
     return PlannedRun(title, framework, overrides, config.train.steps, directory)
 
 
-def train_missing(trainings: Sequence[PlannedRun]) -> list[str]:
-    """Run them in turn; what is finished is left as it is. Returns why some failed.
+def train_missing(planned: Sequence[PlannedRun]) -> list[str]:
+    """Train the planned runs one after the other; finished runs stay as they are.
 
-    Raises UserError for a mistake in the settings, and Interrupted, after the training that was running has saved a
-    checkpoint.
+    Returns:
+        The reasons why some runs failed.
+
+    Raises:
+        UserError: A setting of a run is wrong.
+        Interrupted: The command was interrupted; the run that was training has saved a checkpoint.
     """
-    failed = []
-    with interruptible(), _shown(trainings) as bars:
-        for training in trainings:
-            training.directory.parent.mkdir(parents=True, exist_ok=True)
-            overrides = [*training.overrides, f"run_dir={training.directory}", "resume=auto"]
-            process = start_training(training.framework, overrides, training.log)
+    failures = []
+    with interruptible(), _show_progress(planned) as bars:
+        for run in planned:
+            run.directory.parent.mkdir(parents=True, exist_ok=True)
+            overrides = [*run.overrides, f"run_dir={run.directory}", "resume=auto"]
+            process = start_training(run.framework, overrides, run.log)
             try:
-                _follow(process, training, bars)
+                _wait(process, run, bars)
             finally:
                 stop_training(process)
             if process.returncode:
-                failed.append(f"{training.title}: {read_failure_reason(training.log, training.directory)}")
+                failures.append(f"{run.title}: {read_failure_reason(run.log, run.directory)}")
             if process.returncode in (0, USER_ERROR):
-                training.log.unlink()
+                run.log.unlink()
             if process.returncode == USER_ERROR:
-                raise UserError(failed[-1])
-    return failed
+                raise UserError(failures[-1])
+    return failures
 
 
-Bars = tuple[Progress, dict[PlannedRun, TaskID]] | None
+@dataclass(frozen=True)
+class _ProgressBars:
+    progress: Progress
+    tasks: dict[PlannedRun, TaskID]
+
+    def update(self, run: PlannedRun, status: str, step: int | None = None) -> None:
+        self.progress.update(self.tasks[run], status=status, completed=step)
 
 
 @contextmanager
-def _shown(trainings: Sequence[PlannedRun]) -> Iterator[Bars]:
-    """One line for each training: on a terminal a bar; elsewhere a line when it has ended."""
+def _show_progress(planned: Sequence[PlannedRun]) -> Iterator[_ProgressBars | None]:
+    """Show a progress bar for each run. Yields None if standard output is not a terminal."""
     if not sys.stdout.isatty():
         yield None
         return
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[said]}")
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[status]}")
     with Progress(*columns, TimeElapsedColumn(), console=Console()) as progress:
-        yield (
-            progress,
-            {each: progress.add_task(each.title, start=False, total=each.steps, said="waiting") for each in trainings},
-        )
+        tasks = {run: progress.add_task(run.title, start=False, total=run.steps, status="waiting") for run in planned}
+        yield _ProgressBars(progress, tasks)
 
 
-def _follow(process: "subprocess.Popen[bytes]", training: PlannedRun, bars: Bars) -> None:
-    """Show the last step until the training ends."""
+def _wait(process: "subprocess.Popen[bytes]", run: PlannedRun, bars: _ProgressBars | None) -> None:
+    """Show the last step of a run until its process ends."""
     if bars is not None:
-        bars[0].start_task(bars[1][training])
-        bars[0].update(bars[1][training], said="starting")
+        bars.progress.start_task(bars.tasks[run])
+        bars.update(run, "starting")
     while process.poll() is None:
-        _show(training, bars)
+        _show_last_step(run, bars)
         time.sleep(POLL_SECONDS)
-    _show(training, bars)
+    _show_last_step(run, bars)
     if bars is not None:
-        bars[0].stop_task(bars[1][training])
+        bars.progress.stop_task(bars.tasks[run])
     else:
-        print(f"{training.title}: {'failed' if process.returncode else 'completed'}, {training.directory}", flush=True)
+        print(f"{run.title}: {'failed' if process.returncode else 'completed'}, {run.directory}", flush=True)
 
 
-def _show(training: PlannedRun, bars: Bars) -> None:
-    row = _last_row(training.directory / "metrics.jsonl")
-    if bars is not None and row is not None:
-        bars[0].update(bars[1][training], completed=row["step"], said=f"loss {row['loss']:.4f}")
+def _show_last_step(run: PlannedRun, bars: _ProgressBars | None) -> None:
+    last = _read_last_row(run.directory / "metrics.jsonl") if bars is not None else None
+    if bars is not None and last is not None:
+        step, loss = last
+        bars.update(run, f"loss {loss:.4f}", step)
 
 
-def _last_row(path: Path) -> dict[str, float] | None:
-    """The last complete row of a file of rows."""
+def _read_last_row(path: Path) -> tuple[int, float] | None:
+    """Return the step and the loss of the last complete row of metrics.jsonl."""
     if not path.exists():
         return None
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 4096))
+        file.seek(max(0, path.stat().st_size - TAIL_BYTES))
         lines = file.read().rpartition(b"\n")[0].splitlines()
     if not lines:
         return None
-    row: dict[str, float] = json.loads(lines[-1])
-    return row
+    row = json.loads(lines[-1])
+    return row["step"], row["loss"]

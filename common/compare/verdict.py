@@ -1,12 +1,12 @@
-"""The verdict: which runs are in lockstep, where others diverge, and which are different experiments."""
+"""Verdict on all runs: which are in lockstep, which diverge, and which are different experiments."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
-from common.compare.bins import bins_for
-from common.compare.labels import distinguish
+from common.compare.bins import choose_bins
+from common.compare.labels import make_labels_unique
 from common.compare.pair import (
     DIVERGED,
     LOCKSTEP,
@@ -16,7 +16,7 @@ from common.compare.pair import (
     RunPair,
     Tolerance,
     compare_pair,
-    explain,
+    explain_verdict,
 )
 from common.compare.runs import Run, load_run
 from common.errors import UserError
@@ -27,36 +27,35 @@ WORST_FIRST = (DIVERGED, OTHER_CURVE, NOT_COMPARABLE, SAME_CURVE, LOCKSTEP)
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Every pair of runs, and one verdict on all pairs of synchronous runs.
+    """Comparison of every pair of runs, with one verdict: the worst of the verdicts on the synchronous pairs.
 
-    It is the first of these that a pair has: "diverged", "different curve, experiment unknown", "not comparable", "same
-    curve, experiment unknown", "lockstep". The experiment of a run from elsewhere is unknown.
+    From the worst to the best: "diverged", "different curve, experiment unknown", "not comparable", "same curve,
+    experiment unknown", "lockstep". The experiment of an external run is unknown.
     """
 
     runs: list[Run]
-    reference: Run
-    tolerances: Mapping[str, Tolerance]
+    reference: Run  # tables and charts compare the other runs with this one
+    tolerances: Mapping[str, Tolerance]  # by train.precision
     pairs: list[RunPair]
     verdict: str
-    sentence: str
+    sentence: str  # the verdict, explained
     notes: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # why other runs cannot be read
 
     @property
-    def in_lockstep(self) -> bool:
-        """Whether every pair is in lockstep, asynchronous ones too; not so where a run is alone or was left out.
+    def is_in_lockstep(self) -> bool:
+        """Whether every pair is in lockstep, asynchronous ones too. A run that is alone or was left out is not.
 
-        A run from elsewhere only needs to have the same curve; one that has not ended may still leave it.
+        A pair with an external run only needs to have the same curve. A run that has not ended may still diverge.
         """
-        complete = not self.left_out and not any(run.running for run in self.runs)
-        agree = (LOCKSTEP, SAME_CURVE)
-        return bool(self.pairs) and complete and all(pair.verdict in agree for pair in self.pairs)
+        is_complete = not self.left_out and not any(run.is_running for run in self.runs)
+        return bool(self.pairs) and is_complete and all(pair.verdict in (LOCKSTEP, SAME_CURVE) for pair in self.pairs)
 
 
 def compare_runs(
     run_dirs: Sequence[Path], tolerances: Mapping[str, Tolerance], reference: str | None = None
 ) -> Comparison:
-    """Read the run directories and `compare` them. Raises UserError, also where one of them cannot be read."""
+    """Read run directories and compare them. Raises UserError, also if one of them cannot be read."""
     return compare([load_run(Path(path)) for path in run_dirs], tolerances, reference)
 
 
@@ -66,88 +65,116 @@ def compare(
     reference: str | None = None,
     left_out: Sequence[str] = (),
 ) -> Comparison:
-    """Compare every pair of the runs, in the order given.
+    """Compare every pair of the runs, in their order.
 
-    tolerances: by train.precision; those of its coarser precision apply to a pair. reference: directory or name of the
-    run that tables and charts compare the others with (default: the first synchronous one); the verdict does not depend
-    on it. left_out: why other runs could not be read. Raises UserError.
+    Args:
+        runs: The runs.
+        tolerances: A tolerance for each train.precision. The coarser precision of a pair decides.
+        reference: Directory or name of the run that tables and charts compare the others with; by default the first
+            synchronous one. The verdict does not depend on it.
+        left_out: The reasons why other runs could not be read.
+
+    Raises:
+        UserError: There is no run, a run is named twice, or a precision has no tolerance.
     """
-    seen: set[Path] = set()
+    _check_runs(runs, tolerances)
+    make_labels_unique(runs)
+    bins = choose_bins(len(run.steps) for run in runs)
+    pairs = [compare_pair(a, b, tolerances, bins) for a, b in combinations(runs, 2)]
+    verdict, sentence = _judge(runs, pairs)
+    if left_out:
+        sentence += f"; left out: {len(left_out)} that cannot be read"
+    return Comparison(
+        runs=runs,
+        reference=_find_reference(runs, reference),
+        tolerances=tolerances,
+        pairs=pairs,
+        verdict=verdict,
+        sentence=sentence,
+        notes=_collect_notes(runs, pairs, left_out),
+        left_out=list(left_out),
+    )
+
+
+def _check_runs(runs: Sequence[Run], tolerances: Mapping[str, Tolerance]) -> None:
+    paths: set[Path] = set()
     for run in runs:
-        if run.path.resolve() in seen:
+        if run.path.resolve() in paths:
             raise UserError(f"{run.path}: named twice; name each run once")
-        seen.add(run.path.resolve())
-        if not run.external and run.precision not in tolerances:
+        paths.add(run.path.resolve())
+        if not run.external_kind and run.precision not in tolerances:
             raise UserError(
                 f"{run.path}: no tolerance for train.precision '{run.precision}': add "
                 f"+tolerances.{run.precision}.loss=... and +tolerances.{run.precision}.grad_norm=..."
             )
     if not runs:
         raise UserError("no run to compare")
-    distinguish(runs)
-    bins = bins_for(len(run.steps) for run in runs)
-    pairs = [compare_pair(a, b, tolerances, bins) for a, b in combinations(runs, 2)]
-    verdict, sentence = _overall(runs, pairs)
-    if left_out:
-        sentence += f"; left out: {len(left_out)} that cannot be read"
+
+
+def _collect_notes(runs: Sequence[Run], pairs: Sequence[RunPair], left_out: Sequence[str]) -> list[str]:
     notes = [f"left out: {error}" for error in left_out]
     notes += [note for run in runs for note in run.notes]
-    notes += [_describe_changes(run) for run in runs if run.replica_changes]
     notes += [
-        f"{run}: trained by {', '.join(f'{name} from step {step}' for step, name in run.trained_by)}"
+        f"{run}: replicas {', '.join(f'{number} from step {step}' for step, number in run.replica_changes)}; "
+        "speed, peak memory and traffic are of the last"
         for run in runs
-        if run.trained_by
+        if run.replica_changes
     ]
     notes += [
-        f"{run}: status {run.summary['status']}" + f", {len(run.steps)} steps so far" * run.running
+        f"{run}: trained by {', '.join(f'{name} from step {step}' for step, name in run.trainers)}"
+        for run in runs
+        if run.trainers
+    ]
+    notes += [
+        f"{run}: status {run.summary['status']}" + (f", {len(run.steps)} steps so far" if run.is_running else "")
         for run in runs
         if run.summary["status"] not in ("completed", "unknown")
     ]
-    notes += [f"{pair.a} and {pair.b}: {note}" for pair in pairs for note in pair.notes]
-    return Comparison(
-        runs, _find_reference(runs, reference), tolerances, pairs, verdict, sentence, notes, list(left_out)
-    )
+    return notes + [f"{pair.a} and {pair.b}: {note}" for pair in pairs for note in pair.notes]
 
 
-def _describe_changes(run: Run) -> str:
-    numbers = ", ".join(f"{number} from step {step}" for step, number in run.replica_changes)
-    return f"{run}: replicas {numbers}; speed, peak memory and traffic are of the last"
-
-
-def _overall(runs: list[Run], pairs: list[RunPair]) -> tuple[str, str]:
+def _judge(runs: list[Run], pairs: list[RunPair]) -> tuple[str, str]:
+    """Return the verdict on all runs, and the sentence that explains it."""
     if not pairs:
         run = runs[0]
         return ONLY_ONE_RUN, f"{ONLY_ONE_RUN}: {run} with {len(run.steps)} steps; name a second one to compare it with"
-    synchronous = [run for run in runs if not run.asynchronous]
-    asynchronous = ", ".join(run.label for run in runs if run.asynchronous)
-    pairs = [pair for pair in pairs if not pair.asynchronous]
-    if not pairs:
-        which = f"only {synchronous[0]} is synchronous" if synchronous else "no run is synchronous"
+    synchronous = [run for run in runs if not run.is_asynchronous]
+    asynchronous = ", ".join(run.label for run in runs if run.is_asynchronous)
+    synchronous_pairs = [pair for pair in pairs if not pair.asynchronous]
+    if not synchronous_pairs:
+        subject = f"only {synchronous[0]} is synchronous" if synchronous else "no run is synchronous"
         return NOT_COMPARABLE, (
-            f"{NOT_COMPARABLE}: {which}, and lockstep is of synchronous runs; {asynchronous}: compared after equal "
+            f"{NOT_COMPARABLE}: {subject}, and lockstep is of synchronous runs; {asynchronous}: compared after equal "
             "examples"
         )
-    by_verdict = {v: [pair for pair in pairs if pair.verdict == v] for v in WORST_FIRST}
-    verdict = next(v for v, found in by_verdict.items() if found)
-    first = min(by_verdict[verdict], key=lambda pair: pair.first_step_beyond or 0)
-    others = "".join(f", {len(found)} {v}" for v, found in by_verdict.items() if found and v != verdict)
-    count = f"{len(by_verdict[verdict])} of {len(pairs)} pairs{others}; " if len(pairs) > 1 else ""
-    sentence = f"{verdict}: {count}{explain(first)}"
-    if verdict == LOCKSTEP:
-        so_far = " so far" if any(run.running for run in runs) else ""
-        sentence = (
-            f"{verdict}: {len(synchronous)} runs agree at all {min(pair.steps for pair in pairs)} steps{so_far}: "
-            f"loss within {max(p.max_loss_difference or 0 for p in pairs):.2g} (tolerance {first.tolerance.loss:g}), "
-            f"grad_norm within {max(p.max_grad_norm_difference or 0 for p in pairs):.2g} "
+    is_running = any(run.is_running for run in runs)
+    verdict, sentence = _judge_synchronous(len(synchronous), synchronous_pairs, is_running)
+    return verdict, sentence + (f"; asynchronous, and so not among them: {asynchronous}" if asynchronous else "")
+
+
+def _judge_synchronous(run_count: int, pairs: list[RunPair], is_running: bool) -> tuple[str, str]:
+    by_verdict = {verdict: [pair for pair in pairs if pair.verdict == verdict] for verdict in WORST_FIRST}
+    worst = next(verdict for verdict, group in by_verdict.items() if group)
+    first = min(by_verdict[worst], key=lambda pair: pair.first_step_beyond or 0)
+    if worst == LOCKSTEP:
+        so_far = " so far" if is_running else ""
+        return worst, (
+            f"{worst}: {run_count} runs agree at all {min(pair.steps for pair in pairs)} steps{so_far}: "
+            f"loss within {max(pair.max_loss_difference or 0 for pair in pairs):.2g} "
+            f"(tolerance {first.tolerance.loss:g}), "
+            f"grad_norm within {max(pair.max_grad_norm_difference or 0 for pair in pairs):.2g} "
             f"(relative; tolerance {first.tolerance.grad_norm:g})"
         )
-    return verdict, sentence + (f"; asynchronous, and so not among them: {asynchronous}" if asynchronous else "")
+    others = "".join(f", {len(group)} {verdict}" for verdict, group in by_verdict.items() if group and verdict != worst)
+    count = f"{len(by_verdict[worst])} of {len(pairs)} pairs{others}; " if len(pairs) > 1 else ""
+    return worst, f"{worst}: {count}{explain_verdict(first)}"
 
 
 def _find_reference(runs: list[Run], reference: str | None) -> Run:
     if reference is None:
-        return next((run for run in runs if not run.asynchronous), runs[0])
+        return next((run for run in runs if not run.is_asynchronous), runs[0])
     for run in runs:
         if reference in (run.path.name, str(run.path)) or Path(reference).resolve() == run.path.resolve():
             return run
-    raise UserError(f"reference={reference}: not one of the runs; choose one of {', '.join(str(r.path) for r in runs)}")
+    paths = ", ".join(str(run.path) for run in runs)
+    raise UserError(f"reference={reference}: not one of the runs; choose one of {paths}")

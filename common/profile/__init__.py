@@ -1,1 +1,1 @@
-"""Profiles of a few training steps, as `train.profile=true` writes them: phases of a step and lanes of the last one."""
+"""Profiles of a few training steps, as train.profile=true records them: time per phase, and lanes of the last step."""

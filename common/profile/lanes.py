@@ -1,160 +1,180 @@
-"""When a rank computes and reduces what in one step: lanes for a chart, from its trace.
+"""Lanes of one training step: when a rank runs each layer, reduction and update, from its trace.
 
-Which layer a part of backward belongs to: in PyTorch its sequence number says it, which is that of the operation of the
-forward pass whose gradients it computes, and so of the module in which that was called; in TensorFlow its name does.
+A part of backward belongs to the layer whose forward pass it differentiates. In PyTorch, an operation of backward has
+the sequence number of the forward operation. In TensorFlow, the name of an operation contains its layer.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
-from common.profile.trace import REDUCES, operations
-
-Event = dict[str, Any]
-Lane = list[tuple[str, float, float]]  # what, from and to when, in milliseconds from the beginning of the step
+from common.profile.trace import REDUCES, TraceEvent, classify_operations, get_end
 
 BACKWARD = "autograd::engine::evaluate_function: "
 MODULE = "module: "
-GAP = 0.005  # of the step: shorter ones between operations of one layer are not shown
-STEP = "_train_step"  # the function of a TensorFlow strategy that is one step
-Scope = tuple[str, ...]  # of an operation's name, without its own: ("bert", "layer_0", "attention")
+GAP = 0.005  # longest pause, as a share of the step, that is joined between operations of one layer
+STEP = "_train_step"  # name of the tf.function that is one step
+NameScope = tuple[str, ...]  # scopes of an operation's name, such as ("bert", "layer_0", "attention")
 
 
-def step_lanes(events: Sequence[Event], framework: str) -> dict[str, Lane] | None:
-    """The lanes of the last profiled step: `forward` and `backward` by layer, `reduce`, `update`; None without any."""
-    return _torch(events) if framework == "torch" else _tensorflow(events)
+class LaneSpan(NamedTuple):
+    """Stretch of time that a rank spends on one layer, reduction or update."""
+
+    name: str
+    start: float
+    end: float
 
 
-def _torch(events: Sequence[Event]) -> dict[str, Lane] | None:
-    annotated = [event for event in events if event.get("cat") == "user_annotation"]
+Lane = list[LaneSpan]
+
+
+def step_lanes(events: Sequence[TraceEvent], framework: str) -> dict[str, Lane] | None:
+    """Return the lanes of the last profiled step.
+
+    Returns:
+        Lanes "forward" and "backward" with a span for each layer, "reduce" and "update", in milliseconds from the start
+        of the step; None if the trace has no complete step.
+    """
+    return _build_torch_lanes(events) if framework == "torch" else _build_tensorflow_lanes(events)
+
+
+def _build_torch_lanes(events: Sequence[TraceEvent]) -> dict[str, Lane] | None:
+    annotations = [event for event in events if event.get("cat") == "user_annotation"]
     forward, backward, update = (
-        [event for event in annotated if event["name"] == name] for name in ("forward", "backward", "update")
+        [event for event in annotations if event["name"] == name] for name in ("forward", "backward", "update")
     )
     if not forward or not backward or not update:
         return None
-    began, ended = forward[-1]["ts"], _end(update[-1])
-    inside = [event for event in events if began <= event["ts"] and _end(event) <= ended]
-    layers = _layers([event for event in inside if event["name"].startswith(MODULE)])
-    found = {
-        "forward": [(name, event["ts"], _end(event)) for name, event in layers],
-        "backward": _backward(inside, layers, GAP * (ended - began)),
-        "reduce": _numbered(event for event in inside if REDUCES.search(event["name"])),
-        "update": [("update", update[-1]["ts"], ended)],
+    start, end = forward[-1]["ts"], get_end(update[-1])
+    step_events = [event for event in events if start <= event["ts"] and get_end(event) <= end]
+    layers = _find_layers([event for event in step_events if event["name"].startswith(MODULE)])
+    lanes = {
+        "forward": [LaneSpan(name, event["ts"], get_end(event)) for name, event in layers],
+        "backward": _build_torch_backward(step_events, layers, GAP * (end - start)),
+        "reduce": _number_reductions(event for event in step_events if REDUCES.search(event["name"])),
+        "update": [LaneSpan("update", update[-1]["ts"], end)],
     }
-    return _from(began, found)
+    return _convert_to_milliseconds(lanes, start)
 
 
-def _tensorflow(events: Sequence[Event]) -> dict[str, Lane] | None:
+def _build_tensorflow_lanes(events: Sequence[TraceEvent]) -> dict[str, Lane] | None:
     steps = [event for event in events if event["name"] == STEP]
     if not steps:
         return None
-    began, ended = steps[-1]["ts"], _end(steps[-1])
-    inside = [each for each in operations(events) if began <= each[1]["ts"] < ended]
-    scoped = {
-        phase: [(_scope(event), event) for name, event in inside if name == phase] for phase in ("forward", "backward")
+    start, end = steps[-1]["ts"], get_end(steps[-1])
+    operations = [(phase, event) for phase, event in classify_operations(events) if start <= event["ts"] < end]
+    forward_scopes = [_get_scope(event) for phase, event in operations if phase == "forward"]
+    layers = _name_layers([scope for scope in forward_scopes if scope])
+    gap = GAP * (end - start)
+    lanes = {
+        phase: _join_spans(
+            ((layers.get(_get_scope(event), phase), event) for kind, event in operations if kind == phase), gap
+        )
+        for phase in ("forward", "backward")
     }
-    layer_of = _divided([scope for scope, _ in scoped["forward"] if scope])
-    gap = GAP * (ended - began)
-    found = {
-        phase: _stretches(((layer_of.get(scope, phase), event) for scope, event in parts), gap)
-        for phase, parts in scoped.items()
-    }
-    found["reduce"] = _numbered(event for name, event in inside if name == "reduce")
-    found["update"] = _stretches((("update", event) for name, event in inside if name == "update"), gap)
-    return _from(began, found)
+    lanes["reduce"] = _number_reductions(event for phase, event in operations if phase == "reduce")
+    lanes["update"] = _join_spans((("update", event) for phase, event in operations if phase == "update"), gap)
+    return _convert_to_milliseconds(lanes, start)
 
 
-def _from(began: float, lanes: dict[str, Lane]) -> dict[str, Lane]:
-    """Milliseconds from the beginning of the step, where the lanes have microseconds of the trace."""
+def _convert_to_milliseconds(lanes: Mapping[str, Lane], step_start: float) -> dict[str, Lane]:
+    """Convert the microseconds of a trace to milliseconds from the start of the step."""
     return {
-        lane: [(name, (start - began) / 1e3, (end - began) / 1e3) for name, start, end in parts]
-        for lane, parts in lanes.items()
+        lane: [LaneSpan(name, (start - step_start) / 1e3, (end - step_start) / 1e3) for name, start, end in spans]
+        for lane, spans in lanes.items()
     }
 
 
-def _scope(event: Event) -> Scope:
+def _get_scope(event: TraceEvent) -> NameScope:
     name = event["name"].partition(":")[0].removeprefix("gradient_tape/")
     return tuple(name.split("/")[:-1])
 
 
-def _divided(scopes: Sequence[Scope]) -> dict[Scope, str]:
-    """The layer of the scope of each operation of the model: what has most of them is divided into its own parts."""
+def _name_layers(scopes: Sequence[NameScope]) -> dict[NameScope, str]:
+    """Return the layer of each scope of the model's operations.
+
+    The largest layer is divided into its parts, again and again, until no layer has more than half of the operations.
+    """
     model = Counter(scope[:1] for scope in scopes).most_common(1)[0][0] if scopes else ()
-    within = [scope for scope in scopes if scope[:1] == model]
-    part_of = {scope: scope[:2] for scope in within}
-    while within:
-        largest, count = Counter(part_of[scope] for scope in within).most_common(1)[0]
-        inner = {scope: scope[: len(largest) + 1] for scope, part in part_of.items() if part == largest}
-        if 2 * count <= len(within) or len(set(inner.values())) == 1:
+    model_scopes = [scope for scope in scopes if scope[:1] == model]
+    layer_of = {scope: scope[:2] for scope in model_scopes}
+    while model_scopes:
+        largest, count = Counter(layer_of[scope] for scope in model_scopes).most_common(1)[0]
+        divided = {scope: scope[: len(largest) + 1] for scope, layer in layer_of.items() if layer == largest}
+        if 2 * count <= len(model_scopes) or len(set(divided.values())) == 1:
             break
-        part_of |= inner
-    return {scope: part[-1] for scope, part in part_of.items() if part != model}
+        layer_of |= divided
+    return {scope: layer[-1] for scope, layer in layer_of.items() if layer != model}
 
 
-def _stretches(parts: Iterable[tuple[str, Event]], gap: float) -> Lane:
-    """What begins one after the other and belongs to the same layer is one part of a lane. gap: in microseconds."""
+def _join_spans(named_events: Iterable[tuple[str, TraceEvent]], gap: float) -> Lane:
+    """Join consecutive events of one layer, with pauses of at most `gap` microseconds, into spans."""
     lane: Lane = []
-    for layer, event in sorted(parts, key=lambda part: float(part[1]["ts"])):
-        if lane and lane[-1][0] == layer and event["ts"] <= lane[-1][2] + gap:
-            lane[-1] = (layer, lane[-1][1], max(lane[-1][2], _end(event)))
+    for layer, event in sorted(named_events, key=lambda named: float(named[1]["ts"])):
+        if lane and lane[-1].name == layer and event["ts"] <= lane[-1].end + gap:
+            lane[-1] = LaneSpan(layer, lane[-1].start, max(lane[-1].end, get_end(event)))
         else:
-            lane.append((layer, event["ts"], _end(event)))
+            lane.append(LaneSpan(layer, event["ts"], get_end(event)))
     return lane
 
 
 @dataclass
-class _Call:
-    """A module's forward pass and those within it."""
+class _ModuleCall:
+    """Forward pass of a module, with the calls of its submodules."""
 
-    event: Event
-    inner: list["_Call"] = field(default_factory=list)
+    event: TraceEvent
+    inner_calls: list["_ModuleCall"] = field(default_factory=list)
 
 
-def _layers(modules: Sequence[Event]) -> list[tuple[str, Event]]:
-    """The modules that a model consists of, in order of their calls: its own parts, or parts that are all alike."""
-    outermost = _Call({"ts": float("-inf"), "dur": float("inf"), "name": ""})
-    stack = [outermost]
-    for event in sorted(modules, key=lambda each: (each["ts"], -each["dur"])):
-        while _end(stack[-1].event) < _end(event):
+def _find_layers(modules: Sequence[TraceEvent]) -> list[tuple[str, TraceEvent]]:
+    """Return the layers of the model in order of their calls, with unique names.
+
+    The layers are the direct submodules of the model. A submodule that consists of equal parts, such as an encoder, is
+    replaced by these parts.
+    """
+    root = _ModuleCall({"ts": float("-inf"), "dur": float("inf"), "name": ""})
+    stack = [root]
+    for event in sorted(modules, key=lambda module: (module["ts"], -module["dur"])):
+        while get_end(stack[-1].event) < get_end(event):
             stack.pop()
-        call = _Call(event)
-        stack[-1].inner.append(call)
+        call = _ModuleCall(event)
+        stack[-1].inner_calls.append(call)
         stack.append(call)
-    model = outermost
-    while len(model.inner) == 1:
-        model = model.inner[0]
-    found = [each.event for part in model.inner for each in (part.inner if _are_alike(part.inner) else [part])]
-    names = [event["name"].removeprefix(MODULE) for event in found]
+    model = root
+    while len(model.inner_calls) == 1:
+        model = model.inner_calls[0]
+    layers = [
+        call.event
+        for part in model.inner_calls
+        for call in (part.inner_calls if _are_equal_parts(part.inner_calls) else [part])
+    ]
+    names = [event["name"].removeprefix(MODULE) for event in layers]
     counts, numbers = Counter(names), Counter[str]()
     labels = []
     for name in names:
         numbers[name] += 1
         labels.append(f"{name} {numbers[name]}" if counts[name] > 1 else name)
-    return list(zip(labels, found, strict=True))
+    return list(zip(labels, layers, strict=True))
 
 
-def _are_alike(calls: Sequence[_Call]) -> bool:
+def _are_equal_parts(calls: Sequence[_ModuleCall]) -> bool:
     return len(calls) > 1 and len({call.event["name"] for call in calls}) == 1
 
 
-def _backward(events: Sequence[Event], layers: Sequence[tuple[str, Event]], gap: float) -> Lane:
-    """Stretches of backward that belong to one layer. What belongs to none is left out."""
+def _build_torch_backward(events: Sequence[TraceEvent], layers: Sequence[tuple[str, TraceEvent]], gap: float) -> Lane:
+    """Return the spans of backward that belong to a layer; operations of no layer are left out."""
     layer_of: dict[int, str] = {}
     for event in events:
         number = event.get("args", {}).get("Sequence number")
         if number is not None and not event["name"].startswith(BACKWARD):
             for name, module in layers:
-                if module["ts"] <= event["ts"] and _end(event) <= _end(module):
+                if module["ts"] <= event["ts"] and get_end(event) <= get_end(module):
                     layer_of.setdefault(number, name)
-    numbered = ((event["args"].get("Sequence number"), event) for event in events if event["name"].startswith(BACKWARD))
-    return _stretches(((layer_of[number], event) for number, event in numbered if number in layer_of), gap)
+    backward = [(event["args"].get("Sequence number"), event) for event in events if event["name"].startswith(BACKWARD)]
+    return _join_spans(((layer_of[number], event) for number, event in backward if number in layer_of), gap)
 
 
-def _numbered(reductions: Iterable[Event]) -> Lane:
+def _number_reductions(reductions: Iterable[TraceEvent]) -> Lane:
     by_time = sorted(reductions, key=lambda event: float(event["ts"]))
-    return [(f"reduction {number}", event["ts"], _end(event)) for number, event in enumerate(by_time, 1)]
-
-
-def _end(event: Event) -> float:
-    return float(event["ts"] + event["dur"])
+    return [LaneSpan(f"reduction {number}", event["ts"], get_end(event)) for number, event in enumerate(by_time, 1)]

@@ -1,4 +1,4 @@
-"""Where the time of a step goes, from the trace of a few steps that a rank writes with train.profile=true."""
+"""Shares of the phases of a training step, from the Chrome trace that a rank writes with train.profile=true."""
 
 import gzip
 import json
@@ -6,63 +6,92 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 PHASES = ("forward", "backward", "update", "reduce, exposed", "reduce, hidden", "other")
-BACKWARD = re.compile(r"^gradient_tape/|(^|/)gradients/")  # the second: in the gradient of a tf.function
+# The second alternative matches operations in the gradient of a tf.function.
+BACKWARD = re.compile(r"^gradient_tape/|(^|/)gradients/")
 REDUCES = re.compile(r"(gloo|nccl|mpi):all_?reduce|reduce$|Collective(Reduce|Gather)|(^|/)(Nccl)?AllReduce")
 
-Interval = tuple[float, float]
+Interval = tuple[float, float]  # start and end in microseconds
 
 
-def read_trace(path: Path) -> list[dict[str, Any]]:
-    """The events of a Chrome trace that have a duration; `ts` and `dur` are in microseconds."""
+class _EventFields(TypedDict):
+    name: str
+    ts: float  # start, in microseconds
+    dur: float  # duration, in microseconds
+
+
+class TraceEvent(_EventFields, total=False):
+    """Event of a Chrome trace that has a duration."""
+
+    ph: str  # kind of event; "X" has a duration
+    cat: str
+    tid: int
+    args: dict[str, int]
+
+
+def read_trace(path: Path) -> list[TraceEvent]:
+    """Return the events of a gzipped Chrome trace that have a duration."""
     with gzip.open(path) as file:
-        events: list[dict[str, Any]] = json.load(file)["traceEvents"]
+        events: list[TraceEvent] = json.load(file)["traceEvents"]
     return [event for event in events if event.get("ph") == "X" and event["dur"] > 0]
 
 
-def split_step_time(events: Iterable[dict[str, Any]], framework: str) -> dict[str, float] | None:
-    """The share of each of PHASES in the time from the first step's forward pass to the last step's update.
+def split_step_time(events: Iterable[TraceEvent], framework: str) -> dict[str, float] | None:
+    """Return the share of each phase in the time between the first forward pass and the end of the last update.
 
-    A reduction is hidden while the rank computes, and exposed while it does nothing else; hidden time counts for what
-    is computed too. `other` is what is none of these: batches, the loop, waiting. None where the rank does not train.
+    A reduction is hidden while the rank computes, and exposed while the rank does nothing else. Hidden time also counts
+    for the computation. "other" is the remaining time: loading batches, the training loop, waiting.
+
+    Returns:
+        A share between 0 and 1 for each of PHASES; None if the trace has no forward pass or no update.
     """
-    intervals = dict(_torch(events) if framework == "torch" else _tensorflow(events))
+    intervals = _find_torch_intervals(list(events)) if framework == "torch" else _find_tensorflow_intervals(events)
     if not intervals["forward"] or not intervals["update"]:
         return None
-    spent: defaultdict[str, float] = defaultdict(float)
-    began, ended = min(start for start, _ in intervals["forward"]), max(end for _, end in intervals["update"])
-    for length, active in _moments(intervals, began, ended):
-        phase = next((each for each in ("update", "backward", "forward") if each in active), None)
+    seconds: defaultdict[str, float] = defaultdict(float)
+    start, end = min(first for first, _ in intervals["forward"]), max(last for _, last in intervals["update"])
+    for length, active in _iterate_moments(intervals, start, end):
+        computing = next((phase for phase in ("update", "backward", "forward") if phase in active), None)
         if "reduce" in active:
-            spent["reduce, hidden" if phase else "reduce, exposed"] += length
-        spent[phase or "other"] += 0 if phase is None and "reduce" in active else length
-    return {phase: spent[phase] / (ended - began) for phase in PHASES}
+            seconds["reduce, hidden" if computing else "reduce, exposed"] += length
+        if computing or "reduce" not in active:
+            seconds[computing or "other"] += length
+    return {phase: seconds[phase] / (end - start) for phase in PHASES}
 
 
-def _torch(events: Iterable[dict[str, Any]]) -> Iterator[tuple[str, list[Interval]]]:
-    """Annotations of the main thread; in backward, which waits for reductions, what is computed in it."""
-    events = list(events)
-    annotated = [event for event in events if event.get("cat") == "user_annotation"]
-    main = {event["tid"] for event in annotated if event["name"] == "backward"}
-    yield "forward", [_interval(event) for event in annotated if event["name"] == "forward"]
-    yield "update", [_interval(event) for event in annotated if event["name"] == "update"]
-    backward = [_interval(event) for event in annotated if event["name"] == "backward"]
-    operations = [_interval(event) for event in events if event.get("cat") == "cpu_op" and event["tid"] in main]
-    yield "backward", [each for each in operations if any(start <= each[0] < end for start, end in backward)]
-    yield "reduce", [_interval(event) for event in annotated if REDUCES.search(event["name"])]
+def _find_torch_intervals(events: list[TraceEvent]) -> dict[str, list[Interval]]:
+    """Return the intervals of each phase, from PyTorch's annotations.
+
+    The annotation of backward includes waiting for reductions. Backward is therefore measured by the operations that
+    run on its thread.
+    """
+    annotations = [event for event in events if event.get("cat") == "user_annotation"]
+    by_name = {
+        phase: [_get_interval(event) for event in annotations if event["name"] == phase]
+        for phase in ("forward", "backward", "update")
+    }
+    backward_threads = {event["tid"] for event in annotations if event["name"] == "backward"}
+    operations = [
+        _get_interval(event) for event in events if event.get("cat") == "cpu_op" and event["tid"] in backward_threads
+    ]
+    in_backward = [
+        interval for interval in operations if any(start <= interval[0] < end for start, end in by_name["backward"])
+    ]
+    reductions = [_get_interval(event) for event in annotations if REDUCES.search(event["name"])]
+    return by_name | {"backward": in_backward, "reduce": reductions}
 
 
-def _tensorflow(events: Iterable[dict[str, Any]]) -> Iterator[tuple[str, list[Interval]]]:
-    found: dict[str, list[Interval]] = {"forward": [], "backward": [], "update": [], "reduce": []}
-    for phase, event in operations(events):
-        found[phase].append(_interval(event))
-    yield from found.items()
+def _find_tensorflow_intervals(events: Iterable[TraceEvent]) -> dict[str, list[Interval]]:
+    intervals: dict[str, list[Interval]] = {"forward": [], "backward": [], "update": [], "reduce": []}
+    for phase, event in classify_operations(events):
+        intervals[phase].append(_get_interval(event))
+    return intervals
 
 
-def operations(events: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The operations of TensorFlow's first replica, with their phases, which their names ("name:Type") say."""
+def classify_operations(events: Iterable[TraceEvent]) -> Iterator[tuple[str, TraceEvent]]:
+    """Yield each operation of TensorFlow's first replica with its phase, judged by the operation's "name:Type"."""
     for event in events:
         name, colon, kind = event["name"].partition(":")
         if not colon or not kind or kind[0] in ": " or " " in name or "replica_" in name:
@@ -75,23 +104,30 @@ def operations(events: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str
             yield "backward" if BACKWARD.search(name) else "forward", event
 
 
-def _interval(event: dict[str, Any]) -> Interval:
-    return event["ts"], event["ts"] + event["dur"]
+def get_end(event: TraceEvent) -> float:
+    """Return the end of an event in microseconds."""
+    return float(event["ts"] + event["dur"])
 
 
-def _moments(intervals: dict[str, list[Interval]], began: float, ended: float) -> Iterator[tuple[float, set[str]]]:
-    """The lengths of the moments between two changes, and the phases that are active in each."""
+def _get_interval(event: TraceEvent) -> Interval:
+    return event["ts"], get_end(event)
+
+
+def _iterate_moments(
+    intervals: dict[str, list[Interval]], start: float, end: float
+) -> Iterator[tuple[float, set[str]]]:
+    """Yield the length of each moment between two changes, and the phases that are active in it."""
     changes = [
         change
-        for phase, found in intervals.items()
-        for start, end in found
-        for change in ((start, phase, 1), (end, phase, -1))
+        for phase, phase_intervals in intervals.items()
+        for first, last in phase_intervals
+        for change in ((first, phase, 1), (last, phase, -1))
     ]
     active: Counter[str] = Counter()
-    before = began
-    for at, phase, change in sorted(changes):
-        moment = min(max(at, began), ended)
-        if moment > before:
-            yield moment - before, {each for each in active if active[each]}
-            before = moment
+    previous = start
+    for time, phase, change in sorted(changes):
+        clipped = min(max(time, start), end)
+        if clipped > previous:
+            yield clipped - previous, {phase for phase in active if active[phase]}
+            previous = clipped
         active[phase] += change

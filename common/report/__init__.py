@@ -1,1 +1,1 @@
-"""Reports of a comparison: page, Markdown, JSON, pictures and terminal tables."""
+"""Reports of a comparison: the page, Markdown, JSON, pictures, and tables on a terminal."""

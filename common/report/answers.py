@@ -1,44 +1,44 @@
-"""Answers to what a person asks first: do the runs agree, which is faster, and what did the cheaper ways cost."""
+"""Answers to the first questions of a reader: agreement, speed, and the cost of asynchrony or low precision."""
 
 import shlex
 from dataclasses import dataclass, field
 
-from common.compare.pair import DIVERGED, LOCKSTEP, OTHER_CURVE, SAME_CURVE, RunPair, explain
+from common.compare.measures import Speed, compare_with_reference, measure_speed
+from common.compare.pair import DIVERGED, LOCKSTEP, OTHER_CURVE, SAME_CURVE, RunPair, explain_verdict
 from common.compare.runs import Run
-from common.compare.speed import Speed, speed
 from common.compare.verdict import Comparison
 from common.report.formats import format_number
-from common.report.staleness import difference
 
-COARSE = ("bfloat16", "float32", "float64")  # the coarsest first
+PRECISIONS = ("bfloat16", "float32", "float64")  # the coarsest first
+AGREEMENT, SPEED, COST = "Do they agree?", "Which is faster?", "What did asynchrony or low precision cost?"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A question, the answer in a few words, and a line for each run that it is about. tone: good, bad or other."""
+    """Answer to a question in a few words, with a line for each run that it is about."""
 
     question: str
     short: str
-    tone: str
+    tone: str  # "good", "bad" or "other"
     lines: list[str] = field(default_factory=list)
 
 
-def answers(comparison: Comparison) -> list[Answer]:
-    """The three answers; none where there is nothing to compare."""
+def answer_questions(comparison: Comparison) -> list[Answer]:
+    """Return the three answers; none if there is only one run."""
     if not comparison.pairs:
         return []
-    return [_agreement(comparison), _fastest(comparison), _cost(comparison)]
+    return [_answer_agreement(comparison), _answer_speed(comparison), _answer_cost(comparison)]
 
 
-def with_reference(comparison: Comparison) -> list[tuple[Run, RunPair]]:
-    """Every other run, and its pair with the reference."""
+def list_reference_pairs(comparison: Comparison) -> list[tuple[Run, RunPair]]:
+    """Return every run except the reference, with its pair with the reference."""
     reference = comparison.reference
-    found = [pair for pair in comparison.pairs if reference in (pair.a, pair.b)]
-    return [(pair.b if pair.a is reference else pair.a, pair) for pair in found]
+    pairs = [pair for pair in comparison.pairs if reference in (pair.a, pair.b)]
+    return [(pair.b if pair.a is reference else pair.a, pair) for pair in pairs]
 
 
-def diagnoses(comparison: Comparison) -> list[str]:
-    """The commands that find out why pairs diverged."""
+def list_diagnose_commands(comparison: Comparison) -> list[str]:
+    """Return the commands that find out why pairs diverged."""
     return [
         f"python -m common.diagnose {shlex.quote(str(pair.a.path))} {shlex.quote(str(pair.b.path))}"
         for pair in comparison.pairs
@@ -46,102 +46,110 @@ def diagnoses(comparison: Comparison) -> list[str]:
     ]
 
 
-def _agreement(comparison: Comparison) -> Answer:
-    """How far the runs agree with the reference, and until where."""
-    pairs = with_reference(comparison)
-    lines = [_agrees(run, pair) for run, pair in pairs]
-    diverged = [pair.first_step_beyond or 0 for _, pair in pairs if pair.verdict in (DIVERGED, OTHER_CURVE)]
-    lines += [f"why: {command}" for command in diagnoses(comparison)[:1]]
-    if diverged:
-        last = min(diverged) - 1
-        return Answer("Do they agree?", f"until step {last:,}" if last > 0 else "at no step", "bad", lines)
+def _answer_agreement(comparison: Comparison) -> Answer:
+    """Say until which step the runs agree with the reference, and how closely."""
+    pairs = list_reference_pairs(comparison)
+    lines = [_describe_agreement(run, pair) for run, pair in pairs]
+    lines += [f"why: {command}" for command in list_diagnose_commands(comparison)[:1]]
+    diverged_at = [pair.first_step_beyond or 0 for _, pair in pairs if pair.verdict in (DIVERGED, OTHER_CURVE)]
+    if diverged_at:
+        last = min(diverged_at) - 1
+        return Answer(AGREEMENT, f"until step {last:,}" if last > 0 else "at no step", "bad", lines)
     synchronous = [pair for _, pair in pairs if not pair.asynchronous]
     if synchronous and all(pair.verdict == LOCKSTEP for pair in synchronous):
-        rest = "" if len(synchronous) == len(pairs) else ", the synchronous ones"
-        return Answer("Do they agree?", f"yes, at every step{rest}", "good", lines)
-    agreeing = sum(pair.verdict in (LOCKSTEP, SAME_CURVE) for pair in synchronous)
+        restriction = "" if len(synchronous) == len(pairs) else ", the synchronous ones"
+        return Answer(AGREEMENT, f"yes, at every step{restriction}", "good", lines)
     verdicts = {pair.verdict for pair in synchronous}
-    short = "asynchronous" if not synchronous else verdicts.pop() if len(verdicts) == 1 else None
-    return Answer("Do they agree?", short or f"{agreeing} of {len(pairs)} with {comparison.reference}", "other", lines)
+    if not synchronous:
+        short = "asynchronous"
+    elif len(verdicts) == 1:
+        short = verdicts.pop()
+    else:
+        agreeing = sum(pair.verdict in (LOCKSTEP, SAME_CURVE) for pair in synchronous)
+        short = f"{agreeing} of {len(pairs)} with {comparison.reference}"
+    return Answer(AGREEMENT, short, "other", lines)
 
 
-def _agrees(run: Run, pair: RunPair) -> str:
+def _describe_agreement(run: Run, pair: RunPair) -> str:
     if pair.asynchronous:
         return f"{run}: asynchronous, compared after equal examples only"
     if not pair.steps or pair.max_loss_difference is None:
         return f"{run}: {'; '.join(pair.reasons) or 'no loss at common steps'}"
+    if pair.verdict in (DIVERGED, OTHER_CURVE):
+        return explain_verdict(pair)
     identical = f"identical at {pair.identical_steps:,} of {pair.steps:,} steps"
     within = f"loss within {format_number(pair.max_loss_difference, '.2g')} (tolerance {pair.tolerance.loss:g})"
-    if pair.verdict in (DIVERGED, OTHER_CURVE):
-        return explain(pair)
     return f"{run}: {within}, {identical}" + (f"; {pair.verdict}" if pair.verdict != LOCKSTEP else "")
 
 
-def _fastest(comparison: Comparison) -> Answer:
-    """The fastest run against the reference, or where that is the fastest, against the next one."""
-    question = "Which is faster?"
-    speeds = [(run, found) for run in comparison.runs if (found := speed(run))]
-    speeds.sort(key=lambda each: -each[1].median)
+def _answer_speed(comparison: Comparison) -> Answer:
+    """Compare the fastest run with the reference, or with the second fastest if it is the reference itself."""
+    speeds = [(run, speed) for run in comparison.runs if (speed := measure_speed(run))]
+    speeds.sort(key=lambda measured: -measured[1].median)
     lines = [
-        f"{run}: {found.median:,.0f} examples/s, half of {found.blocks} blocks within "
-        f"{found.lower:,.0f} and {found.upper:,.0f}"
-        for run, found in speeds
+        f"{run}: {speed.median:,.0f} examples/s, half of {speed.blocks} blocks within "
+        f"{speed.lower:,.0f} and {speed.upper:,.0f}"
+        for run, speed in speeds
     ]
     if len(speeds) < 2:
-        return Answer(question, "unknown", "other", [*lines, "the runs recorded too few steps, or no seconds"])
-    best, its = speeds[0]
-    other = next(((run, each) for run, each in speeds[1:] if run is comparison.reference), speeds[1])
-    if _overlap(its, other[1]):
-        return Answer(question, "no clear difference", "other", lines)
-    low, high = its.lower / other[1].upper, its.upper / other[1].lower
-    spread = f"{best} against {other[0]}: {low:.2f} to {high:.2f} times by the quartiles"
-    return Answer(question, f"{best}, {its.median / other[1].median:.2f} times", "good", [spread, *lines])
+        return Answer(SPEED, "unknown", "other", [*lines, "the runs recorded too few steps, or no seconds"])
+    (fastest, speed), *slower = speeds
+    other, other_speed = next((pair for pair in slower if pair[0] is comparison.reference), slower[0])
+    if _overlap(speed, other_speed):
+        return Answer(SPEED, "no clear difference", "other", lines)
+    low, high = speed.lower / other_speed.upper, speed.upper / other_speed.lower
+    spread = f"{fastest} against {other}: {low:.2f} to {high:.2f} times by the quartiles"
+    return Answer(SPEED, f"{fastest}, {speed.median / other_speed.median:.2f} times", "good", [spread, *lines])
 
 
 def _overlap(a: Speed, b: Speed) -> bool:
     return a.lower <= b.upper and b.lower <= a.upper
 
 
-def _cost(comparison: Comparison) -> Answer:
-    """What asynchronous runs and those of low precision lost in accuracy, against the reference or a finer run."""
-    question = "What did asynchrony or low precision cost?"
-    known = [run for run in comparison.runs if not run.external]
-    exact = [run for run in known if not run.asynchronous]
-    finest = max((_fineness(run) for run in exact), default=0)
-    bases = [run for run in exact if _fineness(run) == finest]
-    base = comparison.reference if comparison.reference in bases else next(iter(bases), None)
-    cheap = [run for run in known if run is not base and (run.asynchronous or _fineness(run) < finest)]
-    if not cheap:
-        return Answer(
-            question, "nothing to pay", "good", [f"every run is synchronous, in {comparison.runs[0].precision}"]
-        )
+def _answer_cost(comparison: Comparison) -> Answer:
+    """Say what asynchronous and low-precision runs lost in accuracy, against the reference or a more precise run."""
+    runs = [run for run in comparison.runs if not run.external_kind]
+    base, costly = _choose_base(runs, comparison.reference)
+    if not costly:
+        line = f"every run is synchronous, in {comparison.runs[0].precision}"
+        return Answer(COST, "nothing to pay", "good", [line])
     if base is None:
-        return Answer(question, "unknown", "other", ["no synchronous run to compare with"])
-    lines, points, losses = [], [], []
-    for run in cheap:
-        found = difference(run, base)
-        why = " and ".join(filter(None, ("asynchronous" if run.asynchronous else "", _coarser(run, base))))
-        if found.evaluation_loss is None:
-            lines.append(f"{run} ({why}): no evaluation after the same number of examples as {base}")
+        return Answer(COST, "unknown", "other", ["no synchronous run to compare with"])
+    lines, accuracies, losses = [], [], []
+    for run in costly:
+        difference = compare_with_reference(run, base)
+        coarser = run.precision if _rank_precision(run) < _rank_precision(base) else ""
+        cause = " and ".join(filter(None, ("asynchronous" if run.is_asynchronous else "", coarser)))
+        if difference.evaluation_loss is None:
+            lines.append(f"{run} ({cause}): no evaluation after the same number of examples as {base}")
             continue
-        losses.append(found.evaluation_loss)
-        accuracy = "" if found.accuracy is None else f"accuracy {_points(found.accuracy)}, "
-        points += [] if found.accuracy is None else [found.accuracy]
-        lines.append(f"{run} ({why}): {accuracy}validation loss {found.evaluation_loss:+.4f} against {base}")
-    if points:
-        return Answer(question, f"accuracy {_points(min(points))}", "good" if min(points) >= 0 else "bad", lines)
+        losses.append(difference.evaluation_loss)
+        accuracy = ""
+        if difference.accuracy is not None:
+            accuracies.append(difference.accuracy)
+            accuracy = f"accuracy {_format_points(difference.accuracy)}, "
+        lines.append(f"{run} ({cause}): {accuracy}validation loss {difference.evaluation_loss:+.4f} against {base}")
+    if accuracies:
+        worst = min(accuracies)
+        return Answer(COST, f"accuracy {_format_points(worst)}", "good" if worst >= 0 else "bad", lines)
     if losses:
-        return Answer(question, f"validation loss {max(losses):+.4f}", "other", lines)
-    return Answer(question, "unknown", "other", lines)
+        return Answer(COST, f"validation loss {max(losses):+.4f}", "other", lines)
+    return Answer(COST, "unknown", "other", lines)
 
 
-def _fineness(run: Run) -> int:
-    return COARSE.index(run.precision) if run.precision in COARSE else -1
+def _choose_base(runs: list[Run], reference: Run) -> tuple[Run | None, list[Run]]:
+    """Return a synchronous run of the finest precision, and the runs that are asynchronous or of lower precision."""
+    synchronous = [run for run in runs if not run.is_asynchronous]
+    finest = max((_rank_precision(run) for run in synchronous), default=0)
+    bases = [run for run in synchronous if _rank_precision(run) == finest]
+    base = reference if reference in bases else next(iter(bases), None)
+    costly = [run for run in runs if run is not base and (run.is_asynchronous or _rank_precision(run) < finest)]
+    return base, costly
 
 
-def _coarser(run: Run, base: Run) -> str:
-    return run.precision if _fineness(run) < _fineness(base) else ""
+def _rank_precision(run: Run) -> int:
+    return PRECISIONS.index(run.precision) if run.precision in PRECISIONS else -1
 
 
-def _points(share: float) -> str:
+def _format_points(share: float) -> str:
     return "±0 points" if share == 0 else f"{100 * share:+.2f} points"

@@ -1,148 +1,159 @@
-"""The report's bars: speed, memory, staleness, and communication between replicas. The page draws them as HTML."""
+"""Bar charts of the report: speed, memory, staleness, and communication between replicas."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from common.compare.read import MOVED
+from common.compare.columns import MOVED
+from common.compare.measures import measure_efficiency, measure_speed
 from common.compare.runs import Run
-from common.compare.speed import efficiency, speed
 from common.report.formats import format_bytes
-from common.report.traffic import per_step
 
-MOST_ROWS = 12  # of one run; what is beyond is one row
+MAX_ROWS = 12  # of one run; larger staleness shares one more row
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar. `end`, `low` and `high` are shares of the width; low and high are the spread, where there is one."""
+    """One bar. Positions are shares of the width of the chart."""
 
     name: str
     text: str
     end: float
-    low: float | None = None
-    high: float | None = None
+    low: float | None = None  # start of the line that shows the spread
+    high: float | None = None  # end of that line
 
 
 @dataclass(frozen=True)
-class Chart:
-    """Bars in groups, one for each run: (index of the run, its bars)."""
+class BarChart:
+    """Bars in groups, one group for each run."""
 
     title: str
     caption: str
-    groups: list[tuple[int, list[Bar]]] = field(default_factory=list)
+    groups: list[tuple[int, list[Bar]]] = field(default_factory=list)  # index of the run, and its bars
 
 
-def charts(runs: list[Run]) -> list[Chart]:
-    """The charts for which a run has numbers."""
-    found = [
-        _throughput(runs),
-        _split(runs),
-        _peaks(runs),
-        _staleness(runs),
-        _traffic(runs),
-        _memory(runs),
-        _sent(runs),
+def build_bar_charts(runs: list[Run]) -> list[BarChart]:
+    """Return the charts for which a run has values."""
+    charts = [
+        _build_throughput(runs),
+        _build_step_time(runs),
+        _build_peak_memory(runs),
+        _build_staleness(runs),
+        _build_traffic(runs),
+        _build_replica_memory(runs),
+        _build_sent(runs),
     ]
-    return [chart for chart in found if chart.groups]
+    return [chart for chart in charts if chart.groups]
 
 
-def _throughput(runs: list[Run]) -> Chart:
-    chart = Chart(
+def _build_throughput(runs: list[Run]) -> BarChart:
+    chart = BarChart(
         "Throughput",
         "Examples per second after the warm-up steps, evaluations left out. The line marks the middle half of up to 20 "
         "blocks of steps.",
     )
     rows = []
     for index, run in enumerate(runs):
-        spread, overall = speed(run), run.summary.get("examples_per_second")
-        if value := overall or (spread and spread.median):
-            rows.append((index, run, float(value), spread))
-    most = max((max(value, spread.upper if spread else 0) for _, _, value, spread in rows), default=1.0)
-    for index, run, value, spread in rows:
-        text = f"{value:,.0f}/s" + (f" ({spread.lower:,.0f} to {spread.upper:,.0f})" if spread else "")
-        if scaled := efficiency(run, runs):
-            text += f", {scaled[0]:.0%} efficient against {scaled[1].replicas} replica" + "s" * (scaled[1].replicas > 1)
-        ends = (spread.lower / most, spread.upper / most) if spread else (None, None)
-        chart.groups.append((index, [Bar("", text, value / most, *ends)]))
+        speed, overall = measure_speed(run), run.summary.get("examples_per_second")
+        if value := overall or (speed and speed.median):
+            rows.append((index, run, float(value), speed))
+    largest = max((max(value, speed.upper if speed else 0) for _, _, value, speed in rows), default=1.0)
+    for index, run, value, speed in rows:
+        text = f"{value:,.0f}/s" + (f" ({speed.lower:,.0f} to {speed.upper:,.0f})" if speed else "")
+        if scaled := measure_efficiency(run, runs):
+            efficiency, base = scaled
+            text += f", {efficiency:.0%} efficient against {base.replicas} replica{'s' if base.replicas > 1 else ''}"
+        low, high = (speed.lower / largest, speed.upper / largest) if speed else (None, None)
+        chart.groups.append((index, [Bar("", text, value / largest, low, high)]))
     return chart
 
 
-def _split(runs: list[Run]) -> Chart:
-    chart = Chart(
+def _build_step_time(runs: list[Run]) -> BarChart:
+    chart = BarChart(
         "Time of a step",
         "Shares of five steps of the first rank, from its profile. A hidden reduction runs while the rank computes "
         "and counts there too; an exposed one is waited for.",
     )
     for index, run in enumerate(runs):
         if run.profile:
-            shares = [Bar(phase, f"{share:.1%}", share) for phase, share in run.profile.split.items()]
-            chart.groups.append((index, shares))
-    return chart
-
-
-def _peaks(runs: list[Run]) -> Chart:
-    peaks = {index: run.summary.get("peak_memory_bytes") for index, run in enumerate(runs)}
-    return _bytes("Peak memory", "Of each replica's process or device.", peaks, "replica")
-
-
-def _memory(runs: list[Run]) -> Chart:
-    counted = {index: per_step(run, "memory").tolist() for index, run in enumerate(runs) if "memory" in run.traffic}
-    return _bytes(
-        "Memory of each replica", "Peak bytes that DataParallel's replicas held in a step.", counted, "replica"
-    )
-
-
-def _sent(runs: list[Run]) -> Chart:
-    sent = {index: run.summary.get("bytes_sent") for index, run in enumerate(runs)}
-    return _bytes("Sent by each rank", "Bytes of gradients, over all steps.", sent, "rank")
-
-
-def _bytes(title: str, caption: str, of_runs: dict[int, list[float | None] | None], what: str) -> Chart:
-    chart = Chart(title, caption)
-    known = {
-        index: [(f"{what} {place}", value) for place, value in enumerate(values or []) if value and np.isfinite(value)]
-        for index, values in of_runs.items()
-    }
-    most = max((value for values in known.values() for _, value in values), default=1)
-    for index, values in known.items():
-        if values:
-            bars = [Bar(name, format_bytes(value), value / most) for name, value in values]
+            bars = [Bar(phase, f"{share:.1%}", share) for phase, share in run.profile.shares.items()]
             chart.groups.append((index, bars))
     return chart
 
 
-def _staleness(runs: list[Run]) -> Chart:
-    chart = Chart("Staleness", "Updates applied between a worker's read of the parameters and its own update.")
-    for index, run in enumerate(runs):
-        if updates := sum(run.staleness.values()):
-            counts = list(run.staleness.items())
-            rows = [(str(staleness), count) for staleness, count in counts[:MOST_ROWS]]
-            if rest := counts[MOST_ROWS:]:
-                rows.append((f"{rest[0][0]} to {rest[-1][0]}", sum(count for _, count in rest)))
-            chart.groups.append((index, [Bar(name, f"{n / updates:.1%}", n / updates) for name, n in rows]))
+def _build_peak_memory(runs: list[Run]) -> BarChart:
+    peaks = {index: run.summary.get("peak_memory_bytes") for index, run in enumerate(runs)}
+    return _build_bytes_chart("Peak memory", "Of each replica's process or device.", peaks, "replica")
+
+
+def _build_replica_memory(runs: list[Run]) -> BarChart:
+    peaks = {
+        index: run.get_traffic_per_step("memory").tolist() for index, run in enumerate(runs) if "memory" in run.traffic
+    }
+    caption = "Peak bytes that DataParallel's replicas held in a step."
+    return _build_bytes_chart("Memory of each replica", caption, peaks, "replica")
+
+
+def _build_sent(runs: list[Run]) -> BarChart:
+    sent = {index: run.summary.get("bytes_sent") for index, run in enumerate(runs)}
+    return _build_bytes_chart("Sent by each rank", "Bytes of gradients, over all steps.", sent, "rank")
+
+
+def _build_bytes_chart(
+    title: str, caption: str, values_of_runs: Mapping[int, Sequence[float | None] | None], unit: str
+) -> BarChart:
+    """Build a chart of bytes with a bar for each replica or rank of each run; unknown values have no bar."""
+    chart = BarChart(title, caption)
+    known = {
+        index: [
+            (f"{unit} {number}", value) for number, value in enumerate(values or []) if value and np.isfinite(value)
+        ]
+        for index, values in values_of_runs.items()
+    }
+    largest = max((value for values in known.values() for _, value in values), default=1)
+    for index, values in known.items():
+        if values:
+            bars = [Bar(name, format_bytes(value), value / largest) for name, value in values]
+            chart.groups.append((index, bars))
     return chart
 
 
-def _traffic(runs: list[Run]) -> Chart:
-    """A bar for each kind of bytes of each replica, on a logarithmic scale from 1 byte."""
-    chart = Chart("Traffic", "Bytes that each replica moved, and bytes of logits that it held, in a step; logarithmic.")
+def _build_staleness(runs: list[Run]) -> BarChart:
+    chart = BarChart("Staleness", "Updates applied between a worker's read of the parameters and its own update.")
+    for index, run in enumerate(runs):
+        if updates := sum(run.staleness.values()):
+            counts = list(run.staleness.items())
+            rows = [(str(staleness), count) for staleness, count in counts[:MAX_ROWS]]
+            if larger := counts[MAX_ROWS:]:
+                rows.append((f"{larger[0][0]} to {larger[-1][0]}", sum(count for _, count in larger)))
+            bars = [Bar(name, f"{count / updates:.1%}", count / updates) for name, count in rows]
+            chart.groups.append((index, bars))
+    return chart
+
+
+def _build_traffic(runs: list[Run]) -> BarChart:
+    """Build a chart with a bar for each kind of bytes of each replica, on a logarithmic scale from 1 byte."""
+    chart = BarChart(
+        "Traffic", "Bytes that each replica moved, and bytes of logits that it held, in a step; logarithmic."
+    )
     rows = {
         index: [
-            (f"{kind}{' held' if kind == 'logits' else ''}, replica {replica}", float(per_step(run, kind)[replica]))
+            (f"{kind}{' held' if kind == 'logits' else ''}, replica {replica}", float(values[replica]))
             for kind in (*MOVED, "logits")
             if kind in run.traffic
+            for values in [run.get_traffic_per_step(kind)]
             for replica in range(run.replicas)
+            if np.isfinite(values[replica])
         ]
         for index, run in enumerate(runs)
         if run.traffic
     }
-    most = max((value for values in rows.values() for _, value in values if np.isfinite(value)), default=1)
+    largest = max((value for values in rows.values() for _, value in values), default=1)
     for index, values in rows.items():
-        shown = [
-            Bar(name, format_bytes(value), float(np.log2(1 + value) / np.log2(1 + most)) if most else 0)
+        bars = [
+            Bar(name, format_bytes(value), float(np.log2(1 + value) / np.log2(1 + largest)) if largest else 0)
             for name, value in values
-            if np.isfinite(value)
         ]
-        chart.groups.append((index, shown))
+        chart.groups.append((index, bars))
     return chart

@@ -1,53 +1,59 @@
-"""Only what differs between runs: settings, versions and hardware, each in words."""
+"""Settings, versions and hardware that differ between runs, in words."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
-from common.compare.experiment import ABSENT, config_differences
+from common.compare.experiment import ABSENT, find_config_differences
 from common.compare.labels import format_value
-from common.compare.runs import Run
 from common.compare.verdict import Comparison
 from common.config.keys import Scope
 from common.config.schema import collect_keys
 from common.report.formats import format_bytes
 
-LONGEST = 200  # characters of a value in words
+MAX_LETTERS = 200  # of a value in words
+
+
+class ConfigRow(TypedDict):
+    """Values of a config key that differs between runs, as in report.json."""
+
+    values: dict[str, object]  # by label
+    may_change_curve: bool  # whether the key makes two of the runs different experiments
 
 
 @dataclass(frozen=True)
-class Difference:
-    """One thing whose values differ: the labels of the runs that have each value, in the order of the runs."""
+class SettingDifference:
+    """A setting whose values differ, with the labels of the runs that have each value."""
 
     key: str
     name: str
-    values: dict[str, list[str]]
+    values: dict[str, list[str]]  # labels by value in words, in the order of the runs
 
     @property
     def words(self) -> str:
-        """For example: global batch size 32 against 64."""
+        """The difference in words, such as "global batch size 32 against 64"."""
         return f"{self.name} {' against '.join(self.values)}"
 
 
 @dataclass(frozen=True)
-class Differences:
-    """What differs, divided by what a reader looks for first, and what is the same everywhere."""
+class SettingDifferences:
+    """All settings that differ, and those that are the same in all runs."""
 
-    curve: list[Difference] = field(default_factory=list)  # may change the curve
-    other: list[Difference] = field(default_factory=list)  # does not
-    folded: list[Difference] = field(default_factory=list)  # only some runs can have it, or it is a host's own
-    versions: list[Difference] = field(default_factory=list)
-    hardware: list[Difference] = field(default_factory=list)
-    same: dict[str, str] = field(default_factory=dict)
+    curve: list[SettingDifference] = field(default_factory=list)  # may change the curve
+    other: list[SettingDifference] = field(default_factory=list)  # cannot change the curve
+    folded: list[SettingDifference] = field(default_factory=list)  # of a host, or absent from some runs
+    versions: list[SettingDifference] = field(default_factory=list)
+    hardware: list[SettingDifference] = field(default_factory=list)
+    same: dict[str, str] = field(default_factory=dict)  # value in words by key
 
 
-def config_table(comparison: Comparison) -> dict[str, Any]:
-    """Every key whose values differ: its value in each run, and whether it makes two of them different experiments."""
-    table: dict[str, Any] = {}
+def build_config_table(comparison: Comparison) -> dict[str, ConfigRow]:
+    """Return every config key whose values differ; keys that may change the curve come first."""
+    table: dict[str, ConfigRow] = {}
     for pair in comparison.pairs:
-        if pair.a.external or pair.b.external:
+        if pair.a.external_kind or pair.b.external_kind:
             continue
-        for key in config_differences(pair.a, pair.b):
+        for key in find_config_differences(pair.a, pair.b):
             if key not in table:
                 values = {run.label: run.config.get(key, ABSENT) for run in comparison.runs}
                 table[key] = {"values": values, "may_change_curve": False}
@@ -55,48 +61,63 @@ def config_table(comparison: Comparison) -> dict[str, Any]:
     return dict(sorted(table.items(), key=lambda item: (not item[1]["may_change_curve"], item[0])))
 
 
-def what_differs(comparison: Comparison) -> Differences:
-    """The differences between all runs of a comparison whose configs are known."""
+def find_setting_differences(comparison: Comparison) -> SettingDifferences:
+    """Return the settings that differ between the runs whose configs are known."""
     runs = [run for run in comparison.runs if run.config]
-    found = Differences()
-    for key, row in config_table(comparison).items():
+    differences = SettingDifferences()
+    for key, row in build_config_table(comparison).items():
         values = {run.label: row["values"][run.label] for run in runs}
-        each = _difference(key, _name(key), values)
-        if len(each.values) < 2:
+        difference = _build_difference(key, _describe_key(key), values)
+        if len(difference.values) < 2:
             continue
-        aside = ABSENT in each.values or (key in collect_keys() and collect_keys()[key].scope is Scope.HOST)
-        (found.curve if row["may_change_curve"] else found.folded if aside else found.other).append(each)
-    for name, into in (("versions", found.versions), ("hardware", found.hardware)):
-        into += _of_summary(name, comparison.runs)
+        is_host_key = key in collect_keys() and collect_keys()[key].scope is Scope.HOST
+        if row["may_change_curve"]:
+            differences.curve.append(difference)
+        elif is_host_key or ABSENT in difference.values:
+            differences.folded.append(difference)
+        else:
+            differences.other.append(difference)
+    differences.versions.extend(_compare_entries({run.label: run.summary.get("versions") for run in comparison.runs}))
+    differences.hardware.extend(_compare_entries({run.label: run.summary.get("hardware") for run in comparison.runs}))
     if runs:
-        first = runs[0].config
-        found.same.update(
-            {k: _value(k, v) for k, v in first.items() if all(r.config.get(k, ABSENT) == v for r in runs)}
+        differences.same.update(
+            {
+                key: _describe_value(key, value)
+                for key, value in runs[0].config.items()
+                if all(run.config.get(key, ABSENT) == value for run in runs)
+            }
         )
-    return found
+    return differences
 
 
-def _of_summary(name: str, runs: list[Run]) -> list[Difference]:
-    """What differs in a part of summary.json, among the runs that have it: one framework lacks the other's packages."""
-    parts = {run.label: part for run in runs if isinstance(part := run.summary.get(name), dict)}
+def _compare_entries(by_label: Mapping[str, object]) -> list[SettingDifference]:
+    """Return the differing entries of a part of summary.json.
+
+    Only runs that have an entry are compared, because one framework lacks the packages of the other.
+    """
+    parts = {label: part for label, part in by_label.items() if isinstance(part, dict)}
     keys = dict.fromkeys(key for part in parts.values() for key in part)
-    having = {key: {label: part[key] for label, part in parts.items() if key in part} for key in keys}
-    found = [_difference(key, key.replace("_", " "), values) for key, values in having.items()]
-    return [each for each in found if len(each.values) > 1]
+    differences = [
+        _build_difference(
+            key, key.replace("_", " "), {label: part[key] for label, part in parts.items() if key in part}
+        )
+        for key in keys
+    ]
+    return [difference for difference in differences if len(difference.values) > 1]
 
 
-def _difference(key: str, name: str, values: Mapping[str, Any]) -> Difference:
+def _build_difference(key: str, name: str, values: Mapping[str, object]) -> SettingDifference:
     by_value: dict[str, list[str]] = {}
     for label, value in values.items():
-        by_value.setdefault(_value(key, value), []).append(label)
-    return Difference(key, name, by_value)
+        by_value.setdefault(_describe_value(key, value), []).append(label)
+    return SettingDifference(key, name, by_value)
 
 
-def _name(key: str) -> str:
+def _describe_key(key: str) -> str:
     group, _, leaf = key.rpartition(".")
     return (group if leaf in ("kind", "name") and group else leaf).replace("_", " ")
 
 
-def _value(key: str, value: Any) -> str:
+def _describe_value(key: str, value: object) -> str:
     text = format_bytes(value) if key.endswith("_bytes") and isinstance(value, int) else format_value(value)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    return text if len(text) <= MAX_LETTERS else f"{text[:MAX_LETTERS]}…"

@@ -1,4 +1,4 @@
-"""Formats numbers and values for people, and holds tables of them."""
+"""Formats of numbers for people, and tables of formatted cells."""
 
 import math
 from collections.abc import Sequence
@@ -7,35 +7,31 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class TableSection:
-    """A table under a title, with sentences below it.
-
-    Columns that are not in `text` hold numbers. A terminal without room for all leaves out those of `minor`, then the
-    last ones.
-    """
+    """A table under a title, with sentences below it."""
 
     title: str
     columns: list[str]
     rows: list[list[str]]
-    text: tuple[str, ...] = ("run",)
+    text: tuple[str, ...] = ("run",)  # columns of text; the others hold numbers
     sentences: list[str] = field(default_factory=list)
-    minor: tuple[str, ...] = ()
+    minor: tuple[str, ...] = ()  # columns that a narrow terminal leaves out first; then it leaves out the last ones
 
 
 def format_number(value: float | None, form: str) -> str:
-    """`value` formatted, "-" for None, "not finite" for NaN and infinities."""
+    """Format a number. None becomes "-"; NaN and infinities become "not finite"."""
     if value is None:
         return "-"
     return format(value, form) if math.isfinite(value) else "not finite"
 
 
 def format_memory(peaks: Sequence[float | None]) -> str:
-    """Peak bytes of each replica, in MiB: "412 MiB", "412, 398 MiB"."""
+    """Format the peak bytes of each replica in MiB: "412 MiB" or "412, 398 MiB"."""
     mib = ["-" if peak is None else f"{peak / 2**20:,.0f}" for peak in peaks]
     return f"{', '.join(mib)} MiB" if mib else "-"
 
 
 def format_bytes(count: float | None) -> str:
-    """Bytes: "512 B", "12.0 KiB", "3.4 MiB"."""
+    """Format bytes: "512 B", "12.0 KiB" or "3.4 MiB"."""
     if count is None or not math.isfinite(count):
         return "-"
     for unit in ("B", "KiB", "MiB"):

@@ -1,98 +1,202 @@
-"""Writes report.html, one file that opens offline, and report.json for programs."""
+"""report.json: a comparison for programs. Numbers have full precision; null stands for unknown or not finite."""
 
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
-from common.compare.pair import RunPair
+from common.compare.measures import compare_with_reference, compute_mean_staleness, compute_speed_ratio
+from common.compare.pair import RunPair, Tolerance
+from common.compare.run_files import ReplicaChange, TrainerChange
 from common.compare.runs import Run
 from common.compare.verdict import Comparison
-from common.errors import build_write_error
-from common.report import staleness, traffic
-from common.report.differences import config_table
-from common.report.page.render import render_html
-from common.report.terminal import speed_ratio
+from common.report.differences import ConfigRow, build_config_table
+from common.report.files import write_report_file
 
 
-def write_report(comparison: Comparison, directory: Path) -> list[Path]:
-    """Write report.html and report.json into `directory`, made if missing; return their absolute paths."""
-    contents = {
-        "report.html": render_html(comparison),
-        "report.json": json.dumps(as_json(comparison), indent=2, allow_nan=False, ensure_ascii=False) + "\n",
+class JsonTolerance(TypedDict):
+    """A tolerance in report.json."""
+
+    loss: float
+    grad_norm: float
+
+
+class JsonReferenceDifference(TypedDict):
+    """Values of a run minus those of the reference, after equal numbers of examples."""
+
+    loss: float | None
+    evaluation_loss: float | None
+    accuracy: float | None
+
+
+class JsonRun(TypedDict):
+    """A run in report.json."""
+
+    label: str  # unique
+    path: str
+    framework: str | None
+    strategy: str | None
+    replicas: int | None
+    status: str
+    started: str | None
+    precision: str
+    steps: int
+    final_loss: float | None
+    accuracy: float | None
+    examples_per_second: float | None
+    tokens_per_second: float | None
+    speed_ratio: float | None  # examples per second as a multiple of the reference's
+    peak_memory_bytes: list[float | None] | None  # of each replica
+    fingerprints: dict[str, str] | None
+    versions: dict[str, str] | None
+    hardware: dict[str, object] | None
+    asynchronous: bool
+    staleness: NotRequired[dict[int, int]]  # number of updates by staleness
+    mean_staleness: NotRequired[float | None]
+    against_reference: NotRequired[JsonReferenceDifference]
+    traffic_per_step: NotRequired[dict[str, list[float]]]  # bytes of each replica by kind
+    replicas_changed: NotRequired[list[ReplicaChange]]
+    trained_by: NotRequired[list[TrainerChange]]
+    bytes_sent: NotRequired[list[float | None]]  # of each rank
+    messages_sent: NotRequired[list[int | None]]  # of each rank
+
+
+class JsonPair(TypedDict):
+    """A pair of runs in report.json; see RunPair for the fields."""
+
+    a: str  # label
+    b: str  # label
+    verdict: str
+    tolerance: JsonTolerance
+    steps: int
+    max_loss_difference: float | None
+    max_loss_difference_step: int | None
+    max_grad_norm_difference: float | None
+    max_grad_norm_difference_step: int | None
+    first_step_beyond: int | None
+    identical_steps: int
+    evaluation_examples: int | None
+    evaluation_loss_difference: float | None
+    accuracy_difference: float | None
+    config_differences: dict[str, list[object]]  # values of a and b by key
+    asynchronous: bool
+    reasons: list[str]
+    notes: list[str]
+
+
+class JsonReport(TypedDict):
+    """Content of report.json."""
+
+    verdict: str
+    sentence: str  # the verdict, explained
+    reference: str  # label
+    tolerances: dict[str, JsonTolerance]  # by precision
+    runs: list[JsonRun]
+    pairs: list[JsonPair]
+    config_differences: dict[str, ConfigRow]  # by key
+    notes: list[str]
+    left_out: list[str]  # why other runs cannot be read
+
+
+def write_json(comparison: Comparison, directory: Path) -> Path:
+    """Write report.json into `directory`, which is created if missing. Returns the absolute path."""
+    content = _replace_infinities(build_json_report(comparison))
+    text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    return write_report_file(directory, "report.json", text)
+
+
+def build_json_report(comparison: Comparison) -> JsonReport:
+    """Return the content of report.json; numbers may be infinite or NaN."""
+    return {
+        "verdict": comparison.verdict,
+        "sentence": comparison.sentence,
+        "reference": comparison.reference.label,
+        "tolerances": {name: _convert_tolerance(tolerance) for name, tolerance in comparison.tolerances.items()},
+        "runs": [_convert_run(run, comparison.reference) for run in comparison.runs],
+        "pairs": [_convert_pair(pair) for pair in comparison.pairs],
+        "config_differences": build_config_table(comparison),
+        "notes": comparison.notes,
+        "left_out": comparison.left_out,
     }
-    return [write_text(directory, name, text) for name, text in contents.items()]
 
 
-def write_text(directory: Path, name: str, text: str) -> Path:
-    """Write a file into the directory of the report, made if missing; return its absolute path."""
-    path = directory.resolve() / name
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise build_write_error(f"output={directory}", error) from error
-    return path
+def _convert_tolerance(tolerance: Tolerance) -> JsonTolerance:
+    return {"loss": tolerance.loss, "grad_norm": tolerance.grad_norm}
 
 
-def as_json(comparison: Comparison) -> dict[str, Any]:
-    """The content of report.json. Numbers at full precision; null where a value is unknown or not finite.
-
-    verdict: lockstep, diverged, not comparable or only one run; sentence: the verdict explained; reference: a label;
-    tolerances: {precision: {loss, grad_norm}}; runs: a list, each with its label (unique) and path; pairs: every pair,
-    a and b are labels; of runs that recorded it: staleness (updates of each) and mean_staleness, against_reference (run
-    minus reference), traffic_per_step (bytes of each replica by kind), bytes_sent and messages_sent (of each rank),
-    replicas_changed (each number of replicas with the first step that it trained), trained_by (the same of frameworks
-    and strategies); config_differences: {key: {values: {label: value}, may_change_curve}}; notes: sentences; left_out:
-    why other runs cannot be read.
-    """
-    return _finite(
-        {
-            "verdict": comparison.verdict,
-            "sentence": comparison.sentence,
-            "reference": comparison.reference.label,
-            "tolerances": {name: vars(tolerance) for name, tolerance in comparison.tolerances.items()},
-            "runs": [_run_as_json(run, comparison.reference) for run in comparison.runs],
-            "pairs": [_pair_as_json(pair) for pair in comparison.pairs],
-            "config_differences": config_table(comparison),
-            "notes": comparison.notes,
-            "left_out": comparison.left_out,
-        }
-    )
-
-
-def _run_as_json(run: Run, reference: Run) -> dict[str, Any]:
-    found: dict[str, Any] = {
+def _convert_run(run: Run, reference: Run) -> JsonRun:
+    summary = run.summary
+    content: JsonRun = {
         "label": run.label,
         "path": str(run.path),
-        **{key: run.summary.get(key) for key in ("framework", "strategy", "replicas", "status", "started")},
+        "framework": summary["framework"],
+        "strategy": summary["strategy"],
+        "replicas": summary["replicas"],
+        "status": summary["status"],
+        "started": summary.get("started"),
         "precision": run.precision,
         "steps": len(run.steps),
-        **{key: run.summary.get(key) for key in ("final_loss", "accuracy")},
-        **{key: run.summary.get(key) for key in ("examples_per_second", "tokens_per_second")},
-        "speed_ratio": speed_ratio(run, reference),
-        **{key: run.summary.get(key) for key in ("peak_memory_bytes", "fingerprints", "versions", "hardware")},
-        "asynchronous": run.asynchronous,
+        "final_loss": summary.get("final_loss"),
+        "accuracy": summary.get("accuracy"),
+        "examples_per_second": summary.get("examples_per_second"),
+        "tokens_per_second": summary.get("tokens_per_second"),
+        "speed_ratio": compute_speed_ratio(run, reference),
+        "peak_memory_bytes": summary.get("peak_memory_bytes"),
+        "fingerprints": summary.get("fingerprints"),
+        "versions": summary.get("versions"),
+        "hardware": summary.get("hardware"),
+        "asynchronous": run.is_asynchronous,
     }
     if run.staleness:
-        found |= {"staleness": run.staleness, "mean_staleness": staleness.mean(run)}
-    if run.asynchronous:
-        found["against_reference"] = vars(staleness.difference(run, reference))
+        content["staleness"] = run.staleness
+        content["mean_staleness"] = compute_mean_staleness(run)
+    if run.is_asynchronous:
+        difference = compare_with_reference(run, reference)
+        content["against_reference"] = {
+            "loss": difference.loss,
+            "evaluation_loss": difference.evaluation_loss,
+            "accuracy": difference.accuracy,
+        }
     if run.traffic:
-        found["traffic_per_step"] = {kind: traffic.per_step(run, kind).tolist() for kind in run.traffic}
-    optional = ("replicas_changed", "trained_by", "bytes_sent", "messages_sent")
-    return found | {key: run.summary[key] for key in optional if run.summary.get(key)}
+        content["traffic_per_step"] = {kind: run.get_traffic_per_step(kind).tolist() for kind in run.traffic}
+    if changes := summary.get("replicas_changed"):
+        content["replicas_changed"] = changes
+    if trainers := summary.get("trained_by"):
+        content["trained_by"] = trainers
+    if bytes_sent := summary.get("bytes_sent"):
+        content["bytes_sent"] = bytes_sent
+    if messages_sent := summary.get("messages_sent"):
+        content["messages_sent"] = messages_sent
+    return content
 
 
-def _pair_as_json(pair: RunPair) -> dict[str, Any]:
-    plain = {key: value for key, value in vars(pair).items() if key not in ("envelope", "first_beyond")}
-    plain |= {"a": pair.a.label, "b": pair.b.label, "tolerance": vars(pair.tolerance)}
-    return plain | {"config_differences": {key: list(values) for key, values in pair.config_differences.items()}}
+def _convert_pair(pair: RunPair) -> JsonPair:
+    return {
+        "a": pair.a.label,
+        "b": pair.b.label,
+        "verdict": pair.verdict,
+        "tolerance": _convert_tolerance(pair.tolerance),
+        "steps": pair.steps,
+        "max_loss_difference": pair.max_loss_difference,
+        "max_loss_difference_step": pair.max_loss_difference_step,
+        "max_grad_norm_difference": pair.max_grad_norm_difference,
+        "max_grad_norm_difference_step": pair.max_grad_norm_difference_step,
+        "first_step_beyond": pair.first_step_beyond,
+        "identical_steps": pair.identical_steps,
+        "evaluation_examples": pair.evaluation_examples,
+        "evaluation_loss_difference": pair.evaluation_loss_difference,
+        "accuracy_difference": pair.accuracy_difference,
+        "config_differences": {key: list(values) for key, values in pair.config_differences.items()},
+        "asynchronous": pair.asynchronous,
+        "reasons": pair.reasons,
+        "notes": pair.notes,
+    }
 
 
-def _finite(value: Any) -> Any:
+def _replace_infinities(value: object) -> object:
+    """Replace NaN and infinities, which JSON does not have, by None; convert keys to strings."""
     if isinstance(value, dict):
-        return {str(key): _finite(entry) for key, entry in value.items()}
+        return {str(key): _replace_infinities(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_finite(entry) for entry in value]
+        return [_replace_infinities(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

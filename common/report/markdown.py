@@ -1,4 +1,4 @@
-"""The comparison as Markdown, for a pull request: verdict, answers, tables."""
+"""report.md: a comparison for a pull request, with verdict, answers and tables."""
 
 import os
 import re
@@ -8,55 +8,65 @@ from urllib.parse import quote
 
 from common.compare.pair import DIVERGED, LOCKSTEP, OTHER_CURVE, SAME_CURVE
 from common.compare.verdict import Comparison
-from common.report.answers import answers, with_reference
-from common.report.differences import what_differs
-from common.report.json_report import write_text
-from common.report.terminal import PAIR_COLUMNS, RUN_COLUMNS, pair_cells, run_cells
+from common.report.answers import answer_questions, list_reference_pairs
+from common.report.differences import find_setting_differences
+from common.report.files import write_report_file
+from common.report.tables import PAIR_COLUMNS, RUN_COLUMNS, build_pair_cells, build_run_cells
 
 SIGNS = {LOCKSTEP: "✅", SAME_CURVE: "✅", DIVERGED: "❌", OTHER_CURVE: "❌"}
-MOST_NOTES, MOST_LETTERS = 10, 600
+MAX_NOTES, MAX_LETTERS = 10, 600  # letters of one text
 PICTURE = "loss.png"
 
 
 def write_markdown(comparison: Comparison, directory: Path, pictures: Sequence[Path] = ()) -> Path:
-    """Write report.md into `directory`, made if missing; return its absolute path. pictures: of which it shows one."""
+    """Write report.md into `directory`, which is created if missing. Returns the absolute path.
+
+    Args:
+        comparison: The comparison.
+        directory: The directory of the report.
+        pictures: Pictures of the comparison; the one of the loss is shown.
+    """
     shown = [path for path in pictures if path.name == PICTURE]
     links = [quote(os.path.relpath(path, directory.resolve())) for path in shown]
-    return write_text(directory, "report.md", render_markdown(comparison, links))
+    return write_report_file(directory, "report.md", render_markdown(comparison, links))
 
 
 def render_markdown(comparison: Comparison, links: Sequence[str] = ()) -> str:
-    """The verdict first; then the answers, the runs, the pairs with the reference, and the settings that differ.
+    """Return the text of report.md: verdict, answers, runs, pairs with the reference, differing settings, notes.
 
-    links: to pictures.
+    Args:
+        comparison: The comparison.
+        links: URLs of pictures.
     """
-    reference = comparison.reference
-    parts = [f"**{SIGNS.get(comparison.verdict, '⚠️')} {_text(comparison.sentence)}**"]
-    found = answers(comparison)
-    if found:
-        parts.append("".join(f"- {each.question} **{_text(each.short)}**\n" for each in found).rstrip())
+    parts = [f"**{SIGNS.get(comparison.verdict, '⚠️')} {_escape(comparison.sentence)}**"]
+    if answers := answer_questions(comparison):
+        parts.append(_build_list(f"{answer.question} **{_escape(answer.short)}**" for answer in answers))
     parts += [f"![The loss of each run]({link})" for link in links]
-    parts.append(_table(RUN_COLUMNS, (run_cells(run, reference) for run in comparison.runs)))
+    parts.append(_build_table(RUN_COLUMNS, (build_run_cells(run, comparison.reference) for run in comparison.runs)))
     if comparison.pairs:
-        parts.append(_table(PAIR_COLUMNS, (pair_cells(pair) for _, pair in with_reference(comparison))))
-    differences = what_differs(comparison)
-    if differences.curve:
+        pairs = (build_pair_cells(pair) for _, pair in list_reference_pairs(comparison))
+        parts.append(_build_table(PAIR_COLUMNS, pairs))
+    if differences := find_setting_differences(comparison).curve:
         parts.append("May change the curve:")
-        parts.append("".join(f"- {_text(each.words)} (`{each.key}`)\n" for each in differences.curve).rstrip())
+        parts.append(_build_list(f"{_escape(difference.words)} (`{difference.key}`)" for difference in differences))
     if notes := comparison.notes:
-        more = [f"{len(notes) - MOST_NOTES} more notes are in report.html"] if len(notes) > MOST_NOTES else []
-        parts.append("".join(f"- {_text(note)}\n" for note in [*notes[:MOST_NOTES], *more]).rstrip())
+        more = [f"{len(notes) - MAX_NOTES} more notes are in report.html"] if len(notes) > MAX_NOTES else []
+        parts.append(_build_list(map(_escape, [*notes[:MAX_NOTES], *more])))
     return "\n\n".join(parts) + "\n"
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _build_list(items: Iterable[str]) -> str:
+    return "".join(f"- {item}\n" for item in items).rstrip()
+
+
+def _build_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [columns, ["---"] + ["---:"] * (len(columns) - 1), *rows]
-    return "\n".join(f"| {' | '.join(map(_text, line))} |" for line in lines)
+    return "\n".join(f"| {' | '.join(map(_escape, line))} |" for line in lines)
 
 
-def _text(text: str) -> str:
-    """Text that Markdown shows as it is: no markup, no HTML, no links, one line, and the start of a long one."""
-    short = text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}…"
+def _escape(text: str) -> str:
+    """Escape a text so that Markdown shows it as it is, in one line, without markup, HTML or links. Shorten it."""
+    short = text if len(text) <= MAX_LETTERS else f"{text[:MAX_LETTERS]}…"
     if re.fullmatch(r"-+:?", short):
         return short
     return re.sub(r"([\\`*_{}\[\]<>|~@#])", r"\\\1", " ".join(short.split()))

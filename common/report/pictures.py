@@ -1,33 +1,37 @@
-"""Pictures of every plot for papers and pull requests: PNG and SVG, by matplotlib, without a browser."""
+"""Pictures of every plot for papers and pull requests: PNG and SVG, drawn by matplotlib without a browser."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from textwrap import fill
-from typing import Any
 
 import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from common.compare.labels import format_value
+from common.compare.runs import Run
 from common.compare.verdict import Comparison
 from common.config.tasks import METRICS
 from common.errors import build_write_error
-from common.report.answers import with_reference
-from common.report.bars import charts
-from common.report.curves import usual_axis
-from common.report.draw_curves import draw_bars, draw_curves, draw_difference, draw_evaluations, short
-from common.report.draw_lanes import draw_step, draw_updates
-from common.report.time_to_loss import times_to_a_loss
-from common.report.workers import timelines
+from common.report.answers import list_reference_pairs
+from common.report.bars import build_bar_charts
+from common.report.lane_plots import draw_step, draw_updates
+from common.report.page.page_data import choose_axis
+from common.report.plots import draw_bars, draw_curves, draw_difference, draw_evaluations, shorten
+from common.report.step_chart import build_step_chart
+from common.report.time_to_loss import build_time_to_loss_chart
+from common.report.worker_updates import build_worker_timelines
 
-WIDTH, HEIGHT, BAR, DPI = 6.8, 3.9, 0.2, 200  # inches, of a bar too, and pixels of each
-LANE = 2  # bars that a lane is as high as
+WIDTH, HEIGHT = 6.8, 3.9  # of a picture, in inches
+BAR_HEIGHT = 0.2  # inches
+BARS_PER_LANE = 2  # a lane is as high as this number of bars
+DPI = 200
 CAPTION_LINE = 125  # characters
-STYLE: dict[Any, Any] = {
+MAX_SETTINGS_LETTERS = 300
+STYLE: dict[str, object] = {
     "font.size": 9,
     "axes.titlesize": 10.5,
     "axes.titleweight": "bold",
@@ -36,11 +40,11 @@ STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "grid.color": "#e3e7eb",
     "legend.frameon": False,
-    "text.parse_math": False,  # labels are users' text
-    "svg.hashsalt": "lockstep",  # the same runs make the same file
+    "text.parse_math": False,  # labels are text of users, not formulas
+    "svg.hashsalt": "lockstep",  # so that the same runs give the same file
 }
-# What a caption says of the settings that all runs share.
-SETTINGS = {
+# Settings that a caption mentions if all runs share them, and their words.
+CAPTION_SETTINGS = {
     "model.name": "model {}",
     "data.kind": "data {}",
     "train.global_batch_size": "global batch {}",
@@ -54,24 +58,28 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Picture:
-    """One picture. draw: draws it, and returns the sentences of its caption. bars: how many, where it has bars."""
+    """One plot and its file name."""
 
-    name: str
+    name: str  # of the files, without ending
     title: str
-    draw: Callable[[Axes], list[str]]
-    bars: int = 0
+    draw: Callable[[Axes], list[str]]  # draws the plot and returns the sentences of its caption
+    bars: int = 0  # number of bars, which decides the height; 0 for a plot of curves
 
 
 def write_pictures(comparison: Comparison, directory: Path) -> list[Path]:
-    """Write NAME.png and NAME.svg of every plot into `directory`, made if missing. Returns their absolute paths.
+    """Write NAME.png and NAME.svg of every plot into `directory`, which is created if missing.
 
-    Raises UserError where they cannot be written.
+    Returns:
+        The absolute paths of the files.
+
+    Raises:
+        UserError: The files cannot be written.
     """
-    written = []
+    paths = []
     with matplotlib.style.context(["default", STYLE]), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # that the font lacks, in a user's label
-        for picture in pictures(comparison):
-            figure = draw(picture, settings(comparison))
+        warnings.filterwarnings("ignore", message="Glyph")  # a label of a user may have letters that the font lacks
+        for picture in list_pictures(comparison):
+            figure = draw_picture(picture, describe_settings(comparison))
             for ending in ("png", "svg"):
                 path = directory.resolve() / f"{picture.name}.{ending}"
                 try:
@@ -79,66 +87,74 @@ def write_pictures(comparison: Comparison, directory: Path) -> list[Path]:
                     figure.savefig(path, dpi=DPI, metadata={"Date": None} if ending == "svg" else None)
                 except OSError as error:
                     raise build_write_error(f"pictures={directory}", error) from error
-                written.append(path)
-    return written
+                paths.append(path)
+    return paths
 
 
-def pictures(comparison: Comparison) -> list[Picture]:
-    """The plots of the page, in its order."""
-    runs, axis = comparison.runs, usual_axis(comparison.runs)
-    pairs = [(run, pair) for run, pair in with_reference(comparison) if pair.steps]
-    found = []
+def list_pictures(comparison: Comparison) -> list[Picture]:
+    """Return the plots of the page, in their order."""
+    return [*_list_curves(comparison), *_list_charts(comparison.runs), *_list_lanes(comparison.runs)]
+
+
+def _list_curves(comparison: Comparison) -> Iterator[Picture]:
+    runs, axis = comparison.runs, choose_axis(comparison.runs)
+    pairs = [(run, pair) for run, pair in list_reference_pairs(comparison) if pair.steps]
     for metric, title in {"loss": "Training loss", "grad_norm": "Gradient norm"}.items():
-        if any(run.has(metric) for run in runs):
-            found.append(Picture(metric, title, partial(draw_curves, runs, metric, axis)))
+        if any(run.has_metric(metric) for run in runs):
+            yield Picture(metric, title, partial(draw_curves, runs, metric, axis))
         if pairs:
-            title += f": difference from {short(comparison.reference.label)}"
-            found.append(Picture(f"{metric}_difference", title, partial(draw_difference, runs, pairs, metric)))
+            difference = f"{title}: difference from {shorten(comparison.reference.label)}"
+            yield Picture(f"{metric}_difference", difference, partial(draw_difference, runs, pairs, metric))
     for metric in ("loss", *METRICS):
-        if any(run.evaluated(metric) for run in runs):
+        if any(run.has_evaluation(metric) for run in runs):
             title = f"Validation {metric.replace('_', ' ')}"
-            found.append(Picture(f"validation_{metric}", title, partial(draw_evaluations, runs, metric, axis)))
-    if any(run.has("learning_rate") for run in runs):
-        draw_rate = partial(draw_curves, runs, "learning_rate", axis)
-        found.append(Picture("learning_rate", "Learning rate", draw_rate))
-    for chart in [*charts(runs), times_to_a_loss(runs)]:
-        if count := sum(len(items) for _, items in chart.groups):
-            found.append(Picture(_name(chart.title), chart.title, partial(draw_bars, runs, chart), count))
+            yield Picture(f"validation_{metric}", title, partial(draw_evaluations, runs, metric, axis))
+    if any(run.has_metric("learning_rate") for run in runs):
+        yield Picture("learning_rate", "Learning rate", partial(draw_curves, runs, "learning_rate", axis))
+
+
+def _list_charts(runs: list[Run]) -> Iterator[Picture]:
+    for chart in [*build_bar_charts(runs), build_time_to_loss_chart(runs)]:
+        if bars := sum(len(group) for _, group in chart.groups):
+            name = chart.title.lower().replace(" ", "_")
+            yield Picture(name, chart.title, partial(draw_bars, runs, chart), bars)
+
+
+def _list_lanes(runs: list[Run]) -> Iterator[Picture]:
     for index, run in enumerate(runs):
         if run.profile:
-            title = f"A step of {short(run.label)}"
-            found.append(
-                Picture(f"step_{index + 1}", title, partial(draw_step, run.profile), LANE * len(run.profile.lanes))
-            )
-    for timeline in timelines(runs):
-        title = f"Updates of {short(runs[timeline.index].label)}"
-        draw_them = partial(draw_updates, timeline)
-        found.append(Picture(f"updates_{timeline.index + 1}", title, draw_them, LANE * len(timeline.lanes)))
-    return found
+            chart = build_step_chart(run.profile)
+            title = f"A step of {shorten(run.label)}"
+            yield Picture(f"step_{index + 1}", title, partial(draw_step, chart), BARS_PER_LANE * len(chart.lanes))
+    for timeline in build_worker_timelines(runs):
+        title = f"Updates of {shorten(runs[timeline.index].label)}"
+        bars = BARS_PER_LANE * len(timeline.lanes)
+        yield Picture(f"updates_{timeline.index + 1}", title, partial(draw_updates, timeline), bars)
 
 
-def _name(title: str) -> str:
-    return title.lower().replace(" ", "_")
+def draw_picture(picture: Picture, settings: str) -> Figure:
+    """Draw one figure.
 
-
-def draw(picture: Picture, said: str) -> Figure:
-    """One figure. said: the settings of the runs, for the caption."""
-    height = 1.2 + BAR * picture.bars if picture.bars else HEIGHT
+    Args:
+        picture: The plot.
+        settings: The settings of the runs, for the caption.
+    """
+    height = 1.2 + BAR_HEIGHT * picture.bars if picture.bars else HEIGHT
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplots()
     axes.set_title(picture.title, loc="left")
     sentences = picture.draw(axes)
-    caption = fill(" ".join([*sentences, said]), CAPTION_LINE)
+    caption = fill(" ".join([*sentences, settings]), CAPTION_LINE)
     figure.supxlabel(caption, x=0.01, ha="left", fontsize=7.5, color="#55616d", linespacing=1.4)
     return figure
 
 
-def settings(comparison: Comparison) -> str:
-    """What all runs that have a config share, in words: "model bert_tiny, data corpus, ..."."""
+def describe_settings(comparison: Comparison) -> str:
+    """Return the settings that all runs with a config share: "Settings: model bert_tiny, data corpus."."""
     configs = [run.config for run in comparison.runs if run.config]
     shared = [
         words.format(format_value(configs[0][key]))
-        for key, words in SETTINGS.items()
+        for key, words in CAPTION_SETTINGS.items()
         if configs and all(key in config and config[key] == configs[0].get(key) for config in configs)
     ]
-    return f"Settings: {short(', '.join(shared), 300)}." if shared else ""
+    return f"Settings: {shorten(', '.join(shared), MAX_SETTINGS_LETTERS)}." if shared else ""

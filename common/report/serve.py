@@ -1,4 +1,4 @@
-"""Serves the page on this machine, to whoever has its URL; with --watch it follows runs that train."""
+"""HTTP server for the page on this machine, for readers who have its URL. With --watch it follows running runs."""
 
 import os
 import secrets
@@ -9,82 +9,95 @@ from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socket import socket
+from socketserver import BaseServer
 from threading import Thread
-from typing import Any
+
+from typing_extensions import override
 
 from common.compare.verdict import Comparison
 from common.errors import UserError
 from common.report.page.render import render_html, render_message
 
 HOST = "127.0.0.1"
-POLL_SECONDS = 1.0  # between two looks at the files
-SHARE = 0.1  # of the time may go into making the page again
+POLL_SECONDS = 1.0  # between two checks of the files
+MAX_RENDER_SHARE = 0.1  # of the time that goes into rendering the page
 
 
 @dataclass
-class Page:
-    """What is served at present. version: changes with the page."""
+class ServedPage:
+    """The page that is served at present."""
 
     html: bytes
-    version: str = ""
+    version: str = ""  # changes with the page
+
+
+@dataclass(frozen=True)
+class _FileState:
+    size: int  # bytes
+    modified_ns: int
 
 
 def serve(comparison: Comparison, port: int) -> None:
-    """Serve the page until Ctrl-C. Raises UserError where the port cannot be used."""
-    with serving(Page(render_html(comparison).encode()), port) as url, suppress(KeyboardInterrupt):
+    """Serve the page until Ctrl-C. Raises UserError if the port cannot be used."""
+    with serve_page(ServedPage(render_html(comparison).encode()), port) as url, suppress(KeyboardInterrupt):
         print(f"{url} (Ctrl-C to end)", flush=True)
         while True:
             time.sleep(POLL_SECONDS)
 
 
-def watch(look: Callable[[], Comparison], roots: Iterable[Path], port: int) -> None:
-    """Serve the page until Ctrl-C, and make it again when files below the roots change; print a verdict that changes.
+def watch(read: Callable[[], Comparison], roots: Iterable[Path], port: int) -> None:
+    """Serve the page until Ctrl-C, and render it again when files change. Print the verdict when it changes.
 
-    look: reads the runs. Its UserError, such as that there are no runs yet, is served in their place.
+    Args:
+        read: Reads and compares the runs. If it raises UserError, such as for missing runs, the message is served.
+        roots: Files, and directories whose files are watched.
+        port: The port; 0 for a free one.
     """
-    page, said = Page(b""), ""
-    before = None
-    with serving(page, port) as url, suppress(KeyboardInterrupt):
+    page = ServedPage(b"")
+    last_verdict = ""
+    last_files: dict[str, _FileState] | None = None
+    with serve_page(page, port) as url, suppress(KeyboardInterrupt):
         print(f"{url} (Ctrl-C to end)", flush=True)
         while True:
-            files = _state(roots)
-            began = time.monotonic()
-            if files != before:
-                before = files
-                verdict, sentence = _make(page, look)
-                if verdict != said:
-                    said = verdict
+            files = _list_files(roots)
+            started_at = time.monotonic()
+            if files != last_files:
+                last_files = files
+                verdict, sentence = _update_page(page, read)
+                if verdict != last_verdict:
+                    last_verdict = verdict
                     print(sentence, flush=True)
-            time.sleep(max(POLL_SECONDS, (time.monotonic() - began) / SHARE))
+            time.sleep(max(POLL_SECONDS, (time.monotonic() - started_at) / MAX_RENDER_SHARE))
 
 
-def _make(page: Page, look: Callable[[], Comparison]) -> tuple[str, str]:
-    """Make the page again. Returns the verdict, and as a sentence."""
+def _update_page(page: ServedPage, read: Callable[[], Comparison]) -> tuple[str, str]:
+    """Render the page again. Returns the verdict, and a sentence that explains it."""
     version = secrets.token_hex(8)
     try:
-        comparison = look()
-        html, said = render_html(comparison, version), (comparison.verdict, comparison.sentence)
+        comparison = read()
+        html, verdict, sentence = render_html(comparison, version), comparison.verdict, comparison.sentence
     except UserError as error:
-        html, said = render_message(str(error)), (str(error), f"waiting: {error}")
+        html, verdict, sentence = render_message(str(error)), str(error), f"waiting: {error}"
     page.html, page.version = html.encode(), version
-    return said
+    return verdict, sentence
 
 
-def _state(roots: Iterable[Path]) -> dict[str, tuple[int, int]]:
-    """Size and time of all files below the roots."""
-    found = {}
+def _list_files(roots: Iterable[Path]) -> dict[str, _FileState]:
+    """Return the state of all files below the roots, by path."""
+    states = {}
     for root in roots:
-        below = (os.path.join(directory, name) for directory, _, names in os.walk(root) for name in names)
+        below = (os.path.join(directory, name) for directory, _, names in os.walk(root) for name in names)  # noqa: PTH118  many paths, and strings are faster
         for path in [str(root)] if root.is_file() else below:
-            with suppress(OSError):  # it has just been replaced
-                status = os.stat(path)
-                found[path] = status.st_size, status.st_mtime_ns
-    return found
+            with suppress(OSError):  # the file was replaced meanwhile
+                status = os.stat(path)  # noqa: PTH116  as above
+                states[path] = _FileState(status.st_size, status.st_mtime_ns)
+    return states
 
 
 @contextmanager
-def serving(page: Page, port: int) -> Iterator[str]:
-    """Serve a page meanwhile. Yields its URL, http://127.0.0.1:PORT/TOKEN/. Raises UserError."""
+def serve_page(page: ServedPage, port: int) -> Iterator[str]:
+    """Serve a page inside the `with` block. Yields its URL, http://127.0.0.1:PORT/TOKEN/. Raises UserError."""
     token = secrets.token_urlsafe(24)
     try:
         server = ThreadingHTTPServer((HOST, port), partial(_Handler, page, token))
@@ -103,26 +116,30 @@ def serving(page: Page, port: int) -> Iterator[str]:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers GET /TOKEN/ with the page and GET /TOKEN/version with its version, and nothing else."""
+    """Handler that answers GET /TOKEN/ with the page and GET /TOKEN/version with its version, and nothing else."""
 
-    def __init__(self, page: Page, token: str, *connection: Any) -> None:
+    def __init__(
+        self, page: ServedPage, token: str, request: socket, client_address: tuple[str, int], server: BaseServer
+    ) -> None:
         self.page, self.token = page, token
-        super().__init__(*connection)
+        super().__init__(request, client_address, server)
 
     def do_GET(self) -> None:
-        _, token, *rest = self.path.split("/")
-        if not secrets.compare_digest(token.encode(), self.token.encode()) or rest not in ([""], ["version"]):
+        """Answer a GET request."""
+        _, token, *path = self.path.split("/")
+        if not secrets.compare_digest(token.encode(), self.token.encode()) or path not in ([""], ["version"]):
             self.send_error(404)
             return
-        body, kind = (self.page.version.encode(), "plain") if rest == ["version"] else (self.page.html, "html")
+        body, kind = (self.page.version.encode(), "plain") if path == ["version"] else (self.page.html, "html")
         self.send_response(200)
         self.send_header("Content-Type", f"text/{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
-        self.send_header("Referrer-Policy", "no-referrer")  # the URL has the token
+        self.send_header("Referrer-Policy", "no-referrer")  # the URL contains the token
         self.end_headers()
-        with suppress(ConnectionError):  # the reader has left
+        with suppress(ConnectionError):  # the reader closed the connection
             self.wfile.write(body)
 
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Say nothing of requests: their paths have the token."""
+    @override
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Log nothing, because the path of a request contains the token."""

@@ -1,1 +1,1 @@
-"""Runs that other programs recorded: a table of rows from a file or directory, whose columns are guessed or named."""
+"""Readers for runs that other programs recorded."""

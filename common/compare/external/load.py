@@ -1,79 +1,159 @@
-"""Makes a run of a foreign file or directory. What it was trained on, and how, stays unknown."""
+"""Conversion of a file or directory of another program to a run, whose data, weights and optimizer stay unknown."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from common.compare.external.files import read_file
-from common.compare.external.names import Table, columns_of
+from common.compare.columns import Columns
+from common.compare.external.tables import ExternalTable, read_file
 from common.compare.external.tensorboard import read_directory
-from common.compare.runs import EVALUATED, MEASURED, METRICS, Run
+from common.compare.run_files import RunSummary
+from common.compare.runs import METRICS, OPTIONAL_EVALUATION_METRICS, OPTIONAL_METRICS, Run
 from common.errors import UserError
 
-ABSENT = ("", None)  # of a value that a row does not have
+ABSENT = ("", None)  # values of a row that stand for no value
+TRAINING_COLUMNS = (*METRICS, *OPTIONAL_METRICS)
+EVALUATION_COLUMNS = ("eval_loss", "eval_accuracy", "examples")
+# Lower-case column names of other programs, the most specific first.
+KNOWN_COLUMNS = {
+    "step": ("step", "steps", "global_step", "train/global_step", "iteration", "iter", "epoch"),
+    "loss": (
+        "loss", "train_loss_step", "train_loss", "train/loss", "training_loss", "train/epoch_loss", "train_loss_epoch",
+    ),
+    "grad_norm": ("grad_norm", "train/grad_norm", "gradient_norm", "grad_2.0_norm_total"),
+    "learning_rate": ("learning_rate", "lr", "train/learning_rate", "lr-adamw", "lr-adam", "lr-sgd"),
+    "examples": ("examples", "samples", "train_samples"),
+    "tokens": ("tokens", "num_input_tokens_seen", "train_tokens"),
+    "seconds": ("seconds", "elapsed", "time"),
+    "eval_loss": (
+        "eval_loss", "val_loss", "validation_loss", "eval/loss", "validation/loss", "val/loss", "validation/epoch_loss",
+    ),
+    "eval_accuracy": (
+        "eval_accuracy", "val_accuracy", "val_acc", "validation_accuracy", "eval/accuracy", "validation/accuracy",
+        "val/acc", "validation/epoch_accuracy",
+    ),
+}  # fmt: skip
 
 
-def load_external(name: str, path: Path, chosen: Mapping[str, str | None]) -> Run:
-    """The run at `path`, called `name`. chosen: the columns that the user has named.
+def load_external_run(name: str, path: Path, chosen_columns: Mapping[str, str | None]) -> Run:
+    """Read an external run.
 
-    Its config is empty. Raises UserError that names the file, the line and what was expected.
+    Args:
+        name: The label of the run.
+        path: A file or a TensorBoard directory.
+        chosen_columns: The columns that the user has named, by metric; None if the name is to be guessed.
+
+    Returns:
+        A run with an empty config.
+
+    Raises:
+        UserError: The file cannot be read; the message names the line and the expected formats.
     """
     table = read_directory(path) if path.is_dir() else read_file(path)
-    names = dict.fromkeys(column for _, row in table.rows for column in row)
-    columns = columns_of(str(path), names, chosen)
+    names = dict.fromkeys(column for row in table.rows for column in row.values)
+    columns = match_columns(str(path), names, chosen_columns)
     if table.unit == "epoch" and "step" not in columns:
         raise UserError(f"{path}: no column for the step; name it with columns.step=NAME")
-    train = _rows(table, columns, "loss", (*METRICS, *MEASURED))
-    evals = _rows(table, columns, "eval_loss", ("eval_loss", "eval_accuracy", "examples"))
-    steps, metrics = _arrays(train, (*METRICS, *MEASURED))
-    eval_steps, values = _arrays(evals, ("eval_loss", "eval_accuracy", "examples"))
-    said = ", ".join(f"{what}={column}" for what, column in columns.items())
-    notes = [f"{name}: {table.kind}, columns {said}", *(f"{name}: {note}" for note in table.notes)]
-    if table.unit == "epoch":
-        notes.append(f"{name}: its rows are epochs")
-    accuracy = values["eval_accuracy"]
+    steps, metrics = _collect_columns(table, columns, "loss", TRAINING_COLUMNS)
+    eval_steps, evaluated = _collect_columns(table, columns, "eval_loss", EVALUATION_COLUMNS)
+    loss, accuracy = metrics["loss"], evaluated["eval_accuracy"]
+    evals = {metric: np.full(len(eval_steps), np.nan) for metric in OPTIONAL_EVALUATION_METRICS}
+    evals |= {"loss": evaluated["eval_loss"], "accuracy": accuracy, "examples": evaluated["examples"]}
+    summary: RunSummary = {
+        "framework": None,
+        "strategy": None,
+        "replicas": None,
+        "status": "unknown",
+        "final_loss": float(loss[-1]) if len(steps) else None,
+        "accuracy": float(accuracy[-1]) if len(accuracy) and math.isfinite(accuracy[-1]) else None,
+    }
     return Run(
         path=path,
         config={},
-        summary={
-            **dict.fromkeys(("framework", "strategy", "replicas")),
-            "status": "unknown",
-            "final_loss": float(metrics["loss"][-1]) if len(steps) else None,
-            "accuracy": float(accuracy[-1]) if len(accuracy) and math.isfinite(accuracy[-1]) else None,
-        },
+        summary=summary,
         steps=steps,
         metrics=metrics,
         eval_steps=eval_steps,
-        evals={"loss": values["eval_loss"], "accuracy": accuracy, "examples": values["examples"]}
-        | {name: np.full(len(eval_steps), np.nan) for name in EVALUATED if name != "accuracy"},
+        evals=evals,
         repeated_steps=[],
-        notes=notes,
+        notes=_describe_table(name, table, columns),
         label=name,
-        missing=frozenset({*METRICS, *MEASURED} - columns.keys()),
-        external=table.kind,
+        missing_metrics=frozenset({*TRAINING_COLUMNS} - columns.keys()),
+        external_kind=table.kind,
         unit=table.unit,
     )
 
 
-def _rows(table: Table, columns: dict[str, str], needed: str, wanted: tuple[str, ...]) -> dict[int, list[float]]:
-    """The values of the rows that have the needed one, by step; the last row of a step counts."""
-    found: dict[int, list[float]] = {}
-    for number, (where, row) in enumerate(table.rows, start=1):
-        if needed not in columns or row.get(columns[needed]) in ABSENT:
+def _describe_table(name: str, table: ExternalTable, columns: Mapping[str, str]) -> list[str]:
+    matches = ", ".join(f"{metric}={column}" for metric, column in columns.items())
+    notes = [f"{name}: {table.kind}, columns {matches}", *(f"{name}: {note}" for note in table.notes)]
+    return [*notes, f"{name}: its rows are epochs"] if table.unit == "epoch" else notes
+
+
+def match_columns(path: str, names: Iterable[str], chosen_columns: Mapping[str, str | None]) -> dict[str, str]:
+    """Match the columns of a file to metrics.
+
+    Args:
+        path: The file, for error messages.
+        names: The columns of the file.
+        chosen_columns: The columns that the user has named, by metric.
+
+    Returns:
+        The column of each metric of KNOWN_COLUMNS that the file has.
+
+    Raises:
+        UserError: A column that the user named is missing, or no column is known to be the loss.
+    """
+    columns: dict[str, str] = {}
+    available = list(names)
+    by_lower_name = {name.lower(): name for name in reversed(available)}
+    for metric, known_names in KNOWN_COLUMNS.items():
+        if chosen := chosen_columns.get(metric):
+            if chosen not in available:
+                raise UserError(
+                    f"{path}: columns.{metric}={chosen}: no such column; use one of {format_names(available)}"
+                )
+            columns[metric] = chosen
+        elif known := next((by_lower_name[name] for name in known_names if name in by_lower_name), None):
+            columns[metric] = known
+    if "loss" not in columns and "eval_loss" not in columns:
+        raise UserError(
+            f"{path}: no column is known to be the loss; name it with columns.loss=NAME: {format_names(available)}"
+        )
+    return columns
+
+
+def format_names(names: list[str], limit: int = 20) -> str:
+    """Format names as a list; only the first `limit` of many."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(name[:60] for name in names[:limit]) + more
+
+
+def _collect_columns(
+    table: ExternalTable, columns: Mapping[str, str], required: str, metrics: tuple[str, ...]
+) -> tuple[np.ndarray, Columns]:
+    """Return the sorted steps and the metrics of all rows that have the required metric.
+
+    If several rows have the same step, the last one counts.
+    """
+    rows: dict[int, list[float]] = {}
+    for number, (position, values) in enumerate(table.rows, start=1):
+        if required not in columns or values.get(columns[required]) in ABSENT:
             continue
-        step = _number(where, columns, "step", row) if "step" in columns else float(number)
+        step = _read_number(position, columns, "step", values) if "step" in columns else float(number)
         if not step.is_integer() or step < 0:
-            raise UserError(f"{where}: '{columns['step']}' must be a whole number, found {step!r}")
-        found[int(step) + table.shift] = [_number(where, columns, name, row) for name in wanted]
-    return found
+            raise UserError(f"{position}: '{columns['step']}' must be a whole number, found {step!r}")
+        rows[int(step) + table.shift] = [_read_number(position, columns, metric, values) for metric in metrics]
+    steps = np.array(sorted(rows), dtype=np.int64)
+    array = np.array([rows[step] for step in steps.tolist()], dtype=np.float64).reshape(len(steps), len(metrics))
+    return steps, {metric: array[:, index].copy() for index, metric in enumerate(metrics)}
 
 
-def _number(where: str, columns: dict[str, str], what: str, row: dict[str, Any]) -> float:
-    """A value of a row; NaN where the run has no such column, or the row no such value."""
-    value = row.get(columns[what]) if what in columns else None
+def _read_number(position: str, columns: Mapping[str, str], metric: str, values: Mapping[str, object]) -> float:
+    """Return a value of a row; NaN if the file has no such column or the row no such value."""
+    value = values.get(columns[metric]) if metric in columns else None
     if value in ABSENT:
         return math.nan
     try:
@@ -81,10 +161,4 @@ def _number(where: str, columns: dict[str, str], what: str, row: dict[str, Any])
             raise ValueError
         return float(str(value))
     except ValueError:
-        raise UserError(f"{where}: '{columns[what]}' must be a number, found {str(value)[:60]!r}") from None
-
-
-def _arrays(rows: dict[int, list[float]], names: tuple[str, ...]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    steps = np.array(sorted(rows), dtype=np.int64)
-    table = np.array([rows[step] for step in steps.tolist()], dtype=np.float64).reshape(len(steps), len(names))
-    return steps, {name: table[:, place].copy() for place, name in enumerate(names)}
+        raise UserError(f"{position}: '{columns[metric]}' must be a number, found {str(value)[:60]!r}") from None

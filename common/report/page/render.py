@@ -1,4 +1,4 @@
-"""Renders the page: the tables and bars as HTML, the curves as data for its scripts."""
+"""Renderer of the page: tables and bars as HTML, and curves as data for the page's scripts."""
 
 import base64
 import hashlib
@@ -8,17 +8,27 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from common.compare.labels import format_value
-from common.compare.pair import LOCKSTEP, explain
+from common.compare.pair import LOCKSTEP, explain_verdict
+from common.compare.runs import Run
 from common.compare.verdict import Comparison
-from common.report import bars, staleness, traffic, workers
-from common.report.answers import answers
-from common.report.curves import curves
-from common.report.differences import what_differs
-from common.report.formats import TableSection
-from common.report.terminal import PAIR_COLUMNS, RUN_COLUMNS, pair_cells, run_cells
+from common.report.answers import answer_questions
+from common.report.bars import build_bar_charts
+from common.report.differences import find_setting_differences
+from common.report.files import write_report_file
+from common.report.page.page_data import build_page_data
+from common.report.step_chart import build_step_chart
+from common.report.tables import (
+    PAIR_COLUMNS,
+    build_asynchronous_tables,
+    build_pair_cells,
+    build_run_table,
+    build_staleness_tables,
+    build_traffic_tables,
+)
+from common.report.worker_updates import build_worker_timelines
 
 HERE = Path(__file__).parent
-# In this order: each uses those before it.
+# Scripts of the page; each uses those before it.
 SCRIPTS = (
     "data.js",
     "columns.js",
@@ -30,7 +40,7 @@ SCRIPTS = (
     "tables.js",
     "main.js",
 )
-
+LIVE_SCRIPT = "live.js"  # only in a page that is served by --watch
 CAPTIONS = {
     "accuracy": "Share of all validation examples.",
     "mean_absolute_error": "Mean over all validation examples.",
@@ -38,59 +48,67 @@ CAPTIONS = {
 }
 
 
-def render_html(comparison: Comparison, version: str = "") -> str:
-    """The page. Users' text is escaped, by Jinja2 in HTML and by `tojson` in the data; scripts show it as text.
+def write_page(comparison: Comparison, directory: Path) -> Path:
+    """Write report.html into `directory`, which is created if missing. Returns the absolute path."""
+    return write_report_file(directory, "report.html", render_html(comparison))
 
-    Only the page's own scripts run: the content security policy names their hashes. version: of a page that is served
-    and loads itself again when the server has another version; a page without one makes no request.
+
+def render_html(comparison: Comparison, version: str = "") -> str:
+    """Return the page.
+
+    Text of users is escaped: by Jinja2 in HTML, by `tojson` in the data. The content security policy names the hashes
+    of the page's own scripts, so that no other script runs.
+
+    Args:
+        comparison: The comparison.
+        version: Version of a page that is served and reloads when the server has another version. A page without a
+            version makes no request.
     """
     runs, reference = comparison.runs, comparison.reference
-    own = "".join(map(read_page_file, (*SCRIPTS, "live.js") if version else SCRIPTS))
-    scripts = [read_page_file("uPlot.min.js"), f'"use strict";\n(() => {{\n{own}}})();\n']
-    return _template("report.html.j2").render(
+    code = "".join(map(read_page_file, (*SCRIPTS, LIVE_SCRIPT) if version else SCRIPTS))
+    scripts = [read_page_file("uPlot.min.js"), f'"use strict";\n(() => {{\n{code}}})();\n']
+    return _load_template("report.html.j2").render(
         comparison=comparison,
         version=version,
         headline=comparison.sentence.removeprefix(f"{comparison.verdict}: "),
-        answers=answers(comparison),
-        charts=bars.charts(runs),
-        profiles=[(index, run.profile) for index, run in enumerate(runs) if run.profile],
-        timelines=workers.timelines(runs),
-        differences=what_differs(comparison),
+        answers=answer_questions(comparison),
+        charts=build_bar_charts(runs),
+        step_charts=[(index, build_step_chart(run.profile)) for index, run in enumerate(runs) if run.profile],
+        timelines=build_worker_timelines(runs),
+        differences=find_setting_differences(comparison),
         tables=[
-            TableSection(
-                "Runs", RUN_COLUMNS, [run_cells(run, reference) for run in runs], ("run", "status", "precision")
-            ),
-            *staleness.sections(runs, reference),
-            *workers.sections(runs),
-            *traffic.sections(runs),
+            build_run_table(runs, reference),
+            *build_asynchronous_tables(runs, reference),
+            *build_staleness_tables(runs),
+            *build_traffic_tables(runs),
         ],
         pair_columns=PAIR_COLUMNS,
         pairs=[
-            (pair, pair_cells(pair), "" if pair.verdict == LOCKSTEP else explain(pair)) for pair in comparison.pairs
+            (pair, build_pair_cells(pair), "" if pair.verdict == LOCKSTEP else explain_verdict(pair))
+            for pair in comparison.pairs
         ],
-        environments=[
-            [
-                run.label,
-                str(run.path),
-                *(format_value(run.summary.get(k, "-")) for k in ("versions", "hardware", "fingerprints")),
-            ]
-            for run in runs
-        ],
-        metrics={name: text for name, text in CAPTIONS.items() if any(run.evaluated(name) for run in runs)},
-        data=curves(comparison),
+        environments=[_describe_environment(run) for run in runs],
+        metrics={name: text for name, text in CAPTIONS.items() if any(run.has_evaluation(name) for run in runs)},
+        data=build_page_data(comparison),
         style=read_page_file("uPlot.min.css") + read_page_file("page.css"),
         scripts=scripts,
-        hashes=script_hashes(scripts),
+        hashes=format_script_hashes(scripts),
         licence=read_page_file("uPlot.LICENSE.txt"),
     )
 
 
+def _describe_environment(run: Run) -> list[str]:
+    """Return label, directory, versions, hardware and fingerprints of a run."""
+    parts = (run.summary.get("versions", "-"), run.summary.get("hardware", "-"), run.summary.get("fingerprints", "-"))
+    return [run.label, str(run.path), *map(format_value, parts)]
+
+
 def render_message(message: str) -> str:
-    """A page for as long as there is nothing to compare; it loads itself again."""
-    return _template("message.html.j2").render(message=message, style=read_page_file("page.css"))
+    """Return a page that shows a message while there is nothing to compare; it reloads by itself."""
+    return _load_template("message.html.j2").render(message=message, style=read_page_file("page.css"))
 
 
-def _template(name: str) -> Template:
+def _load_template(name: str) -> Template:
     return Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     ).get_template(name)
@@ -101,7 +119,7 @@ def read_page_file(name: str) -> str:
     return (HERE / name).read_text(encoding="utf-8")
 
 
-def script_hashes(scripts: Iterable[str]) -> str:
+def format_script_hashes(scripts: Iterable[str]) -> str:
     """Return the sources of a content security policy that allow these scripts and no others."""
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     return " ".join(f"'sha256-{digest}'" for digest in digests)

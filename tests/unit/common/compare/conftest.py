@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 
 from common.config.compose import save_config
 from common.profile.profile import FILE
+from common.profile.trace import TraceEvent
 from tests.conftest import MakeConfig
 
 STEPS = 20
@@ -17,7 +18,7 @@ CHANGED = [{"step": 1, "replicas": 3}, {"step": 8, "replicas": 2}, {"step": 15, 
 MakeRun = Callable[..., Path]
 
 
-def write_profile(run_dir: Path, events: list[dict[str, Any]]) -> None:
+def write_profile(run_dir: Path, events: Sequence[TraceEvent]) -> None:
     """The trace of a run's first rank."""
     path = run_dir / FILE
     path.parent.mkdir()

@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from common.compare.__main__ import main
+from common.compare.measures import compare_with_reference, compute_mean_staleness
 from common.compare.pair import Tolerance
 from common.compare.runs import load_run
 from common.compare.verdict import Comparison, compare_runs
-from common.report import staleness
-from common.report.bars import charts
-from common.report.json_report import write_report
+from common.report.bars import build_bar_charts
+from common.report.json_report import write_json
+from common.report.tables import build_asynchronous_tables
 from tests.unit.common.compare.conftest import STEPS, MakeRun
 
 TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}
@@ -34,7 +35,7 @@ def compare(*runs: Path) -> Comparison:
 def test_which_runs_are_asynchronous(
     make_run: MakeRun, overrides: list[str], entries: dict[str, Any], expected: bool
 ) -> None:
-    assert load_run(make_run("a", *overrides, **entries)).asynchronous is expected
+    assert load_run(make_run("a", *overrides, **entries)).is_asynchronous is expected
 
 
 def test_the_verdict_is_about_the_synchronous_runs(make_run: MakeRun, make_asynchronous: MakeRun) -> None:
@@ -66,7 +67,7 @@ def test_a_divergence_beside_an_asynchronous_run(make_run: MakeRun, make_asynchr
         rows[3]["loss"] += 1
 
     comparison = compare(make_run("a"), make_run("b", change=change), make_asynchronous("ps"))
-    assert comparison.verdict == "diverged" and "part at step 4 of 20" in comparison.sentence
+    assert comparison.verdict == "diverged" and "diverge at step 4 of 20" in comparison.sentence
 
 
 def test_a_synchronous_parameter_server_is_compared_at_every_step(make_run: MakeRun) -> None:
@@ -105,11 +106,11 @@ def test_fewer_than_two_synchronous_runs(
 
 def test_the_difference_at_equal_examples(make_run: MakeRun, make_asynchronous: MakeRun) -> None:
     run, reference = load_run(make_asynchronous("ps")), load_run(make_run("a"))
-    found = staleness.difference(run, reference)
+    found = compare_with_reference(run, reference)
     # Two halves of a batch are 0.06 above and 0.04 below the reference's.
     assert found.loss == pytest.approx(0.01)
     assert (found.evaluation_loss, found.accuracy) == (0, 0)
-    assert staleness.mean(run) == pytest.approx(39 / 40)
+    assert compute_mean_staleness(run) == pytest.approx(39 / 40)
 
 
 @pytest.mark.parametrize("rows", [True, False])
@@ -119,21 +120,21 @@ def test_a_run_that_ended_early(make_run: MakeRun, make_asynchronous: MakeRun, r
         (ps / "metrics.jsonl").write_text("")
         (ps / "evals.jsonl").unlink()
     comparison = compare(make_run("a"), ps)
-    (section,) = staleness.sections(comparison.runs, comparison.reference)
+    (section,) = build_asynchronous_tables(comparison.runs, comparison.reference)
     assert section.rows[0][1:5] == ([str(2 * STEPS), str(32 * STEPS)] if rows else ["0", "0"]) + ["-", "-"]
-    assert "Staleness" not in [chart.title for chart in charts(comparison.runs)]
+    assert "Staleness" not in [chart.title for chart in build_bar_charts(comparison.runs)]
 
 
 def test_staleness_is_drawn(make_run: MakeRun, make_asynchronous: MakeRun) -> None:
     comparison = compare(make_run("a"), make_asynchronous("ps", staleness={str(each): 1 for each in range(20)}))
-    (chart,) = [chart for chart in charts(comparison.runs) if chart.title == "Staleness"]
+    (chart,) = [chart for chart in build_bar_charts(comparison.runs) if chart.title == "Staleness"]
     ((run, bars),) = chart.groups
     assert run == 1 and [bar.name for bar in bars] == [*map(str, range(12)), "12 to 19"]
     assert bars[0].text == "5.0%" and bars[-1].end == pytest.approx(0.4)
 
 
 def test_the_json_has_staleness(make_run: MakeRun, make_asynchronous: MakeRun, tmp_path: Path) -> None:
-    _, path = write_report(compare(make_run("a"), make_asynchronous("ps")), tmp_path)
+    path = write_json(compare(make_run("a"), make_asynchronous("ps")), tmp_path)
     a, ps = json.loads(path.read_text())["runs"]
     assert not a["asynchronous"] and "staleness" not in a
     assert ps["staleness"] == {"0": 1, "1": 39} and ps["mean_staleness"] == pytest.approx(0.975)

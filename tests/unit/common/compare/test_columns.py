@@ -9,7 +9,7 @@ from common.compare import columns
 from common.compare.columns import read_columns
 from common.compare.pair import Tolerance
 from common.compare.runs import load_runs
-from common.compare.steps import differences
+from common.compare.steps import compute_differences
 from common.compare.verdict import compare_runs
 from common.errors import UserError
 from tests.unit.common.compare.conftest import STEPS, MakeRun
@@ -26,13 +26,13 @@ def read(tmp_path: Path, text: str) -> tuple[list[int], list[float], list[float]
 
 def test_both_ways_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = read(tmp_path, CLEAN)
-    monkeypatch.setattr(columns, "_read_clean", lambda *_: None)
+    monkeypatch.setattr(columns, "_read_with_arrow", lambda *_: None)
     assert repr(read(tmp_path, CLEAN)) == repr(quick)
     assert repr(quick) == "([1, 2, 4], [0.1, 2.0, 1e-320], [nan, nan, 3.5], [], [])"
 
 
 def test_a_clean_file_is_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(columns, "_read_carefully")
+    monkeypatch.delattr(columns, "_read_by_row")
     assert read(tmp_path, CLEAN)[0] == [1, 2, 4]
 
 
@@ -82,7 +82,7 @@ def test_runs_share_what_is_equal(make_run: MakeRun) -> None:
 def test_differences_leave_the_runs_as_they_are(make_run: MakeRun) -> None:
     (a, b), _ = load_runs([make_run("a"), make_run("b", change=lambda rows: rows.pop(0))])
     before = {name: column.copy() for name, column in a.metrics.items()}
-    steps, loss, norm = differences(a, b)
+    steps, loss, norm = compute_differences(a, b)
     assert steps.tolist() == list(range(2, STEPS + 1)) and not loss.any() and not norm.any()
     assert all(np.array_equal(a.metrics[name], before[name]) for name in before)
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from common.compare.experiment import config_differences, curve_differences, explanations
+from common.compare.experiment import explain_divergence, find_config_differences, find_curve_differences
 from common.compare.pair import RunPair, Tolerance, compare_pair
 from common.compare.runs import Run, load_run
 from common.config.keys import CURVE, HOST, RUN, SOURCE, Scope, key
@@ -43,9 +43,9 @@ def test_every_key_is_treated_by_its_scope(runs: tuple[Run, Run]) -> None:
     a, b = runs
     a.config |= dict.fromkeys(collect_keys(), "one")
     b.config |= dict.fromkeys(collect_keys(), "other")
-    assert set(config_differences(a, b)) == set(collect_keys())
+    assert set(find_config_differences(a, b)) == set(collect_keys())
     curve = {name for name, each in collect_keys().items() if each.scope is CURVE}
-    assert set(curve_differences(a, b)) == curve
+    assert set(find_curve_differences(a, b)) == curve
 
 
 @pytest.mark.parametrize("name", ["optimizer.nesterov", "strategy.nesterov", "nesterov"])
@@ -102,7 +102,7 @@ def test_a_constant_schedule_has_no_total(runs: tuple[Run, Run], schedule: str, 
 def test_native_dropout_explains_a_difference(make_run: MakeRun, dropout: float, semantics: str, noted: bool) -> None:
     keys = (f"model.dropout={dropout}", f"model.dropout_semantics={semantics}")
     a, b = (load_run(make_run(name, *keys, replicas=int(name))) for name in ("1", "2"))
-    notes = [note for note in explanations(a, b) if "dropout" in note]
+    notes = [note for note in explain_divergence(a, b) if "dropout" in note]
     assert bool(notes) == noted
 
 
@@ -119,5 +119,5 @@ def test_native_dropout_explains_a_difference(make_run: MakeRun, dropout: float,
 def test_batch_norm_of_each_replica_explains_a_difference(
     make_run: MakeRun, a: dict[str, Any], b: dict[str, Any], noted: bool
 ) -> None:
-    found = explanations(load_run(make_run("a", **a)), load_run(make_run("b", **b)))
+    found = explain_divergence(load_run(make_run("a", **a)), load_run(make_run("b", **b)))
     assert bool([note for note in found if "model.sync_batch_norm=true" in note]) == noted

@@ -12,13 +12,12 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from common.compare.__main__ import main
-from common.compare.external.load import load_external
-from common.compare.external.names import USUAL
+from common.compare.external.load import KNOWN_COLUMNS, load_external_run
 from common.compare.pair import Tolerance
 from common.compare.runs import Run, load_run
 from common.compare.verdict import Comparison, compare
 from common.errors import UserError
-from common.report.differences import config_table
+from common.report.differences import build_config_table
 from tests.unit.common.compare.conftest import STEPS, MakeRun
 
 TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}
@@ -33,7 +32,7 @@ def load(tmp_path: Path) -> Load:
     def loaded(name: str, content: Any, **columns: str) -> Run:
         path = tmp_path / name
         path.write_text(content if isinstance(content, str) else json.dumps(content))
-        return load_external("mine", path, columns)
+        return load_external_run("mine", path, columns)
 
     return loaded
 
@@ -45,7 +44,7 @@ def csv(*rows: str) -> str:
 def test_a_csv(load: Load) -> None:
     run = load("log.csv", csv("iteration;loss;lr", "1;0.5;1e-3", "", "2;0.25;1e-3"))
     assert run.steps.tolist() == [1, 2] and run.metrics["loss"].tolist() == [0.5, 0.25]
-    assert run.metrics["learning_rate"].tolist() == [1e-3, 1e-3] and not run.has("grad_norm")
+    assert run.metrics["learning_rate"].tolist() == [1e-3, 1e-3] and not run.has_metric("grad_norm")
     assert run.label == "mine" and run.notes == ["mine: a CSV, columns step=iteration, loss=loss, learning_rate=lr"]
 
 
@@ -95,7 +94,7 @@ def test_a_tensorboard_directory(tmp_path: Path) -> None:
             summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
             writer.add_event(Event(wall_time=1, step=step, summary=summary))
         writer.close()
-    run = load_external("mine", tmp_path, {})
+    run = load_external_run("mine", tmp_path, {})
     assert run.unit == "epoch" and run.steps.tolist() == [1, 2]
     assert np.allclose(run.metrics["loss"], [0.9, 0.8])
 
@@ -129,10 +128,10 @@ def test_a_column_that_is_not_there(load: Load) -> None:
 def test_a_binary_file_and_an_empty_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"\xff\xfe\x00\x81")
     with pytest.raises(UserError, match="file: not a text file; expected a CSV"):
-        load_external("mine", tmp_path / "file", {})
+        load_external_run("mine", tmp_path / "file", {})
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="empty: neither a run directory nor one of TensorBoard"):
-        load_external("mine", tmp_path / "empty", {})
+        load_external_run("mine", tmp_path / "empty", {})
 
 
 def beside(make_run: MakeRun, load: Load, losses: list[float], every: int = 1) -> Comparison:
@@ -143,17 +142,17 @@ def beside(make_run: MakeRun, load: Load, losses: list[float], every: int = 1) -
 @pytest.mark.parametrize("every", [1, 5])
 def test_the_same_curve_is_not_the_same_experiment(make_run: MakeRun, load: Load, every: int) -> None:
     comparison = beside(make_run, load, LOSSES, every)
-    assert comparison.verdict == "same curve, experiment unknown" and comparison.in_lockstep
+    assert comparison.verdict == "same curve, experiment unknown" and comparison.is_in_lockstep
     assert f"torch ddp x2 and mine agree at all {STEPS // every} steps that both have" in comparison.sentence
     pair = comparison.pairs[0]
     assert (pair.max_loss_difference, pair.max_grad_norm_difference, pair.reasons) == (0, None, [])
-    assert config_table(comparison) == {}
+    assert build_config_table(comparison) == {}
 
 
 def test_another_curve(make_run: MakeRun, load: Load) -> None:
     comparison = beside(make_run, load, [*LOSSES[:9], *(loss + 0.1 for loss in LOSSES[9:])])
-    assert comparison.verdict == "different curve, experiment unknown" and not comparison.in_lockstep
-    assert "part at step 10 of 20: loss differs by 0.1" in comparison.sentence
+    assert comparison.verdict == "different curve, experiment unknown" and not comparison.is_in_lockstep
+    assert "diverge at step 10 of 20: loss differs by 0.1" in comparison.sentence
 
 
 def test_epochs_are_not_steps(make_run: MakeRun, load: Load) -> None:
@@ -181,6 +180,6 @@ def test_the_command_lays_them_beside(
 
 
 def test_the_keys_of_the_columns(load: Load) -> None:
-    from common.compare.__main__ import load_options
+    from common.compare.options import load_options
 
-    assert list(load_options().columns) == list(USUAL)
+    assert list(load_options().columns) == list(KNOWN_COLUMNS)

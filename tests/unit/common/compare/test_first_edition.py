@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from common.compare.find import newest_runs
+from common.compare.find import find_newest_runs
 from common.compare.runs import load_run
 from common.compare.verdict import Comparison, Tolerance, compare_runs
 from common.config.compose import save_config
@@ -75,5 +75,5 @@ def test_old_keys_are_read_under_todays_names() -> None:
 def test_old_runs_are_found(tmp_path: Path) -> None:
     for run_dir in (TORCH, TF):
         shutil.copytree(run_dir, tmp_path / run_dir.name)
-    found, errors, _ = newest_runs(tmp_path)
+    found, errors, _ = find_newest_runs(tmp_path)
     assert [path.name for path in found] == [TORCH.name, TF.name] and errors == []

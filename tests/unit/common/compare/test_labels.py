@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from common.compare.labels import distinguish
+from common.compare.labels import make_labels_unique
 from common.compare.runs import load_run
 from tests.unit.common.compare.conftest import MakeRun
 
@@ -12,7 +12,7 @@ USUAL = "torch ddp x2"
 
 def labels(*run_dirs: Path) -> list[str]:
     runs = [load_run(run_dir) for run_dir in run_dirs]
-    distinguish(runs)
+    make_labels_unique(runs)
     return [run.label for run in runs]
 
 
@@ -55,7 +55,7 @@ def test_what_was_chosen_names_what_follows_from_it(make_run: MakeRun, overrides
 def test_a_key_that_only_one_edition_writes_names_no_run(make_run: MakeRun) -> None:
     runs = [load_run(make_run(name)) for name in ("a", "b")]
     runs[0].config["train.of_old"] = 1
-    distinguish(runs)
+    make_labels_unique(runs)
     assert [run.label for run in runs] == [f"{USUAL} (a)", f"{USUAL} (b)"]
 
 
@@ -67,7 +67,7 @@ def test_long_names_are_shortened_and_stay_unique(make_run: MakeRun, directory: 
     for run, value in zip(runs, values, strict=True):
         if not directory:
             run.config["data.path"] = value
-    distinguish(runs)
+    make_labels_unique(runs)
     assert len({run.label for run in runs}) == 2
     short = "x" * 20 + "…" + "y" * 20 if directory else f"data.path=/data/{'x' * 14}…{'y' * 20}"
     assert all(run.label.startswith(f"{USUAL} ({short}, ") for run in runs)

@@ -137,7 +137,7 @@ def test_a_run_that_has_not_ended_is_compared_as_far_as_it_is(make_run: MakeRun,
     (part / "summary.json").rename(part / "running.json")
     comparison = compare_runs([whole, part], TOLERANCES)
     assert (comparison.verdict, comparison.pairs[0].steps) == (verdict, 12)
-    assert not comparison.in_lockstep, "it may still diverge"
+    assert not comparison.is_in_lockstep, "it may still diverge"
     assert ("steps so far" in comparison.sentence) == (status == "running")
 
 

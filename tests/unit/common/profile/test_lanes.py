@@ -1,22 +1,19 @@
 """A step's lanes, from a trace that is written by hand: 10 ms for each number."""
 
-from typing import Any
-
 import pytest
 
 from common.profile.lanes import step_lanes
+from common.profile.trace import TraceEvent
 
 BACKWARD = "autograd::engine::evaluate_function: "
 
 
-def event(
-    name: str, start: float, end: float, number: int | None = None, cat: str = "user_annotation"
-) -> dict[str, Any]:
+def event(name: str, start: float, end: float, number: int | None = None, cat: str = "user_annotation") -> TraceEvent:
     args = {} if number is None else {"Sequence number": number}
     return {"ph": "X", "name": name, "cat": cat, "tid": 1, "ts": 1e4 * start, "dur": 1e4 * (end - start), "args": args}
 
 
-def operation(name: str, start: float, end: float, number: int) -> dict[str, Any]:
+def operation(name: str, start: float, end: float, number: int) -> TraceEvent:
     return event(name, start, end, number, "cpu_op")
 
 
@@ -49,7 +46,7 @@ STEP = [
 ]
 
 
-def shifted(events: list[dict[str, Any]], milliseconds: float) -> list[dict[str, Any]]:
+def shifted(events: list[TraceEvent], milliseconds: float) -> list[TraceEvent]:
     return [{**each, "ts": each["ts"] + 1e3 * milliseconds} for each in events]
 
 
@@ -74,7 +71,7 @@ def test_a_rank_that_does_not_train(framework: str) -> None:
     assert step_lanes([event("forward", 0, 1)], framework) is None
 
 
-def named(name: str, start: float, end: float) -> dict[str, Any]:
+def named(name: str, start: float, end: float) -> TraceEvent:
     return event(f"{name}:Op", start, end, cat="")
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from common.compare.runs import load_run
-from common.profile.profile import FILE, PLAIN, Profile, read_profile
-from common.report.bars import charts
+from common.profile.lanes import Lane, LaneSpan
+from common.profile.profile import FILE, Profile, read_profile
+from common.report.bars import build_bar_charts
+from common.report.step_chart import PLAIN_COLOUR, build_step_chart
 from tests.unit.common.compare.conftest import MakeRun, write_profile
 from tests.unit.common.profile.test_lanes import STEP, TENSORFLOW
 
@@ -19,7 +21,7 @@ def test_of_both_frameworks(make_run: MakeRun) -> None:
     write_profile(tf, TENSORFLOW)
     runs = [load_run(torch), load_run(tf), load_run(make_run("without"))]
     assert [run.profile is not None for run in runs] == [True, True, False]
-    chart = next(chart for chart in charts(runs) if chart.title == "Time of a step")
+    chart = next(chart for chart in build_bar_charts(runs) if chart.title == "Time of a step")
     assert [index for index, _ in chart.groups] == [0, 1]
     names = ["forward", "backward", "update", "reduce, exposed", "reduce, hidden", "other"]
     for _, bars in chart.groups:
@@ -30,18 +32,19 @@ def test_of_both_frameworks(make_run: MakeRun) -> None:
 
 
 def test_a_layer_has_one_colour() -> None:
-    lanes = {
+    spans = {
         "forward": [("A", 0.0, 4.0), ("brief", 4.0, 4.001), ("B", 4.0, 8.0), ("forward", 8.0, 9.0)],
         "backward": [("B", 10.0, 15.0), ("A", 15.0, 20.0)],
         "reduce": [("reduction 1", 15.0, 21.0)],
         "update": [("update", 21.0, 22.0)],
     }
-    profile = Profile({}, lanes)
-    assert profile.milliseconds == 22 and profile.layers == {"A": 0, "B": 1}
-    colours = {lane: [(part.name, part.colour) for part in parts] for lane, parts in profile.parts.items()}
-    assert colours["forward"] == [("A", 0), ("B", 1), ("forward", PLAIN)]
+    lanes: dict[str, Lane] = {name: [LaneSpan(*span) for span in lane] for name, lane in spans.items()}
+    chart = build_step_chart(Profile({}, lanes))
+    assert chart.milliseconds == 22 and chart.layer_colours == {"A": 0, "B": 1}
+    colours = {lane: [(span.name, span.colour) for span in spans] for lane, spans in chart.lanes.items()}
+    assert colours["forward"] == [("A", 0), ("B", 1), ("forward", PLAIN_COLOUR)]
     assert colours["backward"] == [("B", 1), ("A", 0)]
-    assert colours["reduce"] == [("reduction 1", PLAIN)]
+    assert colours["reduce"] == [("reduction 1", PLAIN_COLOUR)]
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,15 @@
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from common.profile.trace import read_trace, split_step_time
+from common.profile.trace import TraceEvent, read_trace, split_step_time
 
 MAIN, OTHER = 1, 2
 
 
-def event(name: str, start: float, end: float, tid: int = MAIN, cat: str = "user_annotation") -> dict[str, Any]:
+def event(name: str, start: float, end: float, tid: int = MAIN, cat: str = "user_annotation") -> TraceEvent:
     return {"ph": "X", "name": name, "cat": cat, "tid": tid, "ts": 1000 + start, "dur": end - start}
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from common.compare.measures import measure_speed
 from common.compare.pair import Tolerance
 from common.compare.runs import load_run
-from common.compare.speed import speed
 from common.compare.verdict import Comparison, compare_runs
 from common.errors import UserError
-from common.report.answers import answers
-from common.report.bars import charts
-from common.report.differences import what_differs
+from common.report.answers import answer_questions
+from common.report.bars import build_bar_charts
+from common.report.differences import find_setting_differences
 from common.report.page.render import render_html
 from tests.unit.common.compare.conftest import CHANGED, STEPS, MakeRun
 
@@ -27,7 +27,7 @@ def comparison_of(*runs: Path) -> Comparison:
 
 
 def shorts(comparison: Comparison) -> list[str]:
-    return [answer.short for answer in answers(comparison)]
+    return [answer.short for answer in answer_questions(comparison)]
 
 
 def twice_as_slow(rows: Rows) -> None:
@@ -41,13 +41,13 @@ def parts(rows: Rows) -> None:
 
 
 def test_one_run_has_no_answers(make_run: MakeRun) -> None:
-    assert answers(comparison_of(make_run("a"))) == []
+    assert answer_questions(comparison_of(make_run("a"))) == []
 
 
 def test_runs_that_agree(make_run: MakeRun) -> None:
     comparison = comparison_of(make_run("a"), make_run("b", framework="tf", change=twice_as_slow))
     assert shorts(comparison) == ["yes, at every step", "torch ddp x2, 2.00 times", "nothing to pay"]
-    agreement, fastest, cost = answers(comparison)
+    agreement, fastest, cost = answer_questions(comparison)
     assert agreement.lines == ["tf ddp x2: loss within 0 (tolerance 1e-05), identical at 20 of 20 steps"]
     assert fastest.lines[0] == "torch ddp x2 against tf ddp x2: 2.00 to 2.00 times by the quartiles"
     assert cost.lines == ["every run is synchronous, in float32"]
@@ -55,9 +55,9 @@ def test_runs_that_agree(make_run: MakeRun) -> None:
 
 def test_runs_that_part(make_run: MakeRun) -> None:
     comparison = comparison_of(make_run("a"), make_run("b", change=parts))
-    agreement, fastest, _ = answers(comparison)
+    agreement, fastest, _ = answer_questions(comparison)
     assert (agreement.short, agreement.tone) == ("until step 11", "bad")
-    assert "part at step 12 of 20: loss differs by 0.05" in agreement.lines[0]
+    assert "diverge at step 12 of 20: loss differs by 0.05" in agreement.lines[0]
     a, b = (run.path for run in comparison.runs)
     assert agreement.lines[-1] == f"why: python -m common.diagnose {a} {b}"
     assert fastest.short == "no clear difference"
@@ -67,7 +67,7 @@ def test_runs_that_part_at_once(make_run: MakeRun) -> None:
     def at_once(rows: list[dict[str, Any]]) -> None:
         rows[0]["loss"] += 1
 
-    agreement, *_ = answers(comparison_of(make_run("a"), make_run("b", change=at_once)))
+    agreement, *_ = answer_questions(comparison_of(make_run("a"), make_run("b", change=at_once)))
     assert agreement.short == "at no step"
 
 
@@ -81,7 +81,7 @@ def test_what_asynchrony_and_low_precision_cost(make_run: MakeRun, make_asynchro
     runs = make_run("a"), make_asynchronous("ps"), make_run("b", "train.precision=bfloat16", strategy="single")
     evaluation = {"step": STEPS, "examples": 640, "loss": 0.95, "accuracy": 0.48, "count": 60, "duration": 0.1}
     (runs[1] / "evals.jsonl").write_text(json.dumps(evaluation) + "\n")
-    cost = answers(comparison_of(*runs))[2]
+    cost = answer_questions(comparison_of(*runs))[2]
     assert (cost.short, cost.tone) == ("accuracy -2.00 points", "bad")
     assert cost.lines == [
         "torch parameter_server x2 (asynchronous): accuracy -2.00 points, validation loss +0.0500 against torch ddp x2",
@@ -97,7 +97,7 @@ def test_the_speed_leaves_out_warm_up_and_evaluations(make_run: MakeRun) -> None
     run_dir = make_run("a", "train.warmup_steps_untimed=2", change=pause)
     evaluation = {"step": 10, "examples": 320, "loss": 1, "accuracy": 0, "count": 1, "duration": 50}
     (run_dir / "evals.jsonl").write_text(json.dumps(evaluation) + "\n")
-    found = speed(load_run(run_dir))
+    found = measure_speed(load_run(run_dir))
     assert found and found.blocks == 6
     assert found.median == pytest.approx(640) and found.lower == pytest.approx(640)
 
@@ -107,18 +107,23 @@ def test_the_speed_is_of_the_last_number_of_replicas(make_run: MakeRun) -> None:
         for row in rows[14:]:
             row["seconds"] = 14 / 20 + (row["step"] - 14) / 40
 
-    found = speed(load_run(make_run("a", "train.warmup_steps_untimed=0", replicas_changed=CHANGED, change=faster)))
+    found = measure_speed(
+        load_run(make_run("a", "train.warmup_steps_untimed=0", replicas_changed=CHANGED, change=faster))
+    )
     assert found and found.median == pytest.approx(1280)
 
 
 def test_a_run_too_short_for_a_speed(make_run: MakeRun) -> None:
-    assert speed(load_run(make_run("a", change=lambda rows: rows.__delitem__(slice(2, None))))) is None
-    assert speed(load_run(make_run("b", change=lambda rows: [row.pop("seconds") for row in rows] and None))) is None
+    assert measure_speed(load_run(make_run("a", change=lambda rows: rows.__delitem__(slice(2, None))))) is None
+    assert (
+        measure_speed(load_run(make_run("b", change=lambda rows: [row.pop("seconds") for row in rows] and None)))
+        is None
+    )
 
 
 def test_the_efficiency_of_more_replicas(make_run: MakeRun) -> None:
     comparison = comparison_of(make_run("a", replicas=1), make_run("b", replicas=2))
-    (_, (one,)), (_, (two,)) = charts(comparison.runs)[0].groups
+    (_, (one,)), (_, (two,)) = build_bar_charts(comparison.runs)[0].groups
     assert "efficient" not in one.text and two.text.endswith(", 50% efficient against 1 replica")
 
 
@@ -128,7 +133,7 @@ def test_only_what_differs_in_words(make_run: MakeRun) -> None:
     (b / "summary.json").write_text(
         (b / "summary.json").read_text().replace('"python": "3.11"', '"python": "3.12", "tensorflow": "2.21"')
     )
-    found = what_differs(comparison_of(a, b))
+    found = find_setting_differences(comparison_of(a, b))
     assert [each.words for each in found.curve] == ["global batch size 32 against 64"]
     assert "strategy single against allreduce" in [each.words for each in found.other]
     assert "strategy.algorithm" in [each.key for each in found.folded], "the other strategy cannot have it"

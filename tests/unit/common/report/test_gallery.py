@@ -4,18 +4,17 @@ import numpy as np
 import pytest
 
 from benchmarks.gallery import GALLERY, REPORTS
-from common.compare.__main__ import load_options
-from common.compare.find import named_runs
-from common.compare.read import read_config
+from common.compare.find import find_named_runs
+from common.compare.options import load_options
+from common.compare.run_files import read_config
 from common.compare.runs import load_runs
 from common.compare.verdict import Comparison, compare
 from common.report.page.render import render_html
-from common.report.traffic import per_step
 from tests.conftest import ROOT
 
 
 def comparison_of(name: str) -> Comparison:
-    found, left_out = named_runs([ROOT / GALLERY / name])
+    found, left_out = find_named_runs([ROOT / GALLERY / name])
     runs, damaged = load_runs(found)
     assert left_out + damaged == []
     return compare(runs, load_options().tolerances)
@@ -53,10 +52,10 @@ def test_more_workers_are_more_stale_and_dp_loads_its_first_replica() -> None:
     stale = {
         run.replicas: np.average(list(run.staleness), weights=list(run.staleness.values()))
         for run in comparison_of("asynchrony").runs
-        if run.asynchronous
+        if run.is_asynchronous
     }
     assert stale[1] == 0 < stale[2] < stale[4]
     for run in comparison_of("memory").runs:
         if run.strategy == "dp":
-            first, *others = per_step(run, "logits")
+            first, *others = run.get_traffic_per_step("logits")
             assert first > max(others)

@@ -21,7 +21,7 @@ def test_the_verdict_comes_first(make_run: MakeRun) -> None:
     runs = [make_run("a"), make_run("b", framework="tf", strategy="mirrored", change=part)]
     text = render_markdown(compare_runs(runs, TOLERANCES))
     assert text.startswith(
-        "**❌ diverged: torch ddp x2 and tf mirrored x2 part at step 10 of 20: loss differs by 0.001 "
+        "**❌ diverged: torch ddp x2 and tf mirrored x2 diverge at step 10 of 20: loss differs by 0.001 "
     )
     assert "- Do they agree? **until step 9**\n" in text
     tables = [line for line in text.splitlines() if line.startswith("|")]

@@ -11,7 +11,7 @@ import pytest
 from common.compare.pair import Tolerance
 from common.compare.verdict import compare_runs
 from common.report.page.render import render_html
-from common.report.serve import Page, serving
+from common.report.serve import ServedPage, serve_page
 from tests.unit.common.compare.conftest import CHANGED, MakeRun, write_profile
 from tests.unit.common.profile.test_lanes import STEP
 
@@ -258,13 +258,13 @@ def test_hostile_names_are_text(show: Open, make_run: MakeRun) -> None:
 
 def test_a_page_that_is_served_follows_and_stays_as_it_was_set(browser: Any, runs: list[Path]) -> None:
     comparison = compare_runs(runs, TOLERANCES)
-    served = Page(render_html(comparison, "1").encode(), "1")
+    served = ServedPage(render_html(comparison, "1").encode(), "1")
 
     def publish(version: str) -> None:
         served.html, served.version = render_html(comparison, version).encode(), version
 
     problems: list[str] = []
-    with serving(served, 0) as url, browser.new_context(viewport={"width": 1280, "height": 800}) as context:
+    with serve_page(served, 0) as url, browser.new_context(viewport={"width": 1280, "height": 800}) as context:
         page = context.new_page()
         page.on("console", lambda message: problems.append(message.text))
         page.on("pageerror", lambda error: problems.append(str(error)))

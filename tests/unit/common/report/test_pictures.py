@@ -13,11 +13,12 @@ from common.compare.pair import Tolerance
 from common.compare.runs import load_run
 from common.compare.verdict import Comparison, compare_runs
 from common.errors import UserError
-from common.report.bars import charts
-from common.report.draw_curves import COLUMNS, PARTS_OF_UPDATES, draw_bars, draw_curves, draw_difference
-from common.report.draw_lanes import draw_step, draw_updates
-from common.report.pictures import pictures, settings, write_pictures
-from common.report.workers import timelines
+from common.report.bars import build_bar_charts
+from common.report.lane_plots import draw_step, draw_updates
+from common.report.pictures import describe_settings, list_pictures, write_pictures
+from common.report.plots import CURVE_BINS, UPDATE_BINS, draw_bars, draw_curves, draw_difference
+from common.report.step_chart import build_step_chart
+from common.report.worker_updates import build_worker_timelines
 from tests.unit.common.compare.conftest import STEPS, MakeRun, write_profile
 from tests.unit.common.profile.test_lanes import STEP
 
@@ -65,10 +66,10 @@ def test_of_profiles_and_of_workers(make_run: MakeRun, make_asynchronous: MakeRu
     assert {"time_of_a_step", "step_1", "updates_2"} <= names and not {"step_2", "updates_1"} & names
     profile = comparison.runs[0].profile
     assert profile
-    axes, _ = axes_of(draw_step, profile)
+    axes, _ = axes_of(draw_step, build_step_chart(profile))
     assert [label.get_text() for label in axes.get_yticklabels()] == ["forward", "backward", "reduce", "update"]
     assert [len(collection.get_paths()) for collection in axes.collections] == [4, 4, 2, 1]
-    (timeline,) = timelines(comparison.runs)
+    (timeline,) = build_worker_timelines(comparison.runs)
     axes, sentences = axes_of(draw_updates, timeline)
     assert len(axes.patches) == timeline.bins * 2 and len(sentences) == 3
     heights = [-patch.get_height() for patch in axes.patches]
@@ -113,7 +114,7 @@ def test_a_curve_that_stops_being_finite_is_said(make_run: MakeRun) -> None:
         rows[6]["loss"] = float("nan")
 
     _, sentences = difference(compare_runs([make_run("a"), make_run("b", change=overflow)], TOLERANCES))
-    assert any("from step 7 on some are not finite." in each for each in sentences)
+    assert any("some values are not finite from step 7." in each for each in sentences)
 
 
 def test_asynchronous_updates_are_drawn_as_means(make_asynchronous: MakeRun) -> None:
@@ -121,7 +122,7 @@ def test_asynchronous_updates_are_drawn_as_means(make_asynchronous: MakeRun) -> 
     run.steps = np.arange(1, 2401)
     run.metrics = {name: np.arange(2400.0) for name in run.metrics} | {"loss": np.tile([0.0, 2.0], 1200)}
     axes, _ = axes_of(draw_curves, [run], "loss", "examples")
-    assert len(axes.lines[0].get_ydata()) == PARTS_OF_UPDATES and set(axes.lines[0].get_ydata()) == {1.0}
+    assert len(axes.lines[0].get_ydata()) == UPDATE_BINS and set(axes.lines[0].get_ydata()) == {1.0}
 
 
 def test_a_long_curve_keeps_its_extremes(make_run: MakeRun) -> None:
@@ -131,14 +132,14 @@ def test_a_long_curve_keeps_its_extremes(make_run: MakeRun) -> None:
     run.metrics["loss"][[12_345, 30_001]] = 9.0, -7.0
     axes, _ = axes_of(draw_curves, [run], "loss", "step")
     (band,), (line,) = axes.collections, axes.lines
-    assert len(line.get_xdata()) == COLUMNS
+    assert len(line.get_xdata()) == CURVE_BINS
     drawn = band.get_paths()[0].vertices[:, 1]
     assert (drawn.min(), drawn.max()) == (-7.0, 9.0)
 
 
 def test_bars_have_their_values(make_run: MakeRun) -> None:
     runs = [load_run(make_run("a")), load_run(make_run("b", peak_memory_bytes=[1 << 20, 1 << 29]))]
-    (chart,) = [each for each in charts(runs) if each.title == "Peak memory"]
+    (chart,) = [each for each in build_bar_charts(runs) if each.title == "Peak memory"]
     axes, _ = axes_of(draw_bars, runs, chart)
     assert [text.get_text() for text in axes.texts] == ["256.0 MiB", "256.0 MiB", "1.0 MiB", "512.0 MiB"]
     np.testing.assert_allclose([bar.get_width() for bar in axes.patches], [0.5, 0.5, 1 / 512, 1])
@@ -158,12 +159,12 @@ def test_hostile_names_are_text(make_run: MakeRun, tmp_path: Path) -> None:
 
 def test_captions_say_what_all_runs_share(make_run: MakeRun) -> None:
     comparison = compare_runs([make_run("a", "train.seed=1"), make_run("b", "train.seed=2")], TOLERANCES)
-    said = settings(comparison)
+    said = describe_settings(comparison)
     assert "global batch 32" in said and "float32" in said and "seed" not in said
 
 
 def test_pictures_of_one_run_have_no_difference(make_run: MakeRun) -> None:
-    names = [each.name for each in pictures(compare_runs([make_run("a")], TOLERANCES))]
+    names = [each.name for each in list_pictures(compare_runs([make_run("a")], TOLERANCES))]
     assert "loss" in names and not [name for name in names if name.endswith("_difference")]
 
 

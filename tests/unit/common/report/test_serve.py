@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from common.errors import UserError
-from common.report.serve import HOST, Page, serving
+from common.report.serve import HOST, ServedPage, serve_page
 from tests.conftest import ROOT, wait_until
 from tests.unit.common.compare.conftest import MakeRun
 
@@ -31,7 +31,7 @@ def get(url: str) -> str:
 
 
 def test_only_who_has_the_url_gets_the_page() -> None:
-    with serving(Page(b"<p>page", "3"), 0) as url:
+    with serve_page(ServedPage(b"<p>page", "3"), 0) as url:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", url)
         assert get(url) == "<p>page" and get(f"{url}version") == "3"
         root = url.rsplit("/", 2)[0]
@@ -52,7 +52,7 @@ def test_a_port_that_is_in_use() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         message = f"port={port}: cannot be used: Address already in use; choose another, or 0 for a free one"
-        with pytest.raises(UserError, match=message), serving(Page(b""), port):
+        with pytest.raises(UserError, match=message), serve_page(ServedPage(b""), port):
             pass
 
 
@@ -93,7 +93,7 @@ def test_what_is_watched_is_made_again(command: Any, make_run: MakeRun, tmp_path
     with (running / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({**differs, "loss": differs["loss"] + 1}) + "\n")
     wait_until(lambda: get(f"{url}version") != version)
-    assert "part at step 13 of 13" in get(url)
+    assert "diverge at step 13 of 13" in get(url)
     (finished / "config.yaml").write_text("[")
     wait_until(lambda: "config.yaml: not valid YAML" in get(url))
     process.send_signal(signal.SIGINT)

@@ -8,6 +8,7 @@ from rich.console import Console
 from common.compare.pair import Tolerance
 from common.compare.verdict import compare_runs
 from common.report import terminal
+from common.report.tables import PAIR_COLUMNS, RUN_COLUMNS
 from tests.unit.common.compare.conftest import CHANGED, MakeRun
 
 TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}
@@ -49,7 +50,7 @@ def test_words_stay_whole(make_run: MakeRun, show: Show) -> None:
 def test_a_wide_terminal_shows_every_column(make_run: MakeRun, show: Show) -> None:
     shown = show(160, make_run("a"), make_run("b"))
     assert "no room" not in shown
-    assert all(column in shown for column in terminal.RUN_COLUMNS + terminal.PAIR_COLUMNS)
+    assert all(column in shown for column in RUN_COLUMNS + PAIR_COLUMNS)
 
 
 def test_a_changed_number_of_replicas_is_marked(make_run: MakeRun, show: Show) -> None:
@@ -71,9 +72,9 @@ def test_of_many_pairs_those_with_the_reference_are_shown(make_run: MakeRun, sho
 
 
 def test_of_many_notes_the_first_are_shown(make_run: MakeRun, show: Show) -> None:
-    runs = [make_run(str(index), status="failed") for index in range(terminal.MOST_NOTES + 2)]
+    runs = [make_run(str(index), status="failed") for index in range(terminal.MAX_NOTES + 2)]
     shown = show(160, *runs)
-    assert shown.count("status failed") == terminal.MOST_NOTES and "note: 2 more notes are in report.html" in shown
+    assert shown.count("status failed") == terminal.MAX_NOTES and "note: 2 more notes are in report.html" in shown
 
 
 def test_what_the_last_line_says_is_not_a_note_as_well(make_run: MakeRun, show: Show) -> None:

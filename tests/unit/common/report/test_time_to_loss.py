@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from common.compare.runs import load_run
-from common.report.time_to_loss import times_to_a_loss
+from common.report.time_to_loss import build_time_to_loss_chart
 from tests.unit.common.compare.conftest import MakeRun
 
 
@@ -20,7 +20,7 @@ def test_the_lowest_loss_that_all_reach(make_run: MakeRun) -> None:
         load_run(with_losses(make_run("slow"), 1.1, 0.9, 0.71999)),
         load_run(with_losses(make_run("none"))),
     ]
-    chart = times_to_a_loss(runs)
+    chart = build_time_to_loss_chart(runs)
     assert chart.caption == "Seconds until the validation loss is 0.72 or lower, since the first step began."
     assert [(index, bar.text, bar.end) for index, (bar,) in chart.groups] == [
         (0, "0.5 s, 320 examples", 0.5 / 0.75),
@@ -29,4 +29,4 @@ def test_the_lowest_loss_that_all_reach(make_run: MakeRun) -> None:
 
 
 def test_without_evaluations(make_run: MakeRun) -> None:
-    assert not times_to_a_loss([load_run(with_losses(make_run("a")))]).groups
+    assert not build_time_to_loss_chart([load_run(with_losses(make_run("a")))]).groups

@@ -4,14 +4,15 @@ from typing import Any
 
 import pytest
 
-from common.compare.find import newest_runs
+from common.compare.find import find_newest_runs
 from common.compare.pair import Tolerance
 from common.compare.runs import load_run
 from common.compare.verdict import compare_runs
 from common.errors import UserError
-from common.report import traffic
-from common.report.bars import charts
-from common.report.json_report import write_report
+from common.report.bars import build_bar_charts
+from common.report.json_report import write_json
+from common.report.page.render import render_html
+from common.report.tables import build_traffic_tables, describe_savings
 from common.report.terminal import print_comparison
 from tests.unit.common.compare.conftest import MakeRun
 
@@ -19,7 +20,7 @@ TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}
 
 
 def test_the_table_has_a_row_for_each_replica(make_dp: MakeRun) -> None:
-    (section,) = traffic.sections([load_run(make_dp("a"))])
+    (section,) = build_traffic_tables([load_run(make_dp("a"))])
     assert section.columns[2:] == ["scattered", "broadcast", "gathered", "reduced", "logits held", "peak memory"]
     assert section.rows == [
         ["torch dp x2", "0", "0 B", "1.0 MiB", "192 B", "0 B", "384 B", "3.0 MiB"],
@@ -33,11 +34,11 @@ def test_the_table_has_a_row_for_each_replica(make_dp: MakeRun) -> None:
 
 def test_what_a_loss_in_forward_saves(make_dp: MakeRun) -> None:
     runs = [load_run(make_dp("a")), load_run(make_dp("b", loss="in_forward", gathered=8))]
-    assert traffic.savings(runs) == [
+    assert describe_savings(runs) == [
         "torch dp in_forward x2 gathers 8 B in a step in place of 192 B of torch dp x2, and replica 0 holds 192 B of "
         "logits in place of 384 B."
     ]
-    assert traffic.savings(runs[:1]) == []
+    assert describe_savings(runs[:1]) == []
 
 
 def test_what_each_rank_sent(make_run: MakeRun) -> None:
@@ -45,16 +46,16 @@ def test_what_each_rank_sent(make_run: MakeRun) -> None:
     run = load_run(make_run("a", "strategy=allreduce", **entries))
     native = load_run(make_run("b", "strategy=allreduce", "strategy.algorithm=native", strategy="allreduce"))
     assert (run.label, native.label) == ("torch allreduce ring x3", "torch allreduce native x2")
-    (section,) = traffic.sections([run, native])
+    (section,) = build_traffic_tables([run, native])
     assert section.rows[0] == ["torch allreduce ring x3", "0", "2.0 KiB", "40"] and len(section.rows) == 3
 
 
 def test_counts_that_a_device_does_not_have(make_dp: MakeRun) -> None:
     rows = [{"step": 1, "gathered": [8, 0], "memory": [None, None]}]
     run = load_run(make_dp("a", traffic=rows))
-    (section,) = traffic.sections([run])
+    (section,) = build_traffic_tables([run])
     assert section.rows[0] == ["torch dp x2", "0", "-", "-", "8 B", "-", "-", "-"]
-    assert traffic.sections([load_run(make_dp("b", traffic=[]))]) == []
+    assert build_traffic_tables([load_run(make_dp("b", traffic=[]))]) == []
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_variants_of_a_strategy_are_different_runs(
         made.append(make_run(algorithm, "strategy=allreduce", f"strategy.algorithm={algorithm}", strategy="allreduce"))
     made += [make_asynchronous("any"), make_asynchronous("zero", "strategy.max_staleness=0")]
     made.append(make_run("fp16", "strategy=ddp", "strategy.comm_hook=fp16"))
-    found, errors, _ = newest_runs(made[0].parent)
+    found, errors, _ = find_newest_runs(made[0].parent)
     names = ["new", "criterion", "fp16", "native", "ring", "any", "zero"]
     assert [path.name for path in found] == names and errors == []
     assert [load_run(path).label.removeprefix("torch ").removesuffix(" x2") for path in found] == [
@@ -124,7 +125,7 @@ def test_variants_of_a_strategy_are_different_runs(
 def test_the_report_shows_traffic(make_dp: MakeRun, make_run: MakeRun, tmp_path: Path) -> None:
     sent = make_run("c", "strategy=allreduce", strategy="allreduce", bytes_sent=[2048, 1024], messages_sent=[4, 2])
     comparison = compare_runs([make_dp("a"), make_dp("b", loss="in_forward", gathered=8), sent], TOLERANCES)
-    found = {chart.title: chart for chart in charts(comparison.runs)}
+    found = {chart.title: chart for chart in build_bar_charts(comparison.runs)}
     assert list(found)[-3:] == ["Traffic", "Memory of each replica", "Sent by each rank"]
     assert [index for index, _ in found["Sent by each rank"].groups] == [2]
     assert [(bar.name, bar.text, bar.end) for bar in found["Memory of each replica"].groups[0][1]] == [
@@ -132,8 +133,8 @@ def test_the_report_shows_traffic(make_dp: MakeRun, make_run: MakeRun, tmp_path:
         ("replica 1", "1.0 MiB", pytest.approx(1 / 3)),
     ]
     assert all(0 <= bar.end <= 1 for chart in found.values() for _, bars in chart.groups for bar in bars)
-    page, path = write_report(comparison, tmp_path)
-    assert "torch dp in_forward x2 gathers 8 B in a step" in page.read_text()
+    path = write_json(comparison, tmp_path)
+    assert "torch dp in_forward x2 gathers 8 B in a step" in render_html(comparison)
     report = json.loads(path.read_text())
     assert report["verdict"] == "lockstep"
     assert report["runs"][0]["traffic_per_step"]["gathered"] == [192, 0]

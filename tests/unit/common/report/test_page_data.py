@@ -10,15 +10,15 @@ import numpy as np
 from common.compare import bins
 from common.compare.pair import Tolerance
 from common.compare.verdict import compare_runs
-from common.report.curves import curves
+from common.report.page.page_data import build_page_data
 from tests.unit.common.compare.conftest import CHANGED, STEPS, MakeRun
 
 TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}
 
 
 def data_of(*runs: Path) -> dict[str, Any]:
-    data = curves(compare_runs(runs, TOLERANCES))
-    json.dumps(data, allow_nan=False)
+    text = json.dumps(build_page_data(compare_runs(runs, TOLERANCES)), allow_nan=False)
+    data: dict[str, Any] = json.loads(text)
     return data
 
 
@@ -47,8 +47,8 @@ def test_a_long_curve_keeps_its_extremes(make_run: MakeRun, monkeypatch: Any) ->
     def spike(rows: list[dict[str, Any]]) -> None:
         rows[6]["loss"] = 99.0
 
-    monkeypatch.setattr(bins, "BUDGET", 2 * 5)
-    monkeypatch.setattr(bins, "FEWEST_BINS", 1)
+    monkeypatch.setattr(bins, "MAX_BINS", 2 * 5)
+    monkeypatch.setattr(bins, "MIN_BINS", 1)
     data = data_of(make_run("a", change=spike), make_run("b"))
     loss = {key: decoded(data, index) for key, index in data["runs"][0]["curves"]["loss"].items()}
     assert decoded(data, data["runs"][0]["first"]).tolist() == [1, 5, 9, 13, 17]
@@ -61,19 +61,19 @@ def test_a_long_curve_keeps_its_extremes(make_run: MakeRun, monkeypatch: Any) ->
 
 
 def test_short_curves_leave_their_room_to_long_ones() -> None:
-    budget, fewest = bins.BUDGET, bins.FEWEST_BINS
+    budget, fewest = bins.MAX_BINS, bins.MIN_BINS
     for lengths in ([], [0], [budget], [budget // 2, budget // 2]):
-        assert bins.bins_for(lengths) >= max(lengths, default=0)
-    assert bins.bins_for([budget + 1]) == budget
-    assert bins.bins_for([budget, budget]) == budget // 2
-    assert bins.bins_for([budget, 100]) == budget - 100
-    assert bins.bins_for([10**6] * 100) == fewest
+        assert bins.choose_bins(lengths) >= max(lengths, default=0)
+    assert bins.choose_bins([budget + 1]) == budget
+    assert bins.choose_bins([budget, budget]) == budget // 2
+    assert bins.choose_bins([budget, 100]) == budget - 100
+    assert bins.choose_bins([10**6] * 100) == fewest
 
 
 def test_bins_cover_every_row_once() -> None:
     for rows in (0, 1, 4, 5, 7, 1000):
-        first = bins.first_rows(rows, 5)
-        last = bins.last_rows(first, rows)
+        first = bins.find_first_rows(rows, 5)
+        last = bins.find_last_rows(first, rows)
         covered = [row for a, b in zip(first, last, strict=True) for row in range(a, b + 1)]
         assert covered == list(range(rows))
 
@@ -102,7 +102,7 @@ def test_what_happened_to_a_run_is_marked(make_run: MakeRun) -> None:
 def test_where_a_run_went_on_in_another_framework_is_marked_and_noted(make_run: MakeRun) -> None:
     hops = [{"step": 1, "trained_by": "torch ddp"}, {"step": 8, "trained_by": "tf mirrored"}]
     comparison = compare_runs([make_run("a", trained_by=hops, resumed_from=7)], TOLERANCES)
-    (run,) = curves(comparison)["runs"]
+    (run,) = build_page_data(comparison)["runs"]
     assert [(mark["step"], mark["text"]) for mark in run["marks"]] == [(8, "from here tf mirrored"), (8, "resumed")]
     assert "torch ddp x2: trained by torch ddp from step 1, tf mirrored from step 8" in comparison.notes
 

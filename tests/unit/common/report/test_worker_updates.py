@@ -10,7 +10,8 @@ from common.compare.pair import Tolerance
 from common.compare.runs import Run, load_run
 from common.compare.verdict import compare
 from common.report.page.render import render_html
-from common.report.workers import AROUND, MOST_ROWS, above_usual, sections, timelines
+from common.report.tables import build_staleness_tables
+from common.report.worker_updates import MAX_ROWS, NEIGHBOURS, build_worker_timelines, compute_excess_losses
 from tests.unit.common.compare.conftest import STEPS, MakeRun
 
 
@@ -35,7 +36,7 @@ def heights(path: str) -> np.ndarray:
 
 
 def test_updates_of_each_worker_over_the_time(run: Run) -> None:
-    (timeline,) = timelines([run])
+    (timeline,) = build_worker_timelines([run])
     assert [lane.name for lane in timeline.lanes] == ["worker 0", "worker 1"]
     assert (timeline.index, timeline.seconds) == (0, 2 * STEPS / 40)
     for lane in timeline.lanes:
@@ -46,7 +47,7 @@ def test_updates_of_each_worker_over_the_time(run: Run) -> None:
 def test_a_worker_that_paused_has_a_gap(run: Run) -> None:
     run = with_updates(run, np.ones(4000), np.zeros(4000))
     run.updates["worker"][1000:3000] = 1.0
-    first, second = timelines([run])[0].lanes
+    first, second = build_worker_timelines([run])[0].lanes
     assert "longest pause 2e+03 s" in first.text
     bars = heights(first.path)
     assert not bars[len(bars) // 4 + 1 : 3 * len(bars) // 4 - 1].any() and bars[:50].all() and bars[-50:].all()
@@ -56,32 +57,31 @@ def test_a_worker_that_paused_has_a_gap(run: Run) -> None:
 def test_a_stale_update_is_compared_with_its_neighbours(run: Run) -> None:
     staleness = np.arange(2000) % 2
     trend = np.linspace(3, 1, 2000)
-    found = above_usual(with_updates(run, trend + 0.1 * staleness, staleness))
-    assert [(name, count) for name, count, *_ in found] == [("0", 1000), ("1", 1000)]
-    excess = [excess for _, _, excess, _ in found]
-    np.testing.assert_allclose(excess, [-0.05, 0.05], atol=0.1 / AROUND)
-    assert all(error is not None and error < 1e-3 for *_, error in found)
+    found = compute_excess_losses(with_updates(run, trend + 0.1 * staleness, staleness))
+    assert [(excess.staleness, excess.updates) for excess in found] == [("0", 1000), ("1", 1000)]
+    np.testing.assert_allclose([excess.loss for excess in found], [-0.05, 0.05], atol=0.1 / NEIGHBOURS)
+    assert all(excess.standard_error is not None and excess.standard_error < 1e-3 for excess in found)
 
 
 def test_many_values_share_a_row(run: Run) -> None:
     staleness = np.arange(400) % 40
-    found = above_usual(with_updates(run, np.ones(400), staleness))
-    assert len(found) == MOST_ROWS and found[-1][0] == f"{MOST_ROWS - 1} to 39"
-    assert sum(count for _, count, *_ in found) == 400
+    found = compute_excess_losses(with_updates(run, np.ones(400), staleness))
+    assert len(found) == MAX_ROWS and found[-1].staleness == f"{MAX_ROWS - 1} to 39"
+    assert sum(excess.updates for excess in found) == 400
 
 
 def test_a_synchronous_run_has_neither(make_run: MakeRun) -> None:
     run = load_run(make_run("a"))
-    assert run.updates == {} and timelines([run]) == [] and sections([run]) == []
+    assert run.updates == {} and build_worker_timelines([run]) == [] and build_staleness_tables([run]) == []
 
 
 def test_the_page_has_a_lane_for_each_worker_and_a_table(run: Run, make_run: MakeRun) -> None:
     page = render_html(compare([load_run(make_run("b")), run], {"float32": Tolerance(1e-5, 1e-4)}))
     assert page.count('<div class="lane">') == 2 and "Loss against staleness" in page
-    (table,) = sections([run])
+    (table,) = build_staleness_tables([run])
     assert [row[:3] for row in table.rows] == [[run.label, "0", "1"], [run.label, "1", f"{2 * STEPS - 1}"]]
 
 
 def test_rows_without_workers_are_read(make_asynchronous: MakeRun, make_run: MakeRun) -> None:
     run = load_run(make_run("old", strategy="parameter_server"))
-    assert np.isnan(run.updates["worker"]).all() and timelines([run]) == []
+    assert np.isnan(run.updates["worker"]).all() and build_worker_timelines([run]) == []

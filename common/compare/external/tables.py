@@ -1,0 +1,138 @@
+"""Readers for the files of other programs: CSV, JSON and JSON lines, as tables of rows."""
+
+import csv
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from common.errors import UserError
+
+EXPECTED = (
+    "expected a CSV with a header, a Trainer's trainer_state.json, a Keras history as JSON, or rows as JSON lines"
+)
+STEP_COLUMNS = {"step", "steps", "global_step", "iteration", "iter"}
+
+
+class ExternalRow(NamedTuple):
+    """Row of an external run."""
+
+    position: str  # for error messages, such as "train.csv:3"
+    values: dict[str, object]  # by column
+
+
+@dataclass
+class ExternalTable:
+    """Rows of an external run."""
+
+    kind: str  # of the file, in words
+    rows: list[ExternalRow]
+    unit: str = "step"  # what the step of a row counts: "step" or "epoch"
+    shift: int = 0  # added to each step, so that the first step is 1
+    notes: list[str] = field(default_factory=list)
+
+
+def read_file(path: Path) -> ExternalTable:
+    """Read the rows of a file. Raises UserError that names the line and the expected formats."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not a text file; {EXPECTED}") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    if not text.strip():
+        raise UserError(f"{path}: empty; {EXPECTED}")
+    if text.lstrip()[0] not in "{[":
+        return _parse_csv(path, text)
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if path.suffix == ".json":
+            raise UserError(f"{path}: not valid JSON: {error}") from error
+        return _parse_json_lines(path, text)
+    return _convert_json(path, content)
+
+
+def _parse_csv(path: Path, text: str) -> ExternalTable:
+    header, rows = _parse_csv_rows(path, text.splitlines())
+    if len(header) != len(set(header)):
+        raise UserError(f"{path}:1: a column occurs twice: {', '.join(header)[:200]}")
+    columns = {name.lower() for name in header}
+    if path.name == "metrics.csv" and {"epoch", "step"} <= columns:
+        return ExternalTable("Lightning's metrics.csv", rows, shift=1, notes=["steps counted from 0 there"])
+    if "epoch" in columns and not columns & STEP_COLUMNS:
+        counts_from_zero = any(row.values.get("epoch") == "0" for row in rows[:1])  # as Keras does
+        return ExternalTable("a CSV of epochs", rows, unit="epoch", shift=int(counts_from_zero))
+    return ExternalTable("a CSV", rows)
+
+
+def _parse_csv_rows(path: Path, lines: list[str]) -> tuple[list[str], list[ExternalRow]]:
+    """Return the header and the rows. The separator is a comma, a semicolon or a tab."""
+    try:
+        dialect: type[csv.Dialect] = csv.Sniffer().sniff(lines[0], delimiters=",;\t")
+    except csv.Error:
+        dialect = csv.excel
+    reader = csv.reader(lines, dialect)
+    rows = []
+    try:
+        header = [name.strip() for name in next(reader)]
+        for values in reader:
+            if not any(values):
+                continue
+            position = f"{path}:{reader.line_num}"
+            if len(values) != len(header):
+                raise UserError(f"{position}: {len(values)} values, expected {len(header)} as in line 1")
+            rows.append(ExternalRow(position, dict(zip(header, values, strict=True))))
+    except csv.Error as error:
+        raise UserError(f"{path}:{reader.line_num}: {error}") from error
+    return header, rows
+
+
+def _convert_json(path: Path, content: object) -> ExternalTable:
+    if isinstance(content, list):
+        return ExternalTable("rows as JSON", _convert_objects(path, content, "the list"))
+    if isinstance(content, dict) and isinstance(content.get("log_history"), list):
+        logging_steps = content.get("logging_steps")
+        notes = [f"its loss is the mean of {logging_steps} steps"] if logging_steps not in (None, 1) else []
+        rows = _convert_objects(path, content["log_history"], "log_history")
+        return ExternalTable("a Trainer's trainer_state.json", rows, notes=notes)
+    if isinstance(content, dict) and content and all(isinstance(values, list) for values in content.values()):
+        return _convert_history(path, content)
+    if isinstance(content, dict) and ("step" in content or "epoch" in content):
+        return ExternalTable("rows as JSON lines", [ExternalRow(f"{path}:1", content)])
+    raise UserError(f"{path}: unknown JSON; {EXPECTED}")
+
+
+def _convert_history(path: Path, history: dict[str, list[object]]) -> ExternalTable:
+    lengths = {name: len(values) for name, values in history.items()}
+    if len(set(lengths.values())) > 1:
+        raise UserError(f"{path}: its lists differ in length: {str(lengths)[:200]}")
+    rows = [
+        ExternalRow(f"{path}: entry {number}", dict(zip(history, values, strict=True)) | {"epoch": number})
+        for number, values in enumerate(zip(*history.values(), strict=True), start=1)
+    ]
+    return ExternalTable("a Keras history", rows, unit="epoch")
+
+
+def _parse_json_lines(path: Path, text: str) -> ExternalTable:
+    rows = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}:{number}: not a valid JSON row: {error}") from error
+        if not isinstance(row, dict):
+            raise UserError(f"{path}:{number}: a row must be a JSON object, found {line[:60]}")
+        rows.append(ExternalRow(f"{path}:{number}", row))
+    return ExternalTable("rows as JSON lines", rows)
+
+
+def _convert_objects(path: Path, values: list[object], name: str) -> list[ExternalRow]:
+    rows = []
+    for number, value in enumerate(values, start=1):
+        if not isinstance(value, dict):
+            raise UserError(f"{path}: entry {number} of {name} must be a JSON object, found {str(value)[:60]}")
+        rows.append(ExternalRow(f"{path}: entry {number}", value))
+    return rows

@@ -1,0 +1,111 @@
+"""Measures of a run: its speed, the staleness of its updates, and its losses against a reference."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.compare.runs import Run
+
+BLOCKS = 20  # of consecutive steps; the speed of each is measured
+MIN_BLOCK_STEPS = 3  # a shorter run has fewer blocks
+FINAL_SHARE = 0.1  # of the examples; the loss of one update is noisy, so the final training loss is a mean over these
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Examples per second of a run: median and quartiles over blocks of consecutive steps."""
+
+    median: float
+    lower: float
+    upper: float
+    blocks: int  # number of blocks
+
+
+@dataclass(frozen=True)
+class ReferenceDifference:
+    """Values of a run minus those of the reference, after equal numbers of examples. None if a value is unknown."""
+
+    loss: float | None  # training loss, mean over the last tenth of the examples that both runs consumed
+    evaluation_loss: float | None  # at the last evaluation that both runs made after the same number of examples
+    accuracy: float | None  # at the same evaluation
+
+
+def measure_speed(run: Run) -> Speed | None:
+    """Measure the speed after the warm-up steps, without evaluations.
+
+    If the number of replicas changed or the run was resumed, only its last part counts.
+
+    Returns:
+        The speed; None if the run recorded too few steps or no times.
+    """
+    seconds, examples = run.metrics["seconds"], run.metrics["examples"]
+    warmup_steps = run.config.get("train.warmup_steps_untimed")
+    last_change = max(run.summary.get("resumed_from") or 0, *(step - 1 for step, _ in run.replica_changes), 0)
+    timed = np.flatnonzero(run.steps >= last_change + (warmup_steps if isinstance(warmup_steps, int) else 0))
+    has_times = run.has_metric("examples") and run.has_metric("seconds")
+    if not has_times or len(timed) <= MIN_BLOCK_STEPS or not np.all(np.isfinite(seconds[timed])):
+        return None
+    blocks = min(BLOCKS, (len(timed) - 1) // MIN_BLOCK_STEPS)
+    ends = timed[np.linspace(0, len(timed) - 1, blocks + 1).astype(int)]
+    # The time between the row of a step and the row of the next step includes an evaluation after the first.
+    evaluating = np.concatenate([[0.0], np.cumsum(np.nan_to_num(run.evals["duration"]))])
+    elapsed = np.diff(seconds[ends]) - np.diff(evaluating[np.searchsorted(run.eval_steps, run.steps[ends])])
+    if not np.all(elapsed > 0):
+        return None
+    lower, median, upper = np.percentile(np.diff(examples[ends]) / elapsed, [25, 50, 75])
+    return Speed(float(median), float(lower), float(upper), blocks)
+
+
+def measure_efficiency(run: Run, runs: list[Run]) -> tuple[float, Run] | None:
+    """Measure how well a run scales.
+
+    Returns:
+        The speed per replica as a share of that of the run of the same strategy with the fewest replicas, and that run;
+        None if there is no such run with another number of replicas.
+    """
+    if run.external_kind:
+        return None
+    kind = run.framework, run.strategy
+    same_kind = [other for other in runs if (other.framework, other.strategy) == kind and measure_speed(other)]
+    base = min(same_kind, key=lambda other: other.replicas, default=run)
+    speed, base_speed = measure_speed(run), measure_speed(base)
+    if speed is None or base_speed is None or base.replicas == run.replicas:
+        return None
+    return speed.median / run.replicas / (base_speed.median / base.replicas), base
+
+
+def compute_speed_ratio(run: Run, reference: Run) -> float | None:
+    """Return the examples per second as a multiple of the reference's; None if one of them is unknown."""
+    speed, reference_speed = (one.summary.get("examples_per_second") for one in (run, reference))
+    return speed / reference_speed if speed is not None and reference_speed else None
+
+
+def compute_mean_staleness(run: Run) -> float | None:
+    """Return the mean staleness over all updates; None if the run did not record staleness."""
+    updates = sum(run.staleness.values())
+    return sum(staleness * count for staleness, count in run.staleness.items()) / updates if updates else None
+
+
+def compare_with_reference(run: Run, reference: Run) -> ReferenceDifference:
+    """Return the values of a run minus those of the reference, after equal numbers of examples."""
+    common, rows, reference_rows = np.intersect1d(
+        run.evals["examples"], reference.evals["examples"], return_indices=True
+    )
+    loss, accuracy = (
+        float((run.evals[key][rows] - reference.evals[key][reference_rows])[-1])
+        if len(common) and run.has_evaluation(key) and reference.has_evaluation(key)
+        else None
+        for key in ("loss", "accuracy")
+    )
+    if not (len(run.steps) and len(reference.steps)):
+        return ReferenceDifference(None, loss, accuracy)
+    end = min(run.metrics["examples"][-1], reference.metrics["examples"][-1])
+    return ReferenceDifference(_compute_final_loss(run, end) - _compute_final_loss(reference, end), loss, accuracy)
+
+
+def _compute_final_loss(run: Run, end: float) -> float:
+    """Return the mean training loss over the last FINAL_SHARE of the first `end` examples."""
+    examples = run.metrics["examples"]
+    sizes = np.diff(examples, prepend=0)
+    is_last = (examples > (1 - FINAL_SHARE) * end) & (examples <= end)
+    return float(np.average(run.metrics["loss"][is_last], weights=sizes[is_last]))

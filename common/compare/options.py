@@ -1,0 +1,128 @@
+"""Command line of `python -m common.compare`: run directories, external runs, and the keys of conf/compare.yaml."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from common.compare.pair import Tolerance
+from common.config.command_line import compose_options, create_parser
+from common.config.compose import CONF
+from common.config.schema import collect_keys
+from common.errors import UserError
+
+DEFAULTS = Path(CONF, "compare.yaml")
+# First parts of the keys of a training run.
+TRAINING_GROUPS = {*(name.partition(".")[0] for name in collect_keys()), "experiment"}
+
+
+@dataclass
+class CompareOptions:
+    """The keys of conf/compare.yaml, which describes them."""
+
+    run: list[str]
+    runs: str
+    output: str
+    pictures: str | None
+    reference: str | None
+    port: int
+    tolerance: float | None
+    columns: dict[str, str | None] = field(default_factory=dict)
+    tolerances: dict[str, Tolerance] = field(default_factory=dict)
+
+
+OPTION_GROUPS = {option.name for option in fields(CompareOptions)}  # first parts of the keys of this command
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """Arguments of the command, sorted by what they name."""
+
+    options: CompareOptions
+    run_dirs: list[Path]
+    external: list[tuple[str, Path]]  # name and file or directory of each external run
+    training_overrides: list[str]  # keys of the training runs that run=[...] names
+    check: bool
+    serve: bool
+    watch: bool
+
+
+def load_options(overrides: Sequence[str] = ()) -> CompareOptions:
+    """Compose conf/compare.yaml with Hydra overrides. Raises UserError for unknown keys and for wrong values."""
+    keys = f"the keys are {', '.join(_list_keys())}; NAME=PATH names an external run if PATH exists"
+    options = compose_options(CompareOptions, "compare", overrides, keys)
+    for precision, tolerance in options.tolerances.items():
+        if not (tolerance.loss >= 0 and tolerance.grad_norm >= 0):
+            raise UserError(f"tolerances.{precision}: loss and grad_norm must be numbers, 0 or more")
+        if options.tolerance is not None:
+            tolerance.loss = options.tolerance
+    if options.tolerance is not None and not options.tolerance >= 0:
+        raise UserError(f"tolerance={options.tolerance}: must be a number, 0 or more")
+    return options
+
+
+def parse_command_line(description: str | None, arguments: Sequence[str] | None = None) -> CommandLine:
+    """Parse the arguments of the command; sys.argv by default. Raises UserError."""
+    parser = create_parser("common.compare", description, DEFAULTS)
+    parser.add_argument(
+        "arguments",
+        nargs="*",
+        metavar="RUN_DIR | NAME=PATH | key=value",
+        help="run directories, or directories with runs below them, such as a sweep's (default: the newest run of each "
+        "framework, strategy and number of replicas); runs of other programs as NAME=PATH: a CSV, trainer_state.json, "
+        "a Keras history, Lightning's metrics.csv, a TensorBoard directory; overrides of the keys below",
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="exit with 1 unless every run can be read and every pair is in lockstep; an asynchronous run is in "
+        "lockstep with none, and an external run needs the same curve",
+    )
+    parser.add_argument(
+        "--serve", action="store_true", help="then serve the page on this machine, at a URL with a secret token"
+    )
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="serve the page of runs that still train, and keep it up to date; writes no file",
+    )
+    parsed = parser.parse_intermixed_args(arguments)
+    # The directories of a Hydra sweep may have "=" in their names.
+    overrides = [text for text in parsed.arguments if text.find("=") > 0 and not Path(text).exists()]
+    external = [text for text in overrides if _is_external(text)]
+    training: list[str] = []
+    if any(text.startswith("run=") for text in overrides):
+        external = [text for text in external if _get_group(text) not in TRAINING_GROUPS]
+        training = [text for text in overrides if text not in external and _get_group(text) not in OPTION_GROUPS]
+    options = load_options([text for text in overrides if text not in (*training, *external)])
+    if training and not options.run:
+        raise UserError("run=[]: names no training run; pass 'run=[torch:ddp,tf:mirrored]'")
+    return CommandLine(
+        options=options,
+        run_dirs=[Path(text) for text in parsed.arguments if text not in overrides],
+        external=[(name, Path(path)) for name, _, path in (text.partition("=") for text in external)],
+        training_overrides=training,
+        check=parsed.check,
+        serve=parsed.serve,
+        watch=parsed.watch,
+    )
+
+
+def _is_external(text: str) -> bool:
+    """Check whether an argument NAME=PATH names an external run rather than a key of the config."""
+    return _get_group(text) not in OPTION_GROUPS and Path(text.partition("=")[2]).exists()
+
+
+def _get_group(text: str) -> str:
+    """Return the first part of an override's key."""
+    return text.partition("=")[0].lstrip("+~").partition(".")[0]
+
+
+def _list_keys() -> list[str]:
+    config = OmegaConf.load(DEFAULTS)
+    tolerances = [
+        f"tolerances.{precision}.{measure.name}" for precision in config.tolerances for measure in fields(Tolerance)
+    ]
+    columns = [f"columns.{name}" for name in config.columns]
+    return [str(key) for key in config if key not in ("tolerances", "columns")] + columns + tolerances

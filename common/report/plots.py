@@ -1,0 +1,188 @@
+"""Plots of a comparison on matplotlib's axes. Each function returns the sentences of its caption."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
+
+from common.compare.bins import find_first_rows, find_last_rows, max_per_bin, mean_per_bin, min_per_bin
+from common.compare.pair import RunPair
+from common.compare.runs import Run
+from common.report.bars import BarChart
+from common.report.page.page_data import get_axis_values
+from common.report.style import get_colour, get_dash
+
+CURVE_BINS = 1200  # of a long curve
+UPDATE_BINS = 120  # of a curve of asynchronous updates, which are noisy
+MAX_LETTERS = 44  # of a label
+MAX_SENTENCES = 3  # on pairs, in a caption
+MIN_TOLERANCE = 1e-12  # for the range of the axis if the tolerance is 0
+AXIS_LABELS = {"loss": "loss", "grad_norm": "norm", "learning_rate": "learning rate"}
+CAPTIONS = {
+    "loss": "Mean over each global batch, or over the batch of each update if updates are asynchronous.",
+    "grad_norm": "Global norm of the gradient, before clipping.",
+    "learning_rate": "Learning rate of each update.",
+}
+
+
+@dataclass(frozen=True)
+class LineStyle:
+    """Markers of a line, and whether it connects them."""
+
+    marker: str = ""
+    marker_size: float = 4.0
+    is_connected: bool = True
+
+
+DEFAULT_STYLE = LineStyle()
+
+
+def shorten(text: str, limit: int = MAX_LETTERS) -> str:
+    """Return a text in one line, without characters that an SVG cannot hold; only the start of a long text."""
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def draw_curves(runs: list[Run], metric: str, axis: str, axes: Axes) -> list[str]:
+    """Draw the curve of each run.
+
+    A long curve is divided into bins: a line connects the last values, or the means of asynchronous updates. A band
+    spans the smallest and the largest value of each bin.
+    """
+    lines, is_binned = [], False
+    for index, run in enumerate(runs):
+        if not run.has_metric(metric):
+            continue
+        values = run.metrics[metric]
+        first_rows = find_first_rows(len(run.steps), UPDATE_BINS if run.is_asynchronous else CURVE_BINS)
+        last_rows = find_last_rows(first_rows, len(run.steps))
+        x = np.maximum.accumulate(get_axis_values(run, axis))[last_rows]
+        y = mean_per_bin(values, first_rows) if run.is_asynchronous else values[last_rows]
+        lines.append(_draw_line(axes, index, run, x, y))
+        if len(first_rows) < len(values):
+            is_binned = True
+            low, high = min_per_bin(values, first_rows), max_per_bin(values, first_rows)
+            axes.fill_between(x, low, high, color=get_colour(index), alpha=0.2, lw=0)
+    _finish(axes, lines, axis, AXIS_LABELS[metric])
+    band = (
+        "A band spans the steps that share a place; the line is the last of them, or the mean of asynchronous updates."
+    )
+    return [CAPTIONS[metric], band] if is_binned else [CAPTIONS[metric]]
+
+
+def draw_difference(runs: list[Run], pairs: Sequence[tuple[Run, RunPair]], metric: str, axes: Axes) -> list[str]:
+    """Draw the largest difference in each bin on a logarithmic axis, the tolerance, and the first step beyond it."""
+    lines, sentences, has_points = [], [], False
+    for run, pair in pairs:
+        differences = getattr(pair.envelope, metric)
+        first_rows = find_first_rows(len(differences), CURVE_BINS)
+        largest = max_per_bin(differences, first_rows)
+        steps = pair.envelope.steps[find_last_rows(first_rows, len(differences))]
+        points = np.where(np.isfinite(largest) & (largest > 0), largest, np.nan)
+        has_points = has_points or bool(np.isfinite(points).any())
+        lines.append(_draw_difference_line(axes, runs.index(run), run, pair, metric, (steps, points)))
+        if metric == "loss" and pair.identical_steps:
+            sentences.append(f"{shorten(run.label)}: identical at {pair.identical_steps} of {pair.steps} steps.")
+        if not np.isfinite(largest).all():
+            first = steps[~np.isfinite(largest)][0]
+            sentences.append(f"{shorten(run.label)}: some values are not finite from step {first}.")
+    if not has_points:
+        tolerances = [getattr(pair.tolerance, metric) for _, pair in pairs]
+        low, high = min(tolerances) or MIN_TOLERANCE, max(tolerances) or MIN_TOLERANCE
+        axes.set_ylim(low / 1e3, high * 10)
+        axes.text(0.5, 0.5, "no difference at any step", transform=axes.transAxes, ha="center")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}"))
+    _finish(axes, lines, "step", "absolute" if metric == "loss" else "relative to the larger")
+    more = [f"{len(sentences) - MAX_SENTENCES} more."] if len(sentences) > MAX_SENTENCES else []
+    about = "The largest of the steps that share a place; equal values have no point. Dashed: the tolerance."
+    return [about, *sentences[:MAX_SENTENCES], *more]
+
+
+def _draw_difference_line(
+    axes: Axes, index: int, run: Run, pair: RunPair, metric: str, points: tuple[np.ndarray, np.ndarray]
+) -> Line2D:
+    """Draw the points, the tolerance, and the first step beyond it of one pair."""
+    steps, differences = points
+    colour = get_colour(index)
+    line = _draw_line(axes, index, run, steps, differences, LineStyle(".", 3.0, is_connected=False))
+    axes.axhline(getattr(pair.tolerance, metric), color=colour, lw=0.8, ls=(0, (6, 4)))
+    if beyond := pair.first_beyond[metric]:
+        axes.axvline(beyond, color=colour, lw=0.8, ls=":")
+        axes.annotate(f" step {beyond}", (beyond, 1), xycoords=("data", "axes fraction"), va="top", fontsize=8)
+    return line
+
+
+def draw_evaluations(runs: list[Run], metric: str, axis: str, axes: Axes) -> list[str]:
+    """Draw a metric of the evaluations of each run."""
+    lines = []
+    for index, run in enumerate(runs):
+        if not run.has_evaluation(metric):
+            continue
+        x = run.eval_steps if axis != "examples" else run.evals["examples"]
+        lines.append(_draw_line(axes, index, run, x, run.evals[metric], LineStyle("o")))
+    _finish(axes, lines, axis, metric.replace("_", " "))
+    if metric == "accuracy":
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
+        return ["Share of all validation examples."]
+    return [
+        "The exponential of the validation loss." if metric == "perplexity" else "Mean over all validation examples."
+    ]
+
+
+def draw_bars(runs: list[Run], chart: BarChart, axes: Axes) -> list[str]:
+    """Draw the bars of each run, with their values and spread."""
+    position, positions, names = 0.0, [], []
+    for index, bars in chart.groups:
+        label = shorten(runs[index].label)
+        for count, bar in enumerate(bars):
+            names.append(f"{label if not count else ''}  {bar.name}".rstrip() if bar.name else label)
+            positions.append(position)
+            axes.barh(position, bar.end, 0.75, color=get_colour(index))
+            if bar.low is not None and bar.high is not None:
+                axes.plot([bar.low, bar.high], [position, position], color="black", lw=1.5)
+            right = max(bar.end, bar.high or 0)
+            axes.annotate(bar.text, (right, position), (4, 0), textcoords="offset points", va="center", fontsize=8)
+            position += 1
+        position += 0.5
+    axes.set_yticks(positions, names)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.6)
+    axes.xaxis.set_visible(False)
+    axes.spines["bottom"].set_visible(False)
+    return [chart.caption]
+
+
+def _draw_line(
+    axes: Axes, index: int, run: Run, x: np.ndarray, y: np.ndarray, style: LineStyle = DEFAULT_STYLE
+) -> Line2D:
+    """Draw a line that stays visible below an equal later one: the first is wide, the others have gaps."""
+    width = 3.2 if index == 0 else 1.5
+    dash = get_dash(index)
+    dashes = (0, tuple(length / 2 for length in dash)) if dash else "-"
+    linestyle = dashes if style.is_connected else "none"
+    label = f" {shorten(run.label)}"  # the space, because matplotlib's legend leaves out labels that begin with "_"
+    (line,) = axes.plot(
+        x,
+        y,
+        color=get_colour(index),
+        linewidth=width,
+        linestyle=linestyle,
+        label=label,
+        marker=style.marker,
+        markersize=style.marker_size,
+    )
+    return line
+
+
+def _finish(axes: Axes, lines: list[Line2D], x: str, y: str) -> None:
+    """Add grid, labels and legend."""
+    axes.grid(True)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    if lines:
+        axes.legend(handles=lines, fontsize=8, ncols=1 + len(lines) // 7)

@@ -1,0 +1,190 @@
+"""Tables of a comparison, for the terminal, the page and Markdown: runs, pairs, asynchronous runs, traffic."""
+
+from itertools import product
+
+import numpy as np
+
+from common.compare.columns import MOVED, TRAFFIC_KINDS
+from common.compare.measures import (
+    FINAL_SHARE,
+    ReferenceDifference,
+    compare_with_reference,
+    compute_mean_staleness,
+    compute_speed_ratio,
+)
+from common.compare.pair import RunPair
+from common.compare.runs import Run
+from common.report.formats import TableSection, format_bytes, format_memory, format_number
+from common.report.worker_updates import NEIGHBOURS, compute_excess_losses
+
+RUN_TEXT_COLUMNS = ("run", "status", "precision")
+RUN_COLUMNS = [*RUN_TEXT_COLUMNS, "steps", "final loss", "accuracy"]
+RUN_COLUMNS += ["examples/s", "tokens/s", "speed", "peak memory / replica"]
+PAIR_TEXT_COLUMNS = ("run a", "run b", "verdict")
+PAIR_COLUMNS = [*PAIR_TEXT_COLUMNS, "steps", "max Δ loss", "max Δ grad_norm", "exceeded at"]
+PAIR_COLUMNS += ["Δ eval loss", "Δ accuracy"]
+ASYNCHRONOUS_COLUMNS = ["run", "updates", "examples", "mean staleness", "largest", "updates of each staleness"]
+ASYNCHRONOUS_COLUMNS += ["Δ final loss", "Δ eval loss", "Δ accuracy"]
+STALENESS_COLUMNS = ["run", "staleness", "updates", "loss above the usual", "standard error"]
+TRAFFIC_COLUMNS = ["run", "replica", "scattered", "broadcast", "gathered", "reduced", "logits held", "peak memory"]
+SENT_COLUMNS = ["run", "rank", "bytes sent", "messages sent"]
+
+
+def build_run_table(runs: list[Run], reference: Run) -> TableSection:
+    """Return the table of all runs."""
+    rows = [build_run_cells(run, reference) for run in runs]
+    return TableSection("Runs", RUN_COLUMNS, rows, RUN_TEXT_COLUMNS, minor=RUN_TEXT_COLUMNS[1:])
+
+
+def build_run_cells(run: Run, reference: Run) -> list[str]:
+    """Return one row under RUN_COLUMNS. The speed is a multiple of the reference's examples/s."""
+    summary = run.summary
+    ratio = compute_speed_ratio(run, reference)
+    return [
+        run.label,
+        summary["status"],
+        run.precision,
+        str(len(run.steps)),
+        format_number(summary.get("final_loss"), ".6f"),
+        format_number(summary.get("accuracy"), ".2%"),
+        format_number(summary.get("examples_per_second"), ",.1f"),
+        format_number(summary.get("tokens_per_second") or None, ",.0f"),  # 0 for images, which have no tokens
+        "-" if ratio is None else f"{ratio:.2f}x",
+        format_memory(summary.get("peak_memory_bytes") or []),
+    ]
+
+
+def build_pair_cells(pair: RunPair) -> list[str]:
+    """Return one row under PAIR_COLUMNS. The largest differences come with the steps at which they occur."""
+    return [
+        pair.a.label,
+        pair.b.label,
+        pair.verdict,
+        "-" if pair.asynchronous else str(pair.steps),
+        _format_difference(pair.max_loss_difference, pair.max_loss_difference_step),
+        _format_difference(pair.max_grad_norm_difference, pair.max_grad_norm_difference_step),
+        format_number(pair.first_step_beyond, "d"),
+        format_number(pair.evaluation_loss_difference, ".2e"),
+        format_number(pair.accuracy_difference, ".2%"),
+    ]
+
+
+def _format_difference(difference: float | None, step: int | None) -> str:
+    return "-" if difference is None else f"{format_number(difference, '.2e')} at {step}"
+
+
+def build_asynchronous_tables(runs: list[Run], reference: Run) -> list[TableSection]:
+    """Return a table of the asynchronous runs; none if there are no such runs."""
+    rows = [_build_asynchronous_cells(run, reference) for run in runs if run.is_asynchronous]
+    if not rows:
+        return []
+    share = f"{FINAL_SHARE:.0%}"
+    sentence = f"Δ is run − {reference}, signed. Final loss: mean over the last {share} of the examples both consumed."  # noqa: RUF001  a minus sign
+    return [
+        TableSection("Asynchronous runs", ASYNCHRONOUS_COLUMNS, rows, ("run", "updates of each staleness"), [sentence])
+    ]
+
+
+def _build_asynchronous_cells(run: Run, reference: Run) -> list[str]:
+    none = ReferenceDifference(None, None, None)
+    difference = none if run is reference else compare_with_reference(run, reference)
+    return [
+        run.label,
+        str(len(run.steps)),
+        f"{run.metrics['examples'][-1]:.0f}" if len(run.steps) else "0",
+        format_number(compute_mean_staleness(run), ".2f"),
+        str(max(run.staleness, default="-")),
+        "  ".join(f"{staleness}: {count}" for staleness, count in run.staleness.items()),
+        format_number(difference.loss, "+.4f"),
+        format_number(difference.evaluation_loss, "+.4f"),
+        format_number(difference.accuracy, "+.2%"),
+    ]
+
+
+def build_staleness_tables(runs: list[Run]) -> list[TableSection]:
+    """Return a table of the loss by staleness; none if no run has updates of different staleness."""
+    rows = [
+        [
+            run.label,
+            excess.staleness,
+            f"{excess.updates:,}",
+            format_number(excess.loss, "+.4f"),
+            format_number(excess.standard_error, ".4f"),
+        ]
+        for run in runs
+        if len(run.staleness) > 1 and "staleness" in run.updates
+        for excess in compute_excess_losses(run)
+    ]
+    sentence = (
+        f"The usual loss is the mean of the {NEIGHBOURS} updates before and after; the batch decides most of the rest."
+    )
+    if not rows:
+        return []
+    return [TableSection("Loss against staleness", STALENESS_COLUMNS, rows, ("run", "staleness"), [sentence])]
+
+
+def build_traffic_tables(runs: list[Run]) -> list[TableSection]:
+    """Return tables of the bytes that runs counted: of each replica in a step, and of each rank in all steps."""
+    tables = []
+    if counted := [run for run in runs if run.traffic]:
+        rows = [
+            [
+                run.label,
+                str(replica),
+                *(format_bytes(run.get_traffic_per_step(kind)[replica]) for kind in TRAFFIC_KINDS),
+            ]
+            for run in counted
+            for replica in range(run.replicas)
+        ]
+        sentences = [sentence for run in counted for sentence in describe_imbalance(run)] + describe_savings(counted)
+        tables.append(TableSection("Traffic of each replica in a step", TRAFFIC_COLUMNS, rows, sentences=sentences))
+    rows = [
+        [run.label, str(rank), format_bytes(count), f"{messages:,}" if messages is not None else "-"]
+        for run in runs
+        for rank, (count, messages) in enumerate(_list_sent(run))
+    ]
+    if rows:
+        tables.append(TableSection("Sent by each rank in all steps", SENT_COLUMNS, rows))
+    return tables
+
+
+def _list_sent(run: Run) -> list[tuple[float | None, int | None]]:
+    """Return the bytes and the messages that each rank sent."""
+    sent = run.summary.get("bytes_sent") or []
+    messages = run.summary.get("messages_sent") or []
+    return list(zip(sent, [*messages, *[None] * (len(sent) - len(messages))], strict=False))
+
+
+def describe_imbalance(run: Run) -> list[str]:
+    """Return a sentence on how unevenly logits, memory and traffic are spread over the replicas."""
+    parts = []
+    logits, memory = run.get_traffic_per_step("logits"), run.get_traffic_per_step("memory")
+    if logits.sum() > 0:
+        largest = int(logits.argmax())
+        parts.append(f"replica {largest} holds {logits[largest] / logits.sum():.0%} of the logits")
+    if memory.sum() > 0:
+        parts.append(f"the largest peak memory is {memory.max() / memory.mean():.2f}x the mean")
+    moved = np.nansum([run.get_traffic_per_step(kind) for kind in MOVED], axis=0)
+    if moved.sum() > 0:
+        parts.append(f"replica {moved.argmax()} moves {moved.max() / moved.mean():.2f}x the mean bytes")
+    return [f"{run}: {', '.join(parts)}."] if parts else []
+
+
+def describe_savings(runs: list[Run]) -> list[str]:
+    """Return sentences on what DataParallel saves if it does not gather the logits, for runs of equal replicas."""
+    dp_runs = [run for run in runs if run.strategy == "dp"]
+    gathering = [run for run in dp_runs if run.config.get("strategy.loss") == "gathered"]
+    sentences = []
+    for base, run in product(gathering, dp_runs):
+        if run in gathering or run.replicas != base.replicas:
+            continue
+        output = int(str(base.config["strategy.output_device"]))
+        gathered, base_gathered = (
+            format_bytes(float(one.get_traffic_per_step("gathered").sum())) for one in (run, base)
+        )
+        held, base_held = (format_bytes(float(one.get_traffic_per_step("logits")[output])) for one in (run, base))
+        sentences.append(
+            f"{run} gathers {gathered} in a step in place of {base_gathered} of {base}, and replica {output} holds "
+            f"{held} of logits in place of {base_held}."
+        )
+    return sentences
