@@ -11,7 +11,7 @@ from common.bench.charts import charts, rounds, timelines
 from common.bench.table import sections
 from common.errors import build_write_error
 from common.report.page.render import HERE as PAGE
-from common.report.page.render import read_page_file, format_script_hashes
+from common.report.page.render import format_script_hashes, read_page_file
 
 
 def write_report(result: dict[str, Any], directory: Path) -> list[Path]:
