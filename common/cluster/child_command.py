@@ -1,4 +1,4 @@
-"""A command that ends with its parent: python -m common.cluster.child_command MODULE ARGUMENTS"""
+"""A command that ends with its parent: python -m common.cluster.child_command MODULE ARGUMENTS."""
 
 import runpy
 import signal

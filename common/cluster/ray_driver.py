@@ -1,27 +1,29 @@
-"""Trains on the nodes of a Ray cluster: an actor on each starts the command that a user would start there.
+"""Training on the nodes of a Ray cluster: an actor on each node starts the command that a user would start there.
 
-Each attempt takes the nodes that the cluster has then. Where one fails, the next begins from the newest checkpoint.
+Each attempt uses the nodes that the cluster has then. If one of them fails, the next attempt begins from the newest
+checkpoint.
 """
 
 import logging
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from math import ceil, inf
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import ray
+from ray import ObjectRef, ObjectRefGenerator
+from ray.actor import ActorHandle
 from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from common.cluster.discovery import count_used_nodes
-from common.cluster.engines.ray import fewest, list_usable_nodes
+from common.cluster.engines.ray import RayNodeInfo, count_on_every_node, list_usable_nodes
 from common.cluster.ray_node import NodeActor
 from common.cluster.supervisor import Outcome
 from common.cluster.topology import RayNodes, choose_job_port
@@ -37,18 +39,24 @@ from common.training.stop import SIGNALS, Stop
 log = logging.getLogger("lockstep")
 
 LOWEST_PORT = 20_000  # Ray's own processes listen below
-ROOM_SECONDS = 10.0  # to wait for room, before the nodes of the cluster are counted again
+RESERVE_SECONDS = 10.0  # how long to wait for free resources before the nodes are counted again
 END_SECONDS = 60.0  # for the other nodes' commands, once one has ended: they notice a silent host after 30 s
 POLL_SECONDS = 0.2
-ANY = 0.001  # of the resource node:ADDRESS, of which each node has 1
+NODE_SHARE = 0.001  # of the resource node:ADDRESS, of which each node has 1: it pins a command to that node
 
 
 @dataclass(frozen=True)
 class NodeCommand:
-    """What is started on every node.
+    """The command that is started on every node.
 
-    directory: None for the actor's own. gpus: whether it trains on GPUs. timeout: how long to wait for room in the
-    cluster, in seconds.
+    Attributes:
+        module: the module that trains, as `python -m` takes it.
+        arguments: the arguments that all nodes have in common.
+        directory: the working directory; None for the actor's.
+        port: the first port that the processes of a node listen on.
+        strategy: the settings of the strategy, with the replicas that the user asked for.
+        uses_gpus: whether it trains on GPUs.
+        timeout: seconds to wait for free resources in the cluster.
     """
 
     module: str
@@ -56,21 +64,23 @@ class NodeCommand:
     directory: str | None
     port: int
     strategy: StrategySettings
-    gpus: bool
+    uses_gpus: bool
     timeout: float
 
 
-def run_on_ray(config: Config, found: RayNodes, framework: str) -> int:
-    """Run a training on the cluster that this process is connected to. Returns the exit code of the command.
+def run_on_ray(config: Config, nodes: RayNodes, framework: str) -> int:
+    """Train on the cluster to which this process is connected. Return the exit code of the command.
 
-    Raises PeerTimeout where the cluster has no room, and UserError.
+    Raises:
+        PeerTimeout: the cluster has no free resources.
+        UserError: the run directory would not last.
     """
     stop, restarts, chief = Stop(), 0, ray.util.get_node_ip_address()
     try:
-        command = _command(config, found, framework)
+        command = _make_command(config, nodes, framework)
         while True:
-            with _actors(command, chief, stop) as actors:
-                chief, outcome = _attempt(actors, chief, command, {RESTARTS: str(restarts)}, stop)
+            with _start_actors(command, chief, stop) as actors:
+                chief, outcome = _run_attempt(actors, chief, command, {RESTARTS: str(restarts)}, stop)
             if outcome.exit_code != FAILURE or restarts == config.train.max_restarts:
                 if outcome.problem:
                     print(f"failed: {outcome.problem}", file=sys.stderr)
@@ -78,168 +88,182 @@ def run_on_ray(config: Config, found: RayNodes, framework: str) -> int:
             log.warning("%s; restarting from the newest checkpoint", outcome.problem)
             restarts += 1
     finally:
-        ray.shutdown()  # which has a handler for SIGTERM of its own
+        ray.shutdown()  # it replaces the handler of SIGTERM
         stop.restore()
 
 
-def _command(config: Config, found: RayNodes, framework: str) -> NodeCommand:
+def _make_command(config: Config, nodes: RayNodes, framework: str) -> NodeCommand:
     assert isinstance(config.cluster, ScheduledSettings)
-    context = ray.get_runtime_context()
-    copied = bool(context.runtime_env.get("working_dir"))
-    if copied and not Path(config.run_dir or "").expanduser().is_absolute():
+    ray_context = ray.get_runtime_context()
+    is_copied = bool(ray_context.runtime_env.get("working_dir"))
+    if is_copied and not Path(config.run_dir or "").expanduser().is_absolute():
         raise UserError(
-            f"run_dir={config.run_dir}: would be in Ray's copy of the working directory, which Ray deletes; give a "
-            "full path, on storage that lasts"
+            f"run_dir={config.run_dir}: would be in Ray's copy of the working directory, which Ray deletes; use an "
+            "absolute path on storage that lasts"
         )
     run_dir = config.run_dir or default_run_dir(config, framework, f"{datetime.now():%Y%m%d-%H%M%S}")
-    job = int.from_bytes(bytes.fromhex(context.get_job_id()), "little")
+    job = int.from_bytes(bytes.fromhex(ray_context.get_job_id()), "little")
     return NodeCommand(
-        f"{framework}_impl.train",
-        [
+        module=f"{framework}_impl.train",
+        arguments=[
             *list_arguments_without("cluster", "run_dir", "train.max_restarts"),
             f"run_dir={Path(run_dir).expanduser().absolute()}",
-            "train.max_restarts=0",  # they are restarted from here
+            "train.max_restarts=0",  # this process restarts the commands
             f"cluster.timeout={config.cluster.timeout}",
         ],
-        None if copied else os.getcwd(),
-        config.cluster.port or choose_job_port(str(job), LOWEST_PORT),
-        replace(config.strategy, replicas=found.replicas),
-        found.gpus > 0,
-        config.cluster.timeout,
+        directory=None if is_copied else str(Path.cwd()),
+        port=config.cluster.port or choose_job_port(str(job), LOWEST_PORT),
+        strategy=replace(config.strategy, replicas=nodes.replicas),
+        uses_gpus=nodes.gpus > 0,
+        timeout=config.cluster.timeout,
     )
 
 
 @contextmanager
-def _actors(command: NodeCommand, chief: str, stop: Stop) -> Iterator[list[Any]]:
-    """An actor on each of the nodes that the cluster has now; they are ended after the body."""
-    group, bundles = _place(command, chief, stop)
+def _start_actors(command: NodeCommand, chief: str, stop: Stop) -> Iterator[list[ActorHandle]]:
+    """Start an actor on each of the nodes that the cluster has now, and end them after the body."""
+    group, bundles = _reserve_nodes(command, chief, stop)
     try:
-        yield [
-            ray.remote(NodeActor)
-            .options(
+        actor_class = ray.remote(NodeActor)
+        actors = [
+            actor_class.options(
                 max_concurrency=2,
                 num_cpus=bundle["CPU"],
                 num_gpus=bundle.get("GPU", 0),
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
-            )
-            .remote()
+            ).remote()
             for index, bundle in enumerate(bundles)
         ]
+        yield cast(list[ActorHandle], actors)
     finally:
         remove_placement_group(group)
 
 
-def _place(command: NodeCommand, chief: str, stop: Stop) -> tuple[PlacementGroup, list[dict[str, float]]]:
+def _reserve_nodes(command: NodeCommand, chief: str, stop: Stop) -> tuple[PlacementGroup, list[dict[str, float]]]:
     """Reserve resources on as many nodes as the run uses, `chief` among them if it is there.
 
-    Counts the nodes again where they have no room: Ray takes a while to find that one was lost.
+    Counts the nodes again if they have no free resources: Ray takes a while to notice that a node was lost.
     """
     deadline = time.monotonic() + command.timeout
     while True:
-        bundles = _room(command.strategy, command.gpus, chief, list_usable_nodes())
+        bundles = _plan_bundles(command.strategy, command.uses_gpus, chief, list_usable_nodes())
         group = placement_group(bundles, strategy="STRICT_SPREAD")
-        if _wait([group.ready()], min(ROOM_SECONDS, command.timeout), stop):
+        if _wait([group.ready()], min(RESERVE_SECONDS, command.timeout), stop):
             return group, bundles
         remove_placement_group(group)
         if time.monotonic() > deadline:
             kinds = {kind: number for kind, number in bundles[0].items() if not kind.startswith("node:")}
-            wanted = " and ".join(f"{number:g} {kind}" for kind, number in kinds.items())
+            resources = " and ".join(f"{number:g} {kind}" for kind, number in kinds.items())
             raise PeerTimeout(
-                f"cluster.timeout={command.timeout:g}: the Ray cluster has no {len(bundles)} node(s) with {wanted} "
+                f"cluster.timeout={command.timeout:g}: the Ray cluster has no {len(bundles)} node(s) with {resources} "
                 "free; lower strategy.replicas, or wait for other jobs to end"
             )
 
 
-def _wait(awaited: list[Any], timeout: float, stop: Stop) -> bool:
-    """Whether all are there within so many seconds. Raises Interrupted."""
+def _wait(results: Sequence[ObjectRef], timeout: float, stop: Stop) -> bool:
+    """Return whether all results arrive within `timeout` seconds. Raises Interrupted."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        if len(ray.wait(awaited, num_returns=len(awaited), timeout=POLL_SECONDS)[0]) == len(awaited):
+        if len(ray.wait(list(results), num_returns=len(results), timeout=POLL_SECONDS)[0]) == len(results):
             return True
         if stop.signum is not None:
             raise Interrupted(stop.signum)
     return False
 
 
-def _room(strategy: StrategySettings, gpus: bool, chief: str, nodes: list[dict[str, Any]]) -> list[dict[str, float]]:
-    """What a run asks for on each of its nodes, of those that there are; one on GPUs never continues on CPUs."""
+def _plan_bundles(
+    strategy: StrategySettings, uses_gpus: bool, chief: str, nodes: list[RayNodeInfo]
+) -> list[dict[str, float]]:
+    """Return the resources to reserve on each of the nodes that a run uses. A run on GPUs never continues on CPUs."""
     count = max(1, count_used_nodes(strategy, len(nodes)))
-    replicas = ceil(strategy.replicas / count) if strategy.replicas else fewest(nodes, "GPU") or 2
-    resources = {"CPU": max(1, min(replicas, fewest(nodes, "CPU"))), **({"GPU": replicas} if gpus else {})}
+    replicas = ceil(strategy.replicas / count) if strategy.replicas else count_on_every_node(nodes, "GPU") or 2
+    cpus = max(1, min(replicas, count_on_every_node(nodes, "CPU")))
+    resources = {"CPU": cpus, **({"GPU": replicas} if uses_gpus else {})}
     bundles = [dict[str, float](resources) for _ in range(count)]
     if chief in {node["NodeManagerAddress"] for node in nodes}:
-        bundles[0][f"node:{chief}"] = ANY  # with which it can be placed nowhere else
+        bundles[0][f"node:{chief}"] = NODE_SHARE
     return bundles
 
 
-def _attempt(
-    actors: list[Any], chief: str, command: NodeCommand, environment: Mapping[str, str], stop: Stop
+def _run_attempt(
+    actors: list[ActorHandle], chief: str, command: NodeCommand, environment: Mapping[str, str], stop: Stop
 ) -> tuple[str, Outcome]:
-    """Run the command on all nodes to its end, the chief's on host `chief` where there is one. Returns its host."""
-    awaited = [actor.address.remote() for actor in actors]
+    """Run the command on all nodes to its end, its chief on host `chief` if that is a node. Return the chief's host."""
+    results: list[ObjectRef[str]] = [actor.address.remote() for actor in actors]
     try:
-        if not _wait(awaited, command.timeout, stop):
+        if not _wait(results, command.timeout, stop):
             return chief, Outcome(FAILURE, f"an actor did not start within {command.timeout:g} s")
-        addresses = ray.get(awaited)
+        addresses: list[str] = ray.get(results)
     except RayError as error:
         return chief, Outcome(FAILURE, f"an actor did not start ({one_line(error)})")
     nodes = sorted(zip(addresses, actors, strict=True), key=lambda node: node[0] != chief)
     hosts = [host for host, _ in nodes]
     log.info("on %d node(s) of the Ray cluster: %s", len(hosts), ", ".join(hosts))
-    place = ["cluster=local"]
-    running = {}
-    for node, (host, actor) in enumerate(nodes):
+    cluster_arguments = ["cluster=local"]
+    hosts_by_output: dict[ObjectRefGenerator, str] = {}
+    for index, (host, actor) in enumerate(nodes):
         if len(hosts) > 1:
-            place = ["cluster=hosts", f"cluster.hosts=[{','.join(hosts)}]", f"cluster.node={node}"]
-            place += [f"cluster.port={command.port}"]
-        arguments = [*command.arguments, *place]
-        running[actor.run.remote(command.module, arguments, command.directory, environment)] = host
-    codes = _print_until_end(running, hosts[0], lambda signum: [each.stop.remote(signum) for each in actors], stop)
-    return hosts[0], _outcome(hosts, codes, stop)
+            cluster_arguments = ["cluster=hosts", f"cluster.hosts=[{','.join(hosts)}]", f"cluster.node={index}"]
+            cluster_arguments += [f"cluster.port={command.port}"]
+        arguments = [*command.arguments, *cluster_arguments]
+        hosts_by_output[actor.run.remote(command.module, arguments, command.directory, environment)] = host
+    exit_codes = _print_until_end(
+        hosts_by_output, hosts[0], lambda signum: [actor.stop.remote(signum) for actor in actors], stop
+    )
+    return hosts[0], _conclude(hosts, exit_codes, stop)
 
 
-def _print_until_end(running: dict[Any, str], chief: str, tell: Callable[[int], object], stop: Stop) -> dict[str, int]:
-    """Print what the commands print until all have ended. Returns their exit codes; none for a node that was lost.
+def _print_until_end(
+    hosts_by_output: dict[ObjectRefGenerator, str], chief: str, send_signal: Callable[[int], object], stop: Stop
+) -> dict[str, int]:
+    """Print the output of the commands until all have ended.
 
-    running: the host of each command, by the generator of what it prints. tell: sends all of them a signal.
+    Args:
+        hosts_by_output: the host of each command, by the generator of its output.
+        chief: the host whose output has no prefix.
+        send_signal: sends all commands a signal.
+        stop: the signals that this process receives.
+
+    Returns:
+        The exit codes by host, without the hosts that were lost.
     """
-    codes: dict[str, int] = {}
-    deadline, told = inf, False
-    while running and time.monotonic() < deadline:
-        if stop.signum is not None and not told:
-            tell(stop.signum)
-            told, deadline = True, min(deadline, time.monotonic() + END_SECONDS)
-        ready: list[Any] = ray.wait(list(running), timeout=POLL_SECONDS)[0]
-        for lines in ready:
-            host = running[lines]
+    exit_codes: dict[str, int] = {}
+    deadline, is_stopping = inf, False
+    while hosts_by_output and time.monotonic() < deadline:
+        if stop.signum is not None and not is_stopping:
+            send_signal(stop.signum)
+            is_stopping, deadline = True, min(deadline, time.monotonic() + END_SECONDS)
+        ready: list[ObjectRefGenerator] = ray.wait(list(hosts_by_output), timeout=POLL_SECONDS)[0]
+        for output in ready:
+            host = hosts_by_output[output]
             try:
-                said = ray.get(next(lines))
-            except RayTaskError:  # a mistake of ours
+                item = ray.get(next(output))
+            except RayTaskError:  # a bug of Lockstep
                 raise
             except (StopIteration, RayError):
-                del running[lines]
+                del hosts_by_output[output]
                 deadline = min(deadline, time.monotonic() + END_SECONDS)
                 continue
-            if isinstance(said, int):
-                codes[host] = said
+            if isinstance(item, int):
+                exit_codes[host] = item
             else:
-                is_error, line = said
+                is_error, line = item
                 prefix = "" if host == chief else f"{host}: "
                 print(prefix + line, end="", file=sys.stderr if is_error else sys.stdout, flush=True)
-    return codes
+    return exit_codes
 
 
-def _outcome(hosts: list[str], codes: Mapping[str, int], stop: Stop) -> Outcome:
-    """How an attempt ended, from the exit codes of its nodes."""
-    if codes.get(hosts[0]) == 0:
+def _conclude(hosts: list[str], exit_codes: Mapping[str, int], stop: Stop) -> Outcome:
+    """Return the outcome of an attempt from the exit codes of its nodes."""
+    if exit_codes.get(hosts[0]) == 0:
         return Outcome(0, None)
-    if USER_ERROR in codes.values():
+    if USER_ERROR in exit_codes.values():
         return Outcome(USER_ERROR, None)
     if stop.signum is not None:
         return Outcome(128 + stop.signum, None)
-    if stopped := [code for code in codes.values() if code - 128 in SIGNALS]:
-        return Outcome(stopped[0], None)
-    if lost := [host for host in hosts if host not in codes]:
+    if interrupted := [exit_code for exit_code in exit_codes.values() if exit_code - 128 in SIGNALS]:
+        return Outcome(interrupted[0], None)
+    if lost := [host for host in hosts if host not in exit_codes]:
         return Outcome(FAILURE, f"node {lost[0]} of the Ray cluster was lost")
-    host = max(hosts, key=lambda host: codes[host])  # one that was killed is more likely the cause
-    return Outcome(FAILURE, f"the command on {host} ended with exit code {codes[host]}")
+    host = max(hosts, key=lambda host: exit_codes[host])  # a killed command is more likely the cause than others
+    return Outcome(FAILURE, f"the command on {host} ended with exit code {exit_codes[host]}")

@@ -1,4 +1,4 @@
-"""An actor on a node of a Ray cluster: it starts the command that a user would start there, which ends with it."""
+"""The actor on a node of a Ray cluster. It starts the command that a user would start there."""
 
 import os
 import subprocess
@@ -6,39 +6,49 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import IO
+from typing import IO, NamedTuple
 
 import ray
 
 from common.errors import USER_ERROR
 from common.run_module import module_command
 
-Said = tuple[bool, str]  # whether it is of standard error, and a line
+
+class OutputLine(NamedTuple):
+    """A line that a command has printed, and whether it printed it to standard error."""
+
+    is_error: bool
+    text: str
 
 
 class NodeActor:
-    """Runs the command of one node. `stop` is called while `run` runs, each in a thread."""
+    """Runs the command of one node. Ray calls `run` and `stop` in two threads, so that `stop` can interrupt `run`."""
 
     def __init__(self) -> None:
         self.signum: int | None = None
         self.child: subprocess.Popen[str] | None = None
 
     def address(self) -> str:
-        """Where the other nodes reach this one."""
+        """Return the address at which the other nodes reach this one."""
         return str(ray.util.get_node_ip_address())
 
     def run(
         self, module: str, arguments: Sequence[str], directory: str | None, environment: Mapping[str, str]
-    ) -> Iterator[Said | int]:
-        """Run a module to its end. Yields the lines that it prints, and at last its exit code.
+    ) -> Iterator[OutputLine | int]:
+        """Run a module to its end. Yield the lines that it prints, and at last its exit code.
 
-        directory: to run it in; None for the actor's own. environment: added to the actor's.
+        Args:
+            module: the module, as `python -m` takes it.
+            arguments: the arguments of the command.
+            directory: the working directory; None for the actor's.
+            environment: variables that are added to the actor's environment.
         """
         if directory is not None and not Path(directory).is_dir():
-            yield True, f"error: {directory}: no such directory on this node; start the command in one that all have\n"
+            error = f"error: {directory}: no such directory on this node; start the command in one that all have\n"
+            yield OutputLine(True, error)
             yield USER_ERROR
             return
-        # Ray allows an actor one thread for each CPU that it asked for; Lockstep divides the cores among its processes.
+        # Ray limits an actor to one thread for each CPU that it asked for. Lockstep itself divides the cores.
         inherited = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
         self.child = subprocess.Popen(
             module_command("common.cluster.child_command", module, *arguments),
@@ -53,25 +63,25 @@ class NodeActor:
         )
         if self.signum is not None:
             self.stop(self.signum)
-        yield from _lines_of(self.child)
+        yield from _iterate_output(self.child)
         code = self.child.wait()
         yield code if code >= 0 else 128 - code
 
     def stop(self, signum: int) -> None:
-        """Send the command a signal, also where it is yet to start."""
+        """Send the command a signal. If it has not started yet, it gets the signal then."""
         self.signum = signum
         if self.child is not None:
             self.child.send_signal(signum)
 
 
-def _lines_of(child: "subprocess.Popen[str]") -> Iterator[Said]:
-    """What a process prints, until it closes both streams."""
-    lines: SimpleQueue[Said | None] = SimpleQueue()
+def _iterate_output(child: "subprocess.Popen[str]") -> Iterator[OutputLine]:
+    """Yield what a process prints, until it closes both streams."""
+    lines: SimpleQueue[OutputLine | None] = SimpleQueue()
 
     def read(stream: IO[str], is_error: bool) -> None:
         try:
             for line in stream:
-                lines.put((is_error, line))
+                lines.put(OutputLine(is_error, line))
         finally:
             lines.put(None)
 

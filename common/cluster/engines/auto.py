@@ -1,4 +1,4 @@
-"""Whatever the environment shows."""
+"""Engine of cluster=auto: it chooses another engine by the variables of the environment."""
 
 import sys
 from collections.abc import Mapping
@@ -11,19 +11,17 @@ from common.config.clusters import ClusterSettings
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> DiscoveredCluster:
-    """The cluster of the first engine whose variables are set, or this machine. Says which. Raises UserError."""
+    """Discover by the first engine whose variables are set, else this machine. Print the choice. Raises UserError."""
     engines = {env.VARIABLES[framework]: env, "SLURM_JOB_ID": slurm, "SKYPILOT_NODE_IPS": skypilot}
     engines |= {kubernetes.INDEX: kubernetes, kubernetes.VOLCANO_INDEX: kubernetes}
     engines |= {ray.VARIABLE: ray}
-    engine, because = local, "no scheduler's variables are set"
-    if shown := [variable for variable in engines if variable in environment]:
-        engine, because = engines[shown[0]], f"{shown[0]} is set"
-    found = engine.discover(cluster, strategy, framework, environment)
+    engine, reason = local, "no scheduler's variables are set"
+    if variables := [variable for variable in engines if variable in environment]:
+        engine, reason = engines[variables[0]], f"{variables[0]} is set"
+    discovered = engine.discover(cluster, strategy, framework, environment)
     kind = engine.__name__.rpartition(".")[2]
-    where = (
-        f", node {found.host_index} of {len(found.hosts)}"
-        if isinstance(found, HostGroup) and found.is_multi_host
-        else ""
-    )
-    print(f"cluster={kind}{where}: {because}", file=sys.stderr)
-    return found
+    position = ""
+    if isinstance(discovered, HostGroup) and discovered.is_multi_host:
+        position = f", node {discovered.host_index} of {len(discovered.hosts)}"
+    print(f"cluster={kind}{position}: {reason}", file=sys.stderr)
+    return discovered

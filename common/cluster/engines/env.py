@@ -1,8 +1,8 @@
-"""What torchrun's variables or TF_CONFIG say: this process is a member of a cluster that a scheduler has started."""
+"""Engine of cluster=env: torchrun's variables or TF_CONFIG make this process a member of a cluster."""
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TypedDict
 
 from common.cluster.topology import TORCH_VARIABLES, ClusterMember, HostGroup
 from common.config.clusters import ClusterSettings
@@ -11,12 +11,27 @@ from common.errors import UserError
 
 VARIABLES = {"torch": "RANK", "tf": "TF_CONFIG"}
 STARTERS = {"torch": "torchrun", "tf": "a scheduler that sets it"}
+TF_CONFIG_FORM = '{"cluster": {role: [host:port, ...]}, "task": {"type": role, "index": n}}'
+
+
+class TfConfigTask(TypedDict):
+    """The task of this process in TF_CONFIG."""
+
+    type: str
+    index: int
+
+
+class TfConfig(TypedDict):
+    """The contents of TF_CONFIG: the addresses of each role, and the task of this process."""
+
+    cluster: dict[str, list[str]]
+    task: TfConfigTask
 
 
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> HostGroup | ClusterMember:
-    """The cluster of which this process is a member. Raises UserError."""
+    """Return the cluster of which this process is a member. Raises UserError."""
     variable = VARIABLES[framework]
     if variable not in environment:
         raise UserError(
@@ -28,7 +43,7 @@ def discover(
 
 
 def check_unset(cluster: ClusterSettings, framework: str, environment: Mapping[str, str]) -> None:
-    """Raise UserError where another launcher has made this process a member of its cluster."""
+    """Raise UserError if another launcher has made this process a member of its cluster."""
     variable = VARIABLES[framework]
     if variable in environment:
         raise UserError(
@@ -49,57 +64,62 @@ def _read_torch_variables(strategy: str, environment: Mapping[str, str]) -> Clus
     if not 0 < int(numbers["MASTER_PORT"]) < 65536:
         raise UserError(f"MASTER_PORT={numbers['MASTER_PORT']}: must be between 1 and 65535")
     if STRATEGIES[strategy].one_process:
-        raise UserError(f"strategy={strategy}: one process only; under torchrun use {_several('torch')}")
+        raise UserError(f"strategy={strategy}: one process only; under torchrun use {_list_group_strategies('torch')}")
     return ClusterMember(rank == 0, {"process": size}, f"WORLD_SIZE={size}")
 
 
 def _read_tf_config(strategy: str, environment: Mapping[str, str]) -> ClusterMember:
-    try:
-        parsed = json.loads(environment["TF_CONFIG"])
-    except ValueError as error:
-        raise UserError(f"TF_CONFIG: not valid JSON ({error}); fix or unset it") from error
-    cluster, task = _cluster_and_task(parsed)
+    tf_config = _parse_tf_config(environment["TF_CONFIG"])
+    cluster, task = tf_config["cluster"], tf_config["task"]
     if STRATEGIES[strategy].one_process:
         raise UserError(
-            f"strategy={strategy}: one process only, but TF_CONFIG describes a cluster; use {_several('tf')}, or unset "
-            "TF_CONFIG"
+            f"strategy={strategy}: one process only, but TF_CONFIG describes a cluster; use "
+            f"{_list_group_strategies('tf')}, or unset TF_CONFIG"
         )
-    serves = strategy == "parameter_server"
-    known = ("chief", "worker", "ps") if serves else ("chief", "worker")
+    has_servers = strategy == "parameter_server"
+    known_roles = ("chief", "worker", "ps") if has_servers else ("chief", "worker")
     for role in (*cluster, task["type"]):
-        if role not in known:
-            raise UserError(f"TF_CONFIG: no role {role!r} in strategy={strategy}; there are {', '.join(known)}")
+        if role not in known_roles:
+            raise UserError(f"TF_CONFIG: no role {role!r} in strategy={strategy}; there are {', '.join(known_roles)}")
     role, index = task["type"], task["index"]
     if index >= len(cluster.get(role, [])):
         raise UserError(f"TF_CONFIG: task {role} {index} is not in its cluster, which has {len(cluster.get(role, []))}")
-    counts = {role: len(cluster.get(role, [])) for role in known}
-    if serves and (counts["chief"] != 1 or not counts["ps"] or not counts["worker"]):
+    counts = {role: len(cluster.get(role, [])) for role in known_roles}
+    if has_servers and (counts["chief"] != 1 or not counts["ps"] or not counts["worker"]):
         raise UserError("TF_CONFIG: its cluster must have one chief and at least one worker and one ps")
-    if not serves:
+    if not has_servers:
         counts = {"worker": counts["chief"] + counts["worker"]}
     is_chief = (role, index) == ("chief" if "chief" in cluster else "worker", 0)
     words = ", ".join(f"{count} {role}" for role, count in counts.items())
     return ClusterMember(is_chief, counts, f"TF_CONFIG's cluster ({words})")
 
 
-def _several(framework: str) -> str:
+def _list_group_strategies(framework: str) -> str:
+    """Return the strategies that have several processes, for an error message."""
     *kinds, last = [kind for kind in list_strategies(framework) if not STRATEGIES[kind].one_process]
     return f"strategy={', '.join(kinds)} or {last}"
 
 
-def _cluster_and_task(parsed: Any) -> tuple[dict[str, list[str]], dict[str, Any]]:
-    cluster, task = (parsed.get(key) if isinstance(parsed, dict) else None for key in ("cluster", "task"))
-    if not isinstance(cluster, dict) or not isinstance(task, dict):
-        raise UserError('TF_CONFIG: must be {"cluster": {role: [host:port, ...]}, "task": {"type": role, "index": n}}')
+def _parse_tf_config(text: str) -> TfConfig:
+    """Return the contents of TF_CONFIG. Raises UserError if they do not have its form."""
+    try:
+        parsed = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"TF_CONFIG: not valid JSON ({error}); fix or unset it") from error
+    match parsed:
+        case {"cluster": dict(cluster), "task": dict(task)}:
+            pass
+        case _:
+            raise UserError(f"TF_CONFIG: must be {TF_CONFIG_FORM}")
     for role, addresses in cluster.items():
         if not isinstance(addresses, list) or not all(_is_address(address) for address in addresses):
             raise UserError(f"TF_CONFIG: cluster.{role} must be a list of host:port, found {json.dumps(addresses)}")
-    index = task.get("index")
-    if not isinstance(task.get("type"), str) or not isinstance(index, int) or isinstance(index, bool) or index < 0:
+    role, index = task.get("type"), task.get("index")
+    if not isinstance(role, str) or not isinstance(index, int) or isinstance(index, bool) or index < 0:
         raise UserError(f"TF_CONFIG: task must have a type and an index from 0, found {json.dumps(task)}")
-    return cluster, task
+    return {"cluster": cluster, "task": {"type": role, "index": index}}
 
 
-def _is_address(address: Any) -> bool:
+def _is_address(address: object) -> bool:
     host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
     return bool(host) and port.isdecimal() and 0 < int(port) < 65536

@@ -1,4 +1,4 @@
-"""The hosts that the config lists; the same command is started on each."""
+"""Engine of cluster=hosts: the hosts that the config lists. The user starts the same command on each of them."""
 
 import socket
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from common.errors import UserError
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> HostGroup | ClusterMember:
-    """The hosts of the config. Raises UserError where this machine is not the one that the config says."""
+    """Return the hosts of the config. Raises UserError if this machine is not the one that cluster.node names."""
     assert isinstance(cluster, HostsSettings)
     env.check_unset(cluster, framework, environment)
     cluster.check()
@@ -22,12 +22,12 @@ def discover(
 
 
 def find_host_interface(host: str) -> str:
-    """The network interface of this machine that has the address of a host. Raises UserError where none has."""
+    """Return the network interface of this machine that has the address of a host. Raises UserError if none has."""
     try:
-        wanted = {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
+        addresses = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None)}
     except OSError as error:
         raise UserError(f"cluster.hosts: {host} has no address ({error.strerror}); give its address") from error
-    if name := find_interface_with({address for address in wanted if not address.startswith("127.")}):
+    if name := find_interface_with({address for address in addresses if not address.startswith("127.")}):
         return name
-    known = "" if wanted == {host} else f" ({', '.join(sorted(wanted))})"
+    known = "" if addresses == {host} else f" ({', '.join(sorted(addresses))})"
     raise UserError(f"cluster.node: {host}{known} is no address of this machine in a network; give the node that it is")

@@ -1,4 +1,4 @@
-"""The pods of a Kubernetes job, each of which starts the command: of a Job, JobSet, TrainJob or Volcano job.
+"""Engine of cluster=kubernetes: the pods of a Job, JobSet, TrainJob or Volcano job, each of which starts the command.
 
 The first three are Indexed Jobs: a pod's name ends with its index. Kubeflow sets torchrun's PET_NNODES and
 PET_MASTER_ADDR in the pods of a TrainJob; the manifest of a Job or JobSet sets them itself.
@@ -16,17 +16,17 @@ from common.errors import PeerTimeout, UserError
 from common.training.stop import interruptible
 
 VARIABLES = ("JOB_COMPLETION_INDEX", "PET_NNODES", "PET_MASTER_ADDR")
-INDEX, VOLCANO_INDEX = VARIABLES[0], "VC_TASK_INDEX"  # this pod's, from 0
+INDEX, VOLCANO_INDEX = VARIABLES[0], "VC_TASK_INDEX"  # the variables with this pod's index, from 0
 
 
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> HostGroup | ClusterMember:
-    """The pods of the job. Raises UserError, and PeerTimeout if a pod's name has no address after cluster.timeout."""
+    """Return the pods of the job. Raises UserError, and PeerTimeout if a pod's name has no address in time."""
     assert isinstance(cluster, ScheduledSettings)
     env.check_unset(cluster, framework, environment)
     volcano = VOLCANO_INDEX in environment
-    hosts = _pods_of_volcano(environment) if volcano else _pods_of_indexed_job(cluster.kind, environment)
+    hosts = _list_volcano_pods(environment) if volcano else _list_indexed_job_pods(cluster.kind, environment)
     variable = VOLCANO_INDEX if volcano else INDEX
     index = environment[variable]
     if not index.isdecimal() or int(index) >= len(hosts):
@@ -34,10 +34,10 @@ def discover(
     if len(hosts) == 1:
         return HostGroup()
     node, port = int(index), cluster.port or choose_job_port(hosts[0])
-    return HostGroup(_with_own_address(hosts, node, cluster.timeout), node, port)
+    return HostGroup(_insert_address(hosts, node, cluster.timeout), node, port)
 
 
-def _pods_of_indexed_job(kind: str, environment: Mapping[str, str]) -> tuple[str, ...]:
+def _list_indexed_job_pods(kind: str, environment: Mapping[str, str]) -> tuple[str, ...]:
     if missing := [name for name in VARIABLES if name not in environment]:
         raise UserError(
             f"cluster={kind}: {', '.join(missing)} is not set; start in an Indexed Job that sets PET_NNODES and "
@@ -46,13 +46,13 @@ def _pods_of_indexed_job(kind: str, environment: Mapping[str, str]) -> tuple[str
     pods, first = environment["PET_NNODES"], environment["PET_MASTER_ADDR"]
     if not pods.isdecimal() or int(pods) == 0:
         raise UserError(f"PET_NNODES={pods}: must be the number of the job's pods")
-    named = re.fullmatch(r"([^.]+-)0(\..+)", first)
-    if not named:
+    name = re.fullmatch(r"([^.]+-)0(\..+)", first)
+    if not name:
         raise UserError(f"PET_MASTER_ADDR={first}: must be the first pod's name and its service, such as train-0.train")
-    return tuple(f"{named[1]}{index}{named[2]}" for index in range(int(pods)))
+    return tuple(f"{name[1]}{index}{name[2]}" for index in range(int(pods)))
 
 
-def _pods_of_volcano(environment: Mapping[str, str]) -> tuple[str, ...]:
+def _list_volcano_pods(environment: Mapping[str, str]) -> tuple[str, ...]:
     tasks = sorted(name for name in environment if re.fullmatch("VC_.+_HOSTS", name))
     if not tasks:
         raise UserError(f"{VOLCANO_INDEX} is set but no VC_..._HOSTS; add the plugin svc to the Volcano job")
@@ -61,20 +61,21 @@ def _pods_of_volcano(environment: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(environment[tasks[0]].split(","))
 
 
-def _with_own_address(hosts: Sequence[str], node: int, timeout: float) -> tuple[str, ...]:
-    """The pods' names, once each is known, with this one's own address: its name may be unknown to itself.
+def _insert_address(hosts: Sequence[str], node: int, timeout: float) -> tuple[str, ...]:
+    """Return the pods' names, as soon as all are known, with the address of this pod in place of its name.
 
-    The others' are left as names, because a pod that is started again has another address.
+    A pod may not know its own name. The other pods keep their names, because a pod that is started again has another
+    address.
     """
     deadline = time.monotonic() + timeout
-    own = ""
+    address = ""
     for host in (*hosts[:node], *hosts[node + 1 :]):
         try:
             with interruptible():
-                own = wait_for_address(host, deadline)
+                address = wait_for_address(host, deadline)
         except OSError as error:
             raise PeerTimeout(
                 f"cluster.timeout={timeout:g}: {host} has no address here ({error.strerror}); see whether its pod runs "
                 "and its service selects it"
             ) from error
-    return (*hosts[:node], own, *hosts[node + 1 :])
+    return (*hosts[:node], address, *hosts[node + 1 :])

@@ -1,4 +1,4 @@
-"""This machine. A process that torchrun or TF_CONFIG made part of a cluster joins that one."""
+"""Engine of cluster=local: this machine, unless torchrun or TF_CONFIG has made this process part of a cluster."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from common.config.clusters import ClusterSettings
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> HostGroup | ClusterMember:
-    """This machine alone, unless the environment says more."""
+    """Return this machine alone, or the cluster that this process is part of. Raises UserError."""
     if env.VARIABLES[framework] in environment:
         return env.discover(cluster, strategy, framework, environment)
     return HostGroup()

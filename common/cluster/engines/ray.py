@@ -1,10 +1,10 @@
-"""The nodes of a Ray cluster. The command is started once; common/cluster/ray_driver.py starts those of the nodes."""
+"""Engine of cluster=ray: the nodes of a Ray cluster. common.cluster.ray_driver starts the command on each of them."""
 
 import importlib.util
 import logging
 import socket
 from collections.abc import Mapping
-from typing import Any
+from typing import TypedDict
 
 from common.cluster.engines import env
 from common.cluster.topology import RayNodes
@@ -12,14 +12,22 @@ from common.config import clusters
 from common.errors import UserError, error_reason
 from common.training.stop import kept_handlers
 
-VARIABLE = "RAY_ADDRESS"  # Ray sets it where `ray job submit` starts a command
+VARIABLE = "RAY_ADDRESS"  # `ray job submit` sets it for the command that it starts
 CONNECT_SECONDS = 5.0
+
+
+class RayNodeInfo(TypedDict):
+    """The part of Ray's description of a node that Lockstep reads."""
+
+    NodeManagerAddress: str
+    Alive: bool
+    Resources: dict[str, float]
 
 
 def discover(
     cluster: clusters.ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> RayNodes:
-    """What the cluster has now. Raises UserError where it cannot be reached."""
+    """Return the nodes that the cluster has now. Raises UserError if it cannot be reached."""
     env.check_unset(cluster, framework, environment)
     name, address = "cluster.address", cluster.address if isinstance(cluster, clusters.RaySettings) else "auto"
     if address == "auto" and environment.get(VARIABLE):
@@ -28,25 +36,25 @@ def discover(
     nodes = list_usable_nodes()
     if not nodes:
         raise UserError(f"cluster={cluster.kind}: no node of the Ray cluster has a CPU or GPU; start Ray on more nodes")
-    return RayNodes(len(nodes), fewest(nodes, "GPU"))
+    return RayNodes(len(nodes), count_on_every_node(nodes, "GPU"))
 
 
-def list_usable_nodes() -> list[dict[str, Any]]:
-    """The nodes that a run may use, as Ray describes them: those with GPUs, or all where none has any."""
+def list_usable_nodes() -> list[RayNodeInfo]:
+    """Return the nodes that a run may use: those with GPUs, or all nodes if none has any."""
     import ray
 
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    having = {kind: [node for node in nodes if node["Resources"].get(kind, 0) >= 1] for kind in ("GPU", "CPU")}
-    return having["GPU"] or having["CPU"]
+    nodes: list[RayNodeInfo] = [node for node in ray.nodes() if node["Alive"]]
+    with_gpus, with_cpus = ([node for node in nodes if node["Resources"].get(kind, 0) >= 1] for kind in ("GPU", "CPU"))
+    return with_gpus or with_cpus
 
 
-def fewest(nodes: list[dict[str, Any]], resource: str) -> int:
-    """How many of a resource every node has: the number of the node that has the fewest."""
+def count_on_every_node(nodes: list[RayNodeInfo], resource: str) -> int:
+    """Return how many of a resource every node has: the number of the node that has the fewest."""
     return int(min((node["Resources"].get(resource, 0) for node in nodes), default=0))
 
 
 def _connect(kind: str, name: str, address: str) -> None:
-    """Connect this process. name: of the key or variable that has the address."""
+    """Connect this process to the cluster. Raises UserError. name: the key or variable that has the address."""
     if importlib.util.find_spec("ray") is None:
         raise UserError(f"cluster={kind}: the package ray is not installed; pip install ray")
     if "://" in address:
@@ -58,7 +66,7 @@ def _connect(kind: str, name: str, address: str) -> None:
 
     host, _, port = address.rpartition(":")
     try:
-        if host and port.isdecimal():  # Ray itself would wait for ever
+        if host and port.isdecimal():  # without this check Ray would wait forever for a cluster that does not exist
             socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
         with kept_handlers():
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)

@@ -1,4 +1,4 @@
-"""The nodes of a SkyPilot task, whose `run` commands it starts on each."""
+"""Engine of cluster=skypilot: the nodes of a SkyPilot task, which starts the command on each of them."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ VARIABLES = ("SKYPILOT_NODE_IPS", "SKYPILOT_NODE_RANK")
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> HostGroup | ClusterMember:
-    """The nodes of the task. Raises UserError."""
+    """Return the nodes of the task. Raises UserError."""
     assert isinstance(cluster, ScheduledSettings)
     env.check_unset(cluster, framework, environment)
     if missing := [name for name in VARIABLES if name not in environment]:

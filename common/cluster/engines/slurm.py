@@ -1,4 +1,4 @@
-"""The nodes of a Slurm job: srun starts the command once on each."""
+"""Engine of cluster=slurm: the nodes of a Slurm job step. srun starts the command once on each of them."""
 
 import subprocess
 from collections.abc import Mapping
@@ -9,23 +9,23 @@ from common.cluster.topology import ClusterMember, HostGroup, choose_job_port
 from common.config.clusters import ClusterSettings, ScheduledSettings
 from common.errors import UserError
 
-VARIABLES = ("SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_NODEID")  # which srun sets
+VARIABLES = ("SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_NODEID")  # srun sets them
 START = "start with srun --ntasks-per-node=1"
 
 
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> HostGroup | ClusterMember:
-    """The nodes of the job step. Raises UserError where srun has not started the command once on each."""
+    """Return the nodes of the job step. Raises UserError if srun has not started the command once on each of them."""
     assert isinstance(cluster, ScheduledSettings)
     env.check_unset(cluster, framework, environment)
     if "SLURM_JOB_ID" not in environment:
         raise UserError(f"cluster={cluster.kind}: SLURM_JOB_ID is not set; {START} in a job, or use cluster=local")
     if missing := [name for name in VARIABLES if name not in environment]:
         if environment.get("SLURM_JOB_NUM_NODES") == "1":
-            return HostGroup()  # a job's script, on its only node
+            return HostGroup()  # the script of a job with one node
         raise UserError(f"cluster={cluster.kind}: {', '.join(missing)} is not set; {START}")
-    hosts = _host_names(environment["SLURM_STEP_NODELIST"])
+    hosts = _expand_host_names(environment["SLURM_STEP_NODELIST"])
     tasks = environment["SLURM_STEP_NUM_TASKS"]
     if tasks != str(len(hosts)):
         raise UserError(
@@ -38,13 +38,13 @@ def discover(
     return HostGroup(resolve_addresses(hosts, node), node, port)
 
 
-def _host_names(nodes: str) -> tuple[str, ...]:
-    """node[1-3,7] as the names of hosts, in Slurm's order."""
+def _expand_host_names(nodes: str) -> tuple[str, ...]:
+    """Expand node[1-3,7] to the names of hosts, in Slurm's order. Raises UserError."""
     command = ["scontrol", "show", "hostnames", nodes]
     try:
         return tuple(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
     except (OSError, subprocess.CalledProcessError) as error:
-        said = (getattr(error, "stderr", None) or str(error)).strip()
+        message = (getattr(error, "stderr", None) or str(error)).strip()
         raise UserError(
-            f"SLURM_STEP_NODELIST={nodes}: {' '.join(command[:3])} fails ({said}); install scontrol"
+            f"SLURM_STEP_NODELIST={nodes}: {' '.join(command[:3])} fails ({message}); install scontrol"
         ) from error

@@ -5,7 +5,6 @@ import sys
 import pytest
 
 from common.cluster.processes import exit_if_interrupted, pause_garbage_collection
-from common.run_module import module_command as python_command
 from tests.conftest import ROOT, Python
 
 CHILD = """
@@ -15,10 +14,6 @@ die_with_parent()
 print("ready", flush=True)
 time.sleep(60)
 """
-
-
-def test_python_runs_a_module() -> None:
-    assert python_command("a.b", "c") == [sys.executable, "-m", "a.b", "c"]
 
 
 def test_a_child_ends_when_its_standard_input_closes() -> None:

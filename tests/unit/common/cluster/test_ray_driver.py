@@ -1,7 +1,8 @@
 import pytest
 
 from common.cluster import ray_driver
-from common.cluster.ray_driver import LOWEST_PORT, _outcome, _room
+from common.cluster.engines.ray import RayNodeInfo
+from common.cluster.ray_driver import LOWEST_PORT, _conclude, _plan_bundles
 from common.cluster.supervisor import Outcome
 from common.cluster.topology import choose_job_port
 from common.training.stop import Stop
@@ -31,16 +32,16 @@ def test_how_an_attempt_ends(codes: tuple[int | None, ...], expected: Outcome) -
     ended = {host: code for host, code in zip(HOSTS, codes, strict=True) if code is not None}
     stop = Stop()
     try:
-        found = _outcome(HOSTS, ended, stop)
+        found = _conclude(HOSTS, ended, stop)
         assert found.exit_code == expected.exit_code
         assert expected.problem is None or found.problem == expected.problem
         stop.request(15)
-        assert _outcome(HOSTS, ended, stop).exit_code == (found.exit_code if found.exit_code in (0, 2) else 143)
+        assert _conclude(HOSTS, ended, stop).exit_code == (found.exit_code if found.exit_code in (0, 2) else 143)
     finally:
         stop.restore()
 
 
-def node(address: str, **resources: float) -> dict[str, object]:
+def node(address: str, **resources: float) -> RayNodeInfo:
     return {"NodeManagerAddress": address, "Alive": True, "Resources": resources}
 
 
@@ -61,10 +62,10 @@ def node(address: str, **resources: float) -> dict[str, object]:
     ],
 )
 def test_the_room_that_a_run_needs(
-    make_config: MakeConfig, overrides: list[str], nodes: list[dict[str, object]], expected: list[dict[str, float]]
+    make_config: MakeConfig, overrides: list[str], nodes: list[RayNodeInfo], expected: list[dict[str, float]]
 ) -> None:
     gpus = any("GPU" in bundle for bundle in expected)
-    found = _room(make_config(*overrides).strategy, gpus, "b", nodes)
+    found = _plan_bundles(make_config(*overrides).strategy, gpus, "b", nodes)
     assert len(found) == len(expected)
     assert [{**bundle, "node:b": 0} for bundle in found] == [{**bundle, "node:b": 0} for bundle in expected]
     pinned = [bundle for bundle in found if "node:b" in bundle]

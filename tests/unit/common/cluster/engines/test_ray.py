@@ -4,13 +4,13 @@ import socket
 import pytest
 
 from common.cluster.engines import ray as engine
-from common.cluster.engines.ray import discover, fewest, list_usable_nodes
+from common.cluster.engines.ray import RayNodeInfo, count_on_every_node, discover, list_usable_nodes
 from common.cluster.topology import RayNodes
 from common.config.clusters import AutoSettings, RaySettings
 from common.errors import UserError
 
 
-def node(alive: bool = True, **resources: float) -> dict[str, object]:
+def node(alive: bool = True, **resources: float) -> RayNodeInfo:
     return {"NodeManagerAddress": "a", "Alive": alive, "Resources": resources}
 
 
@@ -35,7 +35,11 @@ def test_nodes_with_gpus_are_taken_where_there_are_any(monkeypatch: pytest.Monke
     having = [node(CPU=8, GPU=4), node(CPU=8, GPU=2)]
     monkeypatch.setattr("ray.nodes", lambda: [node(CPU=2), *having])
     assert list_usable_nodes() == having
-    assert (fewest(having, "GPU"), fewest(having, "CPU"), fewest([], "CPU")) == (2, 8, 0)
+    assert (count_on_every_node(having, "GPU"), count_on_every_node(having, "CPU"), count_on_every_node([], "CPU")) == (
+        2,
+        8,
+        0,
+    )
 
 
 def test_a_cluster_without_nodes(connected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
