@@ -1,7 +1,7 @@
-"""A guided tour of the collectives, then the all-reduce algorithms timed beside what theory predicts.
+"""A guided tour of the collectives, followed by the measured and predicted times of the all-reduce algorithms.
 
-python -m torch_impl.collectives starts real processes that talk over Gloo on this machine's loopback interface;
-torch_impl/communication/tour.py is what they do.
+python -m torch_impl.collectives starts processes that communicate over Gloo on the loopback interface of this machine.
+They run torch_impl/communication/tour.py.
 """
 
 import argparse
@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
+
+from typing_extensions import override
 
 from common.cluster.network import find_loopback_interface
 from common.cluster.supervisor import Process, supervise
@@ -22,37 +24,43 @@ from common.run_module import module_command
 SIZES = ("1K", "16K", "256K", "4M")
 QUICK_SIZES = ("1K", "64K")
 UNITS = {"": 1, "K": 2**10, "M": 2**20}
-MOST_RANKS, MOST_BYTES = 16, 2**26
+MAX_RANKS, MAX_BYTES = 16, 2**26
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports what is wrong in one line."""
+    """An argument parser that reports a mistake in one line."""
 
+    @override
     def error(self, message: str) -> NoReturn:
         raise UserError(message)
 
 
 @report_user_errors(())
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0, 1 when a process failed, 128 + n after signal n. A user's error exits with 2 from inside."""
+    """Run the tour. Return the exit code: 0, 1 if a process has failed, 128 + n after signal n.
+
+    A mistake of the user exits with 2 instead of returning.
+    """
     parser = Parser(prog="python -m torch_impl.collectives", description=__doc__)
     parser.add_argument(
-        "--ranks", type=_ranks, default=4, metavar="N", help=f"processes, 2 to {MOST_RANKS} (default 4)"
+        "--ranks", type=_parse_ranks, default=4, metavar="N", help=f"processes, 2 to {MAX_RANKS} (default 4)"
     )
     parser.add_argument(
         "--sizes",
-        type=_size,
+        type=_parse_size,
         nargs="+",
         metavar="BYTES",
-        help=f"buffers that are timed, such as 4096, 64K or 4M (default {' '.join(SIZES)})",
+        help=f"sizes of the timed buffers, such as 4096, 64K or 4M (default {' '.join(SIZES)})",
     )
-    parser.add_argument("--quick", action="store_true", help=f"time {' '.join(QUICK_SIZES)} by default, and only once")
+    parser.add_argument(
+        "--quick", action="store_true", help=f"time {' '.join(QUICK_SIZES)} by default, and each only once"
+    )
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     options = parser.parse_args(arguments)
-    sizes = options.sizes or [_size(text) for text in (QUICK_SIZES if options.quick else SIZES)]
+    sizes = options.sizes or [_parse_size(text) for text in (QUICK_SIZES if options.quick else SIZES)]
     command = module_command("torch_impl.communication.tour", "1" if options.quick else "5", *map(str, sizes))
     with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:
-        shared = {
+        environment = {
             "WORLD_SIZE": str(options.ranks),
             "MASTER_ADDR": LOOPBACK,
             "LOCKSTEP_RENDEZVOUS": str(Path(directory, "rendezvous")),
@@ -61,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
         log = Path(directory, "log")
         outcome = supervise(
-            [Process(f"rank {rank}", command, {"RANK": str(rank), **shared}) for rank in range(options.ranks)], log
+            [Process(f"rank {rank}", command, {"RANK": str(rank), **environment}) for rank in range(options.ranks)], log
         )
         if outcome.problem:
             sys.stderr.write(log.read_text())
@@ -69,18 +77,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return outcome.exit_code
 
 
-def _ranks(text: str) -> int:
-    if not text.isdecimal() or not 2 <= int(text) <= MOST_RANKS:
-        raise argparse.ArgumentTypeError(f"{text}: must be a whole number from 2 to {MOST_RANKS}")
+def _parse_ranks(text: str) -> int:
+    if not text.isdecimal() or not 2 <= int(text) <= MAX_RANKS:
+        raise argparse.ArgumentTypeError(f"{text}: must be a whole number from 2 to {MAX_RANKS}")
     return int(text)
 
 
-def _size(text: str) -> int:
+def _parse_size(text: str) -> int:
     match = re.fullmatch(r"(\d+)([KM]?)", text.upper())
     size = int(match[1]) * UNITS[match[2]] if match else 0
-    if size % 4 or not 4 <= size <= MOST_BYTES:
+    if size % 4 or not 4 <= size <= MAX_BYTES:
         raise argparse.ArgumentTypeError(
-            f"{text}: must be bytes, a multiple of 4 up to {MOST_BYTES >> 20}M, such as 4096, 64K or 4M"
+            f"{text}: must be bytes, a multiple of 4 up to {MAX_BYTES >> 20}M, such as 4096, 64K or 4M"
         )
     return size
 

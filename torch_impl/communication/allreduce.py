@@ -1,6 +1,6 @@
-"""All-reduce by hand: sums over all ranks on point-to-point messages alone, and what they should cost.
+"""All-reduce algorithms from point-to-point messages alone, and a model of the time that they take.
 
-In the docstrings N is the world size and n the bytes of the buffer. All ranks end with bit-identical sums.
+In the docstrings N is the world size and n the size of the buffer in bytes. All ranks get bit-identical sums.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,20 +11,20 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-Messages = Sequence[tuple[torch.Tensor, int]]  # what, and the rank that it goes to or comes from
+Messages = Sequence[tuple[torch.Tensor, int]]  # tensors, each with the rank that it goes to or comes from
 
 
 @dataclass
 class Traffic:
-    """What this rank has sent."""
+    """The messages and bytes that this rank has sent."""
 
     messages: int = 0
     bytes: int = 0
 
     def exchange(self, sends: Messages, receives: Messages) -> None:
-        """Post the receives, then the sends, and wait for them all.
+        """Receive and send at the same time, and wait until all messages have arrived.
 
-        Tensors are contiguous. Those without elements stay where they are: both ends know the lengths.
+        The tensors are contiguous. An empty tensor is no message, because both ends know its length.
         """
         operations = [dist.P2POp(dist.irecv, tensor, rank) for tensor, rank in receives if tensor.numel()]
         for tensor, rank in sends:
@@ -32,7 +32,7 @@ class Traffic:
                 operations.append(dist.P2POp(dist.isend, tensor, rank))
                 self.messages += 1
                 self.bytes += tensor.nbytes
-        # Posted in one batch, since NCCL would otherwise wait for each of them before the next.
+        # One batch, because NCCL would otherwise finish each operation before it begins the next.
         for work in dist.batch_isend_irecv(operations) if operations else []:
             work.wait()
 
@@ -40,27 +40,28 @@ class Traffic:
 def all_reduce(tensor: torch.Tensor, algorithm: str, traffic: Traffic) -> None:
     """Sum a tensor of any shape over all ranks, in place; `algorithm` is one of ALGORITHMS.
 
-    bfloat16 and float16 travel and are summed as float32 and are rounded once, so that the order hardly matters: it
-    does not at all where the float32 sums are exact, as those of values within a factor of 2^13 or so are.
+    bfloat16 and float16 values are sent and summed as float32, and the sum is rounded once. So the order of the
+    summation hardly matters. It does not matter at all if the float32 sums are exact, as for values within a factor of
+    about 2^13.
     """
-    half = tensor.dtype in (torch.bfloat16, torch.float16)
-    buffer = tensor.reshape(-1).to(torch.float32 if half else tensor.dtype)  # the tensor's own memory where it can be
+    is_half = tensor.dtype in (torch.bfloat16, torch.float16)
+    buffer = tensor.reshape(-1).to(torch.float32 if is_half else tensor.dtype)  # a view of the tensor if possible
     ALGORITHMS[algorithm](buffer, traffic)
     if buffer.data_ptr() != tensor.data_ptr():
         tensor.copy_(buffer.view_as(tensor))
 
 
 def gather_broadcast(buffer: torch.Tensor, traffic: Traffic) -> None:
-    """Rank 0 gathers all buffers, sums them and sends everyone the sum.
+    """Gather all buffers on rank 0, sum them, and send the sum to every rank.
 
-    Sent: N-1 messages and (N-1) n bytes by rank 0, 1 message and n bytes by every other.
+    Rank 0 sends N-1 messages and (N-1) n bytes. Every other rank sends 1 message and n bytes.
     """
     rank, others = dist.get_rank(), range(1, dist.get_world_size())
     if rank == 0:
         received = [torch.empty_like(buffer) for _ in others]
         traffic.exchange([], list(zip(received, others, strict=True)))
-        for part in received:
-            buffer += part
+        for other_buffer in received:
+            buffer += other_buffer
         traffic.exchange([(buffer, other) for other in others], [])
     else:
         traffic.exchange([(buffer, 0)], [])
@@ -68,44 +69,47 @@ def gather_broadcast(buffer: torch.Tensor, traffic: Traffic) -> None:
 
 
 def all_to_all(buffer: torch.Tensor, traffic: Traffic) -> None:
-    """Everyone sends everyone its buffer and sums what it has, in the order of the ranks.
+    """Send the buffer of every rank to every other rank. Each rank sums all buffers in the order of the ranks.
 
-    Sent: N-1 messages and (N-1) n bytes by every rank.
+    Every rank sends N-1 messages and (N-1) n bytes.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     others = [other for other in range(size) if other != rank]
-    parts = [buffer if other == rank else torch.empty_like(buffer) for other in range(size)]
-    traffic.exchange([(buffer, other) for other in others], [(parts[other], other) for other in others])
-    buffer.copy_(reduce(torch.add, parts))
+    buffers = [buffer if other == rank else torch.empty_like(buffer) for other in range(size)]
+    traffic.exchange([(buffer, other) for other in others], [(buffers[other], other) for other in others])
+    buffer.copy_(reduce(torch.add, buffers))
 
 
 def ring(buffer: torch.Tensor, traffic: Traffic) -> None:
-    """Chunks of 1/N travel around a ring twice: summed on the way (scatter-reduce), then as sums (all-gather).
+    """Send chunks of 1/N of the buffer around a ring twice: to be summed (scatter-reduce), then as sums (all-gather).
 
-    Sent: 2(N-1) messages and 2(N-1)/N n bytes by every rank. Where N does not divide the length, the first chunks have
-    one element more, and rank r sends 2n bytes less those of chunks r+1 and r+2 (mod N). An empty chunk is no message.
+    Every rank sends 2(N-1) messages and 2(N-1)/N n bytes. If N does not divide the length, the first chunks have one
+    element more, and rank r sends 2n bytes minus the bytes of chunks r+1 and r+2 (mod N). An empty chunk is no message.
+
     Source: Patarasu and Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations, 2009.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     following, preceding = (rank + 1) % size, (rank - 1) % size
     chunks = buffer.tensor_split(size)
-    received = torch.empty_like(chunks[0])  # the longest
+    received = torch.empty_like(chunks[0])  # the first chunk is the longest
     for step in range(size - 1):
-        mine, summed = chunks[(rank - step) % size], chunks[(rank - step - 1) % size]
-        part = received[: len(summed)]
-        traffic.exchange([(mine, following)], [(part, preceding)])
-        summed += part
+        outgoing, partial_sum = chunks[(rank - step) % size], chunks[(rank - step - 1) % size]
+        incoming = received[: len(partial_sum)]
+        traffic.exchange([(outgoing, following)], [(incoming, preceding)])
+        partial_sum += incoming
     for step in range(size - 1):
-        known, missing = chunks[(rank - step + 1) % size], chunks[(rank - step) % size]
-        traffic.exchange([(known, following)], [(missing, preceding)])
+        complete, incomplete = chunks[(rank - step + 1) % size], chunks[(rank - step) % size]
+        traffic.exchange([(complete, following)], [(incomplete, preceding)])
 
 
 def recursive_doubling(buffer: torch.Tensor, traffic: Traffic) -> None:
-    """Ranks at distance 1, 2, 4, ... exchange all that they have summed.
+    """Exchange partial sums between ranks at distance 1, 2, 4, ... until every rank has the whole sum.
 
-    With N = P + s, P the largest power of two in it: of the first 2s ranks the even ones give their buffer to the next
-    rank before, and get the sum from it after.
-    Sent: log2 P messages by every rank, but 1 by those even ones and 1 + log2 P by their partners; n bytes in each.
+    Let N = P + s, with P the largest power of two up to N. Of the first 2s ranks, each even rank gives its buffer to
+    the next rank at the start and gets the sum back at the end. The other P ranks take part in the exchanges.
+
+    Every message has n bytes. Those even ranks send 1 message, their partners 1 + log2 P, all other ranks log2 P.
+
     Source: Thakur, Rabenseifner and Gropp, Optimization of Collective Communication Operations in MPICH, 2005.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -119,18 +123,18 @@ def recursive_doubling(buffer: torch.Tensor, traffic: Traffic) -> None:
     if rank < 2 * surplus:
         traffic.exchange([], [(received, rank - 1)])
         buffer += received
-    place = rank // 2 if rank < 2 * surplus else rank - surplus  # among the P that take part
+    index = rank // 2 if rank < 2 * surplus else rank - surplus  # among the P ranks that take part
     for distance in (1 << doubling for doubling in range(power.bit_length() - 1)):
-        other = place ^ distance
-        partner = 2 * other + 1 if other < surplus else other + surplus
+        partner_index = index ^ distance
+        partner = 2 * partner_index + 1 if partner_index < surplus else partner_index + surplus
         traffic.exchange([(buffer, partner)], [(received, partner)])
-        buffer += received  # both compute a + b: the same bits
+        buffer += received  # both partners compute a + b, so they get the same bits
     if rank < 2 * surplus:
         traffic.exchange([(buffer, rank - 1)], [])
 
 
 def native(buffer: torch.Tensor, traffic: Traffic) -> None:
-    """torch's own all-reduce. What it sends is not counted: torch does not report it."""
+    """Sum with torch's own all-reduce. Its traffic is not counted, because torch does not report it."""
     dist.all_reduce(buffer)
 
 
@@ -140,44 +144,53 @@ ALGORITHMS: dict[str, Callable[[torch.Tensor, Traffic], None]] = {
     "ring": ring,
     "recursive_doubling": recursive_doubling,
     "native": native,
-}  # each sums a contiguous buffer [length] in place
+}  # functions that sum a contiguous buffer [length] over all ranks in place
 
 
 def predict_seconds(algorithm: str, world_size: int, size: float, alpha: float, beta: float) -> float:
-    """Seconds for an all-reduce of `size` bytes in the alpha-beta model (Hockney, 1994); sums take no time in it.
+    """Predict the seconds of an all-reduce of `size` bytes with the alpha-beta model (Hockney, 1994).
 
-    A message takes alpha seconds and beta more for each byte; a rank sends one at a time. With P and s as in
-    `recursive_doubling`:
-    gather_broadcast    2(N-1) (alpha + n beta), all of them rank 0's
+    A message takes alpha seconds, and beta seconds more for each byte. A rank sends one message at a time. The model
+    ignores the time of the summation. With P and s as in `recursive_doubling`, the predictions are:
+
+    gather_broadcast    2(N-1) (alpha + n beta), the time of rank 0
     all_to_all          (N-1) (alpha + n beta)
     ring                2(N-1) (alpha + n/N beta)
     recursive_doubling  (log2 P + 2 [s > 0]) (alpha + n beta)
-    native              as ring, which Gloo does
+    native              the same as ring, which is what Gloo does
     """
     doublings = world_size.bit_length() - 1
-    surplus = world_size > 1 << doublings
+    has_surplus = world_size > 1 << doublings
     whole, chunk = alpha + size * beta, alpha + size / world_size * beta
     return {
         "gather_broadcast": 2 * (world_size - 1) * whole,
         "all_to_all": (world_size - 1) * whole,
         "ring": 2 * (world_size - 1) * chunk,
-        "recursive_doubling": (doublings + 2 * surplus) * whole,
+        "recursive_doubling": (doublings + 2 * has_surplus) * whole,
         "native": 2 * (world_size - 1) * chunk,
     }[algorithm]
 
 
 def fit_alpha_beta(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
-    """alpha (seconds per message) and beta (seconds per byte), from messages of at least two sizes (bytes).
+    """Fit alpha (seconds per message) and beta (seconds per byte) to messages of at least two sizes.
 
-    Least squares of the relative errors, so that small messages count as much as large ones; neither is below 0.
+    The fit minimizes the squares of the relative errors, so that small messages count as much as large ones. Negative
+    results become 0.
+
+    Args:
+        sizes: bytes of each message.
+        seconds: the measured time of each message.
     """
     times = np.asarray(seconds)
     terms = np.stack([np.ones_like(times), np.asarray(sizes)], axis=1) / times[:, None]
-    scale = np.linalg.norm(terms, axis=0)  # of bytes and of messages, many powers of ten apart
+    scale = np.linalg.norm(terms, axis=0)  # messages and bytes are many powers of ten apart
     (alpha, beta), *_ = np.linalg.lstsq(terms / scale, np.ones_like(times), rcond=None)
     return max(0.0, float(alpha / scale[0])), max(0.0, float(beta / scale[1]))
 
 
 def bus_bandwidth(world_size: int, size: float, seconds: float) -> float:
-    """Bytes per second that a link must carry: 2(N-1)/N n / seconds, whatever the algorithm. Source: nccl-tests."""
+    """Return the bytes per second that a link must carry for any algorithm: 2(N-1)/N n / seconds.
+
+    Source: the documentation of nccl-tests.
+    """
     return 2 * (world_size - 1) / world_size * size / seconds

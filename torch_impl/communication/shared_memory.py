@@ -1,4 +1,7 @@
-"""Averages of gradients over the ranks of one host, in memory that they share; Gloo sends them through sockets."""
+"""Averages of gradients over the ranks of one host, in memory that the ranks share.
+
+This is faster than Gloo, which sends gradients through sockets even on one host.
+"""
 
 import math
 import os
@@ -8,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,30 +18,33 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.futures import Future
 from torch.profiler import record_function
 
-PIECE_BYTES = 16 << 20  # that are averaged at once
-ALIGNED = 64  # bytes
+PIECE_BYTES = 16 << 20  # of a bucket; pieces are averaged one after the other
+ALIGNMENT = 64  # bytes
 
 
 class SharedMemory:
-    """The gradient buckets of DDP, averaged by a thread while backward runs.
+    """Averages the gradient buckets of DDP in a thread while backward runs.
 
-    A piece of a bucket is cut into as many parts as there are ranks. memory: uint8 [world size, world size, bytes of a
-    part], which all ranks have mapped. Rank r writes part p to [r, p], and the sum of all parts r to [r, r].
+    A piece of a bucket is cut into as many parts as there are ranks. Rank r writes part p to memory[r, p], and the sum
+    of all parts r to memory[r, r].
+
+    Args:
+        memory: uint8 [world size, world size, bytes of a part], which all ranks have mapped.
+        timeout: seconds that a rank waits for the others.
     """
 
     def __init__(self, memory: torch.Tensor, timeout: float) -> None:
-        """`timeout`: seconds for which a rank waits for the others."""
         self.memory, self.rank, self.world_size = memory, dist.get_rank(), len(memory)
-        self.group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))  # of the thread alone
+        self.group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))  # only the thread uses it
         self.thread = ThreadPoolExecutor(1)
 
-    def hook(self, state: Any, bucket: dist.GradBucket) -> Future[torch.Tensor]:
-        """A communication hook."""
+    def hook(self, state: None, bucket: dist.GradBucket) -> Future[torch.Tensor]:
+        """Average a bucket in the thread: a communication hook of DDP."""
         if bucket.buffer().is_sparse:
-            return default_hooks.allreduce_hook(state, bucket)
-        begun: Future[None] = Future()
-        averaged = begun.then(partial(self._average_bucket, bucket.buffer()))  # in the thread that completes `begun`
-        self.thread.submit(begun.set_result, None)
+            return default_hooks.allreduce_hook(state, bucket)  # type: ignore[arg-type]  # None is the default group
+        start: Future[None] = Future()
+        averaged = start.then(partial(self._average_bucket, bucket.buffer()))  # runs in the thread that sets `start`
+        self.thread.submit(start.set_result, None)
         return averaged
 
     def _average_bucket(self, bucket: torch.Tensor, _: Future[None]) -> torch.Tensor:
@@ -48,50 +53,52 @@ class SharedMemory:
         return bucket
 
     def average(self, tensor: torch.Tensor) -> None:
-        """Replace a tensor of one dimension by the average over all ranks, which is the same bits in each.
+        """Replace a tensor [length] by its average over all ranks. All ranks get the same bits.
 
-        Raises RuntimeError where a rank ends, or does not come in time.
+        Raises:
+            RuntimeError: another rank has ended, or does not join within the timeout.
         """
         for piece in tensor.split(self.world_size * (self.memory.shape[2] // tensor.element_size())):
-            self._average(piece)
+            self._average_piece(piece)
 
-    def _average(self, piece: torch.Tensor) -> None:
+    def _average_piece(self, piece: torch.Tensor) -> None:
         parts = piece.tensor_split(self.world_size)
         others = [rank for rank in range(self.world_size) if rank != self.rank]
         for other in others:
-            self._shared(self.rank, other, parts[other]).copy_(parts[other])
+            self._view_shared(self.rank, other, parts[other]).copy_(parts[other])
         dist.barrier(self.group)
-        mine = parts[self.rank]
-        total = self._shared(self.rank, self.rank, mine)
-        torch.add(mine, self._shared(others[0], self.rank, mine), out=total)
+        local_part = parts[self.rank]
+        total = self._view_shared(self.rank, self.rank, local_part)
+        torch.add(local_part, self._view_shared(others[0], self.rank, local_part), out=total)
         for other in others[1:]:
-            total.add_(self._shared(other, self.rank, mine))
+            total.add_(self._view_shared(other, self.rank, local_part))
         dist.barrier(self.group)
         for rank, part in enumerate(parts):
-            torch.div(self._shared(rank, rank, part), self.world_size, out=part)
+            torch.div(self._view_shared(rank, rank, part), self.world_size, out=part)
 
-    def _shared(self, row: int, column: int, like: torch.Tensor) -> torch.Tensor:
+    def _view_shared(self, row: int, column: int, like: torch.Tensor) -> torch.Tensor:
         return self.memory[row, column].view(like.dtype)[: len(like)]
 
 
 def map_memory() -> torch.Tensor | None:
-    """The `memory` of SharedMemory, or None where a rank is on another host or cannot map it.
+    """Map memory for SharedMemory. Return None if a rank is on another host or cannot map the memory.
 
-    It is an anonymous file, of which nothing is left when the ranks have ended.
+    The memory is an anonymous file of rank 0, which disappears when all ranks have ended.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    alone, one_host = world_size == 1, int(os.environ["LOCAL_RANK"]) == rank
-    shape = world_size, world_size, PIECE_BYTES // world_size // ALIGNED * ALIGNED
+    is_on_first_host = int(os.environ["LOCAL_RANK"]) == rank
+    shape = world_size, world_size, PIECE_BYTES // world_size // ALIGNMENT * ALIGNMENT
     name = f"lockstep-{uuid.uuid4()}"
     file = os.memfd_create(name) if rank == 0 and sys.platform == "linux" else None
     offered = [f"/proc/{os.getpid()}/fd/{file}", name]
     dist.broadcast_object_list(offered)
+    path, name = offered
     memory = None
     with suppress(OSError, RuntimeError):
-        if one_host and not alone and os.readlink(offered[0]).startswith(f"/memfd:{offered[1]} "):
-            memory = torch.from_file(offered[0], shared=True, size=math.prod(shape), dtype=torch.uint8).view(shape)
-    mapped = torch.tensor(int(memory is not None))
-    dist.all_reduce(mapped, dist.ReduceOp.MIN)
+        if world_size > 1 and is_on_first_host and os.readlink(path).startswith(f"/memfd:{name} "):
+            memory = torch.from_file(path, shared=True, size=math.prod(shape), dtype=torch.uint8).view(shape)
+    all_have_mapped = torch.tensor(int(memory is not None))
+    dist.all_reduce(all_have_mapped, dist.ReduceOp.MIN)
     if file is not None:
         os.close(file)
-    return memory if mapped else None
+    return memory if all_have_mapped else None

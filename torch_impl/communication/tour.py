@@ -1,4 +1,7 @@
-"""What every rank of `python -m torch_impl.collectives` does. Rank 0 prints."""
+"""The program of every rank of `python -m torch_impl.collectives`: the collectives, then timed all-reduces.
+
+Rank 0 prints.
+"""
 
 import signal
 import sys
@@ -19,17 +22,16 @@ from torch_impl.communication.allreduce import ALGORITHMS, Traffic, bus_bandwidt
 from torch_impl.communication.rendezvous import init_process_group, rendezvous
 
 TIMEOUT_SECONDS = 60.0
-WEIGHED_ELEMENTS = 2**18  # 1 MiB
-ROUNDS = 3, 30  # calls in a row, at least and at most
+MEASURED_ELEMENTS = 2**18  # float32 values of the tensors whose traffic is measured: 1 MiB
+ROUNDS = 3, 30  # least and largest number of calls that are timed together
 
-Operation = Callable[[torch.Tensor], torch.Tensor | None]  # this rank's tensor before and after; None: nothing to see
-
-
-# The operations, on tensors whose length the world size divides
+# Maps the tensor of this rank before the operation to the one after it, or to None if this rank gets no result. The
+# world size divides the length of the tensor. The docstring of an operation is printed.
+Operation = Callable[[torch.Tensor], torch.Tensor | None]
 
 
 def send_recv(tensor: torch.Tensor) -> torch.Tensor:
-    """Rank 0 sends its tensor, rank 1 receives it, and each waits until that is done."""
+    """Send the tensor of rank 0 to rank 1. Both wait until the transfer is done."""
     if dist.get_rank() == 0:
         dist.send(tensor, dst=1)
     elif dist.get_rank() == 1:
@@ -38,7 +40,7 @@ def send_recv(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def isend_irecv(tensor: torch.Tensor) -> torch.Tensor:
-    """Everyone sends to the next rank while it receives from the one before; with send and recv all could wait."""
+    """Send to the next rank while receiving from the previous one. With send and recv all ranks could wait forever."""
     rank, size = dist.get_rank(), dist.get_world_size()
     received = torch.empty_like(tensor)
     works = [dist.irecv(received, src=(rank - 1) % size), dist.isend(tensor, dst=(rank + 1) % size)]
@@ -49,13 +51,13 @@ def isend_irecv(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def broadcast(tensor: torch.Tensor) -> torch.Tensor:
-    """Everyone gets rank 0's tensor. Gloo hands it on along a tree: see who sends."""
+    """Send the tensor of rank 0 to every rank. Gloo forwards it along a tree, so that several ranks send."""
     dist.broadcast(tensor, src=0)
     return tensor
 
 
 def scatter(tensor: torch.Tensor) -> torch.Tensor:
-    """Rank r gets part r of rank 0's tensor."""
+    """Send part r of the tensor of rank 0 to rank r."""
     parts = list(tensor.chunk(dist.get_world_size()))
     received = torch.empty_like(parts[0])
     dist.scatter(received, parts if dist.get_rank() == 0 else None, src=0)
@@ -63,7 +65,7 @@ def scatter(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def gather(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Rank 0 gets everyone's tensor."""
+    """Send the tensors of all ranks to rank 0."""
     if dist.get_rank() != 0:
         dist.gather(tensor, dst=0)
         return None
@@ -73,26 +75,26 @@ def gather(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def reduce(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Rank 0 gets the sum of all tensors. The others' are scratch space: what is left in them means nothing."""
+    """Sum all tensors on rank 0. The tensors of the other ranks are scratch space and hold no result."""
     dist.reduce(tensor, dst=0)
     return tensor if dist.get_rank() == 0 else None
 
 
 def all_reduce(tensor: torch.Tensor) -> torch.Tensor:
-    """Everyone gets the sum of all tensors."""
+    """Sum all tensors on every rank."""
     dist.all_reduce(tensor)
     return tensor
 
 
 def all_gather(tensor: torch.Tensor) -> torch.Tensor:
-    """Everyone gets everyone's tensor."""
+    """Send the tensors of all ranks to every rank."""
     received = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
     dist.all_gather(received, tensor)
     return torch.cat(received)
 
 
 def reduce_scatter(tensor: torch.Tensor) -> torch.Tensor:
-    """Rank r gets part r of the sum of all tensors. Gloo all-reduces them whole: twice the bytes that it takes."""
+    """Sum part r of all tensors on rank r. Gloo all-reduces whole tensors, which takes twice the bytes."""
     parts = list(tensor.chunk(dist.get_world_size()))
     received = torch.empty_like(parts[0])
     dist.reduce_scatter(received, parts)
@@ -100,7 +102,7 @@ def reduce_scatter(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def all_to_all(tensor: torch.Tensor) -> torch.Tensor:
-    """Rank r gets part r of everyone's tensor: rows become columns."""
+    """Send part r of every tensor to rank r, so that rows become columns."""
     parts = list(tensor.chunk(dist.get_world_size()))
     received = [torch.empty_like(part) for part in parts]
     dist.all_to_all(received, parts)
@@ -121,17 +123,17 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
-def show(name: str, operation: Operation, console: Console) -> None:
-    """Print what every rank has before and after an operation, and what it sends when the tensors have 1 MiB."""
+def show_operation(name: str, operation: Operation, console: Console) -> None:
+    """Print the tensor of every rank before and after an operation, and the bytes that it sends of 1 MiB."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    mine = torch.arange(size) + 10.0 * rank
-    before = _numbers(mine)
-    after = _numbers(operation(mine))
-    large = torch.zeros(WEIGHED_ELEMENTS // size * size)
+    tensor = torch.arange(size) + 10.0 * rank
+    before = _format_numbers(tensor)
+    after = _format_numbers(operation(tensor))
+    large = torch.zeros(MEASURED_ELEMENTS // size * size)
     dist.barrier()
-    start = _written_bytes()
+    start = _count_written_bytes()
     operation(large)
-    sent = _written_bytes() - start
+    sent = _count_written_bytes() - start
     rows: list[tuple[str, ...]] = [()] * size
     dist.all_gather_object(rows, (str(rank), before, after, f"{sent / 2**20:.2f} MiB" if start else "unknown"))
     table = Table("rank", "before", "after", "sends")
@@ -140,21 +142,26 @@ def show(name: str, operation: Operation, console: Console) -> None:
     console.print(f"\n[bold]{name}[/bold]  {operation.__doc__}", table, sep="\n", highlight=False)
 
 
-def _numbers(tensor: torch.Tensor | None) -> str:
+def _format_numbers(tensor: torch.Tensor | None) -> str:
     return "" if tensor is None else " ".join(f"{value:g}" for value in tensor.tolist())
 
 
-def _written_bytes() -> int:
-    """What this process has written so far, to sockets too, as Linux counts it; 0 on other systems."""
+def _count_written_bytes() -> int:
+    """Return the bytes that this process has written to files and sockets, or 0 on systems other than Linux."""
     counters = Path("/proc/self/io")
     return int(counters.read_text().split("wchar:")[1].split()[0]) if counters.exists() else 0
 
 
-# The algorithms
-
-
 def time_call(call: Callable[[], None], size: int, repeats: int) -> float:
-    """Seconds that a call, which moves `size` bytes, takes the slowest rank: the mean of a row, the best of all."""
+    """Return the seconds that a call takes the slowest rank.
+
+    Each repeat times several calls in a row and takes their mean. The result is the smallest mean of all repeats.
+
+    Args:
+        call: the collective call to time.
+        size: bytes that the call moves; small messages are called more often in a row.
+        repeats: number of repeats.
+    """
     rounds = min(max(2**20 // size, ROUNDS[0]), ROUNDS[1])
     means = torch.empty(repeats, dtype=torch.float64)
     call()
@@ -169,7 +176,7 @@ def time_call(call: Callable[[], None], size: int, repeats: int) -> float:
 
 
 def time_message(size: int, repeats: int) -> float:
-    """Seconds for `size` bytes from one rank to another: half a round trip between ranks 0 and 1."""
+    """Return the seconds of a message of `size` bytes: half a round trip between ranks 0 and 1."""
     message, traffic = torch.zeros(size // 4), Traffic()
 
     def ping_pong() -> None:
@@ -184,56 +191,61 @@ def time_message(size: int, repeats: int) -> float:
 
 
 def time_all_reduce(algorithm: str, size: int, repeats: int) -> float:
-    """Seconds for an all-reduce of `size` bytes."""
+    """Return the seconds of an all-reduce of `size` bytes."""
     buffer, traffic = torch.zeros(size // 4), Traffic()
     return time_call(lambda: allreduce.all_reduce(buffer, algorithm, traffic), size, repeats)
 
 
-def compare(sizes: list[int], repeats: int, console: Console) -> None:
-    """Print alpha and beta, and a table of the algorithms over the sizes (bytes)."""
+def compare_algorithms(sizes: list[int], repeats: int, console: Console) -> None:
+    """Print alpha and beta, and a table of the measured and predicted time of each algorithm.
+
+    Args:
+        sizes: sizes of the buffers in bytes.
+        repeats: number of repeats of each measurement.
+        console: prints on rank 0 only.
+    """
     world_size = dist.get_world_size()
     messages = [4**power for power in range(3, 14) if 4**power <= max(2**16, *sizes)]
     alpha, beta = fit_alpha_beta(messages, [time_message(size, repeats) for size in messages])
     console.print(
         f"\n[bold]all-reduce, {world_size} ranks[/bold]  A message takes alpha = {alpha * 1e6:.1f} µs and beta = "
-        f"{beta * 1e9:.3f} ns for each byte, by least squares over ping-pongs of {messages[0]} to {messages[-1]} "
-        f"bytes. The prediction knows these two alone: not the time that sums take, nor that {world_size} ranks share "
+        f"{beta * 1e9:.3f} ns for each byte, fitted to ping-pongs of {messages[0]} to {messages[-1]} bytes. The "
+        f"prediction uses only these two: it ignores the time of the summation, and that {world_size} ranks share "
         f"{count_cores()} cores.",
         highlight=False,
     )
-    table = Table("bytes", "algorithm", *(_right(name) for name in ("measured", "predicted", "bus bandwidth")))
+    table = Table(
+        "bytes", "algorithm", *(Column(name, justify="right") for name in ("measured", "predicted", "bus bandwidth"))
+    )
     for size in sizes:
         for algorithm in ALGORITHMS:
             seconds = time_all_reduce(algorithm, size, repeats)
             predicted = predict_seconds(algorithm, world_size, size, alpha, beta)
             bandwidth = bus_bandwidth(world_size, size, seconds)
-            times = f"{seconds * 1e3:.3f} ms", f"{predicted * 1e3:.3f} ms", f"{bandwidth / 1e6:.1f} MB/s"
-            table.add_row(str(size), algorithm, *times, end_section=algorithm == "native")
+            cells = f"{seconds * 1e3:.3f} ms", f"{predicted * 1e3:.3f} ms", f"{bandwidth / 1e6:.1f} MB/s"
+            table.add_row(str(size), algorithm, *cells, end_section=algorithm == "native")
     console.print(table)
 
 
-def _right(name: str) -> Column:
-    return Column(name, justify="right")
-
-
 def main(repeats: int, sizes: list[int]) -> None:
+    """Run the tour as the rank that the environment names."""
     group = rendezvous(TIMEOUT_SECONDS, {})
     init_process_group(group, TIMEOUT_SECONDS, "gloo")
     rank, size = group.rank, group.world_size
     console = Console(quiet=rank != 0)
     console.print(
-        f"{size} ranks, processes that talk over Gloo. `sends` is measured: what a rank writes to its sockets when all "
-        "tensors have 1 MiB.",
+        f"{size} ranks, processes that communicate over Gloo. `sends` is measured: the bytes that a rank writes to its "
+        "sockets if all tensors have 1 MiB.",
         highlight=False,
     )
     for name, operation in OPERATIONS.items():
-        show(name, operation, console)
-    compare(sizes, repeats, console)
+        show_operation(name, operation, console)
+    compare_algorithms(sizes, repeats, console)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would wait until Gloo has what it waits for
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would not run while Gloo waits
     with report_user_errors(()):
         main(int(sys.argv[1]), [int(size) for size in sys.argv[2:]])

@@ -73,12 +73,12 @@ def test_the_average_is_exact_and_the_same_in_every_rank(
 
 def overwritten(lengths: list[int], dtype: str, seed: int) -> Averages:
     """As `averages`, where rank 0 writes to what another has averaged."""
-    original = SharedMemory._shared
+    original = SharedMemory._view_shared
 
     def broken(self: SharedMemory, row: int, column: int, like: torch.Tensor) -> torch.Tensor:
         return original(self, row, min(column, 0) if self.rank == 0 else column, like)
 
-    with patch.object(SharedMemory, "_shared", broken):
+    with patch.object(SharedMemory, "_view_shared", broken):
         return averages(lengths, dtype, seed)
 
 
