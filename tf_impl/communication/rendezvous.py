@@ -1,7 +1,7 @@
-"""Rendezvous: wait for the other processes of a run, and agree with them on what to train.
+"""Rendezvous: wait for the other processes of a run, and check that all have the same settings.
 
 TensorFlow waits forever, or for an hour, for a task that never starts, and does not name it. So the tasks meet before
-they start their servers: each one announces itself at the first one's address.
+they start TensorFlow's servers: each task announces itself at the address of the first task.
 """
 
 import json
@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any
 
 import tensorflow as tf
 
@@ -25,53 +24,59 @@ from common.run.context import RunContext
 
 POLL_SECONDS = 0.1
 
-Address = tuple[str, int, str]  # of the first task's StopServer
+Settings = Mapping[str, object]  # by key; the values are of JSON
+StopAddress = tuple[str, int, str]  # host, port and token of the StopServer of the first task
 
 
 @dataclass(frozen=True)
 class Group:
-    """The tasks of a run. resolver: what TensorFlow's strategies take. channel: over which they agree on a stop.
+    """The tasks of a run, as this task sees them."""
 
-    Both are None for one alone, and channel for a task that was started again.
-    """
-
-    rank: int
+    rank: int  # index among all tasks: chief, parameter servers, workers
     world_size: int
+    # describes the cluster to TensorFlow's strategies; None if this task is alone
     resolver: tf.distribute.cluster_resolver.TFConfigClusterResolver | None
+    # over which the tasks agree on a stop; None if this task is alone or was started again
     channel: StopServer | StopMember | None
 
 
 def join_group(context: RunContext) -> Group:
-    """Wait for the other tasks of a run, if it has any. Raises PeerTimeout and UserError as `rendezvous` does."""
+    """Wait for the other tasks of a run, if it has any. Raise PeerTimeout or UserError as `rendezvous` does."""
     if context.config.strategy.one_process:
         return Group(0, 1, None, None)
     return rendezvous(context.config.cluster.timeout, collect_shared_settings(context))
 
 
-def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:
+def rendezvous(timeout: float, settings: Settings) -> Group:
     """Wait for the other tasks of the cluster that TF_CONFIG describes.
 
-    Raises PeerTimeout naming the tasks that did not arrive within `timeout` seconds, and UserError naming the settings
-    in which a task differs from the first one.
+    Args:
+        timeout: seconds to wait.
+        settings: the settings that must be the same in all tasks.
+
+    Raises:
+        PeerTimeout: some tasks did not arrive in time; the message names them.
+        UserError: a task differs from the first one; the message names the settings.
     """
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     cluster = resolver.cluster_spec().as_dict()
-    order = sorted(cluster)  # chief, ps, worker
-    tasks = [f"{role} {index}" for role in order for index in range(len(cluster[role]))]
-    me = f"{resolver.task_type} {resolver.task_id}"
-    first = "chief" if "chief" in cluster else "worker"
-    rank = tasks.index(me)
-    if IS_REPLACEMENT in os.environ:  # the others are past this
+    roles = sorted(cluster)  # chief, ps, worker
+    tasks = [f"{role} {index}" for role in roles for index in range(len(cluster[role]))]
+    task = f"{resolver.task_type} {resolver.task_id}"
+    first_role = "chief" if "chief" in cluster else "worker"
+    rank = tasks.index(task)
+    if IS_REPLACEMENT in os.environ:  # the other tasks do not wait for a task that is started again
         return Group(rank, len(tasks), resolver, None)
-    host, _, port = cluster[first][0].rpartition(":")
+    host, _, port = cluster[first_role][0].rpartition(":")
     host = host.strip("[]")
     if rank:
-        problem, stop = _report(me, settings, f"{first} 0", (host, int(port)), timeout)
+        problem, stop_address = _announce(task, settings, f"{first_role} 0", (host, int(port)), timeout)
         if problem is not None:
             raise problem
-        return Group(rank, len(tasks), resolver, StopMember(stop, me))
+        return Group(rank, len(tasks), resolver, StopMember(stop_address, task))
     channel = StopServer(find_address_towards(host), int(os.environ.get(STOP_PORT, 0)))
-    problem = _receive(tasks[1:], me, settings, int(port), timeout, channel.address)
+    announcement = task, settings
+    problem = _wait_for_others(tasks[1:], announcement, int(port), timeout, channel.address)
     if problem is not None:
         channel.close()
         raise problem
@@ -79,23 +84,31 @@ def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:
     return Group(rank, len(tasks), resolver, channel)
 
 
-def _receive(
-    others: list[str], me: str, settings: Mapping[str, Any], port: int, timeout: float, stop: Address
+def _wait_for_others(
+    others: list[str], first: tuple[str, Settings], port: int, timeout: float, stop_address: StopAddress
 ) -> UserError | None:
-    """Wait for the other tasks. Returns why they cannot begin, or None; those that arrived get the same, and `stop`."""
+    """Wait in the first task for the others. Return the reason why the run cannot begin, or None.
+
+    All tasks that have arrived get the same answer, and the address of the StopServer.
+
+    Args:
+        others: names of the other tasks.
+        first: name and settings of this task.
+        port: port to listen on.
+        timeout: seconds to wait.
+        stop_address: address of the StopServer.
+    """
     end = time.monotonic() + timeout
     missing = list(others)
     problem: UserError | None = None
     with ExitStack() as stack:
         server = stack.enter_context(socket.socket())
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # the parent of a local run holds the port
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # the command of a local run holds the port
         try:
             server.bind(("", port))
         except OSError as error:
-            raise UserError(
-                f"port {port} is in use on this host ({error.strerror}); give the cluster another"
-            ) from error
+            raise UserError(f"port {port} is in use on this host ({error.strerror}); choose another port") from error
         server.listen(len(others))
         arrived = []
         while missing and problem is None:
@@ -103,7 +116,7 @@ def _receive(
             try:
                 connection = stack.enter_context(server.accept()[0])
                 connection.settimeout(1)
-                name, theirs = _parse(connection.makefile().readline())
+                name, task_settings = _parse_announcement(connection.makefile().readline())
             except TimeoutError:
                 if time.monotonic() > end:
                     absent = f"{', '.join(missing)} of {len(others) + 1} tasks"
@@ -111,40 +124,43 @@ def _receive(
                 continue
             except (OSError, ValueError):  # not a task of this run
                 continue
-            if difference := describe_disagreement(name, theirs, me, settings):
+            if difference := describe_disagreement(name, task_settings, *first):
                 problem = UserError(difference)
             arrived.append(connection)
             if name in missing:
                 missing.remove(name)
         for connection in arrived:
-            with suppress(OSError):  # it may have closed
-                connection.sendall(json.dumps([encode_error(problem), stop]).encode() + b"\n")
+            with suppress(OSError):  # the task may have ended
+                connection.sendall(json.dumps([encode_error(problem), stop_address]).encode() + b"\n")
     return problem
 
 
-def _parse(line: str) -> tuple[str, dict[str, Any]]:
-    """A task's name and settings. Raises ValueError for anything else."""
+def _parse_announcement(line: str) -> tuple[str, Settings]:
+    """Return the name and the settings of a task. Raise ValueError for anything else."""
     match json.loads(line):
         case [str(name), dict(settings)]:
             return name, settings
-    raise ValueError("not a task's announcement")
+    raise ValueError("not the announcement of a task")
 
 
-def _report(
-    me: str, settings: Mapping[str, Any], first: str, leader: tuple[str, int], timeout: float
-) -> tuple[UserError | None, Address]:
-    """Announce this task to the first one. Returns why they cannot begin, or None, and the StopServer's address."""
+def _announce(
+    task: str, settings: Settings, first_task: str, first_address: tuple[str, int], timeout: float
+) -> tuple[UserError | None, StopAddress]:
+    """Announce this task to the first one.
+
+    Return the reason why the run cannot begin, or None, and the address of the StopServer.
+    """
     end = time.monotonic() + timeout
-    while (left := end - time.monotonic()) > 0:
+    while (remaining := end - time.monotonic()) > 0:
         try:
-            with socket.create_connection(leader, left) as connection:
-                connection.sendall(json.dumps([me, settings]).encode() + b"\n")
-                connection.settimeout(left + 2)  # the first one started to wait at another time
+            with socket.create_connection(first_address, remaining) as connection:
+                connection.sendall(json.dumps([task, settings]).encode() + b"\n")
+                connection.settimeout(remaining + 2)  # the first task may have begun to wait a little later
                 if answer := connection.makefile().readline():
                     message, (stop_host, port, token) = json.loads(answer)
                     return decode_error(message), (stop_host, port, token)
         except OSError:
             pass
         time.sleep(POLL_SECONDS)
-    host, port = leader
-    raise PeerTimeout(f"cluster.timeout={timeout:g}: {first} ({host}:{port}) did not arrive in time")
+    host, port = first_address
+    raise PeerTimeout(f"cluster.timeout={timeout:g}: {first_task} ({host}:{port}) did not arrive in time")

@@ -1,0 +1,1 @@
+"""Communication between the processes of a PyTorch run."""

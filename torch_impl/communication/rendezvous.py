@@ -1,4 +1,4 @@
-"""Rendezvous: wait for the other processes of a run, and agree with them on what to train."""
+"""Rendezvous: wait for the other processes of a run, and check that all have the same settings."""
 
 import json
 import os
@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from threading import Thread
-from typing import Any
 
 import torch.distributed as dist
 
@@ -24,44 +23,60 @@ from common.run.summary import RESTARTS
 
 POLL_SECONDS = 0.05
 
+Settings = Mapping[str, object]  # by key; the values are of JSON
+
 
 @dataclass(frozen=True)
 class Group:
-    """The ranks of a run. store: shared by all. channel: over which they agree on a stop. Both None for one alone."""
+    """The ranks of a run, as this rank sees them."""
 
     rank: int
     world_size: int
-    store: dist.Store | None
-    channel: StopServer | StopMember | None
+    store: dist.Store | None  # shared by all ranks; None if this rank is alone
+    channel: StopServer | StopMember | None  # over which the ranks agree on a stop; None if this rank is alone
 
 
 def join_group(context: RunContext) -> Group:
-    """Wait for the other ranks of a run, if it has any. Raises PeerTimeout and UserError as `rendezvous` does."""
+    """Wait for the other ranks of a run, if it has any. Raise PeerTimeout or UserError as `rendezvous` does."""
     if context.config.strategy.one_process:
         return Group(0, 1, None, None)
     return rendezvous(context.config.cluster.timeout, collect_shared_settings(context))
 
 
-def rendezvous(timeout: float, settings: Mapping[str, Any]) -> Group:
-    """Wait for the other ranks, as RANK and WORLD_SIZE say.
+def rendezvous(timeout: float, settings: Settings) -> Group:
+    """Wait for the other ranks. The environment variables RANK and WORLD_SIZE number them.
 
-    Raises PeerTimeout naming the ranks that did not arrive within `timeout` seconds, and UserError naming the settings
-    in which a rank differs from rank 0.
+    Args:
+        timeout: seconds to wait.
+        settings: the settings that must be the same on all ranks.
+
+    Raises:
+        PeerTimeout: some ranks did not arrive in time; the message names them.
+        UserError: a rank differs from rank 0; the message names the settings.
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    store = _shared_store(rank, world_size, timeout)
-    if IS_REPLACEMENT not in os.environ:  # else the others are past this
+    store = _open_store(rank, world_size, timeout)
+    if IS_REPLACEMENT not in os.environ:  # the other ranks do not wait for a rank that is started again
         try:
             problem = _wait_for_all(store, rank, world_size, timeout, settings)
         except RuntimeError as error:
-            raise PeerTimeout(f"rank 0 left before all {world_size} ranks had arrived; see its error") from error
+            raise PeerTimeout(f"rank 0 ended before all {world_size} ranks had arrived; see its error") from error
         if problem is not None:
             raise problem
     return Group(rank, world_size, store, _open_channel(store, rank))
 
 
 def init_process_group(group: Group, timeout: float, backend: str) -> None:
-    """Make the ranks of a group a process group, whose collectives time out after N seconds. Raises PeerTimeout."""
+    """Create torch's default process group from the ranks of a group.
+
+    Args:
+        group: the group, which has a store.
+        timeout: seconds after which a collective fails.
+        backend: "gloo" or "nccl".
+
+    Raises:
+        PeerTimeout: a rank has ended since the rendezvous, or cannot be reached.
+    """
     assert group.store is not None
     try:
         dist.init_process_group(
@@ -74,7 +89,7 @@ def init_process_group(group: Group, timeout: float, backend: str) -> None:
     except RuntimeError as error:
         reason = one_line(error)
         message = f"rank {group.rank} cannot connect to the other ranks within {timeout:g} s ({reason})"
-        raise PeerTimeout(message) from error  # one of them has ended since
+        raise PeerTimeout(message) from error
 
 
 def _open_channel(store: dist.Store, rank: int) -> StopServer | StopMember:
@@ -86,31 +101,31 @@ def _open_channel(store: dist.Store, rank: int) -> StopServer | StopMember:
     return StopMember((host, port, token), f"rank {rank}")
 
 
-def _shared_store(rank: int, world_size: int, timeout: float) -> dist.Store:
-    """A file for the ranks of one machine, else a server at MASTER_ADDR that rank 0 or torchrun starts."""
+def _open_store(rank: int, world_size: int, timeout: float) -> dist.Store:
+    """Open the store of a run: a file if all ranks are on one host, else the server of rank 0 or torchrun."""
     if (path := os.environ.get("LOCKSTEP_RENDEZVOUS")) is not None:
         return dist.FileStore(f"{path}-{os.environ.get(RESTARTS, 0)}", world_size)
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    serves = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    is_server = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
 
-    def make() -> dist.Store:
+    def open_tcp_store() -> dist.Store:
         return dist.TCPStore(
-            address, port, world_size, serves, timedelta(seconds=timeout), wait_for_workers=False, multi_tenant=True
+            address, port, world_size, is_server, timedelta(seconds=timeout), wait_for_workers=False, multi_tenant=True
         )
 
-    if not serves:
-        return _connect(address, port, timeout, make)
+    if not is_server:
+        return _connect_to_store(address, port, timeout, open_tcp_store)
     try:
-        return make()
+        return open_tcp_store()
     except RuntimeError as error:
-        raise UserError(f"MASTER_PORT={port}: cannot listen there ({one_line(error)}); give another") from error
+        raise UserError(f"MASTER_PORT={port}: cannot listen on it ({one_line(error)}); choose another port") from error
 
 
-def _connect(address: str, port: int, timeout: float, make: Callable[[], dist.Store]) -> dist.Store:
-    """The store that rank 0 or torchrun serves.
+def _connect_to_store(address: str, port: int, timeout: float, open_tcp_store: Callable[[], dist.Store]) -> dist.Store:
+    """Connect to the store that rank 0 or torchrun serves.
 
-    TCPStore alone waits for a server up to twice as long and prints stack traces, and forever where something else
-    listens.
+    TCPStore by itself waits up to twice the timeout and prints stack traces if nobody listens. It waits forever if
+    another program listens.
     """
     end = time.monotonic() + timeout
     while True:
@@ -123,48 +138,49 @@ def _connect(address: str, port: int, timeout: float, make: Callable[[], dist.St
                     f"cluster.timeout={timeout:g}: rank 0 did not arrive in time ({address}:{port}: {error})"
                 ) from error
         time.sleep(POLL_SECONDS)
-    found: list[dist.Store] = []
+    stores: list[dist.Store] = []
 
     def connect() -> None:
         with suppress(RuntimeError):
-            found.append(make())
+            stores.append(open_tcp_store())
 
     thread = Thread(target=connect, daemon=True)
     thread.start()
     thread.join(max(1.0, end - time.monotonic()))
-    if not found and not thread.is_alive():
-        raise PeerTimeout(f"rank 0 left before this one had connected to it ({address}:{port}); see its error")
-    if not found:
-        raise UserError(f"MASTER_PORT={port}: what listens at {address} is not rank 0; give both another port")
-    return found[0]
+    if not stores and not thread.is_alive():
+        raise PeerTimeout(f"rank 0 ended before this rank had connected to it ({address}:{port}); see its error")
+    if not stores:
+        raise UserError(f"MASTER_PORT={port}: another program listens at {address}, not rank 0; choose another port")
+    return stores[0]
 
 
 def _wait_for_all(
-    store: dist.Store, rank: int, world_size: int, timeout: float, settings: Mapping[str, Any]
+    store: dist.Store, rank: int, world_size: int, timeout: float, settings: Settings
 ) -> UserError | None:
-    """Announce this rank and wait for the others. Returns why they cannot begin, or None.
+    """Announce this rank and wait for the others. Return the reason why the run cannot begin, or None.
 
-    The first to find a problem reports it to all. They wait until all have read it: the store ends with rank 0.
+    The first rank that finds a problem reports it to all. Every rank then stays until all ranks have had time to read
+    it, because the store ends with rank 0.
     """
     end = time.monotonic() + timeout
-    here = {rank: settings}
+    arrived = {rank: settings}
     problem: UserError | None = None
     store.set(f"here/{rank}", json.dumps(settings))
     while problem is None:
-        absent = [other for other in range(world_size) if other not in here]
+        absent = [other for other in range(world_size) if other not in arrived]
         for other in absent:
             if store.check([f"here/{other}"]):
-                here[other] = json.loads(store.get(f"here/{other}"))
+                arrived[other] = json.loads(store.get(f"here/{other}"))
         if store.check(["over"]):
             problem = decode_error(json.loads(store.get("over")))
-        elif difference := next(filter(None, (_disagrees(other, here) for other in here)), None):
+        elif difference := next(filter(None, (_describe_difference(other, arrived) for other in arrived)), None):
             problem = UserError(difference)
             store.set("over", json.dumps(encode_error(problem)))
         elif not absent:
             return None
         elif time.monotonic() > end:
             problem = PeerTimeout(
-                f"cluster.timeout={timeout:g}: {_ranks(absent)} of {world_size} did not arrive in time"
+                f"cluster.timeout={timeout:g}: {_name_ranks(absent)} of {world_size} did not arrive in time"
             )
             store.set("over", json.dumps(encode_error(problem)))
         else:
@@ -173,9 +189,9 @@ def _wait_for_all(
     return problem
 
 
-def _disagrees(rank: int, here: Mapping[int, Mapping[str, Any]]) -> str | None:
-    return describe_disagreement(f"rank {rank}", here[rank], "rank 0", here[0]) if 0 in here else None
+def _describe_difference(rank: int, arrived: Mapping[int, Settings]) -> str | None:
+    return describe_disagreement(f"rank {rank}", arrived[rank], "rank 0", arrived[0]) if 0 in arrived else None
 
 
-def _ranks(ranks: list[int]) -> str:
+def _name_ranks(ranks: list[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -95,7 +96,7 @@ def map_memory() -> torch.Tensor | None:
     path, name = offered
     memory = None
     with suppress(OSError, RuntimeError):
-        if world_size > 1 and is_on_first_host and os.readlink(path).startswith(f"/memfd:{name} "):
+        if world_size > 1 and is_on_first_host and str(Path(path).readlink()).startswith(f"/memfd:{name} "):
             memory = torch.from_file(path, shared=True, size=math.prod(shape), dtype=torch.uint8).view(shape)
     all_have_mapped = torch.tensor(int(memory is not None))
     dist.all_reduce(all_have_mapped, dist.ReduceOp.MIN)

@@ -165,4 +165,4 @@ def test_a_restarted_task_does_not_wait(answers: list[tuple[str, str, str, float
 
 def test_a_port_where_something_else_listens(said: Said) -> None:
     text = said["the port is taken"]["worker 0"]
-    assert text == "exit code 2: port PORT is in use on this host (Address already in use); give the cluster another"
+    assert text == "exit code 2: port PORT is in use on this host (Address already in use); choose another port"

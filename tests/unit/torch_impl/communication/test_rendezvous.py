@@ -112,9 +112,10 @@ def test_rank_0_is_missing(said: Said, store: str) -> None:
 
 
 def test_a_port_where_something_else_listens(said: Said) -> None:
-    first, second = said["taken"]
-    assert first.startswith("exit code 2: MASTER_PORT=PORT: cannot listen there (")
-    assert second == "exit code 2: MASTER_PORT=PORT: what listens at 127.0.0.1 is not rank 0; give both another port"
+    other_rank, rank_0 = said["taken"]
+    assert rank_0.startswith("exit code 2: MASTER_PORT=PORT: cannot listen on it (")
+    problem = "another program listens at 127.0.0.1, not rank 0; choose another port"
+    assert other_rank == f"exit code 2: MASTER_PORT=PORT: {problem}"
 
 
 @pytest.fixture(scope="module")
