@@ -23,13 +23,13 @@ from common.cluster.topology import ClusterMember, HostGroup, make_tf_config
 from common.cluster.training_command import join_run
 from common.config.command_line import report_user_errors
 from common.config.compose import load_config
-from common.config.import_object import import_object
 from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
 from common.hardware import keep_freed_memory, select_gpu
 from common.run.context import RunContext, open_context
 from common.run.worker import SideRuntime, train_rank
 from common.run_module import module_command
+from common.training.strategy import load_strategy_class
 
 # Informational lines, one of which has two, the logger's note on itself, and that there is no CUDA driver
 # (replica_devices says so where there is a GPU).
@@ -91,7 +91,7 @@ def _train(context: RunContext) -> int:
         from tf_impl.compilation import report_compilations
         from tf_impl.profiling import profile
 
-        make_strategy = import_object(config.strategy.sides["tf"])
+        make_strategy = load_strategy_class(config, "tf")
         import_module(config.model.tf_module)
     return train_rank(context, SideRuntime(join_group, make_strategy, profile, report_compilations))
 

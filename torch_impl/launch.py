@@ -21,13 +21,13 @@ from common.cluster.supervisor import Process
 from common.cluster.topology import ClusterMember, HostGroup, make_torch_environment
 from common.cluster.training_command import join_run
 from common.config.command_line import report_user_errors
-from common.config.import_object import import_object
 from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
 from common.hardware import keep_freed_memory
 from common.run.context import RunContext, open_context
 from common.run.worker import SideRuntime, train_rank
 from common.run_module import module_command
+from common.training.strategy import load_strategy_class
 
 
 def launch(context: RunContext, hosts: HostGroup) -> int:
@@ -91,7 +91,7 @@ def _train(context: RunContext) -> int:
         from torch_impl.compilation import report_compilations
         from torch_impl.profiling import profile
 
-        make_strategy = import_object(config.strategy.sides["torch"])
+        make_strategy = load_strategy_class(config, "torch")
         import_module(config.model.torch_module)
     return train_rank(context, SideRuntime(join_group, make_strategy, profile, report_compilations))
 

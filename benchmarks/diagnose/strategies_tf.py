@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
+from typing_extensions import override
 
-from benchmarks.diagnose.strategies import shard_of
+from benchmarks.diagnose.strategies import FaultyStrategySettings, shard_of
 from common.data.batches import GlobalBatch
 from common.run.context import RunContext
 from common.training.schedule import learning_rate
@@ -17,14 +18,13 @@ from tf_impl.strategies.single import Single
 Gradients = list[tf.Tensor]
 
 
-class Faulty(Single):
+class Faulty(Single[FaultyStrategySettings]):
     def __init__(self, context: RunContext, group: Group) -> None:
         super().__init__(context, group)
-        config = context.config
-        self.config, self.fault = config, config.strategy.fault  # type: ignore[attr-defined]
-        self.world_size = config.strategy.world_size
+        self.fault = self.settings.fault
         self.last: Gradients | None = None
 
+    @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
             losses, shards, sizes = [], [], []

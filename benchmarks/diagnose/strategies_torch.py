@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 import torch
+from typing_extensions import override
 
-from benchmarks.diagnose.strategies import shard_of
+from benchmarks.diagnose.strategies import FaultyStrategySettings, shard_of
 from common.data.batches import GlobalBatch
 from common.run.context import RunContext
 from common.training.schedule import learning_rate
@@ -18,12 +19,11 @@ from torch_impl.strategies.single import Single
 Gradients = list[torch.Tensor]
 
 
-class Faulty(Single):
+class Faulty(Single[FaultyStrategySettings]):
     def __init__(self, context: RunContext, group: Group) -> None:
         super().__init__(context, group)
         config = context.config
-        self.fault: str = config.strategy.fault  # type: ignore[attr-defined]
-        self.world_size = config.strategy.world_size
+        self.fault = self.settings.fault
         self.parameters = list(trainable_parameters(self.model).values())
         self.last: Gradients | None = None
         self.last_norm = torch.zeros(())
@@ -45,6 +45,7 @@ class Faulty(Single):
             )
             inner.param_groups[1]["weight_decay"] = 0.0
 
+    @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         self.model.train()
         for batch in batches:

@@ -1,69 +1,141 @@
-"""What a strategy is to the loop, and what it returns."""
+"""Interface between the training loop and a strategy."""
 
-from collections.abc import Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, SupportsFloat
+from typing import ClassVar, Generic, SupportsFloat, get_args, get_origin
 
+from typing_extensions import TypeVar, get_original_bases
+
+from common.config.import_object import import_object
+from common.config.schema import Config
+from common.config.strategies import StrategySettings
 from common.data.batches import GlobalBatch
+from common.errors import UserError
 from common.training.state import Saved, State
+
+T = TypeVar("T", bound=StrategySettings)
+SettingsT = TypeVar("SettingsT", bound=StrategySettings, default=StrategySettings, covariant=True)
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """One update. `loss` (mean over `batch`) and `grad_norm` stay on the device until float() fetches them.
+    """The result of one update. The loss and the norm stay on the device until float() fetches them."""
 
-    staleness: the updates applied between the worker's read of the parameters and this one. worker: its index. Both are
-    for asynchronous strategies. traffic: bytes that each replica moved, by kind, where the strategy counts them.
-    """
-
-    batch: GlobalBatch
-    loss: SupportsFloat
-    grad_norm: SupportsFloat
+    batch: GlobalBatch  # from which the update was computed
+    loss: SupportsFloat  # mean over the batch
+    grad_norm: SupportsFloat  # before clipping
+    # Asynchronous strategies: updates applied between the worker's read of the parameters and this update.
     staleness: int | None = None
-    worker: int | None = None
-    traffic: dict[str, list[int]] | None = None
+    worker: int | None = None  # asynchronous strategies: index of the worker that computed the gradient
+    traffic: dict[str, list[int]] | None = None  # bytes that each replica moved, by kind, if the strategy counts them
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The examples' losses and metrics, each times its weight, the weights, all summed, and the number of examples."""
+    """The sums of an evaluation over all examples."""
 
-    summed_loss: float
-    summed_metric: float
-    weight: float
-    count: int
+    summed_loss: float  # each loss times the weight of its example
+    summed_metric: float  # each metric times the weight of its example
+    weight: float  # sum of the weights
+    count: int  # number of examples
 
     @property
     def loss(self) -> float:
-        """The mean over the examples."""
+        """Return the weighted mean of the losses."""
         return self.summed_loss / self.weight
 
     @property
     def metric(self) -> float:
-        """The mean of the task's metric: of accuracy the share of correct answers."""
+        """Return the weighted mean of the task's metric, such as the accuracy."""
         return self.summed_metric / self.weight
 
 
-class Strategy(Protocol):
-    """What a strategy is to the loop. Every rank of a synchronous strategy makes the same calls in the same order."""
+class Strategy(ABC, Generic[SettingsT]):
+    """Interface between the training loop and a strategy, generic over the settings of the strategy.
 
+    `class DDP(Strategy[DdpSettings])` has `self.settings` of type DdpSettings. Every rank of a synchronous strategy
+    makes the same calls in the same order.
+
+    Attributes:
+        config: the config of the run.
+        settings: `config.strategy`, of the type that the subclass names.
+        rank: number of this process; 0 is the chief.
+        world_size: number of replicas of the whole run.
+        is_chief: whether this process reports results and decides for all ranks.
+    """
+
+    settings_type: ClassVar[type[StrategySettings]] = StrategySettings
     world_size: int
     is_chief: bool
 
+    def __init_subclass__(cls) -> None:
+        """Set `settings_type` to the argument of the generic base class, if the subclass names one."""
+        super().__init_subclass__()
+        for base in get_original_bases(cls):
+            origin = get_origin(base)
+            if isinstance(origin, type) and issubclass(origin, Strategy):
+                (argument,) = get_args(base)
+                if isinstance(argument, type):  # a class that stays generic has a TypeVar here
+                    cls.settings_type = argument
+
+    def __init__(self, config: Config, rank: int) -> None:
+        """Keep the config and the settings. Raise UserError if the settings are not those of this strategy."""
+        self.config = config
+        self.settings: SettingsT = require_settings(config.strategy, self.settings_type)  # type: ignore[assignment]
+        self.rank = rank
+        self.world_size = self.settings.world_size
+        self.is_chief = rank == 0
+
+    @abstractmethod
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
-        """Update the parameters from each global batch. When it ends, all its work is joined."""
+        """Update the parameters from each global batch. All work is finished when the iterator ends."""
 
+    @abstractmethod
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
-        """Every example of the batches exactly once."""
+        """Evaluate every example of the batches exactly once."""
 
+    @abstractmethod
     def state(self) -> State:
-        """What it has trained so far. Every rank calls it: a sharded strategy gathers here. The chief writes it."""
+        """Return the parameters and optimizer slots. Every rank calls it, so that a sharded strategy can gather."""
 
+    @abstractmethod
     def load(self, checkpoint: Saved) -> None:
-        """Resume from what a checkpoint holds. Every rank calls it, before anything is trained."""
+        """Load the state of a checkpoint. Every rank calls it before anything is trained."""
 
-    def report(self) -> dict[str, Any]:
-        """What summary.json says of the strategy itself, joined from all ranks, each of which calls it.
+    @abstractmethod
+    def report(self) -> dict[str, object]:
+        """Return the fields of summary.json that describe the strategy. Every rank calls it.
 
-        `peak_memory_bytes` is of each replica: of its GPU, or resident in its process, which replicas may share.
+        `peak_memory_bytes` lists the peak memory of each replica: of its GPU, or of its process, which replicas may
+        share.
         """
+
+
+def require_settings(settings: StrategySettings, settings_type: type[T]) -> T:
+    """Return the settings, which must be of the given type. Raise UserError if they are not."""
+    if not isinstance(settings, settings_type):
+        raise UserError(
+            f"strategy={settings.kind}: its settings are {type(settings).__name__}, but its class needs "
+            f"{settings_type.__name__}"
+        )
+    return settings
+
+
+def load_strategy_class(config: Config, framework: str) -> Callable[..., Strategy]:
+    """Import the class of the strategy of a config. It is called with the context and the group of the run.
+
+    Args:
+        config: the config; the settings of its strategy name the class.
+        framework: "torch" or "tf".
+
+    Raises:
+        UserError: the class does not exist, or is no subclass of Strategy.
+    """
+    path = config.strategy.sides[framework]
+    strategy_class: object = import_object(path)
+    if not (isinstance(strategy_class, type) and issubclass(strategy_class, Strategy)):
+        raise UserError(
+            f"strategy={config.strategy.kind}: {path} must be a subclass of common.training.strategy.Strategy"
+        )
+    return strategy_class

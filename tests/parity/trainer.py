@@ -26,7 +26,6 @@ from common.cluster.processes import die_with_parent
 from common.cluster.supervisor import Process, supervise
 from common.cluster.topology import HostGroup
 from common.config.compose import CONF, parse_config
-from common.config.import_object import import_object
 from common.data import batch_plan
 from common.data.dropout import derive_example_keys
 from common.models.initial_weights import InitialCheckpoint
@@ -34,6 +33,7 @@ from common.run.context import RunContext, open_context
 from common.run.prepare import open_run
 from common.run.worker import SideRuntime, train_rank
 from common.run_module import module_command
+from common.training.strategy import load_strategy_class
 
 
 def main(framework: str, runs: list[dict[str, Any]]) -> None:
@@ -69,7 +69,7 @@ def train_here(context: RunContext) -> int:
     """Train in this process."""
     config, framework = context.config, context.framework
     rendezvous = importlib.import_module(f"{framework}_impl.communication.rendezvous")
-    strategy = import_object(config.strategy.sides[framework])
+    strategy = load_strategy_class(config, framework)
     profile = importlib.import_module(f"{framework}_impl.profiling").profile
     compilations = importlib.import_module(f"{framework}_impl.compilation").compilations
     return train_rank(context, SideRuntime(rendezvous.join_group, strategy, profile, compilations))

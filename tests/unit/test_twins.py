@@ -23,6 +23,7 @@ ONE_SIDED_KEYS = {
     if field.name not in ("kind", "replicas")
 }
 ALL_KEYS = set(collect_keys())
+CHECKS = {"isinstance", "require_settings"}  # functions that only look at the type of a section
 SECTIONS = {"data", "model", "optimizer", "schedule", "strategy", "train"}
 ONE_SIDED = {  # public names that only one side can have, and why
     "tf_impl/optimizer.py": [
@@ -58,7 +59,16 @@ ONE_SIDED = {  # public names that only one side can have, and why
     # TensorFlow's strategies make their process groups themselves.
     "torch_impl/communication/rendezvous.py": ["init_process_group"],
     # TensorFlow has its server in C++.
-    "torch_impl/strategies/parameter_server/server.py": ["Server", "Server.__init__", "Server.serve"],
+    "torch_impl/strategies/parameter_server/server.py": [
+        "UpdateLog",
+        "UpdateLog.__init__",
+        "UpdateLog.record",
+        "UpdateLog.find",
+        "HeldGradient",
+        "Server",
+        "Server.__init__",
+        "Server.serve",
+    ],
     # Hugging Face's class has the layers; KerasHub's is one of them.
     "torch_impl/models/bert.py": ["Bert.forward"],
     "tf_impl/models/bert.py": ["Bert.__init__", "Bert.call"],
@@ -145,7 +155,7 @@ class ConfigReads:
     """The config keys that a file reads, through `config`, `self.config` and whatever is assigned from them."""
 
     def __init__(self, source: str) -> None:
-        self.aliases: dict[str, tuple[str, ...]] = {"config": (), "self.config": ()}
+        self.aliases: dict[str, tuple[str, ...]] = {"config": (), "self.config": (), "self.settings": ("strategy",)}
         tree = ast.parse(source)
         assigned: set[ast.AST] = set()
         for target, value in sorted(_assignments(tree), key=lambda pair: pair[1].lineno):
@@ -155,7 +165,7 @@ class ConfigReads:
                 assigned |= {target, value}
         owners = {node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-        checked = {call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "isinstance"}
+        checked = {call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id in CHECKS}
         self.keys: set[str] = set()
         self.handed_on: list[str] = []  # sections given away whole: what is read of them cannot be seen
         for node in ast.walk(tree):

@@ -1,14 +1,15 @@
-"""CentralStorageStrategy: one process; the variables are on one device, replicas on several read them every step."""
+"""CentralStorageStrategy: one process; replicas on several devices read the variables from one device every step."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import tensorflow as tf
+from typing_extensions import override
 
+from common.config.strategies import CentralStorageSettings
 from common.data.batches import GlobalBatch
 from common.run.context import RunContext
 from common.training.state import Saved, State
-from common.training.strategy import Evaluation, StepResult
+from common.training.strategy import Evaluation, StepResult, Strategy
 from tf_impl.batches import build_input_signature, select_replica_shard, to_tensors
 from tf_impl.communication.rendezvous import Group
 from tf_impl.device import measure_peak_memory, select_replica_devices
@@ -21,12 +22,12 @@ from tf_impl.training_state import collect_state, load_state
 SUM = tf.distribute.ReduceOp.SUM
 
 
-class CentralStorage:
-    is_chief = True
+class CentralStorage(Strategy[CentralStorageSettings]):
+    """tf.distribute.experimental.CentralStorageStrategy."""
 
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config
-        self.world_size = config.strategy.world_size
+        super().__init__(config, group.rank)
         self.devices = select_replica_devices(self.world_size)
         self.strategy = tf.distribute.experimental.CentralStorageStrategy(self.devices, "/CPU:0")
         with self.strategy.scope():
@@ -37,6 +38,7 @@ class CentralStorage:
         self.train_step = tf.function(self._train_step, [shards, tf.TensorSpec([], tf.float64), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [shards])
 
+    @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
             scalars = self.optimizer.compute_scalars(batch.step)
@@ -56,10 +58,14 @@ class CentralStorage:
             return loss, self.optimizer.densify(gradients)
 
         loss, gradients = self.strategy.run(replica_step)
-        loss, gradients = self.strategy.reduce(SUM, loss, None), [self.strategy.reduce(SUM, g, None) for g in gradients]
-        with tf.device("/CPU:0"):  # one update, where the variables are
+        loss, gradients = (
+            self.strategy.reduce(SUM, loss, None),
+            [self.strategy.reduce(SUM, gradient, None) for gradient in gradients],
+        )
+        with tf.device("/CPU:0"):  # one update, on the device of the variables
             return loss, self.optimizer.update(gradients, scalars)
 
+    @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         return evaluate(batches, self._evaluation_sums)
 
@@ -72,12 +78,15 @@ class CentralStorage:
 
         return self.strategy.reduce(SUM, self.strategy.run(replica_step), axis=None)
 
+    @override
     def state(self) -> State:
         return collect_state(self.model, self.optimizer)
 
+    @override
     def load(self, checkpoint: Saved) -> None:
         with self.strategy.scope():
             load_state(self.model, self.optimizer, checkpoint)
 
-    def report(self) -> dict[str, Any]:
+    @override
+    def report(self) -> dict[str, object]:
         return {"peak_memory_bytes": measure_peak_memory(self.devices)}

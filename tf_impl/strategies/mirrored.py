@@ -1,14 +1,16 @@
 """MirroredStrategy: one process; every variable has a copy on each device, and gradients are all-reduced."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TypeAlias
 
 import tensorflow as tf
+from typing_extensions import override
 
+from common.config.strategies import MirroredSettings
 from common.data.batches import GlobalBatch
 from common.run.context import RunContext
 from common.training.state import Saved, State
-from common.training.strategy import Evaluation, StepResult
+from common.training.strategy import Evaluation, StepResult, Strategy
 from tf_impl.batch_norm import build_statistics_averaging
 from tf_impl.batches import build_input_signature, select_replica_shard, to_tensors
 from tf_impl.communication.rendezvous import Group
@@ -20,14 +22,15 @@ from tf_impl.task import build_task_functions
 from tf_impl.training_state import collect_state, load_state
 
 SUM = tf.distribute.ReduceOp.SUM
+PerReplica: TypeAlias = tf.Tensor | tf.IndexedSlices  # or the values of all replicas
 
 
-class Mirrored:
-    is_chief = True
+class Mirrored(Strategy[MirroredSettings]):
+    """tf.distribute.MirroredStrategy."""
 
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config
-        self.world_size = config.strategy.world_size
+        super().__init__(config, group.rank)
         self.devices, self.compiled = select_replica_devices(self.world_size), config.train.compile
         self.strategy = tf.distribute.MirroredStrategy(self.devices)
         with self.strategy.scope():
@@ -39,6 +42,7 @@ class Mirrored:
         self.train_step = tf.function(self._train_step, [shards, tf.TensorSpec([], tf.float64), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [shards])
 
+    @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
             scalars = self.optimizer.compute_scalars(batch.step)
@@ -60,13 +64,14 @@ class Mirrored:
             if "GPU" in self.devices[0]:
                 loss, gradients = replica.all_reduce(SUM, (loss, gradients))
             else:
-                loss, *gradients = replica.merge_call(_add, args=([loss, *gradients],))
+                loss, *gradients = replica.merge_call(_sum_over_replicas, args=([loss, *gradients],))
             return loss, self.optimizer.update(gradients, scalars)
 
-        per_replica = self.strategy.run(replica_step)  # the same on every replica
+        per_replica = self.strategy.run(replica_step)  # every replica returns the same values
         loss, grad_norm = (self.strategy.experimental_local_results(values)[0] for values in per_replica)
         return loss, grad_norm
 
+    @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.average_statistics()
         return evaluate(batches, self._evaluation_sums)
@@ -80,19 +85,25 @@ class Mirrored:
 
         return self.strategy.reduce(SUM, self.strategy.run(replica_step), axis=None)
 
+    @override
     def state(self) -> State:
         self.average_statistics()
         return collect_state(self.model, self.optimizer)
 
+    @override
     def load(self, checkpoint: Saved) -> None:
         with self.strategy.scope():
             load_state(self.model, self.optimizer, checkpoint)
 
-    def report(self) -> dict[str, Any]:
+    @override
+    def report(self) -> dict[str, object]:
         return {"peak_memory_bytes": measure_peak_memory(self.devices)}
 
 
-def _add(strategy: tf.distribute.Strategy, values: list[Any]) -> list[Any]:
-    """The sums over replicas in shared memory, each as soon as backward has computed it; all-reduce would pack them."""
-    with tf.name_scope("AllReduce"):  # a profile says it
-        return tf.distribute.ReductionToOneDevice().batch_reduce(SUM, [(each, each) for each in values])
+def _sum_over_replicas(strategy: tf.distribute.Strategy, values: list[PerReplica]) -> list[PerReplica]:
+    """Sum values over the replicas in shared memory, each one as soon as backward has computed it.
+
+    An all-reduce would wait for many gradients and pack them.
+    """
+    with tf.name_scope("AllReduce"):  # the name that a profile shows
+        return tf.distribute.ReductionToOneDevice().batch_reduce(SUM, [(value, value) for value in values])

@@ -1,16 +1,16 @@
 """MultiWorkerMirroredStrategy: a process for each worker; each has a copy of every variable."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import tensorflow as tf
+from typing_extensions import override
 
 from common.config.strategies import MultiWorkerSettings
 from common.data.batches import GlobalBatch
 from common.run.context import RunContext
 from common.training.state import Saved, State
 from common.training.stop import kept_handlers
-from common.training.strategy import Evaluation, StepResult
+from common.training.strategy import Evaluation, StepResult, Strategy
 from tf_impl.batch_norm import build_statistics_averaging
 from tf_impl.batches import build_input_signature, to_tensors
 from tf_impl.communication.rendezvous import Group
@@ -24,21 +24,21 @@ from tf_impl.training_state import collect_state, load_state
 SUM = tf.distribute.ReduceOp.SUM
 
 
-class MultiWorker:
+class MultiWorker(Strategy[MultiWorkerSettings]):
+    """tf.distribute.MultiWorkerMirroredStrategy."""
+
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config
+        super().__init__(config, group.rank)
         tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[:1], "GPU")
         self.devices, self.compiled = select_replica_devices(1), config.train.compile
-        settings = config.strategy
-        assert isinstance(settings, MultiWorkerSettings)
+        implementation = self.settings.communication.upper()
         self.options = tf.distribute.experimental.CommunicationOptions(
-            bytes_per_pack=settings.bytes_per_pack,
-            implementation=tf.distribute.experimental.CommunicationImplementation[settings.communication.upper()],
+            bytes_per_pack=self.settings.bytes_per_pack,
+            implementation=tf.distribute.experimental.CommunicationImplementation[implementation],
         )
-        with kept_handlers():  # it takes SIGTERM, and would lose one that comes while the model is built
+        with kept_handlers():  # TensorFlow's handler would lose a SIGTERM that arrives while the model is built
             self.strategy = tf.distribute.MultiWorkerMirroredStrategy(group.resolver, self.options)
-        self.rank, self.world_size = group.rank, group.world_size
-        self.is_chief = self.rank == 0
         with self.strategy.scope():
             self.model = build_model(config, context.inputs.initial)
             self.task = build_task_functions(config.task)
@@ -48,6 +48,7 @@ class MultiWorker:
         self.train_step = tf.function(self._train_step, [batch, tf.TensorSpec([], tf.float64), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [batch])
 
+    @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
             shard = to_tensors(batch.shard(self.rank, self.world_size), self.compiled)
@@ -67,6 +68,7 @@ class MultiWorker:
         loss, grad_norm = self.strategy.run(replica_step)
         return loss, grad_norm
 
+    @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.average_statistics()
         return evaluate(batches, self._evaluation_sums)
@@ -80,20 +82,23 @@ class MultiWorker:
 
         return self.strategy.reduce(SUM, self.strategy.run(replica_step), axis=None)
 
+    @override
     def state(self) -> State:
         self.average_statistics()
         return collect_state(self.model, self.optimizer)
 
+    @override
     def load(self, checkpoint: Saved) -> None:
         with self.strategy.scope():
             load_state(self.model, self.optimizer, checkpoint)
 
-    def report(self) -> dict[str, Any]:
-        peaks = self._summed(
+    @override
+    def report(self) -> dict[str, object]:
+        peaks = self._sum_over_workers(
             tf.one_hot(self.rank, self.world_size, measure_peak_memory(self.devices)[0], 0, dtype=tf.int64)
         )
         return {"peak_memory_bytes": peaks.numpy().tolist()}
 
     @tf.function
-    def _summed(self, mine: tf.Tensor) -> tf.Tensor:
-        return self.strategy.reduce(SUM, self.strategy.run(tf.identity, (mine,)), axis=None)
+    def _sum_over_workers(self, value: tf.Tensor) -> tf.Tensor:
+        return self.strategy.reduce(SUM, self.strategy.run(tf.identity, (value,)), axis=None)

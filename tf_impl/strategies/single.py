@@ -1,14 +1,14 @@
-"""One replica on one device: what every other strategy must equal."""
+"""One replica on one device: the reference that every other strategy must reproduce."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import tensorflow as tf
+from typing_extensions import override
 
 from common.data.batches import GlobalBatch
 from common.run.context import RunContext
 from common.training.state import Saved, State
-from common.training.strategy import Evaluation, StepResult
+from common.training.strategy import Evaluation, SettingsT, StepResult, Strategy
 from tf_impl.batches import build_input_signature, to_tensors
 from tf_impl.communication.rendezvous import Group
 from tf_impl.device import measure_peak_memory, select_replica_devices
@@ -19,12 +19,15 @@ from tf_impl.task import build_task_functions
 from tf_impl.training_state import collect_state, load_state
 
 
-class Single:
-    world_size = 1
-    is_chief = True
+class Single(Strategy[SettingsT]):
+    """One replica on one device.
+
+    Generic, so that a strategy of an extension can inherit from it and have settings of its own.
+    """
 
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config
+        super().__init__(config, group.rank)
         self.devices, self.compiled = select_replica_devices(1), config.train.compile
         self.model = build_model(config, context.inputs.initial)
         self.task = build_task_functions(config.task)
@@ -33,6 +36,7 @@ class Single:
         self.train_step = tf.function(self._train_step, [batch, tf.TensorSpec([], tf.float64), SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [batch])
 
+    @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
             shard = to_tensors(batch.shard(0, 1), self.compiled)
@@ -46,6 +50,7 @@ class Single:
         gradients = self.optimizer.densify(gradients, keep_large_sparse=True)
         return loss, self.optimizer.update(gradients, scalars)
 
+    @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         return evaluate(batches, self._evaluation_sums)
 
@@ -55,11 +60,14 @@ class Single:
     def _evaluation_step(self, shard: list[MicroBatch]) -> tf.Tensor:
         return compute_evaluation_sums(self.model, self.task, shard)
 
+    @override
     def state(self) -> State:
         return collect_state(self.model, self.optimizer)
 
+    @override
     def load(self, checkpoint: Saved) -> None:
         load_state(self.model, self.optimizer, checkpoint)
 
-    def report(self) -> dict[str, Any]:
+    @override
+    def report(self) -> dict[str, object]:
         return {"peak_memory_bytes": measure_peak_memory(self.devices)}

@@ -1,4 +1,4 @@
-"""Synchronous SGD by hand: a process for each replica; gradients are summed by the all-reduces of allreduce.py."""
+"""Data-parallel training by hand: a process for each replica, which sums gradients with communication/allreduce.py."""
 
 import atexit
 import os
@@ -6,18 +6,18 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.nn import Parameter
 from torch.profiler import record_function
+from typing_extensions import override
 
 from common.config.strategies import AllReduceSettings
 from common.data.batches import GlobalBatch
 from common.run.context import RunContext
 from common.training.state import Saved, State
-from common.training.strategy import Evaluation, StepResult
+from common.training.strategy import Evaluation, StepResult, Strategy
 from torch_impl.batch_norm import average_statistics, make_sum_over_ranks, synchronize_batch_norm
 from torch_impl.batches import to_tensors
 from torch_impl.communication.allreduce import Traffic, all_reduce
@@ -30,30 +30,29 @@ from torch_impl.task import build_task_functions
 from torch_impl.training_state import collect_state, load_state
 
 
-class AllReduce:
+class AllReduce(Strategy[AllReduceSettings]):
+    """One rank, which sums its gradients bucket by bucket with those of the other ranks."""
+
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config
-        settings = config.strategy
-        assert isinstance(settings, AllReduceSettings)
+        super().__init__(config, group.rank)
         local_rank = int(os.environ["LOCAL_RANK"])
         self.device = select_replica_devices(local_rank + 1)[local_rank]
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         init_process_group(group, config.cluster.timeout, "nccl" if self.device.type == "cuda" else "gloo")
-        self.rank, self.world_size = group.rank, group.world_size
-        self.is_chief = self.rank == 0
-        atexit.register(dist.destroy_process_group)  # its threads must be joined before the interpreter goes
-        dist.barrier()  # NCCL wants every rank in its first operation; of a message only two know
-        self.config, self.precision = config, config.train.precision
-        self.algorithm = settings.algorithm
+        atexit.register(dist.destroy_process_group)  # its threads must end before the interpreter does
+        dist.barrier()  # NCCL requires all ranks in its first operation, and only two ranks take part in a message
+        self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial).to(self.device)
         self.task = build_task_functions(config.task)
         if config.model.has_global_batch_norm:
             synchronize_batch_norm(self.model, make_sum_over_ranks())
-        buckets = make_buckets(list(trainable_parameters(self.model).values()), settings.bucket_cap_mb)
-        self.reducer = Reducer(buckets, self.algorithm, settings.overlap)
+        buckets = make_buckets(list(trainable_parameters(self.model).values()), self.settings.bucket_cap_mb)
+        self.reducer = Reducer(buckets, self.settings.algorithm, self.settings.overlap)
         self.optimizer = Optimizer(config, trainable_parameters(self.model))
 
+    @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         self.model.train()
         for batch in batches:
@@ -65,9 +64,10 @@ class AllReduce:
             self.reducer.finish()
             grad_norm = self.optimizer.update(batch.step)
             loss = torch.stack(losses).sum()
-            dist.all_reduce(loss)  # for the record; not counted as traffic
+            dist.all_reduce(loss)  # only for the rows of metrics.jsonl, so it does not count as traffic
             yield StepResult(batch, loss, grad_norm)
 
+    @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.model.eval()
         average_statistics(self.model, dist.all_reduce, self.world_size)
@@ -77,35 +77,39 @@ class AllReduce:
         shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
         return compute_evaluation_sums(self.model, self.task, shard, self.precision)
 
+    @override
     def state(self) -> State:
         average_statistics(self.model, dist.all_reduce, self.world_size)
         return collect_state(self.model, self.optimizer)
 
+    @override
     def load(self, checkpoint: Saved) -> None:
         load_state(self.model, self.optimizer, checkpoint)
 
-    def report(self) -> dict[str, Any]:
-        """`messages_sent` and `bytes_sent`: of each rank for gradients, over all steps; None for native."""
+    @override
+    def report(self) -> dict[str, object]:
+        """Add `messages_sent` and `bytes_sent` of each rank for gradients, over all steps; None for native."""
         traffic = self.reducer.traffic
-        rows: list[Any] = [None] * self.world_size
+        rows: list[tuple[int, int, int]] = [(0, 0, 0)] * self.world_size
         dist.all_gather_object(rows, (*measure_peak_memory([self.device]), traffic.messages, traffic.bytes))
         peaks, messages, sent = (list(column) for column in zip(*rows, strict=True))
-        counted = self.algorithm != "native"
+        is_counted = self.settings.algorithm != "native"
         return {
             "peak_memory_bytes": peaks,
-            "messages_sent": messages if counted else None,
-            "bytes_sent": sent if counted else None,
+            "messages_sent": messages if is_counted else None,
+            "bytes_sent": sent if is_counted else None,
         }
 
 
 def make_buckets(parameters: list[Parameter], cap_mb: float | None) -> list[list[Parameter]]:
-    """Parameters in reverse, which is about the order in which backward finishes their gradients, in buckets.
+    """Divide the parameters into buckets, in reverse order.
 
-    A bucket holds up to cap_mb MiB, and at least one parameter; with None it holds just one.
+    That is about the order in which backward finishes their gradients. A bucket holds up to `cap_mb` MiB, and at least
+    one parameter. If `cap_mb` is None, it holds exactly one.
     """
-    cap = 0.0 if cap_mb is None else cap_mb * 2**20
+    cap = 0.0 if cap_mb is None else cap_mb * 2**20  # bytes
     buckets: list[list[Parameter]] = []
-    filled = 0.0
+    filled = 0.0  # bytes in the last bucket
     for parameter in reversed(parameters):
         if not buckets or filled + parameter.nbytes > cap:
             buckets.append([])
@@ -116,9 +120,10 @@ def make_buckets(parameters: list[Parameter], cap_mb: float | None) -> list[list
 
 
 class Reducer:
-    """Sums the gradients of a backward pass over all ranks, bucket after bucket.
+    """Sums the gradients of a backward pass over all ranks, bucket by bucket.
 
-    Whenever a bucket becomes ready, all ranks reduce the buckets in the same order, since one thread does it.
+    One thread reduces the buckets in the order of the list, so all ranks use the same order, no matter when a bucket
+    becomes ready.
     """
 
     def __init__(self, buckets: list[list[Parameter]], algorithm: str, overlap: bool) -> None:
@@ -126,31 +131,32 @@ class Reducer:
         self.traffic = Traffic()
         self._thread = ThreadPoolExecutor(1)
         self._paused = False
-        self._begin()
+        self._start_step()
         if overlap:
             for index, bucket in enumerate(buckets):
                 for parameter in bucket:
-                    parameter.register_post_accumulate_grad_hook(partial(self._ready, index))
+                    parameter.register_post_accumulate_grad_hook(partial(self._on_gradient, index))
 
-    def _begin(self) -> None:
-        self._missing = [len(bucket) for bucket in self.buckets]  # gradients that backward has still to finish
+    def _start_step(self) -> None:
+        self._missing = [len(bucket) for bucket in self.buckets]  # gradients that backward has not finished
         self._launched: list[Future[None]] = []
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Gradients that the body adds up are not the last ones: no bucket is ready yet. As DDP's."""
+        """Accumulate the gradients of the body without a reduction, as DDP's no_sync does."""
         self._paused = True
         yield
         self._paused = False
 
-    def _ready(self, index: int, parameter: torch.Tensor) -> None:
+    def _on_gradient(self, index: int, parameter: torch.Tensor) -> None:
+        """Start to reduce the buckets that are complete after a gradient of bucket `index`."""
         if self._paused:
             return
         self._missing[index] -= 1
         while len(self._launched) < len(self.buckets) and not self._missing[len(self._launched)]:
-            self._launch()
+            self._launch_next()
 
-    def _launch(self) -> None:
+    def _launch_next(self) -> None:
         bucket = self.buckets[len(self._launched)]
         self._launched.append(self._thread.submit(self._reduce, bucket))
 
@@ -166,13 +172,13 @@ class Reducer:
             gradient.copy_(part.view_as(gradient))
 
     def finish(self) -> None:
-        """After backward: reduce the buckets that are left, and wait for all. Raises what went wrong in the thread."""
+        """Reduce the remaining buckets after backward and wait for all. Raise the error of the thread, if any."""
         while len(self._launched) < len(self.buckets):
-            self._launch()
+            self._launch_next()
         try:
             for bucket in self._launched:
                 bucket.result()
         except BaseException:
-            self._thread.shutdown(wait=False, cancel_futures=True)  # the other ranks are elsewhere
+            self._thread.shutdown(wait=False, cancel_futures=True)  # the other ranks no longer answer
             raise
-        self._begin()
+        self._start_step()

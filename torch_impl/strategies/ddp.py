@@ -1,4 +1,4 @@
-"""DistributedDataParallel: a process for each replica; gradients are all-reduced in buckets while backward runs."""
+"""DistributedDataParallel: a process for each replica, and an all-reduce of the gradients while backward runs."""
 
 import atexit
 import os
@@ -12,12 +12,13 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
+from typing_extensions import override
 
 from common.config.strategies import DdpSettings
 from common.data.batches import GlobalBatch
 from common.run.context import RunContext
 from common.training.state import Saved, State
-from common.training.strategy import Evaluation, StepResult
+from common.training.strategy import Evaluation, StepResult, Strategy
 from torch_impl.batch_norm import average_statistics, make_sum_over_ranks, synchronize_batch_norm
 from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group, init_process_group
@@ -29,66 +30,65 @@ from torch_impl.step import backward, compute_evaluation_sums, evaluate, seed_dr
 from torch_impl.task import build_task_functions
 from torch_impl.training_state import collect_state, load_state
 
-CommHook = Callable[[Any, dist.GradBucket], Future[torch.Tensor]]  # all of them average
+CommHook = Callable[[Any, dist.GradBucket], Future[torch.Tensor]]  # averages a bucket; its state is of any type
+HeldBuckets = list[tuple[dist.GradBucket, Future[torch.Tensor]]]
 
 
-class DDP:
+class DDP(Strategy[DdpSettings]):
+    """One rank of torch.nn.parallel.DistributedDataParallel."""
+
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config
-        settings = config.strategy
-        assert isinstance(settings, DdpSettings)
+        super().__init__(config, group.rank)
         local_rank = int(os.environ["LOCAL_RANK"])
         self.device = select_replica_devices(local_rank + 1)[local_rank]
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         init_process_group(group, config.cluster.timeout, "nccl" if self.device.type == "cuda" else "gloo")
-        self.rank, self.world_size = group.rank, group.world_size
-        self.is_chief = self.rank == 0
-        atexit.register(dist.destroy_process_group)  # its threads must be joined before the interpreter goes
-        self.config, self.precision = config, config.train.precision
-        self.accumulate = settings.accumulate
+        atexit.register(dist.destroy_process_group)  # its threads must end before the interpreter does
+        self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial).to(self.device)
         self.task = build_task_functions(config.task)
         if config.model.has_global_batch_norm:
             synchronize_batch_norm(self.model, make_sum_over_ranks())
-        if settings.comm_hook == "none":
+        if self.settings.comm_hook == "none":
             use_sparse_gradients(self.model)
-        with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers, which 2.11 knows under this name only
+        with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers; torch 2.11 has only this name
             warnings.simplefilter("ignore", FutureWarning)
             self.replica = DistributedDataParallel(
                 self.model,
                 broadcast_buffers=False,
-                bucket_cap_mb=settings.bucket_cap_mb,
-                gradient_as_bucket_view=settings.gradient_as_bucket_view,
-                static_graph=settings.static_graph,
+                bucket_cap_mb=self.settings.bucket_cap_mb,
+                gradient_as_bucket_view=self.settings.gradient_as_bucket_view,
+                static_graph=self.settings.static_graph,
             )
-        state, hook = self._comm_hook(settings.comm_hook)
-        if not settings.overlap:
-            state, hook = [], _after_backward(state, hook)
+        state, hook = self._make_comm_hook(self.settings.comm_hook)
+        if not self.settings.overlap:
+            state, hook = HeldBuckets(), _run_after_backward(state, hook)
         self.replica.register_comm_hook(state, hook)
         self.optimizer = Optimizer(config, trainable_parameters(self.model))
 
-    def _comm_hook(self, name: str) -> tuple[Any, CommHook]:
-        if name == "powersgd":  # from the second step on; float64 gradients and small ones too
+    def _make_comm_hook(self, name: str) -> tuple[object, CommHook]:
+        """Return the hook that averages a bucket, and its state."""
+        if name == "powersgd":  # from the second step on, also for float64 gradients and small ones
             return powerSGD_hook.PowerSGDState(None, 1, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook
         if name == "none" and self.device.type == "cpu" and (memory := map_memory()) is not None:
             return None, SharedMemory(memory, self.config.cluster.timeout).hook
         hooks = {
             "none": default_hooks.allreduce_hook,
             "fp16": default_hooks.fp16_compress_hook,
-            # by another name: DDP knows this hook's, and refuses it for Gloo, which sums bfloat16 all the same
+            # A lambda, because DDP refuses this hook by its name with Gloo. Gloo sums bfloat16 nevertheless.
             "bf16": lambda state, bucket: default_hooks.bf16_compress_hook(state, bucket),
         }
         return None, hooks[name]
 
+    @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         self.replica.train()
         for batch in batches:
             seed_dropout(self.config, batch.step, self.rank)
-            shard = to_tensors(batch.shard(self.rank, self.world_size, self.accumulate), self.device)
-            weight = (
-                batch.weight / self.world_size
-            )  # DDP averages the gradients: times world_size, the average is the sum
+            shard = to_tensors(batch.shard(self.rank, self.world_size, self.settings.accumulate), self.device)
+            weight = batch.weight / self.world_size  # so that DDP's average of the gradients is their sum
             with self.replica.no_sync():
                 losses = [backward(self.replica, self.task, [part], weight, self.precision) for part in shard[:-1]]
             losses.append(backward(self.replica, self.task, shard[-1:], weight, self.precision))
@@ -97,6 +97,7 @@ class DDP:
             dist.all_reduce(loss)
             yield StepResult(batch, loss, grad_norm)
 
+    @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.model.eval()
         average_statistics(self.model, dist.all_reduce, self.world_size)
@@ -106,33 +107,36 @@ class DDP:
         shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
         return compute_evaluation_sums(self.model, self.task, shard, self.precision)
 
+    @override
     def state(self) -> State:
         average_statistics(self.model, dist.all_reduce, self.world_size)
         return collect_state(self.model, self.optimizer)
 
+    @override
     def load(self, checkpoint: Saved) -> None:
         load_state(self.model, self.optimizer, checkpoint)
 
-    def report(self) -> dict[str, Any]:
+    @override
+    def report(self) -> dict[str, object]:
         peaks: list[list[int]] = [[]] * self.world_size
         dist.all_gather_object(peaks, measure_peak_memory([self.device]))
-        return {"peak_memory_bytes": [peak for rank in peaks for peak in rank]}
+        return {"peak_memory_bytes": [peak for rank_peaks in peaks for peak in rank_peaks]}
 
 
-def _after_backward(inner_state: Any, inner: CommHook) -> CommHook:
-    """A hook that holds every bucket back until the last one is ready, which is when backward ends."""
+def _run_after_backward(state: object, hook: CommHook) -> CommHook:
+    """Return a hook that holds every bucket until the last one is ready, when backward ends, and then runs `hook`."""
 
-    def hook(held: list[tuple[dist.GradBucket, Future[torch.Tensor]]], bucket: dist.GradBucket) -> Future[torch.Tensor]:
+    def delayed_hook(held: HeldBuckets, bucket: dist.GradBucket) -> Future[torch.Tensor]:
         future: Future[torch.Tensor] = Future()
         held.append((bucket, future))
         if bucket.is_last():
-            for each, reduced in held:
-                inner(inner_state, each).then(partial(_pass_on, reduced))
+            for held_bucket, held_future in held:
+                hook(state, held_bucket).then(partial(_copy_result, held_future))
             held.clear()
         return future
 
-    return hook
+    return delayed_hook
 
 
-def _pass_on(reduced: Future[torch.Tensor], done: Future[torch.Tensor]) -> None:
-    reduced.set_result(done.value())
+def _copy_result(target: Future[torch.Tensor], done: Future[torch.Tensor]) -> None:
+    target.set_result(done.value())

@@ -1,29 +1,33 @@
-"""DataParallel: one process; a step scatters the batch, replicates the model and applies the replicas in parallel.
+"""DataParallel: one process, which scatters the batch, replicates the model and runs the replicas in parallel.
 
-Where the loss is computed is `strategy.loss`: from the logits, gathered on one replica (torch.nn.DataParallel, the
-classic); in each replica's forward pass, so that only scalars are gathered; or by a parallel criterion, from logits
-that stay where they are (DataParallelModel and DataParallelCriterion of PyTorch-Encoding). Autograd turns the moves
-around: its backward pass scatters the gradients of what was gathered, and sums those of the copies into the model's.
+`strategy.loss` says how the loss is computed:
+- "gathered": from the logits of all replicas, gathered on one replica, as torch.nn.DataParallel is usually used;
+- "in_forward": in the forward pass of each replica, so that only scalars are gathered;
+- "criterion": by a parallel criterion, from logits that stay on their devices (DataParallelModel and
+  DataParallelCriterion of PyTorch-Encoding).
+
+Autograd reverses the moves: backward scatters the gradients of gathered tensors, and sums the gradients of the copied
+parameters into those of the model.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 from torch.nn import Module
 from torch.nn.parallel import replicate
+from typing_extensions import override
 
 from common.config.strategies import DpSettings
 from common.data.batches import GlobalBatch
 from common.hardware import count_cores
 from common.run.context import RunContext
 from common.training.state import Saved, State
-from common.training.strategy import Evaluation, StepResult
+from common.training.strategy import Evaluation, StepResult, Strategy
 from torch_impl.batch_norm import SumOverThreads, find_moving_statistics, synchronize_batch_norm
 from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group
@@ -35,163 +39,174 @@ from torch_impl.task import build_task_functions
 from torch_impl.training_state import collect_state, load_state
 
 Shard = list[MicroBatch]
-TRAFFIC = ("scattered", "broadcast", "gathered", "reduced", "logits", "memory")  # bytes of each replica and step
+Replica = Callable[..., torch.Tensor]  # a copy of the model, called with the inputs by name
+TRAFFIC_KINDS = ("scattered", "broadcast", "gathered", "reduced", "logits", "memory")  # in bytes per replica and step
 
 
-class DP:
-    is_chief = True
+class DP(Strategy[DpSettings]):
+    """torch.nn.DataParallel with three ways to compute the loss.
+
+    On GPUs the replicas are those of torch. On the CPU they are copies of the model in threads.
+    """
 
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config
-        settings = config.strategy
-        assert isinstance(settings, DpSettings)
-        self.world_size = settings.world_size
+        super().__init__(config, group.rank)
         self.devices = select_replica_devices(self.world_size)
         self.on_gpus = self.devices[0].type == "cuda"
-        self.loss, self.output = settings.loss, settings.output_device
-        self.config, self.precision = config, config.train.precision
+        self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial).to(self.devices[0])
         self.task = build_task_functions(config.task)
         self.sum_over_threads = SumOverThreads(self.world_size)
         if config.model.has_global_batch_norm:
             synchronize_batch_norm(self.model, self.sum_over_threads)
-        self.structures = [] if self.on_gpus else [copy.deepcopy(self.model) for _ in self.devices]
+        self.cpu_replicas = [] if self.on_gpus else [copy.deepcopy(self.model) for _ in self.devices]
         threads = max(1, count_cores() // self.world_size)
         self.pool = ThreadPoolExecutor(self.world_size, initializer=torch.set_num_threads, initargs=(threads,))
         self.optimizer = Optimizer(config, trainable_parameters(self.model))
-        self.traffic = self._no_traffic()
+        self.traffic = _no_traffic(self.world_size)
 
+    @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
-        self._train(True)
+        self._set_training(True)
         for batch in batches:
             seed_dropout(self.config, batch.step)
-            self.traffic = self._no_traffic()
-            loss = self._summed_loss(self._scatter(batch)) / batch.weight
+            self.traffic = _no_traffic(self.world_size)
+            loss = self._compute_summed_loss(self._scatter(batch)) / batch.weight
             loss.backward()
             grad_norm = self.optimizer.update(batch.step)
             if self.on_gpus:
                 self.traffic["memory"] = measure_peak_memory(self.devices)
             yield StepResult(batch, loss.detach(), grad_norm, traffic=self.traffic)
 
-    def _train(self, mode: bool) -> None:
-        for module in (self.model, *self.structures):
+    def _set_training(self, mode: bool) -> None:
+        for module in (self.model, *self.cpu_replicas):
             module.train(mode)
 
-    def _no_traffic(self) -> dict[str, list[int]]:
-        return {kind: [0] * self.world_size for kind in TRAFFIC}
-
-    def _summed_loss(self, shards: list[Shard]) -> torch.Tensor:
-        models = self._replicate()
-        if self.loss == "in_forward":
-            losses = self._parallel_apply(self._loss, models, shards)
-        elif self.loss == "gathered":
-            logits = self._gather(self._parallel_apply(self._logits, models, shards))
-            self.traffic["logits"][self.output] += _bytes(logits)
-            return sum_losses(self.task, logits, _targets([part for shard in shards for part in shard], logits.device))
+    def _compute_summed_loss(self, shards: list[Shard]) -> torch.Tensor:
+        replicas = self._replicate()
+        if self.settings.loss == "in_forward":
+            losses = self._parallel_apply(self._compute_loss, replicas, shards)
+        elif self.settings.loss == "gathered":
+            logits = self._gather(self._parallel_apply(self._compute_logits, replicas, shards))
+            self.traffic["logits"][self.settings.output_device] += _count_bytes(logits)
+            whole_batch = [part for shard in shards for part in shard]
+            return sum_losses(self.task, logits, _get_targets(whole_batch, logits.device))
         else:
-            outputs = self._parallel_apply(self._logits, models, shards)
-            losses = self._parallel_apply(self._criterion, outputs, shards)
+            outputs = self._parallel_apply(self._compute_logits, replicas, shards)
+            losses = self._parallel_apply(self._apply_criterion, outputs, shards)
         return self._gather(losses).sum()
 
-    def _logits(self, replica: int, model: Any, shard: Shard) -> torch.Tensor:
+    def _compute_logits(self, replica: int, model: Replica, shard: Shard) -> torch.Tensor:
         logits = torch.cat([compute_outputs(model, part, self.precision) for part in shard])
-        self.traffic["logits"][replica] = _bytes(logits)
+        self.traffic["logits"][replica] = _count_bytes(logits)
         return logits
 
-    def _criterion(self, replica: int, logits: torch.Tensor, shard: Shard) -> torch.Tensor:
-        return sum_losses(self.task, logits, _targets(shard, logits.device))
+    def _apply_criterion(self, replica: int, logits: torch.Tensor, shard: Shard) -> torch.Tensor:
+        return sum_losses(self.task, logits, _get_targets(shard, logits.device))
 
-    def _loss(self, replica: int, model: Any, shard: Shard) -> torch.Tensor:
-        return self._criterion(replica, self._logits(replica, model, shard), shard)
+    def _compute_loss(self, replica: int, model: Replica, shard: Shard) -> torch.Tensor:
+        return self._apply_criterion(replica, self._compute_logits(replica, model, shard), shard)
 
     def _scatter(self, batch: GlobalBatch) -> list[Shard]:
         shards = []
         for replica, device in enumerate(self.devices):
             shards.append(to_tensors(batch.shard(replica, self.world_size), device))
-            self.traffic["scattered"][replica] = sum(_bytes(*part.values()) for part in shards[-1]) if replica else 0
+            scattered = sum(_count_bytes(*part.values()) for part in shards[-1])
+            self.traffic["scattered"][replica] = scattered if replica else 0  # the batch is on the first device
         return shards
 
-    def _replicate(self) -> list[Any]:
+    def _replicate(self) -> list[Replica]:
+        """Return a copy of the model for each replica. Autograd sums their gradients into those of the model."""
         parameters = dict(self.model.named_parameters())
-        copied = [0] + [_bytes(*parameters.values())] * (self.world_size - 1)  # the first replica's device has them
+        copied = [0] + [_count_bytes(*parameters.values())] * (self.world_size - 1)  # the first device has the model
         self.traffic["broadcast"] = self.traffic["reduced"] = copied
         if self.on_gpus:
             return list(replicate(self.model, self.devices))
         copies = [{name: parameter.clone() for name, parameter in parameters.items()} for _ in self.devices]
-        return [partial(_call, structure, each) for structure, each in zip(self.structures, copies, strict=True)]
+        return [partial(_call_with, replica, copied) for replica, copied in zip(self.cpu_replicas, copies, strict=True)]
 
-    def _parallel_apply(self, function: Callable[..., torch.Tensor], *replicas: list[Any]) -> list[torch.Tensor]:
-        """Call the function for every replica, in a thread of its own, with its index and its part of each list."""
-        grad = torch.is_grad_enabled()  # a thread's own
+    def _parallel_apply(self, function: Callable[..., torch.Tensor], *lists: Sequence[object]) -> list[torch.Tensor]:
+        """Call a function for every replica in a thread of its own, with the replica's index and item of each list."""
+        grad_is_enabled = torch.is_grad_enabled()  # every thread has a setting of its own
 
-        def apply(replica: int, *arguments: Any) -> torch.Tensor:
-            kept: dict[int, int] = {}  # bytes that backward will need, by address
+        def apply(replica: int, *arguments: object) -> torch.Tensor:
+            saved_bytes: dict[int, int] = {}  # of tensors that backward will need, by address
 
-            def keep(tensor: torch.Tensor) -> torch.Tensor:
-                kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            def count(tensor: torch.Tensor) -> torch.Tensor:
+                saved_bytes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
                 return tensor
 
             self.sum_over_threads.enter(replica)
             try:
-                with torch.set_grad_enabled(grad), saved_tensors_hooks(keep, lambda tensor: tensor):
+                with torch.set_grad_enabled(grad_is_enabled), saved_tensors_hooks(count, lambda tensor: tensor):
                     result = function(replica, *arguments)
             except BaseException:
                 self.sum_over_threads.abort()
                 raise
-            self.traffic["memory"][replica] += sum(kept.values())
+            self.traffic["memory"][replica] += sum(saved_bytes.values())
             return result
 
-        return list(self.pool.map(apply, range(len(replicas[0])), *replicas))
+        return list(self.pool.map(apply, range(len(lists[0])), *lists))
 
     def _gather(self, outputs: list[torch.Tensor]) -> torch.Tensor:
         for replica, output in enumerate(outputs):
-            self.traffic["gathered"][replica] = _bytes(output) if replica != self.output else 0
-        return torch.cat([torch.atleast_1d(output).to(self.devices[self.output]) for output in outputs])
+            self.traffic["gathered"][replica] = _count_bytes(output) if replica != self.settings.output_device else 0
+        device = self.devices[self.settings.output_device]
+        return torch.cat([torch.atleast_1d(output).to(device) for output in outputs])
 
     def _average_statistics(self) -> None:
-        """On the CPU: every structure has moved its own."""
-        found = [find_moving_statistics(each) for each in self.structures]
-        for name, each in find_moving_statistics(self.model).items():
-            if found:
-                each.copy_(torch.stack([copied[name] for copied in found]).mean(0))
-            for copied in found:
-                copied[name].copy_(each)
+        """Average the moving statistics of BatchNorm over the replicas on the CPU, each of which has its own."""
+        replica_statistics = [find_moving_statistics(replica) for replica in self.cpu_replicas]
+        for name, average in find_moving_statistics(self.model).items():
+            if replica_statistics:
+                average.copy_(torch.stack([statistics[name] for statistics in replica_statistics]).mean(0))
+            for statistics in replica_statistics:
+                statistics[name].copy_(average)
 
+    @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self._average_statistics()
-        self._train(False)
+        self._set_training(False)
         return evaluate(batches, self._evaluation_sums)
 
     def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
-        sums = self._parallel_apply(self._shard_sums, self._replicate(), self._scatter(batch))
+        sums = self._parallel_apply(self._compute_shard_sums, self._replicate(), self._scatter(batch))
         return torch.stack([replica_sums.to(self.devices[0]) for replica_sums in sums]).sum(0)
 
-    def _shard_sums(self, replica: int, model: Any, shard: Shard) -> torch.Tensor:
+    def _compute_shard_sums(self, replica: int, model: Replica, shard: Shard) -> torch.Tensor:
         return compute_evaluation_sums(model, self.task, shard, self.precision)
 
+    @override
     def state(self) -> State:
         self._average_statistics()
         return collect_state(self.model, self.optimizer)
 
+    @override
     def load(self, checkpoint: Saved) -> None:
         load_state(self.model, self.optimizer, checkpoint)
-        for each in self.structures:
-            each.load_state_dict(self.model.state_dict())
+        for replica in self.cpu_replicas:
+            replica.load_state_dict(self.model.state_dict())
 
-    def report(self) -> dict[str, Any]:
+    @override
+    def report(self) -> dict[str, object]:
         return {"peak_memory_bytes": measure_peak_memory(self.devices)}
 
 
-def _call(structure: Module, parameters: MicroBatch, **inputs: torch.Tensor) -> torch.Tensor:
-    """A replica on the CPU: autograd sums the gradients of the copied parameters into the originals."""
-    logits: torch.Tensor = functional_call(structure, parameters, kwargs=inputs)
+def _no_traffic(world_size: int) -> dict[str, list[int]]:
+    return {kind: [0] * world_size for kind in TRAFFIC_KINDS}
+
+
+def _call_with(replica: Module, parameters: dict[str, torch.Tensor], **inputs: torch.Tensor) -> torch.Tensor:
+    """Call a replica on the CPU with copies of the parameters of the model."""
+    logits: torch.Tensor = functional_call(replica, parameters, kwargs=inputs)
     return logits
 
 
-def _targets(shard: Shard, device: torch.device) -> MicroBatch:
-    """The labels and weights of a shard's examples."""
+def _get_targets(shard: Shard, device: torch.device) -> MicroBatch:
+    """Return the labels and weights of the examples of a shard."""
     return {name: torch.cat([part[name].to(device) for part in shard]) for name in ("labels", "weights")}
 
 
-def _bytes(*tensors: torch.Tensor) -> int:
+def _count_bytes(*tensors: torch.Tensor) -> int:
     return sum(tensor.nbytes for tensor in tensors)

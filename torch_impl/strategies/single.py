@@ -1,14 +1,14 @@
-"""One replica on one device: what every other strategy must equal."""
+"""One replica on one device: the reference that every other strategy must reproduce."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import torch
+from typing_extensions import override
 
 from common.data.batches import GlobalBatch
 from common.run.context import RunContext
 from common.training.state import Saved, State
-from common.training.strategy import Evaluation, StepResult
+from common.training.strategy import Evaluation, SettingsT, StepResult, Strategy
 from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group
 from torch_impl.device import measure_peak_memory, select_replica_devices
@@ -19,19 +19,23 @@ from torch_impl.task import build_task_functions
 from torch_impl.training_state import collect_state, load_state
 
 
-class Single:
-    world_size = 1
-    is_chief = True
+class Single(Strategy[SettingsT]):
+    """One replica on one device.
+
+    Generic, so that a strategy of an extension can inherit from it and have settings of its own.
+    """
 
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config
+        super().__init__(config, group.rank)
         self.device = select_replica_devices(1)[0]
-        self.config, self.precision = config, config.train.precision
+        self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial).to(self.device)
         self.task = build_task_functions(config.task)
         use_sparse_gradients(self.model)
         self.optimizer = Optimizer(config, trainable_parameters(self.model))
 
+    @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         self.model.train()
         for batch in batches:
@@ -41,6 +45,7 @@ class Single:
             grad_norm = self.optimizer.update(batch.step)
             yield StepResult(batch, loss, grad_norm)
 
+    @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.model.eval()
         return evaluate(batches, self._evaluation_sums)
@@ -49,11 +54,14 @@ class Single:
         shard = to_tensors(batch.shard(0, 1), self.device)
         return compute_evaluation_sums(self.model, self.task, shard, self.precision)
 
+    @override
     def state(self) -> State:
         return collect_state(self.model, self.optimizer)
 
+    @override
     def load(self, checkpoint: Saved) -> None:
         load_state(self.model, self.optimizer, checkpoint)
 
-    def report(self) -> dict[str, Any]:
+    @override
+    def report(self) -> dict[str, object]:
         return {"peak_memory_bytes": measure_peak_memory([self.device])}

@@ -1,4 +1,4 @@
-"""A worker or a parameter server: TensorFlow's server, which does what the coordinator sends."""
+"""A worker or a parameter server: a server of TensorFlow, which runs the steps that the coordinator sends."""
 
 import os
 import socket
@@ -13,12 +13,12 @@ from tf_impl.communication.rendezvous import rendezvous
 
 
 def serve(config: Config) -> int:
-    """Be a worker or a parameter server until the coordinator ends. Returns the exit code of this process."""
+    """Be a worker or a parameter server until the coordinator ends. Return the exit code of this process."""
     stop = Stop()
-    group = rendezvous(config.cluster.timeout, {})  # the coordinator sends it all that it computes
+    group = rendezvous(config.cluster.timeout, {})  # no settings to compare: the coordinator sends all computations
     resolver = group.resolver
     assert resolver is not None
-    settings = tf.compat.v1.ConfigProto(  # with fewer threads between operations a cluster on two cores can hang
+    settings = tf.compat.v1.ConfigProto(  # with fewer inter-op threads a cluster on two cores can hang
         inter_op_parallelism_threads=max(4, count_cores()),
         intra_op_parallelism_threads=int(os.environ.get("TF_NUM_INTRAOP_THREADS", "0")),
     )
@@ -30,17 +30,20 @@ def serve(config: Config) -> int:
     if group.channel is not None:
         group.channel.attach(stop)
     (coordinator,) = resolver.cluster_spec().as_dict()["chief"]
-    seen = misses = 0
-    alone = group.channel is None
-    while misses < (3 if seen else config.cluster.timeout) and not (alone and stop.signum is not None):
+    was_seen, misses = False, 0  # polls in a row, one per second, in which the coordinator did not listen
+    while misses < (3 if was_seen else config.cluster.timeout):
+        if group.channel is None and stop.signum is not None:
+            break
         time.sleep(1)
-        present = _listens(coordinator)
-        seen, misses = seen + present, 0 if present else misses + 1
+        if _is_listening(coordinator):
+            was_seen, misses = True, 0
+        else:
+            misses += 1
     return 0 if stop.signum is None else 128 + stop.signum
 
 
-def _listens(address: str) -> bool:
-    """Whether a server listens at host:port."""
+def _is_listening(address: str) -> bool:
+    """Check whether a server listens at host:port."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), 1).close()

@@ -1,10 +1,11 @@
 """Parameter servers by hand, on TCP connections.
 
-The servers hold the parameters; a coordinator dispatches batches to workers, which read the parameters, compute
-gradients and send them to be applied, without waiting for each other. Rank 0 is the coordinator, then come the servers,
-then the workers. Nobody waits for a worker that crashed, and one that takes its place can connect at any time, which no
-process group allows. torch.distributed.rpc would be the other way; PyTorch keeps it, and TensorPipe, its only
-transport, in maintenance mode.
+The servers hold the parameters. A coordinator dispatches batches to workers, which read the parameters, compute
+gradients and send them to the servers without waiting for each other. Rank 0 is the coordinator. The next ranks are the
+servers, and the remaining ranks are the workers.
+
+Nobody waits for a crashed worker, and its replacement can connect at any time. A process group allows neither.
+torch.distributed.rpc would, but PyTorch keeps it in maintenance mode, like its only transport, TensorPipe.
 """
 
 from torch_impl.strategies.parameter_server.coordinator import ParameterServer

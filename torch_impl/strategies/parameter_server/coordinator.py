@@ -5,10 +5,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import wait
-from typing import Any
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from common.config.strategies import ParameterServerSettings
 from common.data.batches import GlobalBatch
@@ -16,7 +16,7 @@ from common.hardware import count_cores
 from common.run.context import RunContext
 from common.training.dispatcher import Dispatcher
 from common.training.state import Saved, State
-from common.training.strategy import Evaluation, StepResult
+from common.training.strategy import Evaluation, StepResult, Strategy
 from torch_impl.batches import to_tensors
 from torch_impl.communication.connection import accept, listen
 from torch_impl.communication.rendezvous import Group
@@ -40,15 +40,13 @@ from torch_impl.strategies.parameter_server.shards import (
 from torch_impl.task import build_task_functions
 
 
-class ParameterServer:
-    """The coordinator. Workers and servers run `serve`."""
-
-    is_chief = True
+class ParameterServer(Strategy[ParameterServerSettings]):
+    """The coordinator, which is the chief. Workers and servers run `serve`."""
 
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config
-        assert isinstance(config.strategy, ParameterServerSettings) and group.store is not None
-        self.config, self.settings, self.world_size = config, config.strategy, config.strategy.world_size
+        super().__init__(config, group.rank)
+        assert group.store is not None
         self.listener = listen(group.store, group.rank)
         timeout = config.cluster.timeout
         self.servers = connect_to_servers(group.store, self.settings.server_count, group.rank, timeout)
@@ -78,6 +76,7 @@ class ParameterServer:
         self.workers[worker] = connection
         return worker
 
+    @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         if self.settings.synchronous:
             return self._train_synchronously(batches)
@@ -133,6 +132,7 @@ class ParameterServer:
             loss = np.sum([result.loss for result in results])
             yield StepResult(batch, loss, results[0].grad_norm, staleness=0)
 
+    @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         read_parameters(self.servers, self.shards)
         self.model.eval()
@@ -142,6 +142,7 @@ class ParameterServer:
         shard = to_tensors(batch.shard(0, 1), self.device)
         return compute_evaluation_sums(self.model, self.task, shard, self.config.train.precision)
 
+    @override
     def state(self) -> State:
         read_parameters(self.servers, self.shards)
         slots: dict[str, np.ndarray] = {}
@@ -149,9 +150,11 @@ class ParameterServer:
             slots |= read_slots(server, shard, self.config.optimizer.slots)
         return State(read_weights(self.model), slots)
 
+    @override
     def load(self, checkpoint: Saved) -> None:
         """Do nothing: the servers have loaded the checkpoint themselves."""
 
-    def report(self) -> dict[str, Any]:
+    @override
+    def report(self) -> dict[str, object]:
         peaks = [self.peaks[worker] for worker in range(self.world_size)]
         return {"peak_memory_bytes": peaks, "version": read_parameters(self.servers, self.shards)}

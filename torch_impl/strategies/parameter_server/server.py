@@ -15,6 +15,7 @@ from common.config.strategies import ParameterServerSettings
 from common.run.context import RunContext
 from common.training.state import State
 from common.training.stop import Stop
+from common.training.strategy import require_settings
 from torch_impl.communication.connection import accept, listen
 from torch_impl.communication.rendezvous import Group, join_group
 from torch_impl.optimizer import Optimizer
@@ -37,10 +38,9 @@ from torch_impl.strategies.parameter_server.worker import work
 
 
 def serve(context: RunContext) -> int:
-    """Be a worker or a parameter server until the coordinator ends. Returns the exit code of this process."""
+    """Be a worker or a parameter server until the coordinator ends. Return the exit code of this process."""
     config = context.config
-    settings = config.strategy
-    assert isinstance(settings, ParameterServerSettings)
+    settings = require_settings(config.strategy, ParameterServerSettings)
     stop = Stop()
     group = join_group(context)
     assert group.channel is not None
@@ -88,20 +88,23 @@ class Server:
 
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config
-        assert isinstance(config.strategy, ParameterServerSettings) and group.store is not None
-        self.config, self.settings, self.listener = config, config.strategy, listen(group.store, group.rank)
-        servers, timeout = self.settings.server_count, timedelta(seconds=config.cluster.timeout)
-        if self.settings.synchronous:
+        assert group.store is not None
+        self.config = config
+        self.settings = require_settings(config.strategy, ParameterServerSettings)
+        self.listener = listen(group.store, group.rank)
+        server_count, server = self.settings.server_count, group.rank - 1
+        if self.settings.synchronous:  # the servers add up the norms of their shards
             store = dist.PrefixStore("servers", group.store)
-            dist.init_process_group("gloo", None, timeout, servers, group.rank - 1, store)
+            timeout = timedelta(seconds=config.cluster.timeout)
+            dist.init_process_group("gloo", None, timeout, server_count, server, store)
             atexit.register(dist.destroy_process_group)
         checkpoint = context.inputs.checkpoint
         dtype = torch.float64 if config.train.precision == "float64" else torch.float32
         state = checkpoint.load() if checkpoint else State(context.inputs.initial.weights(), {})
         frozen = context.inputs.initial.hf_config.get("frozen", [])
         arrays = {name: array for name, array in state.weights.items() if name not in frozen}
-        named = {name: Parameter(torch.from_numpy(array).to(dtype)) for name, array in arrays.items()}
-        self.shard = assign_to_servers(named, servers)[group.rank - 1]
+        parameters = {name: Parameter(torch.from_numpy(array).to(dtype)) for name, array in arrays.items()}
+        self.shard = assign_to_servers(parameters, server_count)[server]
         self.optimizer = Optimizer(config, self.shard)
         self.version = 0  # number of updates so far
         if checkpoint is not None:

@@ -7,6 +7,7 @@ from torch.nn.utils import get_total_norm
 from common.config.strategies import ParameterServerSettings
 from common.run.context import RunContext
 from common.training.planned_batches import find_batch
+from common.training.strategy import require_settings
 from torch_impl.batches import to_tensors
 from torch_impl.communication.connection import connect
 from torch_impl.communication.rendezvous import Group
@@ -34,8 +35,8 @@ from torch_impl.task import build_task_functions
 def work(context: RunContext, group: Group) -> None:
     """Compute the gradients of the batches that the coordinator dispatches, until the coordinator ends."""
     config = context.config
-    settings = config.strategy
-    assert isinstance(settings, ParameterServerSettings) and group.store is not None
+    settings = require_settings(config.strategy, ParameterServerSettings)
+    assert group.store is not None
     workers, index = settings.world_size, group.rank - settings.other_processes
     device = select_replica_devices(workers)[index]
     model = build_model(config, context.inputs.initial).to(device)

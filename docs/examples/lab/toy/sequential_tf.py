@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
+from typing_extensions import override
 
 from common.data.batches import GlobalBatch
 from common.run.context import RunContext
@@ -16,18 +17,16 @@ from tf_impl.strategies.single import Single
 from .sequential import SequentialSettings
 
 
-class Sequential(Single):
+class Sequential(Single[SequentialSettings]):
     def __init__(self, context: RunContext, group: Group) -> None:
         super().__init__(context, group)
-        config = context.config
-        assert isinstance(config.strategy, SequentialSettings)
-        self.world_size, self.order = config.strategy.world_size, config.strategy.order
-        shards = [build_input_signature(config, context.inputs.cache.train)] * self.world_size
+        shards = [build_input_signature(self.config, context.inputs.cache.train)] * self.world_size
         self.train_step = tf.function(self._sequential_step, [shards, tf.TensorSpec([], tf.float64), SCALARS])
 
+    @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
-            shards = [to_tensors(batch.shard(replica, self.world_size)) for replica in self.order]
+            shards = [to_tensors(batch.shard(replica, self.world_size)) for replica in self.settings.order]
             loss, grad_norm = self.train_step(shards, batch.weight, self.optimizer.compute_scalars(batch.step))
             yield StepResult(batch, loss, grad_norm)
 
@@ -39,5 +38,5 @@ class Sequential(Single):
             loss, gradient = backward(self.model, self.task, shard, weight, self.optimizer.parameters)
             losses.append(loss)
             gradients.append(self.optimizer.densify(gradient))
-        summed = [sum(of_one_parameter) for of_one_parameter in zip(*gradients, strict=True)]
+        summed = [sum(shard_gradients) for shard_gradients in zip(*gradients, strict=True)]
         return sum(losses), self.optimizer.update(summed, scalars)

@@ -22,14 +22,14 @@ from common.run.rows import read_rows
 from common.run.worker import SideRuntime, train_rank
 from common.training.state import Saved, State
 from common.training.stop import Stop
-from common.training.strategy import Evaluation, StepResult
+from common.training.strategy import Evaluation, StepResult, Strategy
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import MakeRun
 
 pytestmark = pytest.mark.usefixtures("kept")
 
 
-class Fake:
+class Fake(Strategy):
     """The loss of step k is 1 / k, or what `losses` says."""
 
     world_size, is_chief = 2, True

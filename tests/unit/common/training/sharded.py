@@ -11,7 +11,7 @@ from common.data.batches import GlobalBatch
 from common.training.loop import Loop
 from common.training.schedule import learning_rate
 from common.training.state import Saved, State
-from common.training.strategy import Evaluation, StepResult
+from common.training.strategy import Evaluation, StepResult, Strategy
 
 SECONDS = 5.0  # that a rank waits for the other before the collective fails
 NAMES = ("a.weight", "b.weight")
@@ -45,7 +45,7 @@ class Collectives:
             raise Mismatch(problem) from error
 
 
-class Sharded:
+class Sharded(Strategy):
     """Minimizes (a x + b y - z)^2 by SGD with momentum, where x, y and z are made of the ids of a batch.
 
     Rank 0 has a and its momentum, rank 1 has b and its momentum. states: the steps after which the state was gathered.

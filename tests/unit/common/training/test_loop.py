@@ -29,7 +29,7 @@ from common.training.observer import Observer, Row
 from common.training.state import Position, State
 from common.training.state import Saved as SavedState
 from common.training.stop import Stop
-from common.training.strategy import Evaluation, StepResult
+from common.training.strategy import Evaluation, StepResult, Strategy
 from tests.conftest import MakeConfig, MakeSplit
 from tests.unit.common.training import sharded
 from tests.unit.common.training.sharded import Collectives, Mismatch, Sharded, run_together
@@ -48,7 +48,7 @@ class OnDevice:
         return self.value
 
 
-class Fake:
+class Fake(Strategy):
     """A strategy in memory: the loss of step k is 1 / k, or what `losses` says."""
 
     world_size = 2

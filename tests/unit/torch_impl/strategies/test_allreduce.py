@@ -1,4 +1,4 @@
-"""The strategy in ranks that train many configs each, and its reducer alone."""
+"""Tests of the strategy, in ranks that train many configs each, and of its reducer alone."""
 
 import dataclasses
 import itertools
@@ -16,7 +16,7 @@ from common.config.schema import Config
 from common.config.strategies import AllReduceSettings
 from common.data.batches import training_batches
 from common.run.prepare import prepare_inputs
-from common.training.strategy import Strategy
+from common.training.strategy import Strategy, require_settings
 from tests.conftest import MakeConfig
 from tests.unit.torch_impl.ranks import Ranks
 from tests.unit.torch_impl.ready import ALONE, context_of, make_ready
@@ -38,9 +38,10 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def config(small_config: MakeConfig) -> Config:
+def config(small_config: MakeConfig, ranks: Ranks) -> Config:
     """In step 3, the last of an epoch, some ranks have no example."""
-    sizes = ("data.train_examples=59", "train.global_batch_size=29", f"train.steps={STEPS}")
+    sizes = ["data.train_examples=59", "train.global_batch_size=29", f"train.steps={STEPS}"]
+    sizes.append(f"strategy.replicas={len(ranks.processes)}")
     return make_ready(small_config("strategy=allreduce", "train.precision=float64", *sizes)).config
 
 
@@ -68,8 +69,8 @@ def test_every_algorithm_bucket_and_overlap_draws_the_curve_of_single(ranks: Ran
     choices = list(itertools.product(ALGORITHMS, buckets_and_overlap))
     configs = []
     for algorithm, (cap, overlap) in choices:
-        assert isinstance(config.strategy, AllReduceSettings)
-        chosen = dataclasses.replace(config.strategy, algorithm=algorithm, bucket_cap_mb=cap, overlap=overlap)
+        settings = require_settings(config.strategy, AllReduceSettings)
+        chosen = dataclasses.replace(settings, algorithm=algorithm, bucket_cap_mb=cap, overlap=overlap)
         configs.append(dataclasses.replace(config, strategy=chosen))
     micro_batches = dataclasses.replace(config.train, padding="micro_batches")
     choices.append(("ring", (0.004, True)))  # the buckets must wait for the last micro-batch

@@ -7,7 +7,7 @@ from common.data.batches import training_batches
 from common.training.strategy import StepResult
 from tests.conftest import MakeConfig
 from tests.unit.torch_impl.ready import ALONE, make_ready
-from torch_impl.strategies.dp import DP, TRAFFIC
+from torch_impl.strategies.dp import DP, TRAFFIC_KINDS
 from torch_impl.strategies.single import Single
 
 REPLICAS, CLASSES, FLOAT = 3, 3, 4
@@ -31,7 +31,7 @@ def test_bytes_by_replica(small_config: MakeConfig, loss: str, output: int) -> N
     parameters = sum(parameter.nbytes for parameter in strategy.model.parameters())
     for step, sizes in SIZES.items():
         traffic = results[step - 1].traffic
-        assert traffic is not None and set(traffic) == set(TRAFFIC)
+        assert traffic is not None and set(traffic) == set(TRAFFIC_KINDS)
         moved = [0, *[parameters] * (REPLICAS - 1)]
         assert traffic["broadcast"] == traffic["reduced"] == moved
         whole, own = sum(sizes) * CLASSES * FLOAT, [size * CLASSES * FLOAT for size in sizes]

@@ -1,0 +1,63 @@
+"""The log of the updates of an asynchronous run, which is on a server and outlives the workers."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from common.data.batches import GlobalBatch
+
+SPARE_ROWS = 1000  # for updates that are made twice
+
+
+class UpdateRow(NamedTuple):
+    """A row of the log, which describes one update. Its values are tensors inside a compiled step."""
+
+    key: float | tf.Tensor  # of the batch, see UpdateLog.key_of
+    loss: float | tf.Tensor
+    grad_norm: float | tf.Tensor
+    staleness: float | tf.Tensor  # -1 for an update that has begun and not ended
+    worker: float | tf.Tensor  # index of the worker that makes the update
+
+
+class UpdateLog:
+    """A row for each update, by the number of the update.
+
+    Args:
+        updates: number of updates that the run will make.
+        world_size: number of workers.
+    """
+
+    def __init__(self, updates: int, world_size: int) -> None:
+        self.world_size = world_size
+        self.first_version = 0  # number of updates that an earlier process has made
+        rows = np.zeros((updates + SPARE_ROWS, len(UpdateRow._fields)))
+        with tf.device("/job:ps/task:0/device:CPU:0"):  # not in the strategy's scope, which would divide the variable
+            self.rows = tf.Variable(rows, trainable=False)
+
+    def key_of(self, batch: GlobalBatch) -> int:
+        """Return the number by which the log knows a part of a global batch."""
+        return batch.step * self.world_size + batch.part
+
+    def write(self, number: tf.Tensor, row: UpdateRow) -> tf.Tensor:
+        """Write the row of an update in a compiled step. Return the row as float64 [fields of UpdateRow]."""
+        values = tf.stack([tf.cast(value, tf.float64) for value in row])
+        index = tf.minimum(number - self.first_version, self.rows.shape[0] - 1)
+        tf.raw_ops.ResourceScatterUpdate(resource=self.rows.handle, indices=index, updates=values)
+        return values
+
+    def read(self, version: tf.Variable) -> Iterator[UpdateRow]:
+        """Yield the rows of all updates up to a version."""
+        for row in self.rows[: version - self.first_version].numpy().tolist():
+            yield UpdateRow(*row)
+
+    def find_repeated(self, rows: list[UpdateRow]) -> list[list[int]]:
+        """Return step and part of every update that was made, wholly or partly, once more than it should be.
+
+        A worker may crash after it has begun to update the variables. Its update is not reported, and its batch is
+        dispatched to another worker. [0, 0] stands for an update whose worker crashed before it logged the batch.
+        """
+        keys, counts = np.unique([int(row.key) for row in rows], return_counts=True)
+        repeated = np.repeat(keys, counts - (keys > 0)).tolist()
+        return [list(divmod(int(key), self.world_size)) for key in repeated]
