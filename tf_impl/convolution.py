@@ -1,30 +1,29 @@
-"""Convolutions of size 1 with strides, whose backward pass can crash TensorFlow on a CPU.
+"""A correction of 1x1 convolutions with strides, whose backward pass can crash TensorFlow 2.21 on a CPU.
 
-oneDNN's gradient of their kernel writes past its buffer where the inputs have fewer than 16 channels
-(https://github.com/uxlfoundation/oneDNN/issues/6035, in TensorFlow 2.21). The inputs that the strides skip are left out
-before the convolution instead: the same values, and the gradient is right.
+oneDNN's gradient of their kernel writes past its buffer if the inputs have fewer than 16 channels
+(https://github.com/uxlfoundation/oneDNN/issues/6035). The correction removes the inputs that the strides skip before
+the convolution. The values are the same, and the gradient is right.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 from keras.src.backend.tensorflow import nn
 
 
 def patch_strided_convolutions() -> None:
-    """From now on, in this process, in Keras's layers and operations."""
-    nn.conv = _conv
+    """Correct the convolutions of Keras's layers and operations for the rest of this process."""
+    nn.conv = _convolve
 
 
-def _conv(
+def _convolve(
     inputs: tf.Tensor,
     kernel: tf.Tensor,
     strides: int | Sequence[int] = 1,
     padding: str = "valid",
     data_format: str | None = None,
     dilation_rate: int | Sequence[int] = 1,
-    _original: Any = nn.conv,
+    _original: Callable[..., tf.Tensor] = nn.conv,
 ) -> tf.Tensor:
     sizes = kernel.shape[:-2]
     steps = [strides] * len(sizes) if isinstance(strides, int) else list(strides)

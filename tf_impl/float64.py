@@ -1,21 +1,24 @@
-"""Keras and TensorFlow in float64 throughout: they round some constants to float32 even there.
+"""Float64 computation throughout: Keras and TensorFlow round some constants to float32 even in float64 models.
 
-`tf.cast` turns a Python float into a float32 first: `ops.gelu` and the scale of MultiHeadAttention use it. The
-attribute of the operation behind `tf.nn.leaky_relu` is a float32. `ops.dot_product_attention` computes its scale in
-float32.
+- `tf.cast` converts a Python float to float32 first. `ops.gelu` and the scale of MultiHeadAttention use it.
+- The operation behind `tf.nn.leaky_relu` has a float32 attribute.
+- `ops.dot_product_attention` computes its scale in float32.
 """
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import TypeAlias
 
 import keras
 import tensorflow as tf
 from keras.src.backend.tensorflow import nn
 from tensorflow.python.ops import math_ops
 
+TensorLike: TypeAlias = tf.Tensor | keras.Variable | float | list[float]  # what TensorFlow converts to a tensor
+
 
 def compute_in_float64() -> None:
-    """From now on, in this process: layers that are made are float64, and so are constants."""
+    """Make new layers and constants float64 for the rest of this process."""
     keras.config.set_floatx("float64")
     keras.config.set_dtype_policy("float64")
     if tf.cast is not _cast:
@@ -24,20 +27,26 @@ def compute_in_float64() -> None:
         nn.dot_product_attention = _dot_product_attention
 
 
-def _cast(x: Any, dtype: Any, name: str | None = None, _original: Any = tf.cast) -> Any:
-    to = tf.as_dtype(dtype)
-    if type(x) is float and (to.is_floating or to.is_complex):
-        return tf.convert_to_tensor(x, to)
+def _cast(
+    x: TensorLike, dtype: tf.DType | str, name: str | None = None, _original: Callable[..., tf.Tensor] = tf.cast
+) -> tf.Tensor:
+    target = tf.as_dtype(dtype)
+    if type(x) is float and (target.is_floating or target.is_complex):
+        return tf.convert_to_tensor(x, target)
     return _original(x, dtype, name)
 
 
-def _leaky_relu(features: Any, alpha: Any = 0.2, name: str | None = None) -> Any:
+def _leaky_relu(features: TensorLike, alpha: TensorLike = 0.2, name: str | None = None) -> tf.Tensor:
     features = tf.convert_to_tensor(features)
     return tf.where(features > 0, features, features * tf.convert_to_tensor(alpha, features.dtype))
 
 
 def _dot_product_attention(
-    query: Any, *args: Any, scale: Any = None, _original: Any = nn.dot_product_attention, **kwargs: Any
-) -> Any:
+    query: tf.Tensor,
+    *args: object,
+    scale: float | None = None,
+    _original: Callable[..., tf.Tensor] = nn.dot_product_attention,
+    **kwargs: object,
+) -> tf.Tensor:
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     return _original(query, *args, scale=scale, **kwargs)

@@ -1,27 +1,29 @@
-"""Attentions of PyTorch and transformers with a dropout layer of their own, as Keras's MultiHeadAttention has one."""
+"""Attentions of PyTorch and transformers with their own dropout layer, as Keras's MultiHeadAttention has one."""
 
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch.nn import Dropout, Module, MultiheadAttention, TransformerDecoderLayer, TransformerEncoderLayer
 from torch.nn.functional import linear
+from typing_extensions import override
 
 from common.errors import UserError
 
-UNFOLDED = "unfolded"  # the attention implementation of transformers that `attend` is
-OF_TRANSFORMERS = ("eager", "sdpa")  # those that it takes the place of
-NAMES = ("attention_dropout", "attn_dropout", "attn_drop", "dropout")  # of what drops in attentions of transformers
-SINKS = ("s_aux", "sinks")  # arguments with which models weight the keys in ways of their own
+UNFOLDED = "unfolded"  # the attention implementation of transformers that this file registers
+REPLACED_IMPLEMENTATIONS = ("eager", "sdpa")  # those that it replaces
+DROPOUT_NAMES = ("attention_dropout", "attn_dropout", "attn_drop", "dropout")  # in the attentions of transformers
+SINK_ARGUMENTS = ("s_aux", "sinks")  # by which some models weight the keys in their own way
+AttentionForward = Callable[..., tuple[torch.Tensor, torch.Tensor]]  # the signature of `unfolded_attention_forward`
 
 
 class UnfoldedAttention(MultiheadAttention):
-    """MultiheadAttention step by step. The probabilities [n, heads, queries, keys] go through `attention_dropout`."""
+    """MultiheadAttention step by step, whose probabilities [n, heads, queries, keys] pass `attention_dropout`."""
 
     attention_dropout: Dropout
 
+    @override
     def forward(
         self,
         query: torch.Tensor,
@@ -33,21 +35,24 @@ class UnfoldedAttention(MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """As PyTorch's; is_causal says only what attn_mask is. Of input without an axis of examples it is PyTorch's."""
+        """Compute what MultiheadAttention computes. A query without an axis of examples is left to PyTorch.
+
+        `is_causal` is ignored: it only describes `attn_mask`.
+        """
         if query.dim() == 2:
             return super().forward(
                 query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
             )
         if not self.batch_first:
-            query, key, value = (each.transpose(0, 1) for each in (query, key, value))
+            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         query, key, value = self._project(query, key, value)
         scores = query @ key.transpose(-2, -1) / math.sqrt(self.head_dim)
         if attn_mask is not None and attn_mask.dim() == 3:  # [n * heads, queries, keys]
             attn_mask = attn_mask.unflatten(0, (-1, self.num_heads))
         if attn_mask is not None:
-            scores = _masked(scores, attn_mask)
+            scores = _mask_scores(scores, attn_mask)
         if key_padding_mask is not None:  # [n, keys]
-            scores = _masked(scores, key_padding_mask[:, None, None])
+            scores = _mask_scores(scores, key_padding_mask[:, None, None])
         weights = self.attention_dropout(_softmax(scores))
         output = linear((weights @ value).transpose(1, 2).flatten(2), self.out_proj.weight, self.out_proj.bias)
         if not self.batch_first:
@@ -57,33 +62,48 @@ class UnfoldedAttention(MultiheadAttention):
         return output, weights.mean(1) if average_attn_weights else weights
 
     def _project(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
-        """Query, key and value [n, tokens, features] -> [n, heads, tokens, size]."""
+        """Project query, key and value: [n, tokens, features] -> [n, heads, tokens, size]."""
         weights: Sequence[torch.Tensor] = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         if self.in_proj_weight is not None:
             weights = self.in_proj_weight.chunk(3)
         biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         return [
-            linear(each, weight, bias).unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
-            for each, weight, bias in zip(inputs, weights, biases, strict=True)
+            linear(x, weight, bias).unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+            for x, weight, bias in zip(inputs, weights, biases, strict=True)
         ]
 
 
 class AlignedAttention(UnfoldedAttention):
-    """In evaluation it is PyTorch's, which has faster ways."""
+    """An unfolded attention that uses PyTorch's own computation in evaluation, because it is faster."""
 
-    def forward(self, query: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
-        if not self.training:
-            return MultiheadAttention.forward(self, query, *args, **kwargs)
-        if query.dim() == 2:
+    @override
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        key_padding_mask: torch.Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: torch.Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        if self.training and query.dim() == 2:
             raise UserError(
-                "model.torch: a MultiheadAttention with dropout gets a query [queries, features]; give it the axis of "
-                "the examples, or set model.dropout_semantics=native"
+                "model.torch: a MultiheadAttention with dropout gets a query [queries, features]; add an axis of "
+                "examples, or set model.dropout_semantics=native"
             )
-        return super().forward(query, *args, **kwargs)
+        arguments = query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+        return super().forward(*arguments) if self.training else MultiheadAttention.forward(self, *arguments)
 
 
 def unfold_attention(model: Module, kind: type[UnfoldedAttention]) -> None:
-    """Have every attention that drops pass its probabilities through a dropout layer."""
+    """Make every attention with dropout pass its probabilities through a dropout layer.
+
+    Args:
+        model: The model, whose modules are changed in place.
+        kind: The class that replaces PyTorch's MultiheadAttention.
+    """
     for module in list(model.modules()):
         if hasattr(module, "set_attn_implementation"):
             _unfold_transformers(module)
@@ -92,11 +112,11 @@ def unfold_attention(model: Module, kind: type[UnfoldedAttention]) -> None:
             module.__class__ = kind
 
 
-def _unfold_transformers(model: Any) -> None:
-    """Of a model of transformers. A rate becomes a dropout layer of the same name."""
-    found = {module: name for module in model.modules() if (name := _name_of_dropout(module)) is not None}
-    rates = {module: getattr(getattr(module, name), "p", getattr(module, name)) for module, name in found.items()}
-    if not any(rates.values()) or model.config._attn_implementation not in OF_TRANSFORMERS:
+def _unfold_transformers(model: Module) -> None:
+    """Unfold the attentions of a model of transformers, and turn their rates into dropout layers of the same name."""
+    names = {module: name for module in model.modules() if (name := _find_dropout_name(module)) is not None}
+    rates = {module: getattr(getattr(module, name), "p", getattr(module, name)) for module, name in names.items()}
+    if not any(rates.values()) or _get_implementation(model) not in REPLACED_IMPLEMENTATIONS:
         return
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, eager_mask
@@ -104,19 +124,25 @@ def _unfold_transformers(model: Any) -> None:
     AttentionInterface.register(UNFOLDED, unfolded_attention_forward)
     AttentionMaskInterface.register(UNFOLDED, eager_mask)
     model.set_attn_implementation(UNFOLDED)
-    if model.config._attn_implementation != UNFOLDED:
-        return  # its attention is written out
-    for module, name in found.items():
+    if _get_implementation(model) != UNFOLDED:
+        return  # the model computes attention itself
+    for module, name in names.items():
         if not isinstance(getattr(module, name), Dropout):
             delattr(module, name)
             setattr(module, name, Dropout(rates[module]).train(module.training))
 
 
-def _name_of_dropout(module: Module) -> str | None:
-    """By which name an attention of transformers has its dropout layer or rate; None of other modules."""
+def _get_implementation(model: Module) -> str:
+    """Return the attention implementation that a model of transformers uses."""
+    implementation: str = model.config._attn_implementation
+    return implementation
+
+
+def _find_dropout_name(module: Module) -> str | None:
+    """Return the attribute with the dropout layer or rate of an attention of transformers; None for other modules."""
     if not hasattr(module, "is_causal"):
         return None
-    return next((name for name in NAMES if isinstance(getattr(module, name, None), Dropout | float)), None)
+    return next((name for name in DROPOUT_NAMES if isinstance(getattr(module, name, None), Dropout | float)), None)
 
 
 def unfolded_attention_forward(
@@ -128,41 +154,41 @@ def unfolded_attention_forward(
     scaling: float | None = None,
     position_bias: torch.Tensor | None = None,
     softcap: float | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention as transformers calls it, [n, heads, tokens, size] -> [n, tokens, heads, size], step by step.
+    """Compute attention step by step: [n, heads, tokens, size] -> [n, tokens, heads, size].
 
-    One with sinks is computed by the model's own function, whose dropout `torch_impl.described_model` finds and names.
+    It has the signature of an attention function of transformers. Attention with sinks is computed by the model's own
+    function, whose dropout `torch_impl.described_model` finds and names.
     """
-    name = _name_of_dropout(module)
+    name = _find_dropout_name(module)
     assert name is not None
     dropout = module.get_submodule(name)
-    if any(kwargs.get(each) is not None for each in SINKS):
+    if any(kwargs.get(argument) is not None for argument in SINK_ARGUMENTS):
         assert isinstance(dropout, Dropout)
-        given = {"scaling": scaling, "position_bias": position_bias, "softcap": softcap}
-        kwargs |= {name: each for name, each in given.items() if each is not None}
+        optional = {"scaling": scaling, "position_bias": position_bias, "softcap": softcap}
+        kwargs |= {name: value for name, value in optional.items() if value is not None}
         kwargs["dropout"] = dropout.p if module.training else 0.0
-        found: tuple[torch.Tensor, torch.Tensor] = _own(module)(module, query, key, value, attention_mask, **kwargs)
-        return found
-    key, value = (each.repeat_interleave(query.shape[1] // each.shape[1], 1) for each in (key, value))
+        return _find_eager_forward(module)(module, query, key, value, attention_mask, **kwargs)
+    key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
     scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
-    for each in (position_bias, attention_mask):  # what is added, [1 or n, 1 or heads, queries, keys]
-        if each is not None:
-            scores = scores + each
+    for bias in (position_bias, attention_mask):  # [1 or n, 1 or heads, queries, keys]
+        if bias is not None:
+            scores = scores + bias
     weights = dropout(scores.softmax(-1))
     return (weights @ value).transpose(1, 2).contiguous(), weights
 
 
-def _own(module: Module) -> Callable[..., Any]:
-    """The function with which an attention of transformers, or what derives from it, computes by default."""
-    files = (vars(sys.modules[kind.__module__]) for kind in type(module).__mro__)
-    return next(found["eager_attention_forward"] for found in files if "eager_attention_forward" in found)
+def _find_eager_forward(module: Module) -> AttentionForward:
+    """Return the function with which an attention of transformers, or a class derived from it, computes by default."""
+    namespaces = (vars(sys.modules[kind.__module__]) for kind in type(module).__mro__)
+    return next(names["eager_attention_forward"] for names in namespaces if "eager_attention_forward" in names)
 
 
 def set_dropout_batch_first(model: Module) -> None:
-    """Tell the dropout layers in PyTorch's transformer layers whether they get [n, tokens, features], batch first."""
+    """Set `batch_first` of the dropout layers in PyTorch's transformer layers to that of the layer around them."""
     for module in model.modules():
         if isinstance(module, TransformerEncoderLayer | TransformerDecoderLayer):
             for child in module.children():
@@ -174,12 +200,12 @@ def _adds_keys(module: MultiheadAttention) -> bool:
     return module.bias_k is not None or module.add_zero_attn
 
 
-def _masked(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """mask: true where queries may not attend, or what is added to the scores."""
+def _mask_scores(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Apply a mask: bool, true for keys that a query may not attend to; or floating-point, which is added."""
     return scores.masked_fill(mask, -math.inf) if mask.dtype == torch.bool else scores + mask
 
 
 def _softmax(scores: torch.Tensor) -> torch.Tensor:
-    """Zeros where all keys are masked, as in scaled_dot_product_attention."""
-    empty = (scores == -math.inf).all(-1, keepdim=True)
-    return scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
+    """Return probabilities; zeros if all keys of a query are masked, as scaled_dot_product_attention computes them."""
+    is_empty = (scores == -math.inf).all(-1, keepdim=True)
+    return scores.masked_fill(is_empty, 0.0).softmax(-1).masked_fill(is_empty, 0.0)

@@ -1,4 +1,4 @@
-"""The update: `aligned` is torch's arithmetic with every value from the config, `native` is torch with its defaults."""
+"""The optimizer: `aligned` takes every value from the config, `native` uses PyTorch's defaults."""
 
 from collections.abc import Mapping
 
@@ -14,30 +14,33 @@ from common.training.state import Position
 
 
 class Optimizer:
-    """Updates named parameters from their gradients."""
+    """An optimizer that updates parameters from their gradients."""
 
     def __init__(self, config: Config, named: Mapping[str, Parameter]) -> None:
+        """Prepare to update parameters by name."""
         self.config = config
         self.names, self.parameters = list(named), list(named.values())
-        self._zeros: dict[Parameter, torch.Tensor] = {}  # where the rows of sparse gradients are put for an update
+        self._zeros: dict[Parameter, torch.Tensor] = {}  # buffers for sparse gradients, zero between updates
         self._optimizer = (
-            _native(config, self.parameters)
+            _build_native(config, self.parameters)
             if config.optimizer.semantics == "native"
-            else _aligned(config, self.parameters)
+            else _build_aligned(config, self.parameters)
         )
 
     @record_function("update")
     def update(self, step: int, norm: torch.Tensor | None = None) -> torch.Tensor:
-        """Apply update `step` (from 1) and clear the gradients. Returns the norm of the gradient before clipping.
+        """Apply one update, clear the gradients, and return the norm of the gradient before clipping.
 
-        norm: where these are not all of the model's parameters.
+        Args:
+            step: The number of the update, from 1.
+            norm: The norm over all parameters of the model, if this optimizer has only some of them.
         """
         sparse = {p: p.grad.coalesce() for p in self.parameters if p.grad is not None and p.grad.is_sparse}
         dense = [p.grad for p in self.parameters if p.grad is not None and p not in sparse]
         gradients = [*dense, *(gradient.values() for gradient in sparse.values())]
         if norm is None:
             norm = get_total_norm(gradients)
-        if self.config.optimizer.max_grad_norm is not None:  # as torch.nn.utils.clip_grads_with_norm_
+        if self.config.optimizer.max_grad_norm is not None:  # the formula of torch.nn.utils.clip_grads_with_norm_
             torch._foreach_mul_(gradients, (self.config.optimizer.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate(self.config, step)
@@ -52,7 +55,7 @@ class Optimizer:
         return norm
 
     def slots(self) -> dict[str, np.ndarray]:
-        """Its slots as `<slot>.<parameter>`: what it keeps of the gradients so far, zeros before the first."""
+        """Return the slots, such as moments, as `<slot>.<parameter>`; they are zero before the first update."""
         return {
             f"{slot}.{name}": self._optimizer.state[parameter].get(slot, torch.zeros_like(parameter)).cpu().numpy()
             for slot in self.config.optimizer.slots
@@ -60,7 +63,7 @@ class Optimizer:
         }
 
     def load(self, slots: dict[str, np.ndarray], position: Position) -> None:
-        """Resume with these slots after the updates made so far."""
+        """Set the slots to those of a checkpoint. position: the progress of the run in the checkpoint."""
         state = {
             index: {
                 "step": torch.tensor(float(position.step)),
@@ -72,7 +75,8 @@ class Optimizer:
         self._optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
-def _aligned(config: Config, parameters: list[Parameter]) -> torch.optim.Optimizer:
+def _build_aligned(config: Config, parameters: list[Parameter]) -> torch.optim.Optimizer:
+    """Build PyTorch's optimizer with every value from the config."""
     settings = config.optimizer
     if settings.kind == "sgd":
         return torch.optim.SGD(
@@ -90,7 +94,8 @@ def _aligned(config: Config, parameters: list[Parameter]) -> torch.optim.Optimiz
     )
 
 
-def _native(config: Config, parameters: list[Parameter]) -> torch.optim.Optimizer:
+def _build_native(config: Config, parameters: list[Parameter]) -> torch.optim.Optimizer:
+    """Build PyTorch's optimizer with PyTorch's defaults for all values but the learning rate and the momentum."""
     settings = config.optimizer
     if settings.kind == "sgd":
         return torch.optim.SGD(parameters, settings.learning_rate, settings.momentum or 0.0)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from common.models.initial_weights import InitialCheckpoint
 from tf_impl.models import bert
 
-attention = bert._attention
+attention = bert._compute_attention
 
 
 def build(initial: InitialCheckpoint) -> keras.Model:
@@ -22,7 +22,7 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     if fault == "epsilon":
         model.backbone.embeddings_layer_norm.epsilon = 1e-5
     if fault in ATTENTIONS:
-        bert._attention = ATTENTIONS[fault]
+        bert._compute_attention = ATTENTIONS[fault]
     return model
 
 

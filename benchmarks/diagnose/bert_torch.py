@@ -30,7 +30,7 @@ def _mask_ignored(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, **kwargs: Any
 ) -> tuple[torch.Tensor, None]:
     nothing_masked = torch.ones_like(mask) if mask.dtype == torch.bool else torch.zeros_like(mask)
-    return bert._attention(module, query, key, value, nothing_masked, **kwargs)
+    return bert._compute_attention(module, query, key, value, nothing_masked, **kwargs)
 
 
 def _query_key(
@@ -38,7 +38,7 @@ def _query_key(
 ) -> tuple[torch.Tensor, None]:
     """In the second layer."""
     first, second = (key, query) if module.layer_idx == 1 else (query, key)
-    return bert._attention(module, first, second, *rest, **kwargs)
+    return bert._compute_attention(module, first, second, *rest, **kwargs)
 
 
 ATTENTIONS = {"mask_ignored": _mask_ignored, "query_key": _query_key}

@@ -173,12 +173,12 @@ def _attention_to_padding() -> Iterator[None]:
 
     from tf_impl.models import bert
 
-    correct = bert._attention
+    correct = bert._compute_attention
 
     def wrong(layer: Any, x: tf.Tensor, mask: tf.Tensor, *rest: Any) -> tf.Tensor:
         return correct(layer, x, tf.ones_like(mask), *rest)
 
-    with patch.object(bert, "_attention", wrong):
+    with patch.object(bert, "_compute_attention", wrong):
         yield
 
 

@@ -1,4 +1,4 @@
-"""Models with the initial weights."""
+"""Construction of models with the initial weights."""
 
 from importlib import import_module
 
@@ -12,14 +12,17 @@ from tf_impl.models.weights import load_weights
 
 
 def build_model(config: Config, initial: InitialCheckpoint) -> keras.Model:
-    """The model with the initial weights, float64 for precision=float64, else float32 (bfloat16 is for computing)."""
-    keras.utils.set_random_seed(config.train.seed)  # of dropout
-    in_bfloat16 = "bfloat16" in (config.train.precision, config.train.matmul_precision)  # the same for matrices alone
-    keras.config.set_dtype_policy("mixed_bfloat16" if in_bfloat16 else config.train.precision)
-    if config.train.precision == "float64":  # the pass fuses nothing of this type, and prints a warning at each layer
+    """Build the model of a config with the initial weights.
+
+    The weights are float64 for precision=float64, otherwise float32; precision=bfloat16 concerns only computations.
+    """
+    keras.utils.set_random_seed(config.train.seed)  # for native dropout
+    uses_bfloat16 = "bfloat16" in (config.train.precision, config.train.matmul_precision)
+    keras.config.set_dtype_policy("mixed_bfloat16" if uses_bfloat16 else config.train.precision)
+    if config.train.precision == "float64":  # remapping fuses no float64 operations, and warns about each layer
         tf.config.optimizer.set_experimental_options({"remapping": False})
-    kind = import_module(config.model.tf_module)  # alone: keras_hub takes a second to import
-    model: keras.Model = kind.build(initial)
+    # Only the module of this model is imported: keras_hub takes a second.
+    model: keras.Model = import_module(config.model.tf_module).build(initial)
     load_weights(model, initial.weights())
     if config.train.compile:
         compile_model(model)

@@ -1,7 +1,7 @@
-"""BERT for sentence-pair classification: KerasHub's."""
+"""BERT for sentence-pair classification, from KerasHub."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from keras_hub.layers import TransformerEncoder
 from keras_hub.models import BertBackbone
+from typing_extensions import override
 
 from common.data.dropout import derive_site_key
 from common.models.bert import get_parameter_shapes
@@ -20,12 +21,12 @@ from tf_impl.models.layout import NamedParameter
 
 
 def _gelu(x: tf.Tensor) -> tf.Tensor:
-    """x Phi(x). tf.nn.gelu's constants go through float32, which float64 would show."""
+    """Return x Phi(x). The constants of tf.nn.gelu are rounded to float32, which is too coarse for float64."""
     return 0.5 * x * (1.0 + tf.math.erf(x / tf.constant(math.sqrt(2.0), x.dtype)))
 
 
 def _gelu_tanh(x: tf.Tensor) -> tf.Tensor:
-    """The tanh approximation of `_gelu`."""
+    """Return the tanh approximation of `_gelu`."""
     inner = tf.constant(math.sqrt(2.0 / math.pi), x.dtype) * (x + tf.constant(0.044715, x.dtype) * x**3)
     return 0.5 * x * (1.0 + tf.tanh(inner))
 
@@ -34,29 +35,31 @@ ACTIVATIONS = {"gelu": _gelu, "gelu_new": _gelu_tanh, "gelu_pytorch_tanh": _gelu
 
 
 class Bert(keras.Model):
-    """Called with the inputs of a batch, padded or not; returns logits [n, classes]."""
+    """A model that takes the inputs of a batch, padded or unpadded, and returns logits [n, classes]."""
 
     def __init__(self, backbone: BertBackbone, classes: int, dropout: float) -> None:
-        super().__init__(dtype=keras.config.dtype_policy().variable_dtype)  # layers cast what they multiply
+        """Add a classifier to a backbone."""
+        super().__init__(dtype=keras.config.dtype_policy().variable_dtype)  # layers cast their factors
         self.backbone = backbone
         self.dropout = keras.layers.Dropout(dropout)
         self.classifier = keras.layers.Dense(classes)
         self.classifier.build([None, backbone.hidden_dim])
         first = backbone.transformer_layers[0]
-        self.encode = tf.function(partial(_encode, first, _sublayers(first)), autograph=False)
-        self.built = True  # without a call, which takes a second
+        self.encode = tf.function(partial(_encode, first, _find_sublayers(first)), autograph=False)
+        self.built = True  # a call that builds the model would take a second
 
+    @override
     def call(self, inputs: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
         if "places" not in inputs:
-            inputs = _as_unpadded(**inputs)
-        pooled = self._unpadded(**inputs, training=training)
+            inputs = _unpad(**inputs)
+        pooled = self._pool_unpadded(**inputs, training=training)
         keys = inputs.get("dropout_keys")
         if keys is not None:
-            keys = keys[: tf.shape(pooled)[0]]  # a compiled model's are rounded up with the rows of attention
-        seed = _seed(self.dropout, "dropout", keys, training)
-        return self.classifier(_dropout(self.dropout, pooled, seed, keys))
+            keys = keys[: tf.shape(pooled)[0]]  # of a compiled model, they are padded like the rows of attention
+        seed = _make_seed(self.dropout, "dropout", keys, training)
+        return self.classifier(_apply_dropout_layer(self.dropout, pooled, seed, keys))
 
-    def _unpadded(
+    def _pool_unpadded(
         self,
         input_ids: tf.Tensor,
         token_type_ids: tf.Tensor,
@@ -67,32 +70,43 @@ class Bert(keras.Model):
         training: bool,
         dropout_keys: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """All examples as one sequence, [t, hidden], which attention alone takes apart."""
+        """Pool the outputs of one sequence [t, hidden] of all examples, which only attention separates: [n, hidden].
+
+        Args:
+            input_ids: The tokens of all examples, [t].
+            token_type_ids: The segment of each token, [t].
+            position_ids: The position of each token in its example, [t].
+            attention_mask: [n, width], 1 for a token and 0 for padding.
+            first_tokens: The index of the first token of each example, [n].
+            places: The index of each token in the flattened mask, [t].
+            training: Whether to drop.
+            dropout_keys: The keys of the examples, int64 [n], if dropout is aligned.
+        """
         bert = self.backbone
         x = _embed(bert.token_embedding, bert.token_embedding.embeddings, input_ids)
         x += _embed(bert.segment_embedding, bert.segment_embedding.embeddings, token_type_ids)
         x += _embed(bert.position_embedding, bert.position_embedding.position_embeddings, position_ids)
         norm = bert.embeddings_layer_norm
-        x = forward_trace.apply_layer(norm, partial(_layer_norm, norm, _values(norm)), x)
+        x = forward_trace.apply_layer(norm, partial(_apply_layer_norm, norm, _read_weights(norm)), x)
         tokens = (places // tf.shape(attention_mask)[-1], position_ids)
-        seed = _seed(bert.embeddings_dropout, "bert.embeddings.dropout", dropout_keys, training)
-        x = _dropout(bert.embeddings_dropout, x, seed, dropout_keys, tokens)
+        seed = _make_seed(bert.embeddings_dropout, "bert.embeddings.dropout", dropout_keys, training)
+        x = _apply_dropout_layer(bert.embeddings_dropout, x, seed, dropout_keys, tokens)
         for index, layer in enumerate(bert.transformer_layers):
-            sublayers = _sublayers(layer)
-            weights = {name: _values(sublayer) for name, sublayer in sublayers.items()}
-            seeds = _seeds(layer, f"bert.encoder.layer.{index}", dropout_keys, training)
+            sublayers = _find_sublayers(layer)
+            weights = {name: _read_weights(sublayer) for name, sublayer in sublayers.items()}
+            seeds = _make_seeds(layer, f"bert.encoder.layer.{index}", dropout_keys, training)
             encode = self.encode
             if forward_trace.is_tracing:
                 encode = partial(_encode, bert.transformer_layers[0], sublayers)
-            with tf.name_scope(f"layer_{index}"):  # a profile says it
+            with tf.name_scope(f"layer_{index}"):  # for profiles
                 x = encode(x, attention_mask, places, weights, seeds, dropout_keys, tokens)
         return bert.pooled_dense(tf.gather(x, first_tokens))
 
 
-def _as_unpadded(
+def _unpad(
     input_ids: tf.Tensor, token_type_ids: tf.Tensor, attention_mask: tf.Tensor, **keys: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    """Padded inputs [n, width] as unpadded ones, whose tokens include the padding."""
+    """Convert padded inputs [n, width] to the form of unpadded inputs; their tokens include the padding."""
     rows, width = tf.unstack(tf.shape(input_ids))
     return {
         "input_ids": tf.reshape(input_ids, [-1]),
@@ -106,7 +120,7 @@ def _as_unpadded(
 
 
 def _embed(layer: keras.Layer, table: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
-    """An embedding layer applied to ids [t]: [t, hidden]. Of a table on a parameter server only these rows are sent."""
+    """Apply an embedding layer to ids [t]: [t, hidden]. A parameter server sends only these rows of its table."""
     return forward_trace.apply_layer(layer, lambda ids: tf.nn.embedding_lookup(table.value, ids), ids)
 
 
@@ -121,28 +135,36 @@ def _encode(
     keys: tf.Tensor | None,
     tokens: TokenPositions,
 ) -> tf.Tensor:
-    """One layer of the encoder. It is traced once for all of them, and gets their weights.
+    """Apply one layer of the encoder. TensorFlow traces this function once for all layers, which pass their weights.
 
-    layer: any of them, for all that they have in common. sublayers: of the one that a Trace follows. seeds: of the
-    dropouts. keys: see `_seed`.
+    Args:
+        layer: Any layer of the encoder; all of them have the same settings.
+        sublayers: The sublayers to report to a ForwardTrace.
+        x: The tokens of all examples, [t, hidden].
+        mask: [n, width], 1 for a token and 0 for padding.
+        places: The index of each token in the flattened mask, [t].
+        weights: The weights of each sublayer.
+        seeds: The seed of each dropout, from `_make_seeds`.
+        keys: The keys of the examples, int64 [n], if dropout is aligned.
+        tokens: The example and position of each token.
     """
-    alike = _sublayers(layer)
+    settings = _find_sublayers(layer)
 
     def apply(name: str, x: tf.Tensor) -> tf.Tensor:
-        compute = _layer_norm if name.endswith("LayerNorm") else _dense
-        return forward_trace.apply_layer(sublayers[name], partial(compute, alike[name], weights[name]), x)
+        compute = _apply_layer_norm if name.endswith("LayerNorm") else _apply_dense
+        return forward_trace.apply_layer(sublayers[name], partial(compute, settings[name], weights[name]), x)
 
-    of_attention, of_attended, of_output = seeds
-    attended = _attention(layer._self_attention_layer, apply, x, mask, places, of_attention, keys)
-    x = x + _dropout(layer._self_attention_dropout, attended, of_attended, keys, tokens)
+    probabilities_seed, attention_seed, output_seed = seeds
+    attended = _compute_attention(layer._self_attention_layer, apply, x, mask, places, probabilities_seed, keys)
+    x = x + _apply_dropout_layer(layer._self_attention_dropout, attended, attention_seed, keys, tokens)
     x = apply("attention.output.LayerNorm", x)
     inner = layer._feedforward_intermediate_dense.activation(apply("intermediate.dense", x))
-    x = x + _dropout(layer._feedforward_dropout, apply("output.dense", inner), of_output, keys, tokens)
+    x = x + _apply_dropout_layer(layer._feedforward_dropout, apply("output.dense", inner), output_seed, keys, tokens)
     return apply("output.LayerNorm", x)
 
 
-def _sublayers(layer: TransformerEncoder) -> dict[str, keras.Layer]:
-    """Those of an encoder's layer that have weights, by their Hugging Face names."""
+def _find_sublayers(layer: TransformerEncoder) -> dict[str, keras.Layer]:
+    """Return the sublayers with weights of an encoder layer, by their Hugging Face names."""
     attention = layer._self_attention_layer
     return {
         "attention.self.query": attention.query_dense,
@@ -156,29 +178,32 @@ def _sublayers(layer: TransformerEncoder) -> dict[str, keras.Layer]:
     }
 
 
-def _variables(layer: keras.Layer) -> list[keras.Variable]:
-    """Kernel and bias of a linear layer, gamma and beta of a normalization."""
+def _find_variables(layer: keras.Layer) -> list[keras.Variable]:
+    """Return the kernel and bias of a linear layer, or gamma and beta of a normalization."""
     if isinstance(layer, keras.layers.LayerNormalization):
         return [layer.gamma, layer.beta]
     return [layer.kernel, layer.bias]
 
 
-def _values(layer: keras.Layer) -> list[tf.Tensor]:
-    return [tf.convert_to_tensor(variable) for variable in _variables(layer)]
+def _read_weights(layer: keras.Layer) -> list[tf.Tensor]:
+    return [tf.convert_to_tensor(variable) for variable in _find_variables(layer)]
 
 
-def _seeds(layer: TransformerEncoder, name: str, keys: tf.Tensor | None, training: bool) -> list[tf.Tensor | None]:
-    """Those of its dropouts. name: the layer's in Hugging Face's model."""
+def _make_seeds(layer: TransformerEncoder, name: str, keys: tf.Tensor | None, training: bool) -> list[tf.Tensor | None]:
+    """Return the seed of each dropout in an encoder layer. name: the layer's name in Hugging Face's model."""
     dropouts = {
         "attention.self.dropout": layer._self_attention_layer._dropout_layer,
         "attention.output.dropout": layer._self_attention_dropout,
         "output.dropout": layer._feedforward_dropout,
     }
-    return [_seed(dropout, f"{name}.{part}", keys, training) for part, dropout in dropouts.items()]
+    return [_make_seed(dropout, f"{name}.{part}", keys, training) for part, dropout in dropouts.items()]
 
 
-def _seed(layer: keras.layers.Dropout, name: str, keys: tf.Tensor | None, training: bool) -> tf.Tensor | None:
-    """What its masks are drawn from besides the examples' keys, or alone without them; None where it drops nothing."""
+def _make_seed(layer: keras.layers.Dropout, name: str, keys: tf.Tensor | None, training: bool) -> tf.Tensor | None:
+    """Return the seed of a dropout layer; None if it drops nothing.
+
+    Masks are drawn from the seed alone or, if dropout is aligned, from the seed and the examples' keys.
+    """
     if not training or layer.rate == 0:
         return None
     return (
@@ -186,7 +211,7 @@ def _seed(layer: keras.layers.Dropout, name: str, keys: tf.Tensor | None, traini
     )
 
 
-def _attention(
+def _compute_attention(
     layer: keras.layers.MultiHeadAttention,
     apply: Callable[[str, tf.Tensor], tf.Tensor],
     x: tf.Tensor,
@@ -195,28 +220,28 @@ def _attention(
     seed: tf.Tensor | None,
     keys: tf.Tensor | None,
 ) -> tf.Tensor:
-    """Self-attention of tokens [t, hidden], padded to the shape of `mask` [n, width] and taken out of it again."""
+    """Apply self-attention to tokens [t, hidden], which are padded to the shape of `mask` [n, width] meanwhile."""
     rows, width = tf.unstack(tf.shape(mask))
     heads, size = layer.query_dense.bias.shape
 
-    def padded(name: str) -> tf.Tensor:
-        room = tf.scatter_nd(places[:, None], apply(f"attention.self.{name}", x), [rows * width, heads * size])
-        return tf.transpose(tf.reshape(room, [rows, width, heads, size]), [0, 2, 1, 3])
+    def pad(name: str) -> tf.Tensor:
+        padded = tf.scatter_nd(places[:, None], apply(f"attention.self.{name}", x), [rows * width, heads * size])
+        return tf.transpose(tf.reshape(padded, [rows, width, heads, size]), [0, 2, 1, 3])
 
-    query = padded("query") * tf.constant(layer._inverse_sqrt_key_dim, x.dtype)
-    scores = tf.matmul(query, padded("key"), transpose_b=True)
+    query = pad("query") * tf.constant(layer._inverse_sqrt_key_dim, x.dtype)
+    scores = tf.matmul(query, pad("key"), transpose_b=True)
     scores += tf.where(mask == 1, tf.zeros([], x.dtype), x.dtype.min)[:, None, None]
-    probabilities = _dropout(layer._dropout_layer, tf.nn.softmax(scores), seed, keys)
-    out = tf.transpose(tf.matmul(probabilities, padded("value")), [0, 2, 1, 3])
+    probabilities = _apply_dropout_layer(layer._dropout_layer, tf.nn.softmax(scores), seed, keys)
+    out = tf.transpose(tf.matmul(probabilities, pad("value")), [0, 2, 1, 3])
     out = tf.gather(tf.reshape(out, [rows * width, heads * size]), places)
     return apply("attention.output.dense", out)
 
 
-def _dense(layer: keras.Layer, weights: list[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
-    """A Dense or EinsumDense layer applied to x [t, inputs], as one product: [t, outputs].
+def _apply_dense(layer: keras.Layer, weights: list[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
+    """Apply a Dense or EinsumDense layer to x [t, inputs] as one product: [t, outputs].
 
-    In bfloat16 the product is all that is computed: without instructions for the rest TensorFlow computes it in
-    float32 anyway.
+    With mixed precision only the product is computed in bfloat16. Most processors lack bfloat16 instructions for other
+    operations, and TensorFlow computes those in float32 anyway.
     """
     kernel, bias = weights
     matrix = tf.reshape(tf.cast(kernel, layer.compute_dtype), [x.shape[-1], -1])
@@ -224,14 +249,14 @@ def _dense(layer: keras.Layer, weights: list[tf.Tensor], x: tf.Tensor) -> tf.Ten
     return tf.nn.bias_add(tf.cast(product, x.dtype), tf.reshape(bias, [-1]))
 
 
-def _dropout(
+def _apply_dropout_layer(
     layer: keras.layers.Dropout,
     x: tf.Tensor,
     seed: tf.Tensor | None,
     keys: tf.Tensor | None,
     tokens: TokenPositions | None = None,
 ) -> tf.Tensor:
-    """A Dropout layer applied to x [n, ..., features], or to tokens [t, features]."""
+    """Apply a Dropout layer to x [n, ..., features], or to tokens [t, features]."""
     if seed is None:
         return x
     if keys is None:
@@ -241,15 +266,15 @@ def _dropout(
     return apply_dropout(x, layer.rate, hash_rows(keys, seed, tf.unstack(tf.shape(x))[1:-1]))
 
 
-def _layer_norm(layer: keras.layers.LayerNormalization, weights: list[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
-    """A LayerNormalization applied to x [t, hidden]: the same formula, in fewer operations than Keras has."""
+def _apply_layer_norm(layer: keras.layers.LayerNormalization, weights: list[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
+    """Apply a LayerNormalization to x [t, hidden]: the formula of Keras in fewer operations."""
     gamma, beta = weights
     mean, variance = tf.nn.moments(x, [-1], keepdims=True)
     return (x - mean) * tf.math.rsqrt(variance + tf.constant(layer.epsilon, x.dtype)) * gamma + beta
 
 
 def build(initial: InitialCheckpoint) -> keras.Model:
-    """The model, called with the inputs of a batch; returns logits [n, classes]."""
+    """Build the model; the caller loads the initial weights."""
     hf_config = initial.hf_config
     backbone = BertBackbone(
         vocabulary_size=hf_config["vocab_size"],
@@ -261,18 +286,18 @@ def build(initial: InitialCheckpoint) -> keras.Model:
         max_sequence_length=hf_config["max_position_embeddings"],
         num_segments=hf_config["type_vocab_size"],
     )
-    _follow(backbone, hf_config)
+    _use_checkpoint_settings(backbone, hf_config)
     model = Bert(backbone, len(hf_config["id2label"]), hf_config["classifier_dropout"])
     shapes = get_parameter_shapes(hf_config)
     model.named_parameters = [
         NamedParameter(name, variable, shapes[name], shapes[name] if is_kernel else None)
-        for name, variable, is_kernel in _named_variables(backbone, model.classifier)
+        for name, variable, is_kernel in _name_variables(backbone, model.classifier)
     ]
     return model
 
 
-def _follow(backbone: BertBackbone, hf_config: dict[str, Any]) -> None:
-    """Use the checkpoint's values where KerasHub fixes them, and float64 ones where Keras rounds to float32."""
+def _use_checkpoint_settings(backbone: BertBackbone, hf_config: Mapping[str, Any]) -> None:
+    """Set what KerasHub fixes to the values of the checkpoint, and the attention scale to a float64 value."""
     head_size = hf_config["hidden_size"] // hf_config["num_attention_heads"]
     backbone.embeddings_layer_norm.epsilon = hf_config["layer_norm_eps"]
     for layer in backbone.transformer_layers:
@@ -282,19 +307,19 @@ def _follow(backbone: BertBackbone, hf_config: dict[str, Any]) -> None:
         layer._feedforward_layer_norm.epsilon = hf_config["layer_norm_eps"]
 
 
-def _named_variables(
+def _name_variables(
     backbone: BertBackbone, classifier: keras.layers.Dense
 ) -> Iterator[tuple[str, keras.Variable, bool]]:
-    """Every parameter with its Hugging Face name, and whether it is a kernel."""
+    """Yield the Hugging Face name of every parameter, its variable, and whether the variable is a kernel."""
     named = {"bert.embeddings.LayerNorm": backbone.embeddings_layer_norm}
     for index, layer in enumerate(backbone.transformer_layers):
-        named |= {f"bert.encoder.layer.{index}.{name}": sublayer for name, sublayer in _sublayers(layer).items()}
+        named |= {f"bert.encoder.layer.{index}.{name}": sublayer for name, sublayer in _find_sublayers(layer).items()}
     named |= {"bert.pooler.dense": backbone.pooled_dense, "classifier": classifier}
 
     yield "bert.embeddings.word_embeddings.weight", backbone.token_embedding.embeddings, False
     yield "bert.embeddings.position_embeddings.weight", backbone.position_embedding.position_embeddings, False
     yield "bert.embeddings.token_type_embeddings.weight", backbone.segment_embedding.embeddings, False
     for name, layer in named.items():
-        weight, bias = _variables(layer)
+        weight, bias = _find_variables(layer)
         yield f"{name}.weight", weight, not isinstance(layer, keras.layers.LayerNormalization)
         yield f"{name}.bias", bias, False

@@ -1,10 +1,12 @@
-"""The convolutional network of PyTorch's tutorial "Writing distributed applications"."""
+"""The convolutional network of the PyTorch tutorial "Writing distributed applications"."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras.layers import Conv2D, Dense, Dropout, Flatten, MaxPooling2D, SpatialDropout2D
+from typing_extensions import override
 
 from common.data.dropout import derive_site_key
 from common.models.convnet import get_parameter_shapes
@@ -14,9 +16,10 @@ from tf_impl.models.layout import NamedParameter
 
 
 class ConvNet(keras.Model):
-    """Called with `images` [n, height, width, channels]; returns logits [n, classes]."""
+    """A network that takes `images` [n, height, width, channels] and returns logits [n, classes]."""
 
-    def __init__(self, hf_config: dict[str, Any]) -> None:
+    def __init__(self, hf_config: Mapping[str, Any]) -> None:
+        """Create the layers. hf_config: the config.json of the initial checkpoint."""
         super().__init__()
         (first, second), size, hidden = (hf_config[key] for key in ("channels", "kernel_size", "hidden_size"))
         self.image_shape = hf_config["image_shape"]
@@ -28,6 +31,7 @@ class ConvNet(keras.Model):
         self.dropout = Dropout(hf_config["dropout"])
         self.fc2 = Dense(len(hf_config["id2label"]))
 
+    @override
     def call(self, inputs: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
         x = tf.ensure_shape(inputs["images"], [None, *self.image_shape])
         x = tf.nn.relu(self.pool(self.conv1(x)))
@@ -37,7 +41,7 @@ class ConvNet(keras.Model):
         return self.fc2(self._dropout("dropout", x, inputs.get("dropout_keys"), training))
 
     def _dropout(self, name: str, x: tf.Tensor, keys: tf.Tensor | None, training: bool) -> tf.Tensor:
-        """A dropout layer applied to x [n, ..., features]; SpatialDropout2D drops whole channels."""
+        """Apply the dropout layer of this name to x [n, ..., features]. SpatialDropout2D drops whole channels."""
         layer = getattr(self, name)
         if keys is None or not training:
             return layer(x, training=training)
@@ -47,13 +51,13 @@ class ConvNet(keras.Model):
 
 
 def build(initial: InitialCheckpoint) -> keras.Model:
-    """The model."""
+    """Build the model; the caller loads the initial weights."""
     hf_config = initial.hf_config
     model = ConvNet(hf_config)
     height, width, _ = hf_config["image_shape"]
     model({"images": keras.KerasTensor([None, *hf_config["image_shape"]])}, training=False)
     shapes = get_parameter_shapes(hf_config)
-    # PyTorch flattens (channels, height, width), Keras (height, width, channels)
+    # PyTorch flattens (channels, height, width), Keras (height, width, channels).
     kernels = {name: shapes[f"{name}.weight"] for name in ("conv1", "conv2", "fc1", "fc2")}
     kernels["fc1"] = (shapes["fc1.weight"][0], hf_config["channels"][1], height // 4, width // 4)
     model.named_parameters = []

@@ -1,4 +1,4 @@
-"""Models with the initial weights."""
+"""Construction of models with the initial weights."""
 
 from importlib import import_module
 
@@ -14,10 +14,13 @@ from torch_impl.models.linear import use_bfloat16, use_onednn
 
 
 def build_model(config: Config, initial: InitialCheckpoint) -> Module:
-    """The model with the initial weights, float64 for precision=float64, else float32 (bfloat16 is for computing)."""
-    torch.manual_seed(config.train.seed)  # of native dropout
-    kind = import_module(config.model.torch_module)  # alone: transformers takes seconds to import
-    model: Module = kind.build(initial)
+    """Build the model of a config with the initial weights.
+
+    The weights are float64 for precision=float64, otherwise float32; precision=bfloat16 concerns only computations.
+    """
+    torch.manual_seed(config.train.seed)  # for native dropout
+    # Only the module of this model is imported: transformers takes seconds.
+    model: Module = import_module(config.model.torch_module).build(initial)
     if config.model.has_aligned_dropout:
         align_dropout(model)
     if config.train.matmul_precision == "bfloat16":
@@ -30,9 +33,10 @@ def build_model(config: Config, initial: InitialCheckpoint) -> Module:
 
 
 def use_sparse_gradients(model: Module) -> None:
-    """Have the gradients of large embeddings hold only the rows that a batch uses: on the CPU, for the optimizer here.
+    """Make the gradients of large embeddings on a CPU sparse, as torch_impl.optimizer supports them.
 
-    All others are zeros: to make, reduce and square them takes longer than a small model's forward pass.
+    A batch uses few rows. To create, reduce and square the zeros of all other rows takes longer than the forward pass
+    of a small model.
     """
     for module in model.modules():
         if (
@@ -44,5 +48,5 @@ def use_sparse_gradients(model: Module) -> None:
 
 
 def trainable_parameters(model: Module) -> dict[str, Parameter]:
-    """The parameters that are trained, by name."""
-    return {name: each for name, each in model.named_parameters() if each.requires_grad}
+    """Return the parameters that require a gradient, by name."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}

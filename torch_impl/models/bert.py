@@ -1,6 +1,4 @@
-"""BERT for sentence-pair classification: Hugging Face's."""
-
-from typing import Any
+"""BERT for sentence-pair classification, from Hugging Face."""
 
 import torch
 from torch.nn import Module
@@ -9,24 +7,26 @@ from transformers import AttentionInterface, BertForSequenceClassification
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.utils.logging import disable_progress_bar
+from typing_extensions import override
 
 from common.models.initial_weights import InitialCheckpoint
 from torch_impl.dropout import AlignedDropout, use_dropout_keys
 
 
 class Bert(BertForSequenceClassification):
-    """Called with the inputs of a batch, padded or not; returns logits [n, classes]."""
+    """A model that takes the inputs of a batch, padded or unpadded, and returns logits [n, classes]."""
 
+    @override
     def forward(self, dropout_keys: torch.Tensor | None = None, **inputs: torch.Tensor) -> torch.Tensor:
         if "places" in inputs:
             examples = inputs["places"] // inputs["attention_mask"].shape[-1]
             use_dropout_keys(self, dropout_keys, (examples, inputs["position_ids"]))
-            return self._unpadded(**inputs)
+            return self._classify_unpadded(**inputs)
         use_dropout_keys(self, dropout_keys)
         logits: torch.Tensor = super().forward(**inputs).logits
         return logits
 
-    def _unpadded(
+    def _classify_unpadded(
         self,
         input_ids: torch.Tensor,
         token_type_ids: torch.Tensor,
@@ -35,7 +35,16 @@ class Bert(BertForSequenceClassification):
         first_tokens: torch.Tensor,
         places: torch.Tensor,
     ) -> torch.Tensor:
-        """All examples as one sequence, [1, t, hidden], which attention alone takes apart."""
+        """Compute all examples as one sequence [1, t, hidden], which only attention separates.
+
+        Args:
+            input_ids: The tokens of all examples, [t].
+            token_type_ids: The segment of each token, [t].
+            position_ids: The position of each token in its example, [t].
+            attention_mask: [n, width], 1 for a token and 0 for padding.
+            first_tokens: The index of the first token of each example, [n].
+            places: The index of each token in the flattened mask, [t].
+        """
         x = self.bert.embeddings(input_ids[None], token_type_ids[None], position_ids[None])
         bias = torch.zeros_like(attention_mask, dtype=x.dtype).masked_fill(
             attention_mask == 0, torch.finfo(x.dtype).min
@@ -47,7 +56,7 @@ class Bert(BertForSequenceClassification):
         return logits
 
 
-def _attention(
+def _compute_attention(
     module: Module,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -56,35 +65,44 @@ def _attention(
     dropout: float,
     scaling: float,
     places: torch.Tensor | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> tuple[torch.Tensor, None]:
-    """Attention [n, heads, tokens, size] -> [n, tokens, heads, size]; with `places`, n is 1: all examples as one."""
-    aligned = dropout > 0 and isinstance(module.dropout, AlignedDropout)
-    if places is None and aligned:
-        return _by_products(module, query, key, value, _bias(attention_mask, query), scaling).transpose(1, 2), None
+    """Compute attention: [n, heads, tokens, size] -> [n, tokens, heads, size].
+
+    It has the signature of an attention function of transformers. If `places` is passed, n is 1 and the tokens are
+    those of all examples, which are padded to the shape of `attention_mask` meanwhile.
+    """
+    is_aligned = dropout > 0 and isinstance(module.dropout, AlignedDropout)
+    if places is None and is_aligned:
+        bias = _build_bias(attention_mask, query)
+        return _attend_by_products(module, query, key, value, bias, scaling).transpose(1, 2), None
     if places is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **kwargs)
     assert attention_mask is not None
     rows, width = attention_mask.shape[0], attention_mask.shape[-1]
 
-    def padded(x: torch.Tensor) -> torch.Tensor:
+    def pad(x: torch.Tensor) -> torch.Tensor:
         tokens = x[0].transpose(0, 1)
-        room = x.new_zeros(rows * width, *tokens.shape[1:])
-        return room.index_copy(0, places, tokens).unflatten(0, (rows, width)).transpose(1, 2)
+        zeros = x.new_zeros(rows * width, *tokens.shape[1:])
+        return zeros.index_copy(0, places, tokens).unflatten(0, (rows, width)).transpose(1, 2)
 
-    query, key, value = padded(query), padded(key), padded(value)
+    query, key, value = pad(query), pad(key), pad(value)
     bias = attention_mask.to(query.dtype)
-    if aligned or query.device.type == "cpu":  # PyTorch's fused one is slower there, its backward in bfloat16 7 times
-        out = _by_products(module, query, key, value, bias, scaling)
+    # On a CPU, PyTorch's fused attention is slower; its backward pass in bfloat16 takes 7 times as long.
+    if is_aligned or query.device.type == "cpu":
+        out = _attend_by_products(module, query, key, value, bias, scaling)
     else:
         out = scaled_dot_product_attention(query, key, value, bias, dropout, scale=scaling)
     return out.transpose(1, 2).flatten(0, 1).index_select(0, places)[None], None
 
 
-def _by_products(
+def _attend_by_products(
     module: Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor, scaling: float
 ) -> torch.Tensor:
-    """Attention [n, heads, tokens, size] -> the same, as three operations. bias: [n, 1, 1 or tokens, tokens]."""
+    """Compute attention as two products and a softmax, [n, heads, tokens, size] -> the same.
+
+    bias: what is added to the scores, [n, 1, 1 or tokens, tokens].
+    """
     rows, heads = query.shape[:2]
     bias = bias.expand(rows, heads, -1, -1).flatten(0, 1)
     scores = torch.baddbmm(bias, query.flatten(0, 1), key.flatten(0, 1).transpose(1, 2), alpha=scaling)
@@ -92,8 +110,11 @@ def _by_products(
     return (probabilities.flatten(0, 1) @ value.flatten(0, 1)).unflatten(0, (rows, heads))
 
 
-def _bias(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor:
-    """What is added to the scores for a mask that is true where queries may attend, alike for all of them, or None."""
+def _build_bias(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor:
+    """Return what a mask adds to the scores, [n, 1, 1, tokens].
+
+    mask: bool, true for keys that queries may attend to, the same for all queries of an example; None if that is all.
+    """
     if mask is None:
         return query.new_zeros(1, 1, 1, 1)
     mask = mask[:, :, :1]
@@ -101,8 +122,8 @@ def _bias(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor:
 
 
 def build(initial: InitialCheckpoint) -> Module:
-    """The model with the initial weights."""
+    """Build the model with the initial weights."""
     disable_progress_bar()
-    AttentionInterface.register("unpadded", _attention)
+    AttentionInterface.register("unpadded", _compute_attention)
     AttentionMaskInterface.register("unpadded", sdpa_mask)
     return Bert.from_pretrained(initial.directory, dtype=torch.float32, attn_implementation="unpadded")

@@ -1,10 +1,12 @@
-"""The convolutional network of PyTorch's tutorial "Writing distributed applications"."""
+"""The convolutional network of the PyTorch tutorial "Writing distributed applications"."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch.nn import Conv2d, Dropout, Dropout2d, Linear, Module
 from torch.nn.functional import max_pool2d, relu
+from typing_extensions import override
 
 from common.models.convnet import get_parameter_shapes
 from common.models.initial_weights import InitialCheckpoint
@@ -12,9 +14,10 @@ from torch_impl.dropout import use_dropout_keys
 
 
 class ConvNet(Module):
-    """Called with `images` [n, height, width, channels]; returns logits [n, classes]."""
+    """A network that takes `images` [n, height, width, channels] and returns logits [n, classes]."""
 
-    def __init__(self, hf_config: dict[str, Any]) -> None:
+    def __init__(self, hf_config: Mapping[str, Any]) -> None:
+        """Create the layers. hf_config: the config.json of the initial checkpoint."""
         super().__init__()
         shapes = get_parameter_shapes(hf_config)
         first, channels, size, _ = shapes["conv1.weight"]
@@ -26,9 +29,10 @@ class ConvNet(Module):
         self.dropout = Dropout(hf_config["dropout"])
         self.fc2 = Linear(hidden, len(hf_config["id2label"]))
 
+    @override
     def forward(self, images: torch.Tensor, dropout_keys: torch.Tensor | None = None) -> torch.Tensor:
         use_dropout_keys(self, dropout_keys)
-        # To PyTorch's order. A clone has its strides even with one channel; DDP wants gradients that have them.
+        # A clone has contiguous strides even with one channel, as DDP requires it of gradients.
         x = images.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
         x = relu(max_pool2d(self.conv1(x.to(self.conv1.weight.dtype)), 2))
         x = relu(max_pool2d(self.channel_dropout(self.conv2(x)), 2))
@@ -38,7 +42,7 @@ class ConvNet(Module):
 
 
 def build(initial: InitialCheckpoint) -> Module:
-    """The model with the initial weights."""
+    """Build the model with the initial weights."""
     model = ConvNet(initial.hf_config)
     model.load_state_dict({name: torch.from_numpy(weight) for name, weight in initial.weights().items()})
     return model

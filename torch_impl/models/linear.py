@@ -1,26 +1,35 @@
-"""How linear layers multiply matrices.
+"""Linear layers that multiply matrices with oneDNN or in bfloat16.
 
-On the CPU in float32 oneDNN does it in place of MKL, which is slow on processors that are not Intel's: on one of AMD's
-with AVX-512 oneDNN was 2.3 times as fast. In bfloat16 PyTorch uses it by itself.
+PyTorch multiplies float32 matrices on a CPU with MKL, which is slow on processors that are not Intel's: on an AMD
+processor with AVX-512, oneDNN was 2.3 times as fast. For bfloat16, PyTorch uses oneDNN itself.
 """
 
-from typing import Any
-
 import torch
+from torch.autograd.function import FunctionCtx
 from torch.nn import Linear, Module
 from torch.nn.functional import linear
+from typing_extensions import override
+
+
+class _SavedContext(FunctionCtx):
+    """The context of a backward pass, as autograd creates it."""
+
+    saved_tensors: tuple[torch.Tensor, torch.Tensor]
+    needs_input_grad: tuple[bool, bool, bool]
 
 
 class _Product(torch.autograd.Function):
-    """x [..., inputs], weight [outputs, inputs], bias [outputs] -> [..., outputs]."""
+    """The function of a linear layer: x [..., inputs], weight [outputs, inputs], bias [outputs] -> [..., outputs]."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    @override
+    def forward(ctx: FunctionCtx, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         ctx.save_for_backward(x, weight)
         return multiply(x, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    @override
+    def backward(ctx: _SavedContext, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         (gradient,) = gradients
         for_x, for_weight, for_bias = ctx.needs_input_grad
@@ -33,6 +42,9 @@ class _Product(torch.autograd.Function):
 
 
 class OneDnnLinear(Linear):
+    """A linear layer that multiplies float32 matrices on a CPU with oneDNN."""
+
+    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
             return linear(x, self.weight, self.bias)
@@ -41,21 +53,22 @@ class OneDnnLinear(Linear):
 
 
 class Bfloat16Linear(Linear):
-    """Multiplies in bfloat16; all that goes in and comes out is float32."""
+    """A linear layer that multiplies in bfloat16 and otherwise computes in float32, as its inputs and outputs are."""
 
+    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return linear(x.bfloat16(), self.weight.bfloat16()).float() + self.bias  # which bfloat16 would round
+        return linear(x.bfloat16(), self.weight.bfloat16()).float() + self.bias  # the bias is not rounded
 
 
 def use_bfloat16(model: Module) -> None:
-    """Have the linear layers of a model multiply in bfloat16."""
+    """Make the linear layers of a model multiply in bfloat16."""
     for module in model.modules():
         if type(module) is Linear:
             module.__class__ = Bfloat16Linear
 
 
 def use_onednn(model: Module) -> None:
-    """Have the linear layers of a model multiply by oneDNN, where PyTorch has it."""
+    """Make the linear layers of a model multiply with oneDNN, if this PyTorch contains it."""
     if torch.backends.mkldnn.is_available():
         for module in model.modules():
             if type(module) is Linear:
@@ -63,7 +76,7 @@ def use_onednn(model: Module) -> None:
 
 
 def multiply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """x [..., inputs] times the transpose of weight [outputs, inputs], plus the bias."""
+    """Multiply x [..., inputs] by the transpose of weight [outputs, inputs], and add the bias [outputs]."""
     if torch.compiler.is_compiling():
         return _opaque_multiply(x, weight, bias)
     product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
@@ -72,7 +85,7 @@ def multiply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = 
 
 @torch.library.custom_op("lockstep::multiply", mutates_args=())
 def _opaque_multiply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """The same for Inductor, which compiles this operation of oneDNN with constant weights only."""
+    """Do the same as an operation that Inductor does not compile: it supports this one only with constant weights."""
     product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return product
 
