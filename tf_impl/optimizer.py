@@ -99,7 +99,7 @@ class Optimizer:
             for gradient, parameter in zip(gradients, self.parameters, strict=True)
         ]
 
-    def update(self, gradients: list[Gradient], scalars: tf.Tensor) -> tf.Tensor:
+    def update(self, gradients: Sequence[Gradient], scalars: tf.Tensor) -> tf.Tensor:
         """Apply one update in a replica, and return the norm of the gradient before clipping.
 
         Args:
@@ -158,7 +158,7 @@ class Optimizer:
             use_locking=True,
         )
 
-    def _apply_native(self, gradients: list[Gradient]) -> None:
+    def _apply_native(self, gradients: Sequence[Gradient]) -> None:
         assert self._native is not None
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync  # Keras sums over the replicas once more
         self._native.apply([gradient / tf.cast(replicas, gradient.dtype) for gradient in gradients])

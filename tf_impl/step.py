@@ -12,8 +12,7 @@ from common.training.strategy import Evaluation
 from tf_impl.task import TaskFunctions
 
 MicroBatch = dict[str, tf.Tensor]  # inputs, labels and weights by name; a shard is a list of micro-batches
-# IndexedSlices for an embedding; None if the loss does not depend on the parameter.
-Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
+Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices  # IndexedSlices for an embedding
 
 
 def compute_outputs(model: keras.Model, batch: MicroBatch, training: bool) -> tf.Tensor:

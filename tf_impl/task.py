@@ -112,7 +112,7 @@ def _build_language_model() -> TaskFunctions:
 
 
 def _build_custom(task: CustomTaskSettings) -> TaskFunctions:
-    """Return the user\'s loss function. There is no metric: it is always 0."""
+    """Return the user's loss function. There is no metric: it is always 0."""
     assert task.tf is not None
     function = find_factory("task.tf", task.tf)
     return TaskFunctions(function, lambda outputs, labels: tf.zeros(tf.shape(outputs)[:1], tf.float64))

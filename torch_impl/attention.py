@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch.nn import Dropout, Module, MultiheadAttention, TransformerDecoderLayer, TransformerEncoderLayer
@@ -10,6 +11,9 @@ from torch.nn.functional import linear
 from typing_extensions import override
 
 from common.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 UNFOLDED = "unfolded"  # the attention implementation of transformers that this file registers
 REPLACED_IMPLEMENTATIONS = ("eager", "sdpa")  # those that it replaces
@@ -106,17 +110,17 @@ def unfold_attention(model: Module, kind: type[UnfoldedAttention]) -> None:
     """
     for module in list(model.modules()):
         if hasattr(module, "set_attn_implementation"):
-            _unfold_transformers(module)
+            _unfold_transformers(cast("PreTrainedModel", module))
         if type(module) is MultiheadAttention and module.dropout > 0 and not _adds_keys(module):
             module.attention_dropout = Dropout(module.dropout).train(module.training)
             module.__class__ = kind
 
 
-def _unfold_transformers(model: Module) -> None:
+def _unfold_transformers(model: "PreTrainedModel") -> None:
     """Unfold the attentions of a model of transformers, and turn their rates into dropout layers of the same name."""
     names = {module: name for module in model.modules() if (name := _find_dropout_name(module)) is not None}
     rates = {module: getattr(getattr(module, name), "p", getattr(module, name)) for module, name in names.items()}
-    if not any(rates.values()) or _get_implementation(model) not in REPLACED_IMPLEMENTATIONS:
+    if not any(rates.values()) or model.config._attn_implementation not in REPLACED_IMPLEMENTATIONS:
         return
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, eager_mask
@@ -124,18 +128,12 @@ def _unfold_transformers(model: Module) -> None:
     AttentionInterface.register(UNFOLDED, unfolded_attention_forward)
     AttentionMaskInterface.register(UNFOLDED, eager_mask)
     model.set_attn_implementation(UNFOLDED)
-    if _get_implementation(model) != UNFOLDED:
+    if model.config._attn_implementation != UNFOLDED:
         return  # the model computes attention itself
     for module, name in names.items():
         if not isinstance(getattr(module, name), Dropout):
             delattr(module, name)
             setattr(module, name, Dropout(rates[module]).train(module.training))
-
-
-def _get_implementation(model: Module) -> str:
-    """Return the attention implementation that a model of transformers uses."""
-    implementation: str = model.config._attn_implementation
-    return implementation
 
 
 def _find_dropout_name(module: Module) -> str | None:
@@ -145,7 +143,7 @@ def _find_dropout_name(module: Module) -> str | None:
     return next((name for name in DROPOUT_NAMES if isinstance(getattr(module, name, None), Dropout | float)), None)
 
 
-def unfolded_attention_forward(
+def unfolded_attention_forward(  # noqa: PLR0913  the signature of transformers
     module: Module,
     query: torch.Tensor,
     key: torch.Tensor,

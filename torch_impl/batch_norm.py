@@ -139,6 +139,7 @@ class SumOverThreads:
         self._replica.index = replica
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum of what all replicas pass. It waits until every replica has called it."""
         self._terms[self._replica.index] = x
         self._barrier.wait()
         total = torch.stack([term.to(x.device) for term in self._terms]).sum(0)

@@ -111,7 +111,7 @@ def _build_language_model() -> TaskFunctions:
 
 
 def _build_custom(task: CustomTaskSettings) -> TaskFunctions:
-    """Return the user\'s loss function. There is no metric: it is always 0."""
+    """Return the user's loss function. There is no metric: it is always 0."""
     assert task.torch is not None
     function = find_factory("task.torch", task.torch)
     return TaskFunctions(function, lambda outputs, labels: outputs.new_zeros(len(outputs)))

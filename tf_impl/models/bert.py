@@ -59,7 +59,7 @@ class Bert(keras.Model):
         seed = _make_seed(self.dropout, "dropout", keys, training)
         return self.classifier(_apply_dropout_layer(self.dropout, pooled, seed, keys))
 
-    def _pool_unpadded(
+    def _pool_unpadded(  # noqa: PLR0913  the arrays of a batch by name
         self,
         input_ids: tf.Tensor,
         token_type_ids: tf.Tensor,
@@ -124,7 +124,7 @@ def _embed(layer: keras.Layer, table: keras.Variable, ids: tf.Tensor) -> tf.Tens
     return forward_trace.apply_layer(layer, lambda ids: tf.nn.embedding_lookup(table.value, ids), ids)
 
 
-def _encode(
+def _encode(  # noqa: PLR0913  all that differs between layers, as arguments of a tf.function
     layer: TransformerEncoder,
     sublayers: dict[str, keras.Layer],
     x: tf.Tensor,

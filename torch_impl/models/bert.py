@@ -1,5 +1,7 @@
 """BERT for sentence-pair classification, from Hugging Face."""
 
+from typing import Any
+
 import torch
 from torch.nn import Module
 from torch.nn.functional import scaled_dot_product_attention
@@ -56,7 +58,7 @@ class Bert(BertForSequenceClassification):
         return logits
 
 
-def _compute_attention(
+def _compute_attention(  # noqa: PLR0913  the signature of transformers
     module: Module,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -65,7 +67,7 @@ def _compute_attention(
     dropout: float,
     scaling: float,
     places: torch.Tensor | None = None,
-    **kwargs: object,
+    **kwargs: Any,  # noqa: ANN401  passed on to transformers
 ) -> tuple[torch.Tensor, None]:
     """Compute attention: [n, heads, tokens, size] -> [n, tokens, heads, size].
 
