@@ -1,10 +1,11 @@
-// One value for each column of pixels, so that a plot of any length is drawn at once and loses no extreme.
-// A value that was never recorded is undefined: the line goes on. One that is not finite is null: the line has a gap.
+// Reduction of curves to one value for each column of pixels, so that long curves draw fast and keep their extremes.
 
-function columnsOf(xs, curve, view, count) {
+// Return the last, smallest and largest value in each column. A column without values is undefined, and the line
+// continues across it. A column whose values are not finite is null, and the line has a gap there.
+function buildColumns(xs, curve, view, count) {
   const last = new Array(count).fill(undefined);
-  const least = new Array(count).fill(undefined);
-  const most = new Array(count).fill(undefined);
+  const smallest = new Array(count).fill(undefined);
+  const largest = new Array(count).fill(undefined);
   const scale = (count - 1) / (view.high - view.low || 1);
   const begin = lowerBound(xs, view.low);
   let end = begin;
@@ -15,27 +16,28 @@ function columnsOf(xs, curve, view, count) {
     else if (last[at] === undefined) last[at] = null;
     const low = curve.min ? curve.min[end] : value;
     const high = curve.max ? curve.max[end] : value;
-    if (Number.isFinite(low) && !(low > least[at])) least[at] = low;
-    if (Number.isFinite(high) && !(high < most[at])) most[at] = high;
+    if (Number.isFinite(low) && !(low > smallest[at])) smallest[at] = low;
+    if (Number.isFinite(high) && !(high < largest[at])) largest[at] = high;
   }
-  if (last[0] === undefined) last[0] = between(xs, curve.last, begin, view.low);
-  if (last[count - 1] === undefined) last[count - 1] = between(xs, curve.last, end, view.high);
-  return { last, least, most };
+  if (last[0] === undefined) last[0] = interpolate(xs, curve.last, begin, view.low);
+  if (last[count - 1] === undefined) last[count - 1] = interpolate(xs, curve.last, end, view.high);
+  return { last, smallest, largest };
 }
 
-// The value on the straight line from the entry before `index` to that at `index`: a curve reaches the edge of the plot.
-function between(xs, values, index, x) {
+// Return the value at `x` on the straight line between the entries before and at `index`, so that a curve reaches the
+// edge of the plot.
+function interpolate(xs, values, index, x) {
   if (index === 0 || index >= xs.length) return undefined;
   const share = (x - xs[index - 1]) / (xs[index] - xs[index - 1] || 1);
   const value = values[index - 1] + share * (values[index] - values[index - 1]);
   return Number.isFinite(value) ? value : undefined;
 }
 
-// The largest difference of each column; `identical` where all of its differences are exactly zero.
-function envelopeOf(xs, values, view, most) {
+// Return the largest difference in each of at largest `limit` columns, with the columns' edges on the x-axis.
+function buildEnvelope(xs, values, view, limit) {
   const begin = lowerBound(xs, view.low);
   const end = lowerBound(xs, view.high + 1e-9 * Math.abs(view.high));
-  const count = Math.max(1, Math.min(most, end - begin));
+  const count = Math.max(1, Math.min(limit, end - begin));
   const columns = Array.from({ length: count }, () => ({ from: 0, to: 0, value: undefined }));
   for (let c = 0; c < count; c++) {
     const from = begin + Math.floor((c * (end - begin)) / count);
@@ -48,7 +50,8 @@ function envelopeOf(xs, values, view, most) {
   return end > begin ? columns : [];
 }
 
-function extent(lists, positive = false) {
+// Return the smallest and the largest finite value of all lists; with `positive`, of their positive values.
+function findExtent(lists, positive = false) {
   let low = Infinity;
   let high = -Infinity;
   for (const list of lists) {

@@ -1,30 +1,31 @@
-// The bar above the plots: runs, reference, axes, smoothing and zoom.
+// Controls above the plots: runs, reference, axes, smoothing and zoom.
 const byId = (id) => document.getElementById(id);
-const WINDOWS = [0.01, 0.03, 0.1]; // shares of the longest run
+const SMOOTHING_SHARES = [0.01, 0.03, 0.1]; // window of the running mean, as a share of the longest run
 
 function redraw() {
-  for (const plot of plots) draw(plot);
-  byId("reset").disabled = !zoomed();
-  byId("out").disabled = !zoomed();
-  for (const id of ["left", "right"]) byId(id).disabled = !zoomed();
+  for (const plot of plots) drawPlot(plot);
+  byId("reset").disabled = !isZoomed();
+  byId("out").disabled = !isZoomed();
+  for (const id of ["left", "right"]) byId(id).disabled = !isZoomed();
   readout.hidden = true;
 }
 
-// Everything that belongs to a run, such as its bars and rows, is shown or hidden with it.
+// Show or hide a run with everything that belongs to it, such as its bars and rows.
 function showRun(index, shown) {
   view.shown[index] = shown;
-  for (const each of document.querySelectorAll(`[data-run="${index}"]`)) {
-    if (each.matches(".chip")) each.setAttribute("aria-pressed", shown);
-    else each.hidden = !shown;
+  for (const item of document.querySelectorAll(`[data-run="${index}"]`)) {
+    if (item.matches(".chip")) item.setAttribute("aria-pressed", shown);
+    else item.hidden = !shown;
   }
 }
 
+// Change which runs are shown, and keep the zoom.
 function changeRuns(change) {
-  const whole = !zoomed();
+  const showsAll = !isZoomed();
   change();
   const { low, high } = view;
   resetView();
-  if (!whole) zoomTo(low, high);
+  if (!showsAll) zoomTo(low, high);
   showTimes();
   redraw();
 }
@@ -43,19 +44,19 @@ byId("reference").addEventListener("change", (event) => {
   redraw();
 });
 
-function chosen(name, apply) {
+function onChoice(name, apply) {
   for (const radio of document.querySelectorAll(`input[name="${name}"]`)) {
     radio.addEventListener("change", () => { apply(radio.value); redraw(); });
   }
 }
-chosen("axis", (value) => { view.axis = value; resetView(); });
-chosen("scale", (value) => { view.log = value === "log"; });
+onChoice("axis", (value) => { view.axis = value; resetView(); });
+onChoice("scale", (value) => { view.log = value === "log"; });
 
 const longest = Math.max(...RUNS.map((run) => run.steps), 1);
-for (const share of WINDOWS) {
+for (const share of SMOOTHING_SHARES) {
   const steps = Math.max(3, 2 * Math.round((share * longest) / 2) + 1);
   if (steps < longest && ![...byId("smoothing").options].some(({ value }) => Number(value) === steps)) {
-    byId("smoothing").append(new Option(`mean of ${counted(steps)} steps`, steps));
+    byId("smoothing").append(new Option(`mean of ${formatCount(steps)} steps`, steps));
   }
 }
 byId("smoothing").addEventListener("change", (event) => {
@@ -73,24 +74,24 @@ for (const [id, [from, to]] of Object.entries(ZOOMS)) {
 }
 byId("reset").addEventListener("click", () => { resetView(); redraw(); });
 
-// The sentences under the title of a plot, and what a screen reader says of it.
-function describe(plot) {
+// Write the sentences under the title of a plot, and its description for screen readers.
+function describePlot(plot) {
   const sentences = [plot.caption.dataset.text];
   const reference = RUNS[view.reference].label;
   if (plot.kind === "difference") {
     sentences[0] = sentences[0].replace("the reference", () => reference);
     for (const { run, pair } of plot.layers) {
-      if (plot.metric === "loss" && pair.identical) sentences.push(`${run.label}: identical at ${counted(pair.identical)} of ${counted(pair.common)} steps.`);
+      if (plot.metric === "loss" && pair.identical) sentences.push(`${run.label}: identical at ${formatCount(pair.identical)} of ${formatCount(pair.common)} steps.`);
     }
-    const without = visibleRuns().filter((run) => run.index !== view.reference && !plot.layers.some((layer) => layer.run === run));
-    if (without.length && without.length < 4) sentences.push(`No common steps: ${without.map(({ label }) => label).join(", ")}.`);
-    else if (without.length) sentences.push(`No common steps: ${without.length} runs.`);
-  } else if (smooths(plot)) {
-    sentences.push(`Smoothed: mean of ${counted(view.window)} steps, centred; the raw curve is faint.`);
+    const withoutSteps = getVisibleRuns().filter((run) => run.index !== view.reference && !plot.layers.some((layer) => layer.run === run));
+    if (withoutSteps.length && withoutSteps.length < 4) sentences.push(`No common steps: ${withoutSteps.map(({ label }) => label).join(", ")}.`);
+    else if (withoutSteps.length) sentences.push(`No common steps: ${withoutSteps.length} runs.`);
+  } else if (isSmoothed(plot)) {
+    sentences.push(`Smoothed: mean of ${formatCount(view.window)} steps, centred; the raw curve is faint.`);
   } else if (RUNS.some((run) => run.first) && plot.kind === "curve") {
-    sentences.push("A band spans the least and the largest value of many steps; the line is the last one.");
+    sentences.push("A band spans the smallest and the largest value of many steps; the line is the last one.");
   }
   plot.caption.textContent = sentences.slice(0, 5).join(" ") + (sentences.length > 5 ? ` And ${sentences.length - 5} more.` : "");
-  plot.place.setAttribute("aria-label", `${plot.figure.querySelector("h3").textContent}. ${plot.caption.textContent} Arrow keys read values, plus and minus zoom, 0 shows all.`);
+  plot.place.setAttribute("aria-label", `${plot.figure.querySelector("h3").textContent}. ${plot.caption.textContent} Arrow keys read values, plus and minus zoom, 0 shows everything.`);
   plot.figure.classList.toggle("empty", !plot.layers.length);
 }

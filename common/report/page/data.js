@@ -1,34 +1,35 @@
-// The data of the page: runs with their curves, and the differences of every pair.
+// Data of the page: runs with their curves, and the differences of every pair.
 const DATA = JSON.parse(document.getElementById("data").textContent);
-const KINDS = { f8: Float64Array, f4: Float32Array };
+const ARRAY_TYPES = { f8: Float64Array, f4: Float32Array };
 
-const arrays = new Map();
+const decodedArrays = new Map();
 
-function decoded(index) {
-  if (!arrays.has(index)) {
+// Return an array by its index in DATA.arrays.
+function decode(index) {
+  if (!decodedArrays.has(index)) {
     const [kind, text] = DATA.arrays[index].split(":");
-    arrays.set(index, new KINDS[kind](Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer));
+    decodedArrays.set(index, new ARRAY_TYPES[kind](Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer));
   }
-  return arrays.get(index);
+  return decodedArrays.get(index);
 }
 
-const decodedAll = (entries) => Object.fromEntries(Object.entries(entries).map(([key, entry]) => [key, decoded(entry)]));
+const decodeAll = (entries) => Object.fromEntries(Object.entries(entries).map(([key, entry]) => [key, decode(entry)]));
 
 const RUNS = DATA.runs.map((run, index) => {
-  const curves = Object.fromEntries(Object.entries(run.curves).map(([name, curve]) => [name, decodedAll(curve)]));
-  return { ...run, index, curves, x: decodedAll(run.x), evals: decodedAll(run.evals), first: run.first === undefined ? undefined : decoded(run.first) };
+  const curves = Object.fromEntries(Object.entries(run.curves).map(([name, curve]) => [name, decodeAll(curve)]));
+  return { ...run, index, curves, x: decodeAll(run.x), evals: decodeAll(run.evals), first: run.first === undefined ? undefined : decode(run.first) };
 });
 
 const PAIRS = DATA.pairs.map((pair) => ({
-  ...pair, // decoded when they are drawn: most pairs never are
-  get steps() { return decoded(pair.steps); },
-  get loss() { return decoded(pair.loss); },
-  get grad_norm() { return decoded(pair.grad_norm); },
+  ...pair, // arrays are decoded when they are drawn, because most pairs never are
+  get steps() { return decode(pair.steps); },
+  get loss() { return decode(pair.loss); },
+  get grad_norm() { return decode(pair.grad_norm); },
 }));
 
-const pairOf = (one, other) => PAIRS.find(({ a, b }) => (a === one && b === other) || (a === other && b === one));
+const findPair = (one, other) => PAIRS.find(({ a, b }) => (a === one && b === other) || (a === other && b === one));
 
-// The index of the first entry of an ascending array that is not below a value.
+// Return the index of the first entry of an ascending array that is not below a value.
 function lowerBound(values, value) {
   let low = 0;
   let high = values.length;
@@ -40,35 +41,35 @@ function lowerBound(values, value) {
   return low;
 }
 
-// The index of the entry that is closest to a value; -1 where there is none.
-function nearest(values, value) {
+// Return the index of the entry that is closest to a value; -1 for an empty array.
+function findNearest(values, value) {
   const above = lowerBound(values, value);
   if (above === 0) return values.length ? 0 : -1;
   if (above === values.length) return values.length - 1;
   return values[above] - value < value - values[above - 1] ? above : above - 1;
 }
 
-// Where the common steps of a pair lie on an axis of one of its runs.
-const places = new Map();
-function pairX(pair, run, axis) {
+// Return the positions of the common steps of a pair on an axis of one of its runs.
+const pairPositions = new Map();
+function getPairPositions(pair, run, axis) {
   if (axis === "step") return pair.steps;
   const key = `${PAIRS.indexOf(pair)} ${run.index} ${axis}`;
-  if (!places.has(key)) {
+  if (!pairPositions.has(key)) {
     const last = run.x.step.length - 1;
-    places.set(key, pair.steps.map((step) => run.x[axis][Math.min(lowerBound(run.x.step, step), last)]));
+    pairPositions.set(key, pair.steps.map((step) => run.x[axis][Math.min(lowerBound(run.x.step, step), last)]));
   }
-  return places.get(key);
+  return pairPositions.get(key);
 }
 
-// The mean over a window of steps around each entry, values that are not finite left out.
+// Return the mean over a window of steps around each entry; values that are not finite are left out.
 const smoothCurves = new Map();
-function smoothed(run, name, window) {
+function getSmoothCurve(run, name, window) {
   const key = `${run.index} ${name} ${window}`;
-  if (!smoothCurves.has(key)) smoothCurves.set(key, runningMean(run, run.curves[name], window));
+  if (!smoothCurves.has(key)) smoothCurves.set(key, computeRunningMean(run, run.curves[name], window));
   return smoothCurves.get(key);
 }
 
-function runningMean(run, curve, window) {
+function computeRunningMean(run, curve, window) {
   const values = curve.mean ?? curve.last;
   const half = Math.floor((window * values.length) / run.steps / 2);
   const sums = new Float64Array(values.length + 1);
@@ -78,8 +79,8 @@ function runningMean(run, curve, window) {
     counts[i + 1] = counts[i] + Number.isFinite(value);
   });
   return values.map((value, i) => {
-    const around = Math.min(half, i, values.length - 1 - i); // the same on both sides, so that a trend stays
-    const [from, to] = [i - around, i + around + 1];
+    const reach = Math.min(half, i, values.length - 1 - i); // equal on both sides, so that a trend stays
+    const [from, to] = [i - reach, i + reach + 1];
     return Number.isFinite(value) ? (sums[to] - sums[from]) / (counts[to] - counts[from]) : NaN;
   });
 }

@@ -1,84 +1,87 @@
-// Of a page that is served: follow runs that train. A newer page is loaded, and set as the reader had set this one.
+// Updates of a served page: load a newer page when there is one, and restore what the reader has chosen.
 const VERSION = document.documentElement.dataset.version;
-const STORED = `lockstep ${location.pathname}`;
-const ASK_SECONDS = 1;
+const STORAGE_KEY = `lockstep ${location.pathname}`;
+const POLL_SECONDS = 1;
 
-const details = () => [...document.querySelectorAll("details")].map((each) => [each.querySelector("summary").textContent, each]);
+const listDetails = () => [...document.querySelectorAll("details")].map((section) => [section.querySelector("summary").textContent, section]);
 
-let typed = false;
-byId("target").addEventListener("input", () => { typed = true; });
+let hasTypedTarget = false;
+byId("target").addEventListener("input", () => { hasTypedTarget = true; });
 
-// Where the keyboard is, as a selector that finds it in the next page.
-function focused() {
-  const at = document.activeElement;
-  if (at.id) return `#${at.id}`;
-  if (at.matches(".plot")) return `[data-plot="${at.closest("figure").dataset.plot}"] .plot`;
-  if (at.matches("input")) return `input[name="${at.name}"][value="${at.value}"]`;
-  return at.matches(".chip") ? `.chip[data-run="${at.dataset.run}"]` : null;
+// Return a selector that finds the element with the keyboard focus in the next page.
+function describeFocus() {
+  const element = document.activeElement;
+  if (element.id) return `#${element.id}`;
+  if (element.matches(".plot")) return `[data-plot="${element.closest("figure").dataset.plot}"] .plot`;
+  if (element.matches("input")) return `input[name="${element.name}"][value="${element.value}"]`;
+  return element.matches(".chip") ? `.chip[data-run="${element.dataset.run}"]` : null;
 }
 
-function remember() {
-  sessionStorage.setItem(STORED, JSON.stringify({
+// Store what the reader has chosen.
+function storeChoices() {
+  sessionStorage.setItem(STORAGE_KEY, JSON.stringify({
     hidden: RUNS.filter((run) => !view.shown[run.index]).map((run) => run.label),
     reference: RUNS[view.reference].label,
     axis: view.axis,
     log: view.log,
     smoothing: byId("smoothing").selectedIndex,
-    zoom: zoomed() ? [view.low, view.high] : null,
-    target: typed ? byId("target").value : null,
-    open: details().filter(([, each]) => each.open).map(([title]) => title),
-    focus: focused(),
+    zoom: isZoomed() ? [view.low, view.high] : null,
+    target: hasTypedTarget ? byId("target").value : null,
+    open: listDetails().filter(([, section]) => section.open).map(([title]) => title),
+    focus: describeFocus(),
   }));
 }
 
-function restore(kept) {
-  for (const run of RUNS) if (kept.hidden.includes(run.label)) showRun(run.index, false);
-  const reference = RUNS.find((run) => run.label === kept.reference);
+// Choose again what `choices` contains.
+function restoreChoices(choices) {
+  for (const run of RUNS) if (choices.hidden.includes(run.label)) showRun(run.index, false);
+  const reference = RUNS.find((run) => run.label === choices.reference);
   if (reference) byId("reference").value = view.reference = reference.index;
-  if (DATA.axes.includes(kept.axis)) view.axis = kept.axis;
-  view.log = kept.log;
+  if (DATA.axes.includes(choices.axis)) view.axis = choices.axis;
+  view.log = choices.log;
   document.querySelector(`input[name="axis"][value="${view.axis}"]`).checked = true;
   document.querySelector(`input[name="scale"][value="${view.log ? "log" : "linear"}"]`).checked = true;
-  byId("smoothing").selectedIndex = Math.min(kept.smoothing, byId("smoothing").options.length - 1);
+  byId("smoothing").selectedIndex = Math.min(choices.smoothing, byId("smoothing").options.length - 1);
   view.window = Number(byId("smoothing").value);
   resetView();
-  if (kept.zoom) zoomTo(...kept.zoom);
-  if (kept.target !== null) {
-    byId("target").value = kept.target;
-    typed = true;
+  if (choices.zoom) zoomTo(...choices.zoom);
+  if (choices.target !== null) {
+    byId("target").value = choices.target;
+    hasTypedTarget = true;
   }
-  for (const [title, each] of details()) each.open = kept.open.includes(title);
+  for (const [title, section] of listDetails()) section.open = choices.open.includes(title);
   showTimes();
   redraw();
-  if (kept.focus) document.querySelector(kept.focus)?.focus({ preventScroll: true });
+  if (choices.focus) document.querySelector(choices.focus)?.focus({ preventScroll: true });
 }
 
-let pressed = false;
-addEventListener("pointerdown", () => { pressed = true; }, true);
-for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => { pressed = false; }, true);
+let isPointerDown = false;
+addEventListener("pointerdown", () => { isPointerDown = true; }, true);
+for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => { isPointerDown = false; }, true);
 
-// Whether the reader is in the middle of something that a new page would end.
-const reading = () => pressed || !readout.hidden || document.activeElement === byId("target") || !getSelection().isCollapsed;
+// Whether the reader is doing something that a new page would interrupt.
+const isBusy = () => isPointerDown || !readout.hidden || document.activeElement === byId("target") || !getSelection().isCollapsed;
 
-async function follow() {
-  let said = "Follows the runs.";
+// Ask the server for its version, and load the page again if it has a newer one.
+async function poll() {
+  let status = "Follows the runs.";
   try {
     const answer = await fetch("version", { cache: "no-store" });
     if (answer.ok && (await answer.text()) !== VERSION) {
-      if (!reading() && !document.hidden) {
-        remember();
+      if (!isBusy() && !document.hidden) {
+        storeChoices();
         location.reload();
         return;
       }
-      said = "There is news: it is shown when the pointer leaves the plot.";
+      status = "Update pending; move the pointer off the plot to load it.";
     }
   } catch {
-    said = "The command that serves this page has ended.";
+    status = "The command that serves this page has ended.";
   }
-  byId("live").textContent = said;
-  setTimeout(follow, 1000 * ASK_SECONDS);
+  byId("live").textContent = status;
+  setTimeout(poll, 1000 * POLL_SECONDS);
 }
 
-const kept = sessionStorage.getItem(STORED);
-if (kept) restore(JSON.parse(kept));
-follow();
+const stored = sessionStorage.getItem(STORAGE_KEY);
+if (stored) restoreChoices(JSON.parse(stored));
+poll();

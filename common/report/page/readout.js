@@ -1,76 +1,80 @@
-// Under the pointer, or where the keys have moved to: the step, each run's value, and its difference from the reference.
+// Readout under the pointer or the keyboard cursor: the step, the value of each run, its difference from the reference.
 const readout = document.getElementById("readout");
 const spoken = document.getElementById("spoken");
-let active; // the plot that the reader is on
+let activePlot; // the plot under the pointer or with the focus
 
-function element(tag, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), properties);
-  made.append(...children);
-  return made;
+// Create an element.
+function createElement(tag, properties = {}, ...children) {
+  const node = Object.assign(document.createElement(tag), properties);
+  node.append(...children);
+  return node;
 }
 
-// What each run has at a place of the x-axis: [run, value, difference].
-function valuesAt(plot, x) {
-  return visibleRuns().map((run) => {
-    const shown = plot.kind === "difference" ? run.curves[plot.metric] && { xs: run.x[view.axis], ...run.curves[plot.metric] } : curveOf(plot, run);
-    const at = shown ? nearest(shown.xs, x) : -1;
+// Return the value of each run at a position of the x-axis, and its difference from the reference.
+function readValues(plot, x) {
+  return getVisibleRuns().map((run) => {
+    const curve = plot.kind === "difference" ? run.curves[plot.metric] && { xs: run.x[view.axis], ...run.curves[plot.metric] } : getCurve(plot, run);
+    const at = curve ? findNearest(curve.xs, x) : -1;
     if (at < 0) return { run };
-    const value = smooths(plot) ? smoothed(run, plot.metric, view.window)[at] : shown.last[at];
-    const found = { run, value, at, x: shown.xs[at] };
-    if (plot.kind === "evaluation" || plot.metric === "learning_rate") return found;
-    const difference = differenceOf(plot, run);
-    const there = difference ? nearest(difference.xs, x) : -1;
-    return there < 0 ? found : { ...found, difference: difference.values[there] };
+    const value = isSmoothed(plot) ? getSmoothCurve(run, plot.metric, view.window)[at] : curve.last[at];
+    const reading = { run, value, at, x: curve.xs[at] };
+    if (plot.kind === "evaluation" || plot.metric === "learning_rate") return reading;
+    const difference = getDifference(plot, run);
+    const index = difference ? findNearest(difference.xs, x) : -1;
+    return index < 0 ? reading : { ...reading, difference: difference.values[index] };
   });
 }
 
-// A step, or where an entry stands for several, all of them.
-function stepsAt(run, at) {
+// Describe the step of an entry, or the range of its steps if the curve is binned.
+function describeSteps(run, at) {
   const last = run.x.step[at];
   const first = run.first ? run.first[at] : last;
-  return first === last ? `step ${counted(last)}` : `steps ${counted(first)} to ${counted(last)}`;
+  return first === last ? `step ${formatCount(last)}` : `steps ${formatCount(first)} to ${formatCount(last)}`;
 }
 
-function heading(plot, x, found) {
-  const own = found.find(({ at, run }) => at !== undefined && run.index === view.reference) ?? found.find(({ at }) => at !== undefined);
-  if (!own) return axisValue(view.axis, x);
-  const step = plot.kind === "evaluation" ? `step ${counted(own.run.evals.step[own.at])}` : stepsAt(own.run, own.at);
-  return view.axis === "step" ? step : `${step}, ${axisValue(view.axis, own.x)}`;
+// Return the title of the readout: the step of the reference, or of the first run that has a value.
+function buildHeading(plot, x, readings) {
+  const known = readings.filter(({ at }) => at !== undefined);
+  const reading = known.find(({ run }) => run.index === view.reference) ?? known[0];
+  if (!reading) return formatAxisValue(view.axis, x);
+  const step = plot.kind === "evaluation" ? `step ${formatCount(reading.run.evals.step[reading.at])}` : describeSteps(reading.run, reading.at);
+  return view.axis === "step" ? step : `${step}, ${formatAxisValue(view.axis, reading.x)}`;
 }
 
-function shownDifference(value) {
+function formatDifference(value) {
   if (value === undefined) return "";
-  return value === 0 ? "identical" : `Δ ${measured(value, 3)}`;
+  return value === 0 ? "identical" : `Δ ${formatNumber(value, 3)}`;
 }
 
-function shownValue(plot, value) {
-  return plot.metric === "accuracy" && Number.isFinite(value) ? `${(100 * value).toFixed(2)}%` : measured(value, 8);
+function formatValue(plot, value) {
+  return plot.metric === "accuracy" && Number.isFinite(value) ? `${(100 * value).toFixed(2)}%` : formatNumber(value, 8);
 }
 
-function fill(plot, x) {
-  const found = valuesAt(plot, x);
-  const title = heading(plot, x, found);
-  readout.replaceChildren(element("strong", { textContent: title }), ...found.map(({ run, value, difference }) => {
-    const swatch = element("i", { className: "dot" });
-    swatch.style.background = colourOf(run);
-    return element("div", {},
+// Write the readout. Returns its text for screen readers.
+function fillReadout(plot, x) {
+  const readings = readValues(plot, x);
+  const title = buildHeading(plot, x, readings);
+  readout.replaceChildren(createElement("strong", { textContent: title }), ...readings.map(({ run, value, difference }) => {
+    const swatch = createElement("i", { className: "dot" });
+    swatch.style.background = getColour(run);
+    return createElement("div", {},
       swatch,
-      element("span", { className: "name", textContent: run.label }),
-      element("b", { textContent: shownValue(plot, value) }),
-      element("span", { className: "soft", textContent: run.index === view.reference ? "reference" : shownDifference(difference) }));
+      createElement("span", { className: "name", textContent: run.label }),
+      createElement("b", { textContent: formatValue(plot, value) }),
+      createElement("span", { className: "soft", textContent: run.index === view.reference ? "reference" : formatDifference(difference) }));
   }));
-  return `${title}. ${found.map(({ run, value, difference }) => `${run.label} ${shownValue(plot, value)} ${shownDifference(difference)}`).join("; ")}`;
+  return `${title}. ${readings.map(({ run, value, difference }) => `${run.label} ${formatValue(plot, value)} ${formatDifference(difference)}`).join("; ")}`;
 }
 
-// uPlot's hook, for every move of the cursor over a plot.
-function moved(u, plot) {
-  if (plot !== active) return;
-  if (!(u.cursor.left >= 0)) return hide();
+// Show the readout. uPlot calls this for every move of the cursor.
+function showReadout(u, plot) {
+  if (plot !== activePlot) return;
+  if (!(u.cursor.left >= 0)) return hideReadout();
   const x = u.posToVal(u.cursor.left, "x");
   for (const other of plots) {
     if (other !== plot && other.uplot) other.uplot.setCursor({ left: other.uplot.valToPos(x, "x"), top: 1 }, false);
   }
-  fill(plot, x);
+  fillReadout(plot, x);
   const box = plot.place.getBoundingClientRect();
   const left = box.left + scrollX + u.over.offsetLeft + u.cursor.left;
   readout.hidden = false;
@@ -79,38 +83,38 @@ function moved(u, plot) {
   readout.style.top = `${box.top + scrollY + Math.max(0, Math.min(u.cursor.top, box.height - readout.offsetHeight - 20))}px`;
 }
 
-function hide() {
+function hideReadout() {
   readout.hidden = true;
   for (const { uplot } of plots) uplot?.setCursor({ left: -10, top: -10 }, false);
 }
 
-// uPlot's hook: the reader has dragged over a part of a plot.
-function selected(u) {
+// Zoom to the part of a plot that the reader has dragged over. uPlot calls this.
+function zoomToSelection(u) {
   if (u.select.width < 4) return;
   zoomTo(u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x"));
-  requestAnimationFrame(redraw); // when uPlot is done with this event: its plot is replaced
+  requestAnimationFrame(redraw); // later, because this replaces the plot whose event uPlot still handles
 }
 
-// The keys of a plot that has the focus.
-function onKey(event, plot) {
+// Handle the keys of a plot that has the focus.
+function handleKey(event, plot) {
   const { uplot } = plot;
-  const run = RUNS[view.reference].x.step.length && view.shown[view.reference] ? RUNS[view.reference] : visibleRuns()[0];
+  const run = RUNS[view.reference].x.step.length && view.shown[view.reference] ? RUNS[view.reference] : getVisibleRuns()[0];
   if (!run || event.ctrlKey || event.metaKey || event.altKey) return;
   const xs = plot.kind === "evaluation" ? run.evals[view.axis] : run.x[view.axis];
-  const here = uplot.cursor.left >= 0 ? uplot.posToVal(uplot.cursor.left, "x") : (view.low + view.high) / 2;
-  const at = nearest(xs, here);
-  const far = event.shiftKey ? 10 : 1;
-  const moves = { ArrowLeft: at - far, ArrowRight: at + far, Home: lowerBound(xs, view.low), End: lowerBound(xs, view.high) };
+  const cursor = uplot.cursor.left >= 0 ? uplot.posToVal(uplot.cursor.left, "x") : (view.low + view.high) / 2;
+  const at = findNearest(xs, cursor);
+  const stride = event.shiftKey ? 10 : 1;
+  const moves = { ArrowLeft: at - stride, ArrowRight: at + stride, Home: lowerBound(xs, view.low), End: lowerBound(xs, view.high) };
   const zooms = { "+": 0.5, "=": 0.5, "-": 2 };
   if (event.key in moves) {
     const x = xs[Math.max(0, Math.min(xs.length - 1, moves[event.key]))];
     if (x < view.low || x > view.high) pan(x < view.low ? -0.5 : 0.5);
-    active = plot;
+    activePlot = plot;
     plot.uplot.setCursor({ left: plot.uplot.valToPos(x, "x"), top: 20 });
-    spoken.textContent = fill(plot, x);
+    spoken.textContent = fillReadout(plot, x);
   } else if (event.key in zooms) {
     const width = (view.high - view.low) * zooms[event.key];
-    zoomTo(here - width / 2, here + width / 2);
+    zoomTo(cursor - width / 2, cursor + width / 2);
     redraw();
   } else if (event.key === "0" || event.key === "Escape") {
     resetView();
@@ -126,9 +130,9 @@ function pan(share) {
 }
 
 for (const plot of plots) {
-  plot.place.addEventListener("keydown", (event) => onKey(event, plot));
-  plot.place.addEventListener("mouseenter", () => { active = plot; });
-  plot.place.addEventListener("mouseleave", () => { active = undefined; hide(); });
-  plot.place.addEventListener("blur", hide);
+  plot.place.addEventListener("keydown", (event) => handleKey(event, plot));
+  plot.place.addEventListener("mouseenter", () => { activePlot = plot; });
+  plot.place.addEventListener("mouseleave", () => { activePlot = undefined; hideReadout(); });
+  plot.place.addEventListener("blur", hideReadout);
   plot.place.addEventListener("dblclick", () => { resetView(); redraw(); });
 }

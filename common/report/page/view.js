@@ -1,4 +1,4 @@
-// What the reader has chosen; every plot shows the same.
+// Choices of the reader, which apply to all plots.
 const view = {
   axis: DATA.axis,
   reference: DATA.reference,
@@ -9,12 +9,12 @@ const view = {
   high: 1,
 };
 
-const visibleRuns = () => RUNS.filter((run) => view.shown[run.index]);
+const getVisibleRuns = () => RUNS.filter((run) => view.shown[run.index]);
 
-// Widen the view to all of what is shown.
+// Widen the view to all visible runs.
 function resetView() {
-  const runs = visibleRuns().length ? visibleRuns() : RUNS;
-  const [low, high] = extent(runs.flatMap((run) => {
+  const runs = getVisibleRuns().length ? getVisibleRuns() : RUNS;
+  const [low, high] = findExtent(runs.flatMap((run) => {
     const xs = run.x[view.axis];
     const evals = run.evals[view.axis];
     return [[xs[0], xs[xs.length - 1]], [evals[0], evals[evals.length - 1]]];
@@ -33,17 +33,17 @@ function zoomTo(low, high) {
   view.high = view.low + width;
 }
 
-const zoomed = () => view.low > view.whole[0] || view.high < view.whole[1];
+const isZoomed = () => view.low > view.whole[0] || view.high < view.whole[1];
 
-const grouped = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
-const compactForm = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
+const countFormat = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const compactFormat = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
 
-// A count for people: 12,000; on axes that are short of room 12K.
-const counted = (value) => grouped.format(value);
-const compact = (value) => (Math.abs(value) < 1e4 ? String(+value.toPrecision(6)) : compactForm.format(value));
+// Format a count: 12,000, or 12K on axes.
+const formatCount = (value) => countFormat.format(value);
+const formatCompact = (value) => (Math.abs(value) < 1e4 ? String(+value.toPrecision(6)) : compactFormat.format(value));
 
-// A measured number; small ones as powers of ten.
-function measured(value, digits = 6) {
+// Format a measured number; small ones as powers of ten.
+function formatNumber(value, digits = 6) {
   if (value === undefined || value === null) return "-";
   if (!Number.isFinite(value)) return "not finite";
   const size = Math.abs(value);
@@ -52,6 +52,6 @@ function measured(value, digits = 6) {
   return `${+factor}e${power.replace("+", "")}`;
 }
 
-function axisValue(axis, value) {
-  return axis === "seconds" ? `${measured(value, 5)} s` : axis === "step" ? `step ${counted(value)}` : `${counted(value)} ${axis}`;
+function formatAxisValue(axis, value) {
+  return axis === "seconds" ? `${formatNumber(value, 5)} s` : axis === "step" ? `step ${formatCount(value)}` : `${formatCount(value)} ${axis}`;
 }

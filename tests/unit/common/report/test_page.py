@@ -287,7 +287,7 @@ def test_a_page_that_is_served_follows_and_stays_as_it_was_set(browser: Any, run
         assert not page.is_disabled("#reset") and page.evaluate("document.activeElement.id") == "in"
         hover(page, "loss", 0.5)
         publish("3")
-        page.wait_for_selector("#live:has-text('There is news')")
+        page.wait_for_selector("#live:has-text('Update pending')")
         assert page.get_attribute("html", "data-version") == "2"
         page.mouse.move(2, 2)
         page.wait_for_selector("html[data-version='3'][data-ready]", state="attached")
