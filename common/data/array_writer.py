@@ -1,4 +1,4 @@
-"""Arrays that are written piece by piece, so that they never have to be in memory."""
+"""Arrays that are written piece by piece, so that they are never in memory as a whole."""
 
 from pathlib import Path
 from types import TracebackType
@@ -9,15 +9,20 @@ from numpy.typing import ArrayLike, DTypeLike
 
 
 class ArrayWriter:
-    """Writes a .npy file of rows of one shape: the bytes that np.save would write of all pieces together."""
+    """Writer of a .npy file. The file has the same bytes as `np.save` of all appended values together.
 
-    def __init__(self, path: Path, dtype: DTypeLike, row: tuple[int, ...] = ()) -> None:
-        self._dtype, self._row, self.length = np.dtype(dtype), row, 0
+    Attributes:
+        length: Rows that were written so far.
+    """
+
+    def __init__(self, path: Path, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> None:
+        self.length = 0
+        self._dtype, self._row_shape = np.dtype(dtype), row_shape
         self._file = path.open("wb")
         self._write_header()
 
     def append(self, values: ArrayLike) -> None:
-        """Write values [n, *row] after those before."""
+        """Write further rows: values [n, *row_shape]."""
         array = np.ascontiguousarray(values, self._dtype)
         self._file.write(array.data)
         self.length += len(array)
@@ -25,15 +30,17 @@ class ArrayWriter:
     def __enter__(self) -> "ArrayWriter":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         """Complete the file. After an error, only close it."""
         with self._file:
             if error is None:
                 self._file.seek(0)
-                self._write_header()  # numpy leaves room for any length
+                self._write_header()  # NumPy pads the header, so any length fits in the same space
 
     def _write_header(self) -> None:
         descr = npy.dtype_to_descr(self._dtype)
         npy.write_array_header_1_0(
-            self._file, {"descr": descr, "fortran_order": False, "shape": (self.length, *self._row)}
+            self._file, {"descr": descr, "fortran_order": False, "shape": (self.length, *self._row_shape)}
         )

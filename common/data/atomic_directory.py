@@ -1,7 +1,7 @@
-"""Directories that appear complete or not at all, verified by checksum when they are opened.
+"""Directories that appear complete or not at all, and are verified by checksum when they are opened.
 
 A directory is written under a temporary name beside its final path, sealed with a manifest of checksums, fsynced and
-renamed. Where several processes ask for the same one, a single process builds it under a file lock. The kernel releases
+renamed. If several processes ask for the same directory, one of them builds it under a file lock. The kernel releases
 the lock of a process that is killed, and the next process builds the directory.
 """
 
@@ -10,9 +10,9 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
 import xxhash
 from filelock import FileLock
@@ -23,16 +23,29 @@ log = logging.getLogger("lockstep")
 
 MANIFEST = "manifest.json"
 
+JsonObject = dict[str, Any]  # entries of any manifest; the module that writes a manifest casts it to its TypedDict
+Entries = TypeVar("Entries", bound=Mapping[str, object])
 
-def open_or_build(directory: Path, build: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-    """The manifest of `directory`, which is built first where it is missing or damaged.
 
-    `build` fills the empty directory that it is given and returns further entries of the manifest. Raises UserError
-    where the parent, the cache directory, cannot be written.
+class Manifest(TypedDict):
+    """Entries that every manifest has. A kind of directory adds its own in a subclass."""
+
+    checksums: NotRequired[dict[str, str]]  # of the files, by their paths in the directory; `publish` adds them
+
+
+def open_or_build(directory: Path, build: Callable[[Path], Entries]) -> Entries:
+    """Return the manifest of a directory. Build the directory first if it is missing or damaged.
+
+    Args:
+        directory: Final path, in the cache directory.
+        build: Fills the empty directory at the path that it gets, and returns the manifest without the checksums.
+
+    Raises:
+        UserError: If the cache directory cannot be written.
     """
     manifest, _ = verify_directory(directory)
     if manifest is not None:
-        return manifest
+        return cast(Entries, manifest)
     lock = FileLock(directory.with_name(directory.name + ".lock"))
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -43,20 +56,20 @@ def open_or_build(directory: Path, build: Callable[[Path], dict[str, Any]]) -> d
         ) from error
     with lock:
         manifest, problem = verify_directory(directory)
-        if manifest is not None:  # another process built it while this one waited
-            return manifest
+        if manifest is not None:  # another process built the directory while this one waited
+            return cast(Entries, manifest)
         if problem:
             log.warning("%s: %s; building it again", directory, problem)
         try:
             return _build(directory, build)
         except OSError as error:
-            if error.errno in (None, errno.ENOSPC, errno.EDQUOT):  # None: from NumPy, of an incomplete write
+            if error.errno in (None, errno.ENOSPC, errno.EDQUOT):  # NumPy reports an incomplete write without errno
                 raise build_write_error(f"cache_dir={directory.parent}", error) from error
             raise
 
 
 def compute_checksum(path: Path) -> str:
-    """XXH3-128 of a file, read in pieces so that a mapped file does not become resident."""
+    """Return the XXH3-128 of a file. It is read in pieces, so that a mapped file does not become resident."""
     digest = xxhash.xxh3_128()
     with path.open("rb") as file:
         while piece := file.read(1 << 20):
@@ -64,70 +77,77 @@ def compute_checksum(path: Path) -> str:
     return digest.hexdigest()
 
 
-def compute_fingerprint(description: dict[str, Any]) -> str:
-    """Sixteen hex digits that name what `description` describes."""
+def compute_fingerprint(description: Mapping[str, object]) -> str:
+    """Return sixteen hex digits that are the same for equal descriptions."""
     return xxhash.xxh3_64(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 
-def read_manifest(directory: Path, name: str = MANIFEST) -> dict[str, Any]:
-    """The manifest of a directory that was verified before: its seal is checked, its files are not.
+def read_manifest(directory: Path, name: str = MANIFEST) -> JsonObject:
+    """Read the manifest of a directory that was verified before. Its seal is checked, the files are not.
 
-    Raises UserError where the manifest cannot be read or does not match its seal.
+    Raises:
+        UserError: If the manifest cannot be read or does not match its seal.
     """
     try:
-        return _sealed(directory, name)
-    except _Damaged as damage:
+        return _read_sealed(directory, name)
+    except _DamagedManifestError as damage:
         raise UserError(f"{directory}: {damage}; start the command again to rebuild it") from damage
 
 
-def verify_directory(directory: Path, name: str = MANIFEST) -> tuple[dict[str, Any] | None, str]:
-    """The manifest of a directory whose files match their checksums, or None and the reason, "" where it is missing."""
+def verify_directory(directory: Path, name: str = MANIFEST) -> tuple[JsonObject | None, str]:
+    """Read the manifest of a directory and compare the checksums of all files.
+
+    Returns:
+        The manifest and "" if all files match; else None and the problem, which is "" for a missing directory.
+    """
     if not directory.exists():
         return None, ""
     try:
-        manifest = _sealed(directory, name)
+        manifest = _read_sealed(directory, name)
         for file, expected in manifest["checksums"].items():
             if compute_checksum(directory / file) != expected:
                 return None, f"{file} does not match its checksum"
-    except _Damaged as damage:
+    except _DamagedManifestError as damage:
         return None, str(damage)
     except OSError as error:
         return None, f"cannot be read ({error})"
     return manifest, ""
 
 
-class _Damaged(Exception):
-    """A manifest cannot be read or does not match its seal."""
+class _DamagedManifestError(Exception):
+    """A manifest that cannot be read or does not match its seal."""
 
 
-def _sealed(directory: Path, name: str) -> dict[str, Any]:
+def _read_sealed(directory: Path, name: str) -> JsonObject:
     try:
-        manifest: dict[str, Any] = json.loads((directory / name).read_text())
+        manifest: JsonObject = json.loads((directory / name).read_text())
         if manifest.pop("seal") != compute_fingerprint(manifest):
-            raise _Damaged(f"{name} does not match its checksum")
+            raise _DamagedManifestError(f"{name} does not match its checksum")
         manifest["checksums"].items()
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _Damaged(f"cannot be read ({error})") from error
+        raise _DamagedManifestError(f"cannot be read ({error})") from error
     return manifest
 
 
-def publish(partial: Path, directory: Path, extra: dict[str, Any], name: str = MANIFEST) -> dict[str, Any]:
-    """Seal the files in `partial`, fsync them and rename it to `directory`.
+def publish(partial: Path, directory: Path, entries: Entries, name: str = MANIFEST) -> Entries:
+    """Seal the files in the directory `partial`, fsync them and rename `partial` to `directory`.
 
-    Returns the manifest: `extra` and the checksums.
+    Returns:
+        The manifest: `entries` and the checksums.
     """
     files = sorted(path for path in partial.rglob("*") if path.is_file())
-    manifest = {**extra, "checksums": {str(path.relative_to(partial)): compute_checksum(path) for path in files}}
+    checksums = {str(path.relative_to(partial)): compute_checksum(path) for path in files}
+    manifest = {**entries, "checksums": checksums}
     for path in files:
         _fsync(path)
     write_manifest(partial, manifest, name)
     partial.rename(directory)
     _fsync(directory.parent)
-    return manifest
+    return cast(Entries, manifest)
 
 
-def write_manifest(directory: Path, manifest: dict[str, Any], name: str = MANIFEST) -> None:
-    """Write, or replace, the manifest of a directory."""
+def write_manifest(directory: Path, manifest: Mapping[str, object], name: str = MANIFEST) -> None:
+    """Write or replace the manifest of a directory."""
     partial = directory / f"{name}.partial"
     partial.write_text(json.dumps({**manifest, "seal": compute_fingerprint(manifest)}, indent=1))
     _fsync(partial)
@@ -135,16 +155,16 @@ def write_manifest(directory: Path, manifest: dict[str, Any], name: str = MANIFE
     _fsync(directory)
 
 
-def _build(directory: Path, build: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+def _build(directory: Path, build: Callable[[Path], Entries]) -> Entries:
     for abandoned in directory.parent.glob(f"{directory.name}.*.partial"):  # of builders that were killed
         shutil.rmtree(abandoned)
     partial = directory.with_name(f"{directory.name}.{os.getpid()}.partial")
     partial.mkdir()
     try:
-        extra = build(partial)
+        entries = build(partial)
         if directory.exists():
             directory.rename(partial.with_suffix(".broken.partial"))
-        return publish(partial, directory, extra)
+        return publish(partial, directory, entries)
     finally:
         for leftover in directory.parent.glob(f"{directory.name}.{os.getpid()}.*partial"):
             shutil.rmtree(leftover, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Global batches: what the batch plan says, gathered from the cache when a replica asks for its shard."""
+"""Global batches of the batch plan. A shard is gathered from the cache when its replica asks for it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,100 +9,111 @@ import numpy as np
 from common.data import batch_plan
 from common.data.dropout import derive_example_keys
 
-MICRO_BATCHES = 4  # of a shard, with padding=micro_batches
+MICRO_BATCHES = 4  # per shard, with padding=micro_batches
 
-Arrays = dict[str, np.ndarray]
+Arrays = dict[str, np.ndarray]  # of a micro-batch, by name
 
 
 class Split(Protocol):
-    """The examples of one split: see `TokenizedSplit`, `ImageSplit` and `ArraySplit`."""
+    """Interface of the examples of one split: `TokenizedSplit`, `ImageSplit` and `ArraySplit`."""
 
     def __len__(self) -> int: ...
 
     @property
     def labels(self) -> np.ndarray:
-        """The class of each example, int32 [n]; of arrays also what a model is to predict, see `ArraySplit`."""
+        """The class of each example, int32 [n]. An `ArraySplit` may have other targets."""
 
     def lengths(self, ids: np.ndarray) -> np.ndarray:
-        """Tokens of each example, int64 [n]; 0 where there are none, as in images."""
+        """Return the number of tokens of each example, int64 [n]; 0 for data without tokens, such as images."""
 
     def weights(self, ids: np.ndarray) -> np.ndarray:
-        """The weight of each example in the loss, float64 [n]."""
+        """Return the weight of each example in the loss, float64 [n]."""
 
     def loss_counts(self, ids: np.ndarray) -> np.ndarray:
-        """How many losses each example has, float64 [n]: 1, or its labels where each of its tokens has one."""
+        """Return how many losses each example has, float64 [n]: one, or one for each labelled token."""
 
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
-        """The inputs of a model and `labels` int32 [n] of the examples `ids`, as wide as the longest of `batch`."""
+        """Return the model's inputs and `labels` int32 [n] of the examples `ids`, as wide as the longest of `batch`."""
 
     def gather_unpadded(self, ids: np.ndarray) -> Arrays:
-        """The inputs of a model that computes on real tokens alone, and `labels` int32 [n]."""
+        """Return the inputs, without padding, and `labels` int32 [n] for a model that computes on real tokens only."""
 
     def count_tokens(self, arrays: Arrays) -> int:
-        """Tokens, real and padding, that a model computes of what was gathered."""
+        """Return how many tokens, real and padding, a model computes for gathered arrays."""
 
 
 @dataclass(frozen=True)
 class GlobalBatch:
-    """The examples of one synchronous update. `size` is their number; `tokens` counts theirs, padding left out.
+    """The examples of one synchronous update."""
 
-    padding: as `train.padding`. part: which of the parts of global batch `step` this is, for asynchronous updates.
-    dropout_seed: where the model's dropout is aligned. class_weights: as `task.class_weights`. mark_real: see `shard`.
-    """
-
-    step: int
-    ids: np.ndarray
+    step: int  # from 1
+    ids: np.ndarray  # of the examples, int64 [size]
     split: Split
-    padding: str
-    part: int = 0
-    dropout_seed: int | None = None
-    class_weights: Sequence[float] | None = None
-    mark_real: bool = False
+    padding: str  # as `train.padding`
+    part: int = 0  # number of this part of the step's global batch, for asynchronous updates
+    dropout_seed: int | None = None  # None if the model's dropout is not aligned
+    class_weights: Sequence[float] | None = None  # as `task.class_weights`
+    mark_real: bool = False  # whether shards have `real_rows`
 
     @property
     def size(self) -> int:
+        """Number of examples."""
         return len(self.ids)
 
     @property
     def tokens(self) -> int:
+        """Number of tokens without padding."""
         return int(self.split.lengths(self.ids).sum())
 
     @property
     def weight(self) -> float:
-        """What the summed losses of its examples are divided by; 1 where none counts."""
-        return float((self._weights() * self.split.loss_counts(self.ids)).sum()) or 1.0
+        """Divisor of the summed losses of the examples; 1 if all examples have weight 0."""
+        return float((self._example_weights() * self.split.loss_counts(self.ids)).sum()) or 1.0
 
-    def _weights(self) -> np.ndarray:
+    def _example_weights(self) -> np.ndarray:
         weights = self.split.weights(self.ids)
         if self.class_weights is not None:
             weights = weights * np.asarray(self.class_weights, np.float64)[self.split.labels[self.ids]]
         return weights
 
     def shard(self, rank: int, world_size: int, micro_batches: int = 1) -> list[Arrays]:
-        """What replica `rank` trains on, as micro-batches: `micro_batches` times those that `padding` asks for.
+        """Return the examples of replica `rank` as micro-batches.
 
         The examples are dealt by their lengths, so that all shards cost about the same, and a micro-batch has examples
-        of like length. Each is what the split gathers, with `weights` float64 [rows]: those of the examples, and 0 for
-        the rows that fill up a global batch which is too small, so that no micro-batch is empty. A loss is
-        sum(weights * losses) / weight.
+        of similar length. A global batch that is too small is filled up with rows of weight 0, so that no micro-batch
+        is empty. A loss is sum(weights * losses) / weight.
 
-        Text: `input_ids`, `token_type_ids`, `attention_mask` int32 [rows, width], padded to the longest example of the
-        global batch (padding=global) or of the micro-batch; for padding=unpadded see `gather_unpadded` of the token
-        cache. Images: `images` float32 [rows, height, width, channels]. All: `labels` int32 [rows], and `dropout_keys`
-        int64 [rows] where dropout is aligned: see common.data.dropout. With `mark_real`: `real_rows` int32 [rows], 0
-        for the rows that fill up, which statistics of the batch must leave out.
+        Args:
+            rank: Number of the replica.
+            world_size: Number of replicas.
+            micro_batches: Factor on the number of micro-batches that `padding` asks for.
+
+        Returns:
+            The arrays of each micro-batch:
+                - All data: `labels` int32 [rows]; `weights` float64 [rows].
+                - Text: `input_ids`, `token_type_ids`, `attention_mask` int32 [rows, width]. The width is that of the
+                  longest example of the global batch (padding=global) or of the micro-batch. For padding=unpadded,
+                  `TokenizedSplit.gather_unpadded` describes the arrays.
+                - Images: `images` float32 [rows, height, width, channels].
+                - With aligned dropout: `dropout_keys` int64 [rows], of `derive_example_keys`.
+                - With `mark_real`: `real_rows` int32 [rows], 0 for rows that fill up the batch. Statistics of the batch
+                  must leave these rows out.
         """
         count = micro_batches * (MICRO_BATCHES if self.padding == "micro_batches" else 1)
         missing = max(0, world_size * count - self.size)
         ids = np.concatenate((self.ids, np.repeat(self.ids[:1], missing)))
-        weights = np.concatenate((self._weights(), np.zeros(missing)))
-        real = np.repeat(np.array([1, 0], np.int32), (self.size, missing))
-        mine = batch_plan.deal_examples(self.split.lengths(ids), world_size)[rank]
-        parts = np.split(mine, batch_plan.compute_shard_bounds(len(mine), count)[1:-1])
-        marks = [{"real_rows": real[part]} if self.mark_real else {} for part in parts]
+        weights = np.concatenate((self._example_weights(), np.zeros(missing)))
+        real_rows = np.repeat(np.array([1, 0], np.int32), (self.size, missing))
+        shard = batch_plan.deal_examples(self.split.lengths(ids), world_size)[rank]
+        micro_batch_rows = np.split(shard, batch_plan.compute_shard_bounds(len(shard), count)[1:-1])
         return [
-            {**self._gather(ids[part]), "weights": weights[part], **self._keys(ids[part]), **mark}
-            for part, mark in zip(parts, marks, strict=True)
+            {
+                **self._gather(ids[rows]),
+                "weights": weights[rows],
+                **self._derive_dropout_keys(ids[rows]),
+                **({"real_rows": real_rows[rows]} if self.mark_real else {}),
+            }
+            for rows in micro_batch_rows
         ]
 
     def _gather(self, ids: np.ndarray) -> Arrays:
@@ -110,13 +121,13 @@ class GlobalBatch:
             return self.split.gather_unpadded(ids)
         return self.split.gather(ids, self.ids if self.padding == "global" else ids)
 
-    def _keys(self, ids: np.ndarray) -> Arrays:
+    def _derive_dropout_keys(self, ids: np.ndarray) -> Arrays:
         if self.dropout_seed is None:
             return {}
         return {"dropout_keys": derive_example_keys(self.dropout_seed, self.step, ids)}
 
     def divide(self, count: int) -> list["GlobalBatch"]:
-        """It in parts that are batches of their own, without the empty ones."""
+        """Return up to `count` parts, none of them empty, as global batches."""
         bounds = batch_plan.compute_shard_bounds(self.size, count)
         return [
             replace(self, ids=self.ids[bounds[part] : bounds[part + 1]], part=part)
@@ -124,7 +135,7 @@ class GlobalBatch:
         ]
 
 
-def training_batches(
+def training_batches(  # noqa: PLR0913  the options are the fields of GlobalBatch
     split: Split,
     global_batch_size: int,
     seed: int,
@@ -134,7 +145,7 @@ def training_batches(
     class_weights: Sequence[float] | None = None,
     mark_real: bool = False,
 ) -> Iterator[GlobalBatch]:
-    """The global batches of `steps`."""
+    """Yield the global batches of `steps`."""
     dropout_seed = seed if aligned_dropout else None
     for step in steps:
         ids = batch_plan.select_example_ids(len(split), global_batch_size, seed, step)
@@ -149,9 +160,10 @@ def evaluation_batches(
     class_weights: Sequence[float] | None = None,
     mark_real: bool = False,
 ) -> Iterator[GlobalBatch]:
-    """Every example once, from the shortest to the longest: little padding is left.
+    """Yield every example once, from the shortest to the longest, so that there is little padding.
 
-    With aligned dropout they have keys as the training batches do, since a compiled step wants the same arrays.
+    With aligned dropout the batches have dropout keys as the training batches do, because a compiled step expects the
+    same arrays.
     """
     dropout_seed = 0 if aligned_dropout else None
     by_length = np.argsort(split.lengths(np.arange(len(split))), kind="stable")

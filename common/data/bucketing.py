@@ -1,39 +1,42 @@
-"""Micro-batches in few shapes, for a compiler that compiles a model once for each shape."""
+"""Micro-batches padded to few shapes, for a compiler that compiles a model once for every shape."""
 
 import numpy as np
 
 from common.data.batches import Arrays
 
 
-def pad_to_bucket(part: Arrays) -> Arrays:
-    """A micro-batch whose shape is one of few. Tokens that belong to no example fill up an unpadded one.
+def pad_to_bucket(arrays: Arrays) -> Arrays:
+    """Return a micro-batch whose shape is one of few.
 
-    They have rows of their own in the layout of attention, so that no example attends to them. Padded text is as it
-    was, since its width is one of few already, and so are images.
+    An unpadded micro-batch is filled up with tokens that belong to no example. These tokens have their own rows in the
+    layout of attention, so no example attends to them. Padded text and images already have one of few shapes, and are
+    returned unchanged.
     """
-    if "places" not in part:
-        return part
-    (tokens,), (rows, width) = part["input_ids"].shape, part["attention_mask"].shape
-    step, wide = _step(tokens, 4), _up(width, _step(width, 2))
-    missing = _up(tokens, step) - tokens
-    mask = np.zeros((rows + -(-step // wide), wide), np.int32)  # room for all that could be missing
-    mask[:rows, :width] = part["attention_mask"]
-    mask.reshape(-1)[rows * wide :][:missing] = 1
-    places = part["places"] // width * wide + part["places"] % width
-    keys = {"dropout_keys": np.pad(part["dropout_keys"], (0, len(mask) - rows))} if "dropout_keys" in part else {}
+    if "places" not in arrays:
+        return arrays
+    (token_count,), (rows, width) = arrays["input_ids"].shape, arrays["attention_mask"].shape
+    token_step, bucket_width = _bucket_step(token_count, 4), _round_up(width, _bucket_step(width, 2))
+    missing = _round_up(token_count, token_step) - token_count
+    filling_rows = -(-token_step // bucket_width)  # enough rows for the most tokens that can be missing
+    mask = np.zeros((rows + filling_rows, bucket_width), np.int32)
+    mask[:rows, :width] = arrays["attention_mask"]
+    mask.reshape(-1)[rows * bucket_width :][:missing] = 1
+    places = arrays["places"] // width * bucket_width + arrays["places"] % width
+    padded = {name: np.pad(arrays[name], (0, missing)) for name in ("input_ids", "token_type_ids", "position_ids")}
+    if "dropout_keys" in arrays:
+        padded["dropout_keys"] = np.pad(arrays["dropout_keys"], (0, filling_rows))
     return {
-        **part,
-        **keys,
-        **{name: np.pad(part[name], (0, missing)) for name in ("input_ids", "token_type_ids", "position_ids")},
-        "places": np.concatenate((places, rows * wide + np.arange(missing))).astype(np.int32),
+        **arrays,
+        **padded,
+        "places": np.concatenate((places, rows * bucket_width + np.arange(missing))).astype(np.int32),
         "attention_mask": mask,
     }
 
 
-def _step(count: int, parts: int) -> int:
-    """What counts between two powers of two are rounded up to multiples of, so that there are `parts` of them."""
-    return max(1, 2 ** (count - 1).bit_length() // (2 * parts))
+def _bucket_step(count: int, buckets: int) -> int:
+    """Return the step between sizes, of which there are `buckets` between two powers of two around `count`."""
+    return max(1, 2 ** (count - 1).bit_length() // (2 * buckets))
 
 
-def _up(count: int, step: int) -> int:
+def _round_up(count: int, step: int) -> int:
     return -(-count // step) * step

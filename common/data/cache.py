@@ -1,4 +1,4 @@
-"""The cache of a corpus: its examples as arrays on disk, built once and opened memory-mapped by a run's processes."""
+"""Cache of a corpus: its examples as arrays on disk, built once and opened memory-mapped by all processes of a run."""
 
 import logging
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ import numpy as np
 
 from common.config.data import DataSettings
 from common.config.schema import Config
+from common.data.abbreviation import abbreviate
 from common.data.batches import Split
-from common.data.required_columns import show
 from common.data.tokenizer_source import TokenizerSource
 
 log = logging.getLogger("lockstep")
@@ -19,23 +19,20 @@ log = logging.getLogger("lockstep")
 
 @dataclass(frozen=True)
 class Cache:
-    """An opened cache. `fingerprint` names its content, whatever the content was read from.
-
-    classes: their names; empty where the labels are not classes of examples.
-    """
+    """An opened cache."""
 
     directory: Path
-    fingerprint: str
+    fingerprint: str  # of the content, whatever the content was read from
     train: Split
     validation: Split
-    classes: list[str]
+    classes: list[str]  # names of the classes; empty if the labels are not classes of examples
 
     def __str__(self) -> str:
         return f"{len(self.train)} training and {len(self.validation)} validation examples"
 
 
 class _CacheModule(Protocol):
-    """What the module that a schema names in `cache` has."""
+    """Interface of the module that the settings of a kind of data name in `cache`."""
 
     def open_cache(self, config: Config, source: TokenizerSource | None) -> Cache: ...
 
@@ -43,34 +40,40 @@ class _CacheModule(Protocol):
 
 
 def open_cache(config: Config, source: TokenizerSource | None) -> Cache:
-    """Open the cache of a config and verify it. Builds it first where it is missing or damaged. Raises UserError.
+    """Open and verify the cache of a config. Build the cache first if it is missing or damaged.
 
-    source: the pretrained checkpoint whose tokenizer and classes to use, or None for a model with random initial
-    weights.
+    Args:
+        config: The config of the run.
+        source: Pretrained checkpoint whose tokenizer and classes are used; None for a model with random initial
+            weights.
+
+    Raises:
+        UserError: If the data is wrong or the cache cannot be written.
     """
-    cache = _module(config.data).open_cache(config, source)
+    cache = _import_cache_module(config.data).open_cache(config, source)
     if cache.classes:
-        _warn_of_classes(cache.train.labels, cache.classes)
+        _warn_of_unused_classes(cache.train.labels, cache.classes)
     return cache
 
 
 def reopen_cache(config: Config, directory: Path) -> Cache:
-    """Open a cache that `open_cache` has verified. Reads no array, so it takes the same time for every corpus.
+    """Open a cache that `open_cache` has verified. No array is read, so this takes the same time for every corpus.
 
-    Raises UserError where the cache's manifest cannot be read.
+    Raises:
+        UserError: If the manifest of the cache cannot be read.
     """
-    return _module(config.data).reopen_cache(config, directory)
+    return _import_cache_module(config.data).reopen_cache(config, directory)
 
 
-def _warn_of_classes(labels: np.ndarray, classes: list[str]) -> None:
-    """Log a line where the training labels are of one class only, or leave classes without an example."""
+def _warn_of_unused_classes(labels: np.ndarray, classes: list[str]) -> None:
+    """Log a warning if the training labels are all of one class, or if classes have no training example."""
     counts = np.bincount(labels, minlength=len(classes))
     used = np.count_nonzero(counts)
     if used == 1:
         log.warning(
             "all %d training examples are of class %s: nothing to learn; check data.label (-1 is no gold label)",
             len(labels),
-            show.repr(classes[counts.argmax()]),
+            abbreviate(classes[counts.argmax()]),
         )
     elif used < len(classes):
         unused = [name for name, count in zip(classes, counts, strict=True) if count == 0]
@@ -81,5 +84,5 @@ def _warn_of_classes(labels: np.ndarray, classes: list[str]) -> None:
         )
 
 
-def _module(data: DataSettings) -> _CacheModule:
+def _import_cache_module(data: DataSettings) -> _CacheModule:
     return cast(_CacheModule, import_module(data.cache))

@@ -18,13 +18,13 @@ CHECKPOINT_FILES = [
     "vocab.txt",
     "special_tokens_map.json",
 ]
-TIMEOUT_SECONDS = 10  # of the first request; after its answer the libraries' own limits and retries apply
+TIMEOUT_SECONDS = 10  # of the first request; the libraries' own limits and retries apply after its answer
 
 
-class HubUnreachable(UserError):
-    """The hub does not answer, or HF_HUB_OFFLINE forbids to ask it."""
+class HubUnreachableError(UserError):
+    """The hub does not answer, or HF_HUB_OFFLINE forbids requests."""
 
-    def __init__(self, what: str, revision: str | None, reason: str):
+    def __init__(self, what: str, revision: str | None, reason: str) -> None:
         super().__init__(
             f"{what} ({revision or 'main'}): not in the local cache and the hub cannot be reached ({reason}); "
             "use data=files with model.checkpoint=<directory>, data=idx for images, or what is built in: "
@@ -33,55 +33,43 @@ class HubUnreachable(UserError):
 
 
 def download_checkpoint(repo_id: str, revision: str | None) -> Path:
-    """The local directory of a checkpoint: its config, tokenizer and safetensors files. Raises UserError.
+    """Return the local directory of a checkpoint: its config, tokenizer and safetensors files.
 
-    Files in the local cache are not downloaded again. Where the hub cannot be reached, only the cache is used.
+    Files in the local cache are not downloaded again. If the hub cannot be reached, only the cache is used.
+
+    Raises:
+        UserError: If the checkpoint does not exist or cannot be downloaded.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     what = f"model.checkpoint={repo_id}"
+    unreachable = None
     try:
         _check_revision(what, repo_id, revision, "model")
-        offline = None
-    except HubUnreachable as error:
-        offline = error
+    except HubUnreachableError as error:
+        unreachable = error
     try:
-        local = offline is not None
-        return Path(
-            snapshot_download(repo_id, revision=revision, allow_patterns=CHECKPOINT_FILES, local_files_only=local)
+        directory = snapshot_download(
+            repo_id, revision=revision, allow_patterns=CHECKPOINT_FILES, local_files_only=unreachable is not None
         )
-    except LocalEntryNotFoundError as error:
-        raise offline or UserError(f"{what}: the download broke off; start again: {describe_error(error)}") from error
     except Exception as error:
-        raise UserError(f"{what}: the download broke off; start again: {describe_error(error)}") from error
+        if unreachable and isinstance(error, LocalEntryNotFoundError):
+            raise unreachable from error
+        raise UserError(f"{what}: download interrupted; retry ({describe_error(error)})") from error
+    return Path(directory)
 
 
 def load_splits(data: HubSourceSettings) -> "dict[str, datasets.Dataset]":
-    """A data set's splits under the keys `train_split` and `validation_split`. Raises UserError.
+    """Return the splits of a data set under the keys `train_split` and `validation_split`.
 
-    A commit that was loaded before comes from the local cache without a request. So does any other revision where the
-    hub cannot be reached.
+    A commit that was loaded before comes from the local cache without a request. So does any other revision if the hub
+    cannot be reached.
+
+    Raises:
+        UserError: If the data set or a split does not exist or cannot be loaded.
     """
-    import datasets
-
-    what = f"data.path={data.path}"
-    builder = _cached_builder(data) if _is_commit(data.revision) else None
-    if builder is None:
-        try:
-            _check_revision(what, data.path, data.revision, "dataset")
-        except HubUnreachable:
-            builder = _cached_builder(data)
-            if builder is None:
-                raise
-        else:
-            try:
-                builder = datasets.load_dataset_builder(data.path, data.subset, revision=data.revision)
-                builder.download_and_prepare()
-            except Exception as error:
-                raise UserError(
-                    f"{what}, data.subset={data.subset}: cannot be loaded: {describe_error(error)}"
-                ) from error
+    builder = _prepare_builder(data)
     splits = {}
     for key in ("train_split", "validation_split"):
         name = getattr(data, key)
@@ -93,10 +81,31 @@ def load_splits(data: HubSourceSettings) -> "dict[str, datasets.Dataset]":
     return splits
 
 
-def _cached_builder(data: HubSourceSettings) -> "datasets.DatasetBuilder | None":
-    """The data set as an earlier load of the same commit left it in the local cache, or None.
+def _prepare_builder(data: HubSourceSettings) -> "datasets.DatasetBuilder":
+    """Return the builder of a data set that is in the local cache, downloaded first if necessary."""
+    import datasets
 
-    `load_dataset` alone would take the newest of any commit where the hub cannot be reached.
+    what = f"data.path={data.path}"
+    if _is_commit(data.revision) and (builder := _find_cached_builder(data)):
+        return builder
+    try:
+        _check_revision(what, data.path, data.revision, "dataset")
+    except HubUnreachableError:
+        if builder := _find_cached_builder(data):
+            return builder
+        raise
+    try:
+        builder = datasets.load_dataset_builder(data.path, data.subset, revision=data.revision)
+        builder.download_and_prepare()
+    except Exception as error:
+        raise UserError(f"{what}, data.subset={data.subset}: cannot be loaded: {describe_error(error)}") from error
+    return builder
+
+
+def _find_cached_builder(data: HubSourceSettings) -> "datasets.DatasetBuilder | None":
+    """Return the data set that an earlier load of the same commit left in the local cache, or None.
+
+    If the hub cannot be reached, `load_dataset` alone would take the newest cached data of any commit.
     """
     import datasets
     from datasets.naming import camelcase_to_snakecase
@@ -111,18 +120,28 @@ def _cached_builder(data: HubSourceSettings) -> "datasets.DatasetBuilder | None"
         commit = Path(card).parent.name
     *namespace, name = data.path.split("/")
     root = Path(datasets.config.HF_DATASETS_CACHE, "___".join([*namespace, camelcase_to_snakecase(name)]))
-    found = list(root.glob(f"{data.subset or '*'}/*/{commit}"))
-    if len(found) != 1:
+    directories = list(root.glob(f"{data.subset or '*'}/*/{commit}"))
+    if len(directories) != 1:
         return None
-    subset, version, _ = found[0].parts[-3:]
+    subset, version, _ = directories[0].parts[-3:]
     return Cache(dataset_name=name, repo_id=data.path, config_name=subset, version=version, hash=commit)
 
 
 def _check_revision(what: str, repo_id: str, revision: str | None, repo_type: str) -> None:
-    """Ask the hub for a revision, in one request. Raises HubUnreachable and UserError; `what` is the key and the id.
+    """Ask the hub for a revision, in one request.
 
-    The libraries' own first request depends on the revision. They may retry it for half a minute where the hub does not
+    The libraries' own first request depends on the revision. They may retry it for half a minute if the hub does not
     answer, and may report an unknown id and an unknown revision alike.
+
+    Args:
+        what: Config key and id, for errors.
+        repo_id: Id of the repository.
+        revision: Branch, tag or commit; None is the main branch.
+        repo_type: "model" or "dataset".
+
+    Raises:
+        HubUnreachableError: If the hub does not answer.
+        UserError: If the hub has no such revision.
     """
     from huggingface_hub import HfApi, errors
 
@@ -134,15 +153,15 @@ def _check_revision(what: str, repo_id: str, revision: str | None, repo_type: st
         raise UserError(f"{what}: no such {repo_type} on the hub; check the id, or set HF_TOKEN if private") from None
     except errors.RevisionNotFoundError:
         key = f"{what.partition('.')[0]}.revision"
-        raise UserError(f"{what}: no revision {revision!r} on the hub; set {key} to one it has") from None
+        raise UserError(f"{what}: no revision {revision!r} on the hub; set {key} to an existing one") from None
     except errors.HFValidationError:
-        raise UserError(f"{what}: {repo_id!r} is not an id of the hub; those look like owner/name") from None
+        raise UserError(f"{what}: {repo_id!r} is not an id of the hub; ids look like owner/name") from None
     except errors.OfflineModeIsEnabled as error:
-        raise HubUnreachable(what, revision, "HF_HUB_OFFLINE is set") from error
+        raise HubUnreachableError(what, revision, "HF_HUB_OFFLINE is set") from error
     except Exception as error:  # the HTTP library, and so its errors, depends on huggingface_hub's version
-        raise HubUnreachable(what, revision, f"offline? {describe_error(error)}") from error
+        raise HubUnreachableError(what, revision, f"offline? {describe_error(error)}") from error
 
 
 def _is_commit(revision: str) -> bool:
-    """Whether this is a full commit hash, which always names the same thing."""
+    """Check whether a revision is a full commit hash, which always names the same content."""
     return re.fullmatch("[0-9a-f]{40}", revision) is not None

@@ -1,29 +1,43 @@
-"""What names a corpus without reading its examples, for the keys of caches."""
+"""Identity of a corpus: JSON that names the corpus without reading its examples, for the keys of caches."""
 
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 from common.config.data import DataSettings
 from common.config.keys import Scope
 
+Identity = dict[str, object]
 
-def identify(data: DataSettings) -> dict[str, Any]:
-    """The identity of a corpus: the keys of its schema, and its files or its version where the kind has them.
 
-    Neither a checkpoint's classes nor the commit of a branch are in it. Raises UserError for a file that is missing.
+class FileIdentity(TypedDict):
+    """Properties of a file that change when its content changes."""
+
+    path: str  # absolute, without symbolic links
+    size: int  # bytes
+    mtime_ns: int  # time of the last change in nanoseconds
+
+
+def identify(data: DataSettings) -> Identity:
+    """Return the identity of a corpus: the config keys, and its files or its version if the kind of data has them.
+
+    The classes of a checkpoint and the commit of a branch are not included.
+
+    Raises:
+        UserError: If a file is missing.
     """
-    found: dict[str, Any] = import_module(data.source).identify(data)
-    return found
+    return cast(Identity, import_module(data.source).identify(data))
 
 
-def collect_source_keys(data: DataSettings) -> dict[str, Any]:
-    """The values of the keys that name where the data comes from."""
-    return {each.name: getattr(data, each.name) for each in fields(data) if each.metadata["key"].scope is Scope.SOURCE}
+def collect_source_keys(data: DataSettings) -> Identity:
+    """Return the config keys that say which data is read, with their values."""
+    return {
+        field.name: getattr(data, field.name) for field in fields(data) if field.metadata["key"].scope is Scope.SOURCE
+    }
 
 
-def identify_file(path: Path) -> dict[str, Any]:
-    """What names a file's content without reading it: its path, size and time of change."""
+def identify_file(path: Path) -> FileIdentity:
+    """Return the identity of a file."""
     stat = path.stat()
     return {"path": str(path.resolve()), "size": stat.st_size, "mtime_ns": stat.st_mtime_ns}

@@ -1,22 +1,22 @@
-"""Sequences of different lengths: where their values are in a batch that is padded to one width."""
+"""Sequences of different lengths, stored one after the other, and their layout in a padded batch."""
 
 import numpy as np
 
-WIDTH_MULTIPLE = 8  # batches are padded to a multiple of this: fewer distinct shapes
+WIDTH_MULTIPLE = 8  # batches are padded to a multiple of this, so that there are fewer distinct shapes
 
 
 def compute_padded_width(lengths: np.ndarray) -> int:
-    """The width that sequences of these lengths are padded to."""
+    """Return the width to which sequences of these lengths are padded."""
     return -(-max(1, int(lengths.max())) // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
 
 
 def locate_values(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The row and the position in it of each value of sequences that stand one after the other: int64 [t] each."""
+    """Return the row of each value in the padded batch, int64 [t], and its position in that row, int64 [t]."""
     rows = np.repeat(np.arange(len(lengths)), lengths)
     return rows, np.arange(len(rows)) - (np.cumsum(lengths) - lengths)[rows]
 
 
 def build_mask(lengths: np.ndarray, width: int) -> np.ndarray:
-    """1 where a row has a value, 0 where it is padding: int32 [n, width]."""
-    real: np.ndarray = (np.arange(width) < lengths[:, None]).astype(np.int32)
-    return real
+    """Return int32 [n, width]: 1 for a value, 0 for padding."""
+    mask: np.ndarray = (np.arange(width) < lengths[:, None]).astype(np.int32)
+    return mask

@@ -1,21 +1,24 @@
-"""The columns of a data set that a config names."""
+"""The columns of a data set that the config names."""
 
-import reprlib
 from collections.abc import Collection
 
+from common.data.abbreviation import abbreviate
 from common.errors import UserError
 
 RequiredColumns = list[tuple[str, str]]  # (config key, column name)
 
-show = reprlib.Repr()
-show.maxlist = show.maxstring = 40
 
+def check_columns(location: str, required: RequiredColumns, names: Collection[str]) -> None:
+    """Raise UserError unless the data has every required column exactly once.
 
-def check_columns(at: str, columns: RequiredColumns, found: Collection[str]) -> None:
-    """Raise UserError unless every column is once among those found. at: the file or data set, for the message."""
-    for key, name in columns:
-        if name not in found:
+    Args:
+        location: File or data set, for the error.
+        required: Columns that the config names.
+        names: Names of all columns of the data.
+    """
+    for key, name in required:
+        if name not in names:
             or_null = ", or to null for single sentences" if key == "data.hypothesis" else ""
-            raise UserError(f"{at}: no column {name!r}; set {key} to one of {show.repr(list(found))}{or_null}")
-        if (count := list(found).count(name)) > 1:
-            raise UserError(f"{at}: {count} columns {name!r} ({key}); rename or remove all but one")
+            raise UserError(f"{location}: no column {name!r}; set {key} to one of {abbreviate(list(names))}{or_null}")
+        if (count := list(names).count(name)) > 1:
+            raise UserError(f"{location}: {count} columns {name!r} ({key}); rename or remove all but one")

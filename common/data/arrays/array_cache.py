@@ -1,20 +1,20 @@
 """The array cache: named arrays as they are batched, built once and opened memory-mapped by every process of a run.
 
-A split has a file for each input, `labels` and, where `data.weight` is set, `weights` float64 [n]. A ragged array has a
-file of offsets int64 [n + 1] too. Floats are float32, integers int32, or int64 where they do not fit; uint8 and bool
-stay what they are.
+A split has a file for each input, `labels` and, if `data.weight` is set, `weights` float64 [n]. A ragged array also has
+a file of offsets int64 [n + 1]. Floats are stored as float32, and integers as int32, or int64 if they do not fit.
+uint8 and bool keep their types.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from common.config.data import ArraysSettings
 from common.config.schema import Config
-from common.data.arrays.array_cache_builder import build_array_cache, get_array_path
-from common.data.arrays.array_checks import check_channels
+from common.data.arrays.array_cache_builder import ArrayManifest, build_array_cache, get_array_path
+from common.data.arrays.array_checks import InputShapes, check_channels
 from common.data.arrays.array_readers import OFFSETS
 from common.data.arrays.array_split import ArraySplit
 from common.data.arrays.column import Column
@@ -30,21 +30,31 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class ArrayCache(Cache):
-    """An opened array cache. limits: the largest value of each integer input."""
+    """An opened array cache."""
 
     train: ArraySplit
     validation: ArraySplit
-    limits: dict[str, int]
+    limits: dict[str, int]  # largest value of each integer input
 
     @property
-    def inputs(self) -> dict[str, tuple[str, tuple[int | None, ...]]]:
-        """Of each input its type in a batch and the shape of an example, where None is a ragged axis."""
+    def inputs(self) -> InputShapes:
+        """The type of every input in a batch and the shape of an example, in which None is a ragged axis."""
         first = np.arange(1)
-        return {name: (str(each.gather(first, first).dtype), each.shape) for name, each in self.train.inputs.items()}
+        return {
+            name: (str(column.gather(first, first).dtype), column.shape) for name, column in self.train.inputs.items()
+        }
 
 
 def open_cache(config: Config, source: "TokenizerSource | None") -> ArrayCache:
-    """Open the array cache of a config, built first where it is missing or damaged. Raises UserError for bad arrays."""
+    """Open the array cache of a config. Build the cache first if it is missing or damaged.
+
+    Args:
+        config: The config of the run.
+        source: Not used, because arrays have no tokenizer.
+
+    Raises:
+        UserError: If the arrays are wrong.
+    """
     data = config.data
     assert isinstance(data, ArraysSettings)
     key = compute_fingerprint({"format": FORMAT, "corpus": identify(data)})
@@ -55,11 +65,15 @@ def open_cache(config: Config, source: "TokenizerSource | None") -> ArrayCache:
 
 
 def reopen_cache(config: Config, directory: Path) -> ArrayCache:
-    """Open an array cache that `open_cache` has verified. Raises UserError where its manifest cannot be read."""
-    return _open(directory, read_manifest(directory))
+    """Open an array cache that `open_cache` has verified.
+
+    Raises:
+        UserError: If the manifest cannot be read.
+    """
+    return _open(directory, cast(ArrayManifest, read_manifest(directory)))
 
 
-def _open(directory: Path, manifest: dict[str, Any]) -> ArrayCache:
+def _open(directory: Path, manifest: ArrayManifest) -> ArrayCache:
     return ArrayCache(
         directory=directory,
         fingerprint=compute_fingerprint(manifest["checksums"]),
@@ -72,16 +86,16 @@ def _open(directory: Path, manifest: dict[str, Any]) -> ArrayCache:
 
 def _open_split(directory: Path, split: str, names: list[str]) -> ArraySplit:
     inputs = {name: _open_column(directory, split, name) for name in names}
-    weights = _load(get_array_path(directory, split, "weights"))
+    weights = _open_array(get_array_path(directory, split, "weights"))
     return ArraySplit(inputs, _open_column(directory, split, "labels"), weights)
 
 
 def _open_column(directory: Path, split: str, name: str) -> Column:
-    values, offsets = (_load(get_array_path(directory, split, name + part)) for part in ("", OFFSETS))
+    values, offsets = (_open_array(get_array_path(directory, split, name + suffix)) for suffix in ("", OFFSETS))
     assert values is not None
     return Column(values, offsets)
 
 
-def _load(file: Path) -> np.ndarray | None:
-    """A memory-mapped array; None where the cache has no such file."""
+def _open_array(file: Path) -> np.ndarray | None:
+    """Return a memory-mapped array, or None if the cache has no such file."""
     return np.load(file, mmap_mode="r") if file.exists() else None

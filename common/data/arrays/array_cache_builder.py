@@ -1,9 +1,8 @@
-"""Building the array cache: named arrays are checked, then copied a block at a time."""
+"""Builder of the array cache. Named arrays are checked, then copied block by block."""
 
 import logging
 import tempfile
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -22,13 +21,26 @@ from common.data.arrays.array_checks import (
 from common.data.arrays.array_files import NamedArrays, read
 from common.data.arrays.array_labels import list_class_names, select_label_dtype
 from common.data.arrays.array_readers import OFFSETS
+from common.data.atomic_directory import Manifest
 from common.errors import UserError
 
 log = logging.getLogger("lockstep")
 
 
-def build_array_cache(directory: Path, data: ArraysSettings) -> dict[str, Any]:
-    """Fill the directory of a cache. Returns the further entries of its manifest. Raises UserError for bad arrays."""
+class ArrayManifest(Manifest):
+    """Manifest of an array cache."""
+
+    inputs: list[str]  # names of the model's inputs
+    limits: dict[str, int]  # largest value of each integer input
+    classes: list[str]  # empty if the labels are not classes of examples
+
+
+def build_array_cache(directory: Path, data: ArraysSettings) -> ArrayManifest:
+    """Write the arrays of both splits to the empty directory of a cache.
+
+    Raises:
+        UserError: If the arrays are wrong.
+    """
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         splits = read(data, Path(scratch))
         names, _ = [check_names(data, split) for split in splits]
@@ -36,54 +48,56 @@ def build_array_cache(directory: Path, data: ArraysSettings) -> dict[str, Any]:
             check_sizes(data, split)
         check_alike(*splits)
         log.info("building the array cache of %d examples", sum(len(split.columns[data.label]) for split in splits))
-        ranges = {name: _range(splits, name) for name in splits[0].columns}
+        ranges = {name: _find_range_of_both(splits, name) for name in splits[0].columns}
         classes = list_class_names(data, splits, ranges[data.label][1])
         limits = {}
         for name in names:
-            dtype = _dtype(splits, name, *ranges[name])
+            dtype = _select_dtype(splits, name, *ranges[name])
             if dtype.kind in "iu":
                 limits[name] = ranges[name][1]
             _copy(splits, directory, name, name, dtype)
         _copy(splits, directory, data.label, "labels", select_label_dtype(data.label, splits))
         if data.weight is not None:
             for split in splits:
-                check_weights(split.at, data.weight, split.columns[data.weight])
+                check_weights(split.location, data.weight, split.columns[data.weight])
             _copy(splits, directory, data.weight, "weights", np.float64)
         return {"inputs": names, "limits": limits, "classes": classes}
 
 
 def get_array_path(directory: Path, split: str, name: str) -> Path:
-    """Where `build` writes an array of a split, whatever characters are in its name."""
+    """Return the file of an array in a cache. The name of the array may have any characters."""
     return directory / f"{split}.{quote(name, safe='')}.npy"
 
 
-def _range(splits: tuple[NamedArrays, NamedArrays], name: str) -> tuple[int, int]:
-    """The least and the largest integer of both splits."""
-    ranges = [find_range(split.at, name, split.columns[name].values) for split in splits]
+def _find_range_of_both(splits: tuple[NamedArrays, NamedArrays], name: str) -> tuple[int, int]:
+    """Return the least and the largest integer in both splits."""
+    ranges = [find_range(split.location, name, split.columns[name].values) for split in splits]
     return min(low for low, _ in ranges), max(high for _, high in ranges)
 
 
-def _dtype(splits: tuple[NamedArrays, NamedArrays], name: str, low: int, high: int) -> np.dtype:
-    """What the values of an input are stored as."""
-    kinds = {split.columns[name].values.dtype for split in splits}
-    kind = next(iter(kinds)).kind
-    if kinds == {np.dtype(np.uint8)} or kind == "b":
-        return kinds.pop()
+def _select_dtype(splits: tuple[NamedArrays, NamedArrays], name: str, low: int, high: int) -> np.dtype:
+    """Return the type in which the values of an input are stored."""
+    dtypes = {split.columns[name].values.dtype for split in splits}
+    kind = next(iter(dtypes)).kind
+    if dtypes == {np.dtype(np.uint8)} or kind == "b":
+        return dtypes.pop()
     if kind == "f":
         return np.dtype(np.float32)
     for dtype in (np.int32, np.int64):
         if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
             return np.dtype(dtype)
     raise UserError(
-        f"{splits[0].at}: {name} has values up to {high}, which do not fit 64 bits with a sign; leave it out"
+        f"{splits[0].location}: {name} has values up to {high}, which do not fit 64 bits with a sign; leave it out"
     )
 
 
-def _copy(splits: tuple[NamedArrays, NamedArrays], directory: Path, name: str, written: str, dtype: DTypeLike) -> None:
+def _copy(
+    splits: tuple[NamedArrays, NamedArrays], directory: Path, name: str, name_in_cache: str, dtype: DTypeLike
+) -> None:
     for key, split in zip(("train", "validation"), splits, strict=True):
         column = split.columns[name]
-        with ArrayWriter(get_array_path(directory, key, written), dtype, column.values.shape[1:]) as writer:
+        with ArrayWriter(get_array_path(directory, key, name_in_cache), dtype, column.values.shape[1:]) as writer:
             for _, block in iterate_blocks(column.values):
                 writer.append(block)
         if column.offsets is not None:
-            np.save(get_array_path(directory, key, written + OFFSETS), column.offsets)
+            np.save(get_array_path(directory, key, name_in_cache + OFFSETS), column.offsets)

@@ -1,17 +1,17 @@
-"""Files of named arrays as a source: where the splits are, and what they hold."""
+"""Files of named arrays as a source: the paths of the splits, and the arrays in them."""
 
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from common.config.data import ArraysSettings
-from common.data.arrays.array_readers import OFFSETS, LoadedArrays, read_npy, read_npz, read_parquet, read_safetensors
+from common.data.arrays.array_readers import OFFSETS, LoadedArrays, read_npy, read_npz, read_safetensors
 from common.data.arrays.column import Column
-from common.data.identity import collect_source_keys, identify_file
+from common.data.arrays.parquet_columns import read_parquet
+from common.data.identity import Identity, collect_source_keys, identify_file
 from common.errors import UserError
 
 log = logging.getLogger("lockstep")
@@ -22,40 +22,49 @@ SUFFIXES = f"{', '.join(READERS)} or a directory of .npy files"
 
 @dataclass(frozen=True)
 class NamedArrays:
-    """The arrays of one split by their names. at: the file, for errors."""
+    """The arrays of one split by their names."""
 
-    at: str
+    location: str  # file or directory, for errors
     columns: Mapping[str, Column]
 
 
 def read(data: ArraysSettings, scratch: Path) -> tuple[NamedArrays, NamedArrays]:
-    """Both splits, memory-mapped. scratch: an empty directory that outlives them. Raises UserError."""
+    """Return both splits, memory-mapped.
+
+    Args:
+        data: Settings of the arrays.
+        scratch: Empty directory that must exist as long as the arrays are used.
+
+    Raises:
+        UserError: If a file is missing or wrong.
+    """
     splits: list[tuple[str, LoadedArrays]] = []
     paths = find_splits(data)
-    warn_of_one_file(paths)
+    warn_of_same_file(paths)
     for key, path in paths.items():
         folder = scratch / key
         folder.mkdir()
         reader = read_npy if path.is_dir() else READERS[path.suffix.lower()]
         splits.append((str(path), reader(path, folder)))
-    (train_at, train), (validation_at, validation) = splits
-    fixed = {name for name in train.keys() & validation.keys() if _same_length(train[name], validation[name])}
-    return NamedArrays(train_at, _paired(train_at, train, fixed)), NamedArrays(
-        validation_at, _paired(validation_at, validation, fixed)
+    (train_path, train), (validation_path, validation) = splits
+    rectangular = {name for name in train.keys() & validation.keys() if _have_one_length(train[name], validation[name])}
+    return (
+        NamedArrays(train_path, _to_columns(train_path, train, rectangular)),
+        NamedArrays(validation_path, _to_columns(validation_path, validation, rectangular)),
     )
 
 
-def identify(data: ArraysSettings) -> dict[str, Any]:
-    """What names the corpus: the keys, and the files' paths, sizes and times of change."""
-    found = {
+def identify(data: ArraysSettings) -> Identity:
+    """Return the config keys and the identities of the files."""
+    files = {
         key: [identify_file(file) for file in (sorted(path.glob("*.npy")) if path.is_dir() else [path])]
         for key, path in find_splits(data).items()
     }
-    return {**collect_source_keys(data), **found}
+    return {**collect_source_keys(data), **files}
 
 
 def find_splits(data: ArraysSettings) -> dict[str, Path]:
-    """The files or directories of the splits by their keys. Raises UserError."""
+    """Return the files or directories of the splits by their keys. Raise UserError if one is missing."""
     paths = {key: find_split(f"data.{key}", getattr(data, key)) for key in ("train", "validation")}
     for key, path in paths.items():
         if path.is_dir() and not any(path.glob("*.npy")):
@@ -66,23 +75,23 @@ def find_splits(data: ArraysSettings) -> dict[str, Path]:
 
 
 def find_split(key: str, name: str) -> Path:
-    """The path that a key names. Raises UserError where it names none, or nothing that is there."""
+    """Return the path that is the value of a config key. Raise UserError if there is no such path."""
     if not name:
-        raise UserError(f"{key}: has no value; give {key}=...")
+        raise UserError(f"{key}: has no value; set {key}=...")
     path = Path(name).expanduser()
     if not path.exists():
         raise UserError(f"{key}: no such file: {name}")
     return path
 
 
-def warn_of_one_file(paths: Mapping[str, Path]) -> None:
-    """Log a line where both splits are the same."""
+def warn_of_same_file(paths: Mapping[str, Path]) -> None:
+    """Log a warning if both splits are the same file."""
     if paths["train"].resolve() == paths["validation"].resolve():
         log.warning("data.validation is the same file as data.train: it shows nothing about new examples")
 
 
-def _same_length(*arrays: np.ndarray | Column) -> bool:
-    """Whether an array that is of lists in a file is of one length in all of them, and so is not ragged."""
+def _have_one_length(*arrays: np.ndarray | Column) -> bool:
+    """Check whether the lists of an array have the same length in all splits, so that the array is not ragged."""
     sizes: set[int] = set()
     for array in arrays:
         if isinstance(array, Column):
@@ -92,39 +101,45 @@ def _same_length(*arrays: np.ndarray | Column) -> bool:
     return len(sizes) == 1
 
 
-def _paired(at: str, arrays: LoadedArrays, fixed: set[str]) -> dict[str, Column]:
-    """The values of each array together with their offsets."""
+def _to_columns(location: str, arrays: LoadedArrays, rectangular: set[str]) -> dict[str, Column]:
+    """Return the values of each array together with their offsets. Lists in `rectangular` become an array."""
     columns = {}
     for name, array in arrays.items():
         if name.endswith(OFFSETS):
             if name.removesuffix(OFFSETS) not in arrays:
-                raise UserError(f"{at}: {name} has no array {name.removesuffix(OFFSETS)!r} with the values; add it")
+                raise UserError(
+                    f"{location}: {name} has no array {name.removesuffix(OFFSETS)!r} with the values; add it"
+                )
         elif isinstance(array, Column):
-            columns[name] = _rectangular(array) if name in fixed else array
+            columns[name] = _to_rectangle(array) if name in rectangular else array
         else:
             offsets = arrays.get(f"{name}{OFFSETS}")
+            size = len(np.atleast_1d(array))
             columns[name] = Column(
-                array, None if offsets is None else _checked(at, name, offsets, len(np.atleast_1d(array)))
+                array, None if offsets is None else _check_offsets(f"{location}: {name}{OFFSETS}", offsets, size)
             )
     return columns
 
 
-def _rectangular(column: Column) -> Column:
+def _to_rectangle(column: Column) -> Column:
     return Column(column.values.reshape(len(column), -1, *column.values.shape[1:]))
 
 
-def _checked(at: str, name: str, offsets: np.ndarray | Column, size: int) -> np.ndarray:
-    """Offsets int64 that rise from 0 to the number of values. Raises UserError, which names the first that is wrong."""
-    name += OFFSETS
+def _check_offsets(what: str, offsets: np.ndarray | Column, size: int) -> np.ndarray:
+    """Return offsets as int64. They must rise from 0 to the number of values.
+
+    Raises:
+        UserError: If they do not. The error names the first wrong offset.
+    """
     if isinstance(offsets, Column) or offsets.ndim != 1 or offsets.dtype.kind not in "iu" or not len(offsets):
-        raise UserError(f"{at}: {name} must be integers of one axis, one more than there are examples")
+        raise UserError(f"{what} must be integers of one axis, one more than there are examples")
     checked: np.ndarray = offsets.astype(np.int64)
     falls = np.flatnonzero(np.diff(checked) < 0)
     if checked[0] != 0:
-        raise UserError(f"{at}: {name}[0] is {checked[0]}; it must be 0")
+        raise UserError(f"{what}[0] is {checked[0]}; it must be 0")
     if len(falls):
         index = falls[0] + 1
-        raise UserError(f"{at}: {name}[{index}] is {checked[index]}, less than the {checked[index - 1]} before it")
+        raise UserError(f"{what}[{index}] is {checked[index]}, less than the {checked[index - 1]} before it")
     if checked[-1] != size:
-        raise UserError(f"{at}: {name} ends with {checked[-1]}, but there are {size} values; they must be as many")
+        raise UserError(f"{what} ends with {checked[-1]}, but there are {size} values; they must be as many")
     return checked

@@ -4,47 +4,61 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from common.config.data import ArraysSettings
-from common.data.arrays.array_checks import iterate_blocks
+from common.data.arrays.array_checks import format_index, iterate_blocks
 from common.data.arrays.array_files import NamedArrays
 from common.errors import UserError
 
-MOST_CLASSES = 1 << 20
+MAX_INFERRED_CLASSES = 1 << 20
 LARGEST = np.iinfo(np.int32).max
 
 
 def select_label_dtype(name: str, splits: tuple[NamedArrays, NamedArrays]) -> DTypeLike:
-    """float32 or int32. Bools of more than one axis are numbers: whether an example has each of several properties.
+    """Return the type in which labels are stored: float32 or int32.
 
-    Raises UserError for labels of tokens that are not integers, or do not fit.
+    Bools with more than one axis are numbers: they say which of several properties an example has.
+
+    Raises:
+        UserError: If labels of tokens are not integers, or do not fit.
     """
     column = splits[0].columns[name]
-    if column.offsets is not None and column.values.dtype.kind not in "iu":
-        raise UserError(f"{splits[0].at}: {name} is ragged, but not of integers; only labels of tokens may be ragged")
-    if column.values.dtype.kind == "f" or (column.values.dtype.kind == "b" and column.shape != ()):
+    kind = column.values.dtype.kind
+    if column.offsets is not None and kind not in "iu":
+        raise UserError(
+            f"{splits[0].location}: {name} is ragged, but not of integers; only labels of tokens may be ragged"
+        )
+    if kind == "f" or (kind == "b" and column.shape != ()):
         return np.float32
     for split in splits:
         for start, block in iterate_blocks(split.columns[name].values):
             if len(wrong := np.argwhere((block > LARGEST) | (block < -LARGEST))):
-                index = ", ".join(map(str, (start + wrong[0][0], *wrong[0][1:])))
-                raise UserError(f"{split.at}: {name}[{index}] is {block[tuple(wrong[0])]}; labels must fit 32 bits")
+                index = format_index(start, wrong[0])
+                raise UserError(
+                    f"{split.location}: {name}[{index}] is {block[tuple(wrong[0])]}; labels must fit 32 bits"
+                )
     return np.int32
 
 
 def list_class_names(data: ArraysSettings, splits: tuple[NamedArrays, NamedArrays], largest: int) -> list[str]:
-    """The names of the classes; none where the labels are not one integer for each example. Raises UserError.
+    """Return the names of the classes, or an empty list if the labels are not one integer for each example.
 
-    largest: label of both splits.
+    Args:
+        data: Settings of the arrays.
+        splits: Both splits.
+        largest: Largest label of both splits.
+
+    Raises:
+        UserError: If a label is not a class.
     """
     column = splits[0].columns[data.label]
     if column.shape != () or column.values.dtype.kind == "f":
         if data.classes is not None:
             raise UserError(f"data.classes: {data.label} is not one integer for each example; set it to null")
         return []
-    count = len(data.classes) if data.classes else min(max(largest, 0) + 1, MOST_CLASSES)
+    count = len(data.classes) if data.classes else min(max(largest, 0) + 1, MAX_INFERRED_CLASSES)
     for split in splits:
         for start, block in iterate_blocks(split.columns[data.label].values):
             if len(wrong := np.flatnonzero((block < 0) | (block >= count))):
-                label, place = block[wrong[0]], f"{split.at}: {data.label}[{start + wrong[0]}]"
+                label, place = block[wrong[0]], f"{split.location}: {data.label}[{start + wrong[0]}]"
                 raise UserError(
                     f"{place} is {label}, which is not one of the {count} classes, numbered from 0; correct it"
                 )

@@ -9,16 +9,16 @@ from common.data.arrays.column import Column
 from common.data.batches import Arrays
 from common.data.ragged import build_mask, compute_padded_width
 
-NO_LABEL = -1  # what ragged labels are padded with: like any below 0, it is no label
+NO_LABEL = -1  # padding of ragged labels; any label below 0 is ignored
 
 
 @dataclass(frozen=True)
 class ArraySplit:
-    """Memory-mapped arrays of one split. example_weights: float64 [n]; None: all examples count alike."""
+    """Memory-mapped arrays of one split."""
 
     inputs: Mapping[str, Column]
     label: Column
-    example_weights: np.ndarray | None = None
+    example_weights: np.ndarray | None = None  # float64 [n]; None: all examples have the same weight
 
     def __len__(self) -> int:
         return len(self.label)
@@ -27,38 +27,38 @@ class ArraySplit:
     def labels(self) -> np.ndarray:
         """Classes int32 [n], numbers float32 [n] or [n, k], or a label for each token int32 [n, t].
 
-        Ragged labels stand one after the other, int32 [t]; `gather` has them by example.
+        Ragged labels stand one after the other, int32 [t]; `gather` returns them by example.
         """
         return self.label.values
 
     def lengths(self, ids: np.ndarray) -> np.ndarray:
-        """The sum of the lengths of an example's ragged inputs, int64 [n].
+        """Return the sum of the lengths of each example's ragged inputs, int64 [n].
 
-        Where none are ragged: the number of its labels, if each of its tokens has one, else 0.
+        If no input is ragged, return the number of labelled tokens, or 0 if the tokens have no labels.
         """
         ragged = [column.lengths(ids) for column in self.inputs.values() if column.offsets is not None]
-        if not ragged and self._labels_tokens:
+        if not ragged and self._has_token_labels:
             return self.loss_counts(ids).astype(np.int64)
         return sum(ragged, np.zeros(len(ids), np.int64))
 
     def weights(self, ids: np.ndarray) -> np.ndarray:
-        """The weight of each example in the loss, float64 [n]."""
+        """Return the weight of each example in the loss, float64 [n]."""
         return np.ones(len(ids)) if self.example_weights is None else self.example_weights[ids]
 
     def loss_counts(self, ids: np.ndarray) -> np.ndarray:
-        """How many losses each example has, float64 [n]: where each of its tokens has a label, those that are >= 0."""
+        """Return how many losses each example has, float64 [n]: one, or one for each token whose label is >= 0."""
         if self.label.offsets is not None:
-            labels, rows, _ = self.label.flat(ids)
+            labels, rows, _ = self.label.concatenate(ids)
             return np.bincount(rows, labels >= 0, len(ids))
-        if not self._labels_tokens:
+        if not self._has_token_labels:
             return np.ones(len(ids))
         return np.count_nonzero(self.label.values[ids] >= 0, axis=tuple(range(1, self.label.values.ndim))).astype(float)
 
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
-        """Every input by its name, and `labels`.
+        """Return every input by its name, and `labels`.
 
-        A ragged input is padded with 0 to a width for the longest of `batch`, and has NAME_mask int32 [n, width]: 1
-        where it is real. Ragged labels are padded with -1.
+        A ragged input is padded with 0 to the width of the examples `batch`. It has a mask NAME_mask int32 [n, width],
+        which is 1 for real values. Ragged labels are padded with -1.
         """
         arrays = {}
         for name, column in self.inputs.items():
@@ -68,14 +68,14 @@ class ArraySplit:
         return {**arrays, "labels": self.label.gather(ids, batch, NO_LABEL)}
 
     def gather_unpadded(self, ids: np.ndarray) -> Arrays:
-        """There is no layout without padding: as wide as the longest of `ids`."""
+        """Return the arrays as wide as the longest of `ids`. Named arrays have no layout without padding."""
         return self.gather(ids, ids)
 
     def count_tokens(self, arrays: Arrays) -> int:
-        """The sizes of the padded inputs; where none are ragged, of the labels of tokens."""
+        """Return the sizes of the padded inputs or, if no input is ragged, of the labels of tokens."""
         ragged = [arrays[f"{name}_mask"].size for name, column in self.inputs.items() if column.offsets is not None]
-        return sum(ragged) if ragged or not self._labels_tokens else arrays["labels"].size
+        return sum(ragged) if ragged or not self._has_token_labels else arrays["labels"].size
 
     @property
-    def _labels_tokens(self) -> bool:
+    def _has_token_labels(self) -> bool:
         return self.label.offsets is not None or (len(self.label.shape) > 0 and self.label.values.dtype.kind != "f")

@@ -1,12 +1,12 @@
-"""The cache of plain text for language models: tokens, cut into blocks; opened as named arrays.
+"""The cache of plain text for language models: tokens that are cut into blocks, opened as named arrays.
 
-A split is `tokens` int32 [t]. Block i is tokens[i * L : (i + 1) * L], where L is
-`train.max_length`, and the labels of its tokens are those one further.
+A split is `tokens` int32 [t]. Block i is tokens[i * L : (i + 1) * L] with L = `train.max_length`. The label of a token
+is the next token.
 """
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -14,13 +14,13 @@ from common.config.data import LinesSettings
 from common.config.schema import Config
 from common.data.array_writer import ArrayWriter
 from common.data.arrays.array_cache import ArrayCache
-from common.data.arrays.array_files import find_split, warn_of_one_file
+from common.data.arrays.array_files import find_split, warn_of_same_file
 from common.data.arrays.array_split import ArraySplit
 from common.data.arrays.column import Column
 from common.data.arrays.plain_text_tokens import BYTES, find_tokenizer, open_tokenizer
-from common.data.atomic_directory import compute_fingerprint, open_or_build, read_manifest
+from common.data.atomic_directory import Manifest, compute_fingerprint, open_or_build, read_manifest
 from common.data.build_progress import show_progress
-from common.data.identity import collect_source_keys, identify_file
+from common.data.identity import Identity, collect_source_keys, identify_file
 from common.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,10 +31,22 @@ log = logging.getLogger("lockstep")
 FORMAT = 1
 
 
-def open_cache(config: Config, source: "TokenizerSource | None") -> ArrayCache:
-    """Open the cache of a config of plain text, built first where it is missing or damaged. Raises UserError.
+class LineManifest(Manifest):
+    """Manifest of a cache of plain text."""
 
-    `source` is not used: data.tokenizer names the tokenizer.
+    max_length: int  # tokens of a block
+    largest: int  # largest token
+
+
+def open_cache(config: Config, source: "TokenizerSource | None") -> ArrayCache:
+    """Open the cache of a config of plain text. Build the cache first if it is missing or damaged.
+
+    Args:
+        config: The config of the run.
+        source: Not used, because `data.tokenizer` names the tokenizer.
+
+    Raises:
+        UserError: If a file is missing or wrong, or too short for one block.
     """
     data, length = config.data, config.train.max_length
     assert isinstance(data, LinesSettings)
@@ -44,12 +56,16 @@ def open_cache(config: Config, source: "TokenizerSource | None") -> ArrayCache:
 
 
 def reopen_cache(config: Config, directory: Path) -> ArrayCache:
-    """Open a cache that `open_cache` has verified. Raises UserError where its manifest cannot be read."""
-    return _open(directory, read_manifest(directory))
+    """Open a cache that `open_cache` has verified.
+
+    Raises:
+        UserError: If the manifest cannot be read.
+    """
+    return _open(directory, cast(LineManifest, read_manifest(directory)))
 
 
-def identify(data: LinesSettings) -> dict[str, Any]:
-    """What names the corpus: the paths, sizes and times of change of the files and the tokenizer."""
+def identify(data: LinesSettings) -> Identity:
+    """Return the config keys and the identities of the files and the tokenizer."""
     files = {key: identify_file(path) for key, path in _find_splits(data).items()}
     tokenizer = BYTES if data.tokenizer == BYTES else identify_file(find_tokenizer(data.tokenizer))
     return {**collect_source_keys(data), **files, "tokenizer": tokenizer}
@@ -59,16 +75,17 @@ def _find_splits(data: LinesSettings) -> dict[str, Path]:
     paths = {key: find_split(f"data.{key}", getattr(data, key)) for key in ("train", "validation")}
     for key, path in paths.items():
         if not path.is_file():
-            raise UserError(f"data.{key}: not a file: {path}; give one file of text")
+            raise UserError(f"data.{key}: not a file: {path}; set it to one file of text")
     return paths
 
 
-def _open(directory: Path, manifest: dict[str, Any]) -> ArrayCache:
+def _open(directory: Path, manifest: LineManifest) -> ArrayCache:
+    length = manifest["max_length"]
     return ArrayCache(
         directory=directory,
-        fingerprint=compute_fingerprint({"checksums": manifest["checksums"], "max_length": manifest["max_length"]}),
-        train=_open_split(directory, "train", manifest["max_length"]),
-        validation=_open_split(directory, "validation", manifest["max_length"]),
+        fingerprint=compute_fingerprint({"checksums": manifest["checksums"], "max_length": length}),
+        train=_open_split(directory, "train", length),
+        validation=_open_split(directory, "validation", length),
         classes=[],
         limits={"input_ids": manifest["largest"]},
     )
@@ -76,34 +93,34 @@ def _open(directory: Path, manifest: dict[str, Any]) -> ArrayCache:
 
 def _open_split(directory: Path, name: str, length: int) -> ArraySplit:
     tokens = np.load(directory / f"{name}.tokens.npy", mmap_mode="r")
-    end = _blocks(len(tokens), length) * length
+    end = _count_blocks(len(tokens), length) * length
     return ArraySplit(
         {"input_ids": Column(tokens[:end].reshape(-1, length))}, Column(tokens[1 : end + 1].reshape(-1, length))
     )
 
 
-def _blocks(tokens: int, length: int) -> int:
-    """How many blocks there are: the last token is a label only."""
+def _count_blocks(tokens: int, length: int) -> int:
+    """Return the number of blocks in a text. Its last token is only a label."""
     return max(0, tokens - 1) // length
 
 
-def _build(directory: Path, data: LinesSettings, length: int) -> dict[str, Any]:
+def _build(directory: Path, data: LinesSettings, length: int) -> LineManifest:
     paths = _find_splits(data)
-    warn_of_one_file(paths)
-    tokens_of = open_tokenizer(data.tokenizer)
+    warn_of_same_file(paths)
+    read_tokens = open_tokenizer(data.tokenizer)
     largest = 0
     for key, path in paths.items():
         log.info("building the token cache of %s", path)
         with ArrayWriter(directory / f"{key}.tokens.npy", np.int32) as writer:
-            for tokens in show_progress(tokens_of(path), f"tokenizing {path.name}"):
+            for tokens in show_progress(read_tokens(path), f"tokenizing {path.name}"):
                 writer.append(tokens)
                 largest = max(largest, int(tokens.max(initial=0)))
-        blocks = _blocks(writer.length, length)
+        blocks = _count_blocks(writer.length, length)
         if not blocks:
             raise UserError(
-                f"{path}: {writer.length} tokens, too few for a block of {length} and the token after it; give a "
+                f"{path}: {writer.length} tokens, too few for a block of {length} and the token after it; use a "
                 "longer text, or lower train.max_length"
             )
-        left = writer.length - blocks * length - 1
-        log.info("%s: %d tokens in %d blocks of %d; %d left over", path, writer.length, blocks, length, left)
+        remaining = writer.length - blocks * length - 1
+        log.info("%s: %d tokens in %d blocks of %d; %d left over", path, writer.length, blocks, length, remaining)
     return {"max_length": length, "largest": largest}

@@ -1,0 +1,1 @@
+"""Labelled images: sources and the image cache."""

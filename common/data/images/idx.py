@@ -1,6 +1,6 @@
-"""IDX files, the format of MNIST's home page (yann.lecun.com/exdb/mnist), gzip or not, as a source of images.
+"""IDX files, the format of MNIST (yann.lecun.com/exdb/mnist), as a source of images. They may be gzip files.
 
-A file is two zero bytes, the type of its values (8: uint8), the number of its dimensions, each dimension as a
+A file is two zero bytes, the type of its values (8: uint8), the number of its dimensions, every dimension as a
 big-endian uint32, and the values. Images have three dimensions, labels one.
 """
 
@@ -8,45 +8,58 @@ import gzip
 import math
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from common.config.data import IdxSettings
-from common.data.identity import collect_source_keys, identify_file
+from common.data.identity import Identity, collect_source_keys, identify_file
 from common.data.images.image_corpus import ImageCorpus, LabelledImages, format_shape
 from common.errors import UserError
 
 
 def read(data: IdxSettings) -> ImageCorpus:
-    """Read both splits. Raises UserError, which names the file."""
-    train, validation = (_read_split(*paths) for paths in find_idx(data.directory))
+    """Read both splits.
+
+    Raises:
+        UserError: If a file is missing or wrong. The error names the file.
+    """
+    train, validation = (_read_split(*paths) for paths in find_idx_files(data.directory))
     return ImageCorpus(train, validation, [str(label) for label in range(train.labels.max() + 1)])
 
 
-def identify(data: IdxSettings) -> dict[str, Any]:
-    """What names the corpus: the paths, sizes and times of change of its files."""
-    files = [identify_file(path) for pair in find_idx(data.directory) for path in pair]
+def identify(data: IdxSettings) -> Identity:
+    """Return the config keys and the identities of the files."""
+    files = [identify_file(path) for paths in find_idx_files(data.directory) for path in paths]
     return {**collect_source_keys(data), "directory": files}
 
 
-def find_idx(directory: str) -> list[tuple[Path, Path]]:
-    """The files of images and of labels to train on (train-*) and to validate with (t10k-*). Raises UserError."""
+def find_idx_files(directory: str) -> list[tuple[Path, Path]]:
+    """Return the files of images and labels for training (train-*) and for validation (t10k-*).
+
+    Raises:
+        UserError: If a file is missing.
+    """
     folder = Path(directory).expanduser()
     if not folder.is_dir():
         raise UserError(f"data.directory: {'not a directory' if folder.exists() else 'no such directory'}: {directory}")
-    return [(_find(folder, f"{prefix}-images"), _find(folder, f"{prefix}-labels")) for prefix in ("train", "t10k")]
+    return [
+        (_find_file(folder, f"{prefix}-images"), _find_file(folder, f"{prefix}-labels")) for prefix in ("train", "t10k")
+    ]
 
 
-def _find(folder: Path, prefix: str) -> Path:
-    found = sorted(path for path in folder.glob(f"{prefix}*") if path.is_file())
-    if not found:
+def _find_file(folder: Path, prefix: str) -> Path:
+    paths = sorted(path for path in folder.glob(f"{prefix}*") if path.is_file())
+    if not paths:
         raise UserError(f"data.directory: {folder} has no {prefix}* (an IDX file, or its .gz); add it")
-    return found[0]  # an unpacked file before its .gz
+    return paths[0]  # an unpacked file comes before its .gz
 
 
 def read_idx(images_path: Path, labels_path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Images uint8 [n, height, width] and labels uint8 [n]. Raises UserError, which names the file."""
+    """Read the images, uint8 [n, height, width], and the labels, uint8 [n].
+
+    Raises:
+        UserError: If a file is wrong. The error names the file.
+    """
     images, labels = _read_array(images_path, 3), _read_array(labels_path, 1)
     if len(images) != len(labels):
         raise UserError(
@@ -63,7 +76,7 @@ def _read_split(images_path: Path, labels_path: Path) -> LabelledImages:
 
 
 def _read_array(path: Path, dimensions: int) -> np.ndarray:
-    content = _content(path)
+    content = _read_content(path)
     start = 4 + 4 * dimensions
     magic = bytes([0, 0, 8, dimensions])
     if content[:4] != magic:
@@ -76,15 +89,15 @@ def _read_array(path: Path, dimensions: int) -> np.ndarray:
         raise UserError(f"{path}: cut off after {len(content)} bytes; fetch it again")
     if len(content) - start > math.prod(shape):
         raise UserError(
-            f"{path}: has {len(content) - start} bytes of values where its header says {format_shape(shape)}; "
+            f"{path}: has {len(content) - start} bytes of values, but its header says {format_shape(shape)}; "
             "fetch it again"
         )
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             return file.read()
     except gzip.BadGzipFile as error:
         raise UserError(f"{path}: not gzip ({error}); fetch it again, or rename it if it is not compressed") from error

@@ -6,12 +6,12 @@ A split of n examples is two arrays: `images` uint8 [n, height, width, channels]
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from common.config.schema import Config
-from common.data.atomic_directory import compute_fingerprint, open_or_build, read_manifest
+from common.data.atomic_directory import Manifest, compute_fingerprint, open_or_build, read_manifest
 from common.data.batches import Arrays
 from common.data.cache import Cache
 from common.data.identity import identify
@@ -26,39 +26,48 @@ log = logging.getLogger("lockstep")
 FORMAT = 1
 
 
+class ImageManifest(Manifest):
+    """Manifest of an image cache. The statistics are over all pixels of the training images, divided by `largest`."""
+
+    classes: list[str]
+    largest: int  # largest value that a pixel may have
+    mean: float
+    standard_deviation: float
+
+
 @dataclass(frozen=True)
 class ImageSplit:
-    """Memory-mapped arrays of one split; `values` float32 [256] is what each byte becomes."""
+    """Memory-mapped arrays of one split, and the gathering of batches from them."""
 
     images: np.ndarray
     labels: np.ndarray
-    values: np.ndarray
+    normalized_values: np.ndarray  # of every byte, float32 [256]
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def lengths(self, ids: np.ndarray) -> np.ndarray:
-        """Images have no tokens."""
+        """Return zeros: images have no tokens."""
         return np.zeros(len(ids), np.int64)
 
     def weights(self, ids: np.ndarray) -> np.ndarray:
-        """All count alike."""
+        """Return ones: all examples have the same weight."""
         return np.ones(len(ids))
 
     def loss_counts(self, ids: np.ndarray) -> np.ndarray:
-        """An image has one label."""
+        """Return ones: an image has one label."""
         return np.ones(len(ids))
 
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
-        """`images` float32 [n, height, width, channels], normalised, and `labels` int32 [n]."""
-        return {"images": self.values[self.images[ids]], "labels": self.labels[ids]}
+        """Return the normalized `images` float32 [n, height, width, channels] and `labels` int32 [n]."""
+        return {"images": self.normalized_values[self.images[ids]], "labels": self.labels[ids]}
 
     def gather_unpadded(self, ids: np.ndarray) -> Arrays:
-        """Images have no padding."""
+        """Return the same as `gather`: images have no padding."""
         return self.gather(ids, ids)
 
     def count_tokens(self, arrays: Arrays) -> int:
-        """Images have no tokens."""
+        """Return 0: images have no tokens."""
         return 0
 
 
@@ -71,15 +80,21 @@ class ImageCache(Cache):
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """(height, width, channels)."""
+        """Shape of an image: (height, width, channels)."""
         return self.train.images.shape[1:]
 
 
 def open_cache(config: Config, source: "TokenizerSource | None") -> ImageCache:
-    """Open the image cache of a config, built first where it is missing or damaged. Raises UserError for a bad corpus.
+    """Open the image cache of a config. Build the cache first if it is missing or damaged.
 
-    A byte b becomes (b / largest - mean) / standard_deviation, where both are of b / largest over all pixels of the
-    training split. `source` is not used: images have no tokenizer.
+    A byte b is normalized to (b / largest - mean) / standard_deviation, with the entries of the manifest.
+
+    Args:
+        config: The config of the run.
+        source: Not used, because images have no tokenizer.
+
+    Raises:
+        UserError: If the corpus is wrong.
     """
     key = compute_fingerprint({"format": FORMAT, "corpus": identify(config.data)})
     directory = Path(config.cache_dir) / f"images-{key}"
@@ -87,28 +102,32 @@ def open_cache(config: Config, source: "TokenizerSource | None") -> ImageCache:
 
 
 def reopen_cache(config: Config, directory: Path) -> ImageCache:
-    """Open an image cache that `open_cache` has verified. Raises UserError where its manifest cannot be read."""
-    return _open(directory, read_manifest(directory))
+    """Open an image cache that `open_cache` has verified.
+
+    Raises:
+        UserError: If the manifest cannot be read.
+    """
+    return _open(directory, cast(ImageManifest, read_manifest(directory)))
 
 
-def _open(directory: Path, manifest: dict[str, Any]) -> ImageCache:
+def _open(directory: Path, manifest: ImageManifest) -> ImageCache:
     scaled = np.arange(256) / manifest["largest"]
-    values = ((scaled - manifest["mean"]) / manifest["standard_deviation"]).astype(np.float32)
+    normalized_values = ((scaled - manifest["mean"]) / manifest["standard_deviation"]).astype(np.float32)
     return ImageCache(
         directory=directory,
         fingerprint=compute_fingerprint(manifest["checksums"]),
-        train=_open_split(directory, "train", values),
-        validation=_open_split(directory, "validation", values),
+        train=_open_split(directory, "train", normalized_values),
+        validation=_open_split(directory, "validation", normalized_values),
         classes=manifest["classes"],
     )
 
 
-def _open_split(directory: Path, name: str, values: np.ndarray) -> ImageSplit:
+def _open_split(directory: Path, name: str, normalized_values: np.ndarray) -> ImageSplit:
     images, labels = (np.load(directory / f"{name}.{array}.npy", mmap_mode="r") for array in ("images", "labels"))
-    return ImageSplit(images, labels, values)
+    return ImageSplit(images, labels, normalized_values)
 
 
-def _build(directory: Path, config: Config) -> dict[str, Any]:
+def _build(directory: Path, config: Config) -> ImageManifest:
     corpus = read_images(config.data)
     log.info("building the image cache of %d examples", len(corpus.train.labels) + len(corpus.validation.labels))
     for name, split in (("train", corpus.train), ("validation", corpus.validation)):

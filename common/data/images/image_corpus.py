@@ -12,29 +12,30 @@ from common.errors import UserError
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """One split: `images` uint8 [n, height, width, channels] and `labels` int32 [n], which index the corpus's classes.
+    """The images of one split."""
 
-    images_at, labels_at: the file or data set that each was read from, for errors.
-    """
-
-    images: np.ndarray
-    labels: np.ndarray
-    images_at: str
-    labels_at: str
+    images: np.ndarray  # uint8 [n, height, width, channels]
+    labels: np.ndarray  # index in the corpus's classes, int32 [n]
+    images_location: str  # file or data set of the images, for errors
+    labels_location: str  # file or data set of the labels, for errors
 
 
 @dataclass(frozen=True)
 class ImageCorpus:
-    """Both splits; `largest` is the largest value that a pixel may have."""
+    """Both splits of a corpus."""
 
     train: LabelledImages
     validation: LabelledImages
     classes: list[str]
-    largest: int = 255
+    largest: int = 255  # largest value that a pixel may have
 
 
 def read_images(data: DataSettings) -> ImageCorpus:
-    """Read both splits of a corpus. Raises UserError, which names the file or the key."""
+    """Read both splits of a corpus.
+
+    Raises:
+        UserError: If labels or shapes are wrong. The error names the file or the config key.
+    """
     corpus: ImageCorpus = import_module(data.source).read(data)
     _check_labels(corpus.train, corpus.classes)
     _check_labels(corpus.validation, corpus.classes)
@@ -43,7 +44,7 @@ def read_images(data: DataSettings) -> ImageCorpus:
 
 
 def format_shape(shape: Iterable[int]) -> str:
-    """A shape in words."""
+    """Return a shape as text, such as "28 x 28"."""
     return " x ".join(map(str, shape))
 
 
@@ -51,8 +52,8 @@ def _check_shapes(train: LabelledImages, validation: LabelledImages) -> None:
     shape, expected = validation.images.shape[1:], train.images.shape[1:]
     if shape != expected:
         raise UserError(
-            f"{validation.images_at}: images of {format_shape(shape)}, "
-            f"but those to train on are {format_shape(expected)}; resize them"
+            f"{validation.images_location}: images of {format_shape(shape)}, but those to train on are "
+            f"{format_shape(expected)}; resize them"
         )
 
 
@@ -60,6 +61,6 @@ def _check_labels(split: LabelledImages, classes: list[str]) -> None:
     wrong = np.flatnonzero((split.labels < 0) | (split.labels >= len(classes)))
     if len(wrong):
         raise UserError(
-            f"{split.labels_at}: label {split.labels[wrong[0]]} of image {wrong[0] + 1} is not one of the "
+            f"{split.labels_location}: label {split.labels[wrong[0]]} of image {wrong[0] + 1} is not one of the "
             f"{len(classes)} classes; correct it"
         )

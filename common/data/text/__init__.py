@@ -1,0 +1,1 @@
+"""Labelled text: sources, tokenizers and the token cache."""

@@ -1,4 +1,4 @@
-"""Corpora of labelled sentence pairs (or single sentences), streamed, with labels that index the model's classes."""
+"""Corpora of labelled sentence pairs or single sentences, streamed. The labels index the model's classes."""
 
 import logging
 import re
@@ -6,35 +6,36 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import cast
 
 from common.config.data import DataSettings
-from common.data.required_columns import show
+from common.data.abbreviation import abbreviate
 from common.data.text.label_types import BOOLEANS, Label, infer_label_types
 from common.data.text.text_rows import RowSurvey, TextRows, TextSource, survey_rows
 from common.errors import UserError
 
 log = logging.getLogger("lockstep")
 
-MAX_INFERRED_CLASSES = 10_000  # more than any classification has: the label column must be another one
+MAX_INFERRED_CLASSES = 10_000  # more than any classification has, so the label column must be another one
 
 
 @dataclass(frozen=True)
 class LabelledTexts:
-    """The examples of one split, which are read anew for each iteration; `dropped` rows had no gold label."""
+    """The examples of one split. They are read anew in every iteration."""
 
     rows: TextRows
-    classes: Mapping[Label, int]  # of each label, its index in the corpus's classes
+    classes: Mapping[Label, int]  # index in the corpus's classes of every label
     examples: int
-    dropped: int
+    dropped: int  # rows without a gold label
 
     def __len__(self) -> int:
         return self.examples
 
     def __iter__(self) -> Iterator[tuple[Sequence[str], int]]:
-        """The texts of each example, [premise] or [premise, hypothesis], and its class.
+        """Yield the texts of each example, [premise] or [premise, hypothesis], and its class.
 
-        Raises UserError where they are no longer the rows that were checked.
+        Raises:
+            UserError: If the rows have changed since they were checked.
         """
         count = 0
         for _, _, label, texts in self.rows:
@@ -49,90 +50,110 @@ class LabelledTexts:
 
 @dataclass(frozen=True)
 class TextCorpus:
-    """Both splits; `classes` are in the order of the model's outputs."""
+    """Both splits of a corpus."""
 
     train: LabelledTexts
     validation: LabelledTexts
-    classes: list[str]
+    classes: list[str]  # in the order of the model's outputs
 
 
 def read_corpus(data: DataSettings, classes: list[str] | None = None) -> TextCorpus:
-    """Read and check all rows of a corpus once. Raises UserError, which names the file and line or the key.
+    """Read and check all rows of a corpus once.
 
-    The order of the model's classes is that of `classes`, which a checkpoint with a classification head has; else of
-    `data.classes`; else of the classes that the source names; else that of the training split's labels (integers: "0"
-    to the largest; booleans: false and true; strings: sorted). Where the data names its classes they are found in that
-    order by name, so the two orders may differ; other integer labels are indexes. Names such as LABEL_0 or 0 mean
-    nothing: the position decides.
+    The order of the model's classes is the first of these that is known:
+        1. `classes`, which a checkpoint with a classification head has;
+        2. `data.classes`;
+        3. the classes that the source names;
+        4. the labels of the training split: for integers "0" to the largest, false and true for booleans, and the
+           sorted labels for strings.
+
+    If the data names its classes, they are looked up in that order by name, so the data's integer labels may have
+    another order. Without names, an integer label is an index. A checkpoint's names like LABEL_0 or 0 have no meaning:
+    only their position counts.
+
+    Raises:
+        UserError: For the first row that is wrong. The error names the file and line, or the config key.
     """
     source: TextSource = import_module(data.source).read(data)
     train, validation = survey_rows(source.train), survey_rows(source.validation)
-    names = source.names or classes or _infer(_labels(source.train, train))
-    ordered = classes or source.classes or names
-    outputs = _outputs(names, ordered)
+    names = source.names or classes or _infer_class_names(_infer_labels(source.train, train))
+    model_classes = classes or source.classes or names
+    model_indices = _find_model_indices(names, model_classes)
     return TextCorpus(
-        _split(source.train, train, names, outputs),
-        _split(source.validation, validation, names, outputs),
-        list(ordered),
+        _label_split(source.train, train, names, model_indices),
+        _label_split(source.validation, validation, names, model_indices),
+        list(model_classes),
     )
 
 
-def _labels(rows: TextRows, found: RowSurvey) -> dict[Label, Label]:
-    """What each label of a split means."""
-    return infer_label_types(found.labels) if rows.untyped else {label: label for label in found.labels}
+def _infer_labels(rows: TextRows, survey: RowSurvey) -> dict[Label, Label]:
+    """Return the typed label of every label of a split."""
+    return infer_label_types(survey.labels) if rows.untyped else {label: label for label in survey.labels}
 
 
-def _infer(labels: dict[Label, Label]) -> list[str]:
+def _infer_class_names(labels: dict[Label, Label]) -> list[str]:
+    """Return the names of the classes from the labels of the training split, which all have the same type."""
     names = sorted(map(str, labels))
-    meant: list[Any] = list(labels.values())
-    if isinstance(meant[0], bool):  # the two words as they are written, unless one is missing or written in two ways
+    first_label = next(iter(labels.values()))
+    if isinstance(first_label, bool):
+        # The two words as they are written, unless one is missing or written in two ways.
         return names if [name.lower() for name in names] == list(BOOLEANS) else ["False", "True"]
-    count = max(meant) + 1 if isinstance(meant[0], int) else len(names)
+    has_integers = isinstance(first_label, int)
+    count = max(cast(list[int], list(labels.values()))) + 1 if has_integers else len(names)
     if count > MAX_INFERRED_CLASSES:
         raise UserError(f"data.label: {count} classes in data.train; set it to the column that holds the classes")
-    if isinstance(meant[0], int):
+    if has_integers:
         return [str(i) for i in range(count)]
-    alike = Counter(name.strip().casefold() for name in names)
-    if similar := [name for name in names if alike[name.strip().casefold()] > 1]:
-        shown = show.repr(similar)
-        log.warning("data.label: the classes %s differ only in spaces or case; write each in one way", shown)
+    spellings = Counter(name.strip().casefold() for name in names)
+    if similar := [name for name in names if spellings[name.strip().casefold()] > 1]:
+        log.warning(
+            "data.label: the classes %s differ only in spaces or case; write each in one way", abbreviate(similar)
+        )
     return names
 
 
-def _outputs(names: list[str], ordered: list[str]) -> list[int]:
-    """The index in `ordered` of each of the data's class names."""
-    if set(names) <= set(ordered):
-        return [ordered.index(name) for name in names]
-    if len(names) <= len(ordered) and all(re.fullmatch("(LABEL_)?[0-9]+", name) for name in ordered):
+def _find_model_indices(names: list[str], model_classes: list[str]) -> list[int]:
+    """Return the index in `model_classes` of each class name of the data."""
+    if set(names) <= set(model_classes):
+        return [model_classes.index(name) for name in names]
+    if len(names) <= len(model_classes) and all(re.fullmatch("(LABEL_)?[0-9]+", name) for name in model_classes):
         return list(range(len(names)))
     raise UserError(
-        f"data.classes: the data's classes {show.repr(names)} are not among the checkpoint's {show.repr(ordered)}; "
-        "set it to the checkpoint's names, in the order of the data's integer labels"
+        f"data.classes: the data's classes {abbreviate(names)} are not among the checkpoint's "
+        f"{abbreviate(model_classes)}; set it to the checkpoint's names, in the order of the data's integer labels"
     )
 
 
-def _split(rows: TextRows, found: RowSurvey, names: list[str], outputs: list[int]) -> LabelledTexts:
-    """An integer indexes `names`, a string is one of them, a boolean either; `outputs` has the class of each."""
-    words = [name.lower() for name in names]
-    booleans = [words.index(word) for word in BOOLEANS] if set(BOOLEANS) <= set(words) else [0, 1]
-    position: dict[Label, int] = {name: i for i, name in enumerate(names)}
-    position.update(zip((False, True), booleans, strict=True))
+def _label_split(rows: TextRows, survey: RowSurvey, names: list[str], model_indices: list[int]) -> LabelledTexts:
+    """Return the examples of a split, with the model's class of every label.
+
+    An integer label indexes `names`, a string is one of them, and a boolean may be either. `model_indices` has the
+    model's class of each name.
+    """
+    lower_names = [name.lower() for name in names]
+    booleans = [lower_names.index(word) for word in BOOLEANS] if set(BOOLEANS) <= set(lower_names) else [0, 1]
+    indices: dict[Label, int] = {name: i for i, name in enumerate(names)}
+    indices.update(zip((False, True), booleans, strict=True))
     classes: dict[Label, int] = {}
-    for written, label in _named(rows, found, names).items():
-        index = label if type(label) is int else position.get(label)
+    for written, label in _resolve_labels(rows, survey, names).items():
+        index = label if type(label) is int else indices.get(label)
         if index is None or not 0 <= index < len(names):
-            known = f"the {len(names)} classes {show.repr(names)}" if names else "the classes"
+            known = f"the {len(names)} classes {abbreviate(names)}" if names else "the classes"
             hint = "see data.classes" if isinstance(label, str) else "see data.classes (integers count from 0)"
-            raise UserError(f"{found.labels[written]}: label {show.repr(label)} is not one of {known}; {hint}")
-        classes[written] = outputs[index]
-    return LabelledTexts(rows, classes, found.examples, found.dropped)
+            raise UserError(f"{survey.labels[written]}: label {abbreviate(label)} is not one of {known}; {hint}")
+        classes[written] = model_indices[index]
+    return LabelledTexts(rows, classes, survey.examples, survey.dropped)
 
 
-def _named(rows: TextRows, found: RowSurvey, names: list[str]) -> dict[Label, Label]:
-    """The labels of a column of text: as they are written where those are names; else typed, by name if they can be."""
-    as_written: dict[Label, Label] = {label: label for label in found.labels}
+def _resolve_labels(rows: TextRows, survey: RowSurvey, names: list[str]) -> dict[Label, Label]:
+    """Return for every written label the label that it stands for.
+
+    In CSV and TSV a label is read as it is written if all labels are class names; otherwise it is typed, and read by
+    its name if all typed labels are class names.
+    """
+    as_written: dict[Label, Label] = {label: label for label in survey.labels}
     if not rows.untyped or as_written.keys() <= set(names):
         return as_written
-    labels = _labels(rows, found)
+    labels = _infer_labels(rows, survey)
     by_name: dict[Label, Label] = {word: str(label) for word, label in labels.items()}
     return by_name if set(by_name.values()) <= set(names) else labels

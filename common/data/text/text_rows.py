@@ -1,149 +1,145 @@
-"""What a source of text gives: rows that are read anew, and checked, each time that they are asked for."""
+"""Rows of a source of text. They are read and checked anew in every iteration, and never held in memory."""
 
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from common.config.data import TextColumnSettings
 from common.data.build_progress import show_progress
 from common.data.required_columns import RequiredColumns
-from common.data.text.label_types import OTHER_LABELS, PLURALS, Label, normalize_label
+from common.data.text.label_types import LABEL_REMEDY, PLURALS, Cell, Label, normalize_label
 from common.errors import UserError
 
 log = logging.getLogger("lockstep")
 
-NumberedRows = Iterable[tuple[int, Sequence[Any]]]  # (line or row, from 1; the values of the columns)
+NumberedRows = Iterable[tuple[int, Sequence[Cell]]]  # (number of the line or row, from 1; values of the columns)
 
 COLUMNS = [("data.label", "label"), ("data.premise", "premise"), ("data.hypothesis", "hypothesis")]
-MAX_LABELS = 100_000  # different ones of a split, which are held: more than any classification has
+MAX_LABELS = 100_000  # distinct labels of a split, which are held; more than any classification has
 
 
 @dataclass(frozen=True)
 class RowReader:
-    """What is read from start to end, such as a file. Errors call its row n `at` + n, such as "train.csv:12"."""
+    """Reader of one file, or of another source that is read from start to end."""
 
-    at: str
+    location: str  # errors call row n location + n, such as "train.csv:12"
     read: Callable[[], NumberedRows]
 
 
 @dataclass(frozen=True)
 class TextRows:
-    """The rows of one split: a label, a premise and, for pairs, a hypothesis each. They are never held.
+    """The rows of one split. A row is a label, a premise and, for pairs, a hypothesis."""
 
-    key: the config key of the split, for errors.
-    untyped: CSV and TSV, where "1" may be an integer and "True" a boolean.
-    """
-
-    key: str
+    key: str  # config key of the split, for errors
     columns: RequiredColumns
-    parts: Sequence[RowReader]
-    untyped: bool = False
+    readers: Sequence[RowReader]
+    untyped: bool = False  # whether the rows are from CSV or TSV: "1" may be an integer, "True" a boolean
 
     @classmethod
-    def of(cls, key: str, at: str, examples: Sequence[Sequence[Any]]) -> "TextRows":
-        """Rows in memory: (label, premise) or (label, premise, hypothesis) each. `key`, `at`: see Rows and Part."""
+    def from_memory(cls, key: str, location: str, examples: Sequence[Sequence[Cell]]) -> "TextRows":
+        """Return rows of examples in memory, which are (label, premise) or (label, premise, hypothesis)."""
         columns = COLUMNS[: max(map(len, examples), default=len(COLUMNS))]
-        return cls(key, columns, [RowReader(at, lambda: enumerate(examples, 1))])
+        return cls(key, columns, [RowReader(location, lambda: enumerate(examples, 1))])
 
     def __iter__(self) -> Iterator[tuple[str, int, Label | None, Sequence[str]]]:
-        """(place, number, label, texts) of each row; the label is None where there is no gold label.
+        """Yield (location, number, label, texts) of each row. Errors call the row location + number.
 
-        Raises UserError for values of the wrong type. Errors call the row place + number.
+        The label is None if there is no gold label; the texts of such a row are not checked.
+
+        Raises:
+            UserError: If a value has the wrong type.
         """
         (label_key, label_name), *text_columns = self.columns
-        kind: type | None = None
-        for part in self.parts:
-            for number, (value, *texts) in part.read():
+        label_type: type | None = None
+        for reader in self.readers:
+            for number, (value, *texts) in reader.read():
                 label = normalize_label(value, self.untyped)
                 if label is not None:
-                    if type(label) is not kind:
-                        kind = _label_type(f"{part.at}{number}: ", f"{label_name!r} ({label_key})", label, kind)
-                    for column, text in zip(text_columns, texts, strict=True):
+                    if type(label) is not label_type:
+                        column = f"{label_name!r} ({label_key})"
+                        label_type = _check_label_type(f"{reader.location}{number}: ", column, label, label_type)
+                    for text_column, text in zip(text_columns, texts, strict=True):
                         if not isinstance(text, str) or not text.isascii():
-                            _check_text(f"{part.at}{number}: ", column, text)
-                yield part.at, number, label, texts
+                            _check_text(f"{reader.location}{number}: ", text_column, text)
+                yield reader.location, number, label, texts
 
 
 @dataclass(frozen=True)
 class TextSource:
-    """Both splits of a corpus.
-
-    names: the classes as the data names them, by their integer labels; None where the labels are all that is known.
-    classes: the classes in the order of the model's outputs, where the config gives one.
-    """
+    """Both splits of a corpus, and what is known of the classes before any row is read."""
 
     train: TextRows
     validation: TextRows
-    names: list[str] | None
-    classes: list[str] | None = None
+    names: list[str] | None  # of the classes, by the data's integer labels; None if only the labels are known
+    classes: list[str] | None = None  # in the order of the model's outputs, if the config sets it
 
 
 @dataclass(frozen=True)
 class RowSurvey:
-    """What reading all rows of a split once has shown.
+    """Result of one reading of all rows of a split."""
 
-    labels: each label with the place of the first row that has it, in the order of these rows.
-    """
-
-    labels: dict[Label, str]
+    labels: dict[Label, str]  # location of the first row of each label, in the order of these rows
     examples: int  # rows with a gold label
-    dropped: int  # rows without
+    dropped: int  # rows without a gold label
 
 
 def list_required_columns(data: TextColumnSettings) -> RequiredColumns:
-    """The columns to read: the label, the premise and, for pairs, the hypothesis."""
+    """Return the columns to read: the label, the premise and, for pairs, the hypothesis."""
     columns = [("data.label", data.label), ("data.premise", data.premise)]
     return columns if data.hypothesis is None else [*columns, ("data.hypothesis", data.hypothesis)]
 
 
 def survey_rows(rows: TextRows) -> RowSurvey:
-    """Read and check all rows. Raises UserError for the first that is wrong, and where there are none."""
+    """Read and check all rows.
+
+    Raises:
+        UserError: For the first row that is wrong, or if there are no rows with a gold label.
+    """
     labels: dict[Label, str] = {}
     examples = dropped = 0
-    empty = rows.columns[1:]
-    for at, number, label, texts in show_progress(rows, f"checking {rows.key}"):
+    empty_columns = rows.columns[1:]
+    for location, number, label, texts in show_progress(rows, f"checking {rows.key}"):
         if label is None:
             dropped += 1
             continue
         examples += 1
         if label not in labels:
-            labels[label] = f"{at}{number}"
+            labels[label] = f"{location}{number}"
             if len(labels) > MAX_LABELS:
                 raise UserError(
                     f"data.label: more than {MAX_LABELS} classes in {rows.key}; set it to the column that holds the "
                     "classes"
                 )
-        if empty:
+        if empty_columns:
             columns = zip(rows.columns[1:], texts, strict=True)
-            empty = [column for column, text in columns if column in empty and not text.strip()]
+            empty_columns = [column for column, text in columns if column in empty_columns and not text.strip()]
     if not examples and not dropped:
         raise UserError(f"{rows.key}: no examples; add rows, or set it to another file")
     if not examples:
         raise UserError(f"{rows.key}: no example with a gold label ({dropped} rows without one); see data.label")
-    for key, name in empty:
+    for key, name in empty_columns:
         log.warning("%s: every text of %r (%s) is empty", rows.key, name, key)
     return RowSurvey(labels, examples, dropped)
 
 
-def _label_type(at: str, column: str, label: Any, expected: type | None) -> type:
-    """The type of a label, which must be that of those before it."""
+def _check_label_type(location: str, column: str, label: Cell, expected: type | None) -> type:
+    """Return the type of a label, which must be the type of the labels before it."""
     if isinstance(label, float):
-        raise UserError(f"{at}{column} is {label}; {OTHER_LABELS}")
+        raise UserError(f"{location}{column} is {label}; {LABEL_REMEDY}")
     if type(label) not in PLURALS:
-        raise UserError(f"{at}{column} is {type(label).__name__}; {OTHER_LABELS}")
+        raise UserError(f"{location}{column} is {type(label).__name__}; {LABEL_REMEDY}")
     if expected is not None:
-        mixed = " and ".join(sorted({PLURALS[type(label)], PLURALS[expected]}))
-        raise UserError(f"{at}{mixed} are mixed in {column}; use one type")
+        types = " and ".join(sorted({PLURALS[type(label)], PLURALS[expected]}))
+        raise UserError(f"{location}{types} are mixed in {column}; use one type")
     return type(label)
 
 
-def _check_text(at: str, column: tuple[str, str], text: Any) -> None:
+def _check_text(location: str, column: tuple[str, str], text: Cell) -> None:
     key, name = column
     if not isinstance(text, str):
         kind = "null" if text is None else type(text).__name__
         remedy = "remove the row or fill it in" if text is None else f"set {key} to a column of text"
-        raise UserError(f"{at}{name!r} ({key}) is {kind}, not a string; {remedy}")
+        raise UserError(f"{location}{name!r} ({key}) is {kind}, not a string; {remedy}")
     if re.search("[\ud800-\udfff]", text):
-        raise UserError(f"{at}{name!r} ({key}) has a lone surrogate; no tokenizer reads it, remove it")
+        raise UserError(f"{location}{name!r} ({key}) has a lone surrogate; no tokenizer reads it, remove it")

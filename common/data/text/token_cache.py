@@ -1,13 +1,15 @@
 """The token cache: a corpus as token ids on disk, built once and opened memory-mapped by every process of a run.
 
-A split of n examples with t tokens in all is four arrays: `tokens` uint16 or uint32 [t], `offsets` int64 [n + 1]
-(example i is tokens[offsets[i]:offsets[i + 1]]), `first_lengths` uint16 [n] (tokens of the first segment), `labels`
-int32 [n].
+A split of n examples with t tokens in total is four arrays:
+    - `tokens` uint16 or uint32 [t];
+    - `offsets` int64 [n + 1]: example i is tokens[offsets[i]:offsets[i + 1]];
+    - `first_lengths` uint16 [n]: tokens of the first segment;
+    - `labels` int32 [n].
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from common.data.batches import Arrays
 from common.data.cache import Cache
 from common.data.identity import identify
 from common.data.ragged import build_mask, compute_padded_width, locate_values
-from common.data.text.token_cache_builder import build_token_cache, get_max_vocabulary
+from common.data.text.token_cache_builder import TokenManifest, build_token_cache, get_max_vocabulary
 from common.data.tokenizer_source import TokenizerSource
 
 FORMAT = 1
@@ -26,38 +28,41 @@ ARRAYS = ("tokens", "offsets", "first_lengths", "labels")
 
 @dataclass(frozen=True)
 class TokenizedSplit:
-    """Memory-mapped arrays of one split."""
+    """Memory-mapped arrays of one split, and the gathering of batches from them."""
 
     tokens: np.ndarray
     offsets: np.ndarray
     first_lengths: np.ndarray
     labels: np.ndarray
     pad_id: int
-    max_length: int
+    max_length: int  # tokens of the longest example that the cache may have
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def width(self, ids: np.ndarray) -> int:
-        """The length that a batch of these examples is padded to."""
+    def padded_width(self, ids: np.ndarray) -> int:
+        """Return the number of tokens to which a batch of these examples is padded."""
         return min(compute_padded_width(self.lengths(ids)), self.max_length)
 
     def lengths(self, ids: np.ndarray) -> np.ndarray:
-        """Tokens of each example."""
+        """Return the number of tokens of each example, int64 [n]."""
         return self.offsets[ids + 1] - self.offsets[ids]
 
     def weights(self, ids: np.ndarray) -> np.ndarray:
-        """All count alike."""
+        """Return ones: all examples have the same weight."""
         return np.ones(len(ids))
 
     def loss_counts(self, ids: np.ndarray) -> np.ndarray:
-        """A text has one label."""
+        """Return ones: an example has one label."""
         return np.ones(len(ids))
 
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
-        """`input_ids`, `token_type_ids`, `attention_mask` int32 [n, width of the batch] and `labels` int32 [n]."""
-        width = self.width(batch)
-        tokens, types, positions, rows = self._flat(ids)
+        """Return `input_ids`, `token_type_ids`, `attention_mask` int32 [n, width] and `labels` int32 [n].
+
+        The width is that of the examples `batch`.
+        """
+        width = self.padded_width(batch)
+        tokens, types, positions, rows = self._concatenate(ids)
         input_ids = np.full((len(ids), width), self.pad_id, np.int32)
         input_ids[rows, positions] = tokens
         token_type_ids = np.zeros_like(input_ids)
@@ -70,15 +75,18 @@ class TokenizedSplit:
         }
 
     def gather_unpadded(self, ids: np.ndarray) -> Arrays:
-        """The t tokens of the n examples one after the other: `input_ids`, `token_type_ids`, `position_ids` int32 [t].
+        """Return the t tokens of the n examples one after the other.
 
-        Attention alone needs them padded to [n * width]: `places` int32 [t] is where each token goes, `attention_mask`
-        int32 [n, width] which places are real. `first_tokens` int32 [n] are the tokens that the examples begin with.
-        Also `labels` int32 [n].
+        Returns:
+            - `input_ids`, `token_type_ids`, `position_ids` int32 [t];
+            - `places` int32 [t]: index of each token in the layout [n * width] of attention, which needs padding;
+            - `attention_mask` int32 [n, width]: 1 for the real tokens of that layout;
+            - `first_tokens` int32 [n]: index of the first token of each example;
+            - `labels` int32 [n].
         """
         lengths = self.lengths(ids)
         width = int(lengths.max())
-        tokens, types, positions, rows = self._flat(ids)
+        tokens, types, positions, rows = self._concatenate(ids)
         return {
             "input_ids": tokens,
             "token_type_ids": types,
@@ -89,15 +97,15 @@ class TokenizedSplit:
             "labels": self.labels[ids],
         }
 
-    def _flat(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Of the examples' tokens, one after the other: ids, types, positions, all int32 [t], and rows int64 [t]."""
+    def _concatenate(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return the tokens, segment types and positions int32 [t], and the rows int64 [t], of examples."""
         rows, positions = locate_values(self.lengths(ids))
         tokens = self.tokens[self.offsets[ids][rows] + positions].astype(np.int32)
         types = (positions >= self.first_lengths[ids][rows]).astype(np.int32)
         return tokens, types, positions.astype(np.int32), rows
 
     def count_tokens(self, arrays: Arrays) -> int:
-        """Those that are computed have ids."""
+        """Return the number of input ids, real and padding."""
         return arrays["input_ids"].size
 
 
@@ -107,11 +115,12 @@ class TokenCache(Cache):
 
     train: TokenizedSplit
     validation: TokenizedSplit
-    vocabulary: int
+    vocabulary: int  # number of tokens
     dropped: int  # rows without a gold label
 
     @property
     def tokenizer_directory(self) -> Path:
+        """Directory of the tokenizer's files."""
         return self.directory / "tokenizer"
 
     def __str__(self) -> str:
@@ -120,10 +129,15 @@ class TokenCache(Cache):
 
 
 def open_cache(config: Config, source: TokenizerSource | None) -> TokenCache:
-    """Open the token cache of a config, built first where it is missing or damaged. Raises UserError for a bad corpus.
+    """Open the token cache of a config. Build the cache first if it is missing or damaged.
 
-    source: the pretrained checkpoint whose tokenizer and classes to use, or None for a model with random initial
-    weights.
+    Args:
+        config: The config of the run.
+        source: Pretrained checkpoint whose tokenizer and classes are used; None for a model with random initial
+            weights.
+
+    Raises:
+        UserError: If the corpus is wrong.
     """
     key = compute_fingerprint(
         {
@@ -139,11 +153,15 @@ def open_cache(config: Config, source: TokenizerSource | None) -> TokenCache:
 
 
 def reopen_cache(config: Config, directory: Path) -> TokenCache:
-    """Open a token cache that `open_cache` has verified. Raises UserError where its manifest cannot be read."""
-    return _open(directory, read_manifest(directory))
+    """Open a token cache that `open_cache` has verified.
+
+    Raises:
+        UserError: If the manifest cannot be read.
+    """
+    return _open(directory, cast(TokenManifest, read_manifest(directory)))
 
 
-def _open(directory: Path, manifest: dict[str, Any]) -> TokenCache:
+def _open(directory: Path, manifest: TokenManifest) -> TokenCache:
     return TokenCache(
         directory=directory,
         fingerprint=compute_fingerprint(manifest["checksums"]),
@@ -155,6 +173,6 @@ def _open(directory: Path, manifest: dict[str, Any]) -> TokenCache:
     )
 
 
-def _open_split(directory: Path, name: str, manifest: dict[str, Any]) -> TokenizedSplit:
+def _open_split(directory: Path, name: str, manifest: TokenManifest) -> TokenizedSplit:
     arrays = {array: np.load(directory / f"{name}.{array}.npy", mmap_mode="r") for array in ARRAYS}
     return TokenizedSplit(**arrays, pad_id=manifest["pad_id"], max_length=manifest["max_length"])

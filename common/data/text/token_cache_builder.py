@@ -1,6 +1,6 @@
-"""Builds the token cache: reads the corpus once to check it and once to tokenize it, and never holds it.
+"""Builder of the token cache. It reads the corpus once to check it and once to tokenize it, without holding it.
 
-A trained tokenizer takes two more readings: its characters and its words are counted first.
+A tokenizer that is trained on the corpus takes two more readings: its characters and its words are counted first.
 """
 
 import logging
@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 from common.config.models import ModelSettings, TrainedTokenizerSettings
 from common.config.schema import Config
 from common.data.array_writer import ArrayWriter
+from common.data.atomic_directory import Manifest
 from common.data.build_progress import show_progress
 from common.data.text.text_corpus import LabelledTexts, read_corpus
 from common.data.text.tokenizer import copy_tokenizer, load_tokenizer, save_trained, train_wordpiece
@@ -26,22 +27,46 @@ from common.data.tokenizer_source import TokenizerSource
 log = logging.getLogger("lockstep")
 
 CHUNK = 4096  # examples that are tokenized together
-THREADS = 2  # one's results are copied while the other's examples are tokenized, by the library on all cores
-WAITING = 2 * THREADS  # chunks that are read ahead
+THREADS = 2  # the results of one are copied while the library tokenizes the examples of the other on all cores
+MAX_PENDING = 2 * THREADS  # chunks that are read ahead
 
-TokenizedChunk = tuple[np.ndarray, list[int], list[int]]
+Item = TypeVar("Item")
 
 
-def build_token_cache(directory: Path, config: Config, source: TokenizerSource | None) -> dict[str, Any]:
-    """Write the arrays and the tokenizer of a config's corpus. Returns the manifest's entries.
+class TokenManifest(Manifest):
+    """Manifest of a token cache."""
 
-    See common.data.text.token_cache for the arrays and `source`. Raises UserError for a bad corpus.
+    classes: list[str]
+    vocabulary: int  # number of tokens
+    pad_id: int
+    max_length: int  # tokens of the longest example
+    dropped: int  # rows without a gold label
+
+
+class TokenizedChunk(NamedTuple):
+    """Tokens of some examples."""
+
+    tokens: np.ndarray  # of all examples one after the other, uint32
+    lengths: list[int]  # tokens of each example
+    first_lengths: list[int]  # tokens of each example's first segment
+
+
+def build_token_cache(directory: Path, config: Config, source: TokenizerSource | None) -> TokenManifest:
+    """Write the arrays and the tokenizer of a config's corpus.
+
+    Args:
+        directory: Empty directory of the cache.
+        config: The config of the run.
+        source: Pretrained checkpoint whose tokenizer and classes are used; None to train a tokenizer.
+
+    Raises:
+        UserError: If the corpus is wrong.
     """
     corpus = read_corpus(config.data, source.classes if source else None)
     log.info("building the token cache of %d examples", len(corpus.train) + len(corpus.validation))
     (directory / "tokenizer").mkdir()
     if source is None:
-        tokenizer = train_wordpiece(_Texts(corpus.train), get_max_vocabulary(config.model))
+        tokenizer = train_wordpiece(_AllTexts(corpus.train), get_max_vocabulary(config.model))
         save_trained(tokenizer, directory / "tokenizer")
     else:
         tokenizer = load_tokenizer(source.directory)
@@ -60,13 +85,13 @@ def build_token_cache(directory: Path, config: Config, source: TokenizerSource |
 
 
 def get_max_vocabulary(model: ModelSettings) -> int:
-    """Of the tokenizer that is trained for a model with random initial weights."""
+    """Return the largest vocabulary of a tokenizer that is trained for a model with random initial weights."""
     assert isinstance(model, TrainedTokenizerSettings)
     return model.max_vocabulary
 
 
-class _Texts:
-    """All texts of a split, read anew for each iteration."""
+class _AllTexts:
+    """All texts of a split. They are read anew in every iteration."""
 
     def __init__(self, split: LabelledTexts) -> None:
         self._split = split
@@ -77,51 +102,49 @@ class _Texts:
 
 
 def write_token_arrays(tokenizer: Tokenizer, split: LabelledTexts, directory: Path, name: str) -> None:
-    """Write the four arrays of a split."""
-    token = np.uint16 if tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
-    dtypes = {"tokens": token, "offsets": np.int64, "first_lengths": np.uint16, "labels": np.int32}
+    """Write the arrays of a split: tokens, offsets, first_lengths and labels."""
+    token_dtype = np.uint16 if tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
+    dtypes = {"tokens": token_dtype, "offsets": np.int64, "first_lengths": np.uint16, "labels": np.int32}
     with ExitStack() as stack:
-        files = {
+        writers = {
             array: stack.enter_context(ArrayWriter(directory / f"{name}.{array}.npy", dtype))
             for array, dtype in dtypes.items()
         }
-        files["offsets"].append([0])
-        for (tokens, lengths, first_lengths), labels in _tokenized(tokenizer, split, f"tokenizing data.{name}"):
-            files["offsets"].append(files["tokens"].length + np.cumsum(lengths, dtype=np.int64))
-            files["tokens"].append(tokens)
-            files["first_lengths"].append(first_lengths)
-            files["labels"].append(labels)
+        writers["offsets"].append([0])
+        for chunk, labels in _tokenize_split(tokenizer, split, f"tokenizing data.{name}"):
+            writers["offsets"].append(writers["tokens"].length + np.cumsum(chunk.lengths, dtype=np.int64))
+            writers["tokens"].append(chunk.tokens)
+            writers["first_lengths"].append(chunk.first_lengths)
+            writers["labels"].append(labels)
 
 
-def _tokenized(
+def _tokenize_split(
     tokenizer: Tokenizer, split: LabelledTexts, title: str
 ) -> Iterator[tuple[TokenizedChunk, tuple[int, ...]]]:
-    """The tokens and the labels of the examples, in chunks, in order."""
-    waiting: deque[tuple[Future[TokenizedChunk], tuple[int, ...]]] = deque()
+    """Yield the tokens and the labels of the examples in chunks, in order."""
+    pending: deque[tuple[Future[TokenizedChunk], tuple[int, ...]]] = deque()
     with ThreadPoolExecutor(THREADS, "tokenize") as pool:
-        for chunk in _chunks(show_progress(split, title, len(split))):
-            texts, labels = zip(*chunk, strict=True)
-            waiting.append((pool.submit(_encode, tokenizer, texts), labels))
-            if len(waiting) == WAITING:
-                yield _first(waiting)
-        while waiting:
-            yield _first(waiting)
+        for examples in _divide_into_chunks(show_progress(split, title, len(split))):
+            texts, labels = zip(*examples, strict=True)
+            pending.append((pool.submit(_tokenize_texts, tokenizer, texts), labels))
+            if len(pending) == MAX_PENDING:
+                future, labels = pending.popleft()
+                yield future.result(), labels
+        for future, labels in pending:
+            yield future.result(), labels
 
 
-def _first(waiting: "deque[tuple[Future[TokenizedChunk], tuple[int, ...]]]") -> tuple[TokenizedChunk, tuple[int, ...]]:
-    future, labels = waiting.popleft()
-    return future.result(), labels
-
-
-def _chunks(examples: Iterable[Any]) -> Iterator[list[Any]]:
-    iterator = iter(examples)
+def _divide_into_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
+    iterator = iter(items)
     while chunk := list(islice(iterator, CHUNK)):
         yield chunk
 
 
-def _encode(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> TokenizedChunk:
-    """The tokens of all examples one after the other, the lengths, and the lengths of the first segments."""
-    inputs = [tuple(each) if len(each) > 1 else each[0] for each in texts]
-    encodings = tokenizer.encode_batch_fast(inputs)  # without the tokens' places in the text
-    ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.uint32)
-    return ids, [len(encoding) for encoding in encodings], [encoding.type_ids.count(0) for encoding in encodings]
+def _tokenize_texts(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> TokenizedChunk:
+    inputs = [tuple(segments) if len(segments) > 1 else segments[0] for segments in texts]
+    encodings = tokenizer.encode_batch_fast(inputs)  # "fast" leaves out the positions of tokens in the text
+    return TokenizedChunk(
+        np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.uint32),
+        [len(encoding) for encoding in encodings],
+        [encoding.type_ids.count(0) for encoding in encodings],
+    )

@@ -1,6 +1,6 @@
-"""Tokenizers: a WordPiece trained on the corpus for models with random initial weights, else the checkpoint's own.
+"""Tokenizers: a WordPiece tokenizer trained on the corpus, or the tokenizer of a checkpoint.
 
-The `tokenizers` library is used directly: transformers' classes import torch.
+The `tokenizers` library is used directly, because the classes of transformers import torch.
 """
 
 import json
@@ -25,26 +25,27 @@ SPECIAL_TOKENS = {
     "mask_token": "[MASK]",
 }
 
-
 CHUNK = 4096  # texts whose characters are counted together
 
 
 def train_wordpiece(texts: Iterable[str], max_vocabulary: int) -> Tokenizer:
-    """A lower-casing BERT WordPiece tokenizer of at most `max_vocabulary` tokens; the same texts give the same one.
+    """Train a lower-casing BERT WordPiece tokenizer. The same texts give the same tokenizer.
 
-    The texts are iterated over twice.
+    Args:
+        texts: Texts of the corpus, which are iterated over twice.
+        max_vocabulary: Largest number of tokens.
     """
     trainer = BertWordPieceTokenizer(lowercase=True)
     normalize = BertWordPieceTokenizer(lowercase=True).normalize  # the trainer's own would wait for its training
     counts = _count_characters(normalize, texts)
-    room = (max_vocabulary - len(SPECIAL_TOKENS)) // 2  # a character is two tokens: alone and within a word
-    kept = sorted(sorted(counts), key=counts.__getitem__, reverse=True)[:room]
-    if len(kept) < len(counts):
-        rare = str.maketrans(dict.fromkeys(counts.keys() - set(kept), " "))
+    max_characters = (max_vocabulary - len(SPECIAL_TOKENS)) // 2  # a character is two tokens: alone and within a word
+    frequent = sorted(sorted(counts), key=counts.__getitem__, reverse=True)[:max_characters]
+    if len(frequent) < len(counts):
+        rare = str.maketrans(dict.fromkeys(counts.keys() - set(frequent), " "))
         texts = (normalize(text).translate(rare) for text in texts)
-    # The library numbers the continuing characters in hash order and breaks ties by number. With them named first, in
-    # order, the same texts give the same vocabulary.
-    characters = [f"##{character}" for character in sorted(kept)]
+    # The library numbers the continuing characters in hash order and breaks ties by number. If they are named first,
+    # in order, the same texts give the same vocabulary.
+    characters = [f"##{character}" for character in sorted(frequent)]
     trainer.train_from_iterator(
         texts,
         vocab_size=max_vocabulary,
@@ -53,27 +54,30 @@ def train_wordpiece(texts: Iterable[str], max_vocabulary: int) -> Tokenizer:
         special_tokens=[*SPECIAL_TOKENS.values(), *characters],
         show_progress=False,
     )
-    # A second wrapper adds the template [CLS] a [SEP] b [SEP]; to it the characters are not special tokens.
+    # A second wrapper adds the template [CLS] a [SEP] b [SEP]. It does not regard the characters as special tokens.
     return BertWordPieceTokenizer(vocab=trainer.get_vocab(), lowercase=True)._tokenizer
 
 
 def _count_characters(normalize: Callable[[str], str], texts: Iterable[str]) -> Counter[str]:
-    """How often each character is in the normalized texts. Each is normalized once, as that needs no others."""
-    found = np.zeros(sys.maxunicode + 1, np.int64)
+    """Count each character of the normalized texts.
+
+    Every distinct character is normalized once, because its normal form does not depend on its neighbours.
+    """
+    code_counts = np.zeros(sys.maxunicode + 1, np.int64)
     iterator = iter(texts)
     while chunk := list(islice(iterator, CHUNK)):
-        codes = np.bincount(np.frombuffer("".join(chunk).encode("utf-32-le"), np.uint32))
-        found[: len(codes)] += codes
+        chunk_counts = np.bincount(np.frombuffer("".join(chunk).encode("utf-32-le"), np.uint32))
+        code_counts[: len(chunk_counts)] += chunk_counts
     counts: Counter[str] = Counter()
-    for code in np.flatnonzero(found):
+    for code in np.flatnonzero(code_counts):
         for character in normalize(chr(code)):
             if not character.isspace():
-                counts[character] += int(found[code])
+                counts[character] += int(code_counts[code])
     return counts
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
-    """The tokenizer of a checkpoint in Hugging Face format: tokenizer.json, or vocab.txt of older ones."""
+    """Load the tokenizer of a checkpoint in Hugging Face format: tokenizer.json, or vocab.txt of older checkpoints."""
     if (directory / "tokenizer.json").exists():
         return Tokenizer.from_file(str(directory / "tokenizer.json"))
     if not (directory / "vocab.txt").exists():
@@ -84,7 +88,7 @@ def load_tokenizer(directory: Path) -> Tokenizer:
 
 
 def save_trained(tokenizer: Tokenizer, directory: Path) -> None:
-    """Write a trained tokenizer so that transformers and KerasHub load it."""
+    """Write a trained tokenizer in the files that transformers and KerasHub load."""
     tokenizer.save(str(directory / "tokenizer.json"))
     settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, **SPECIAL_TOKENS}
     (directory / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))
@@ -95,7 +99,7 @@ def save_trained(tokenizer: Tokenizer, directory: Path) -> None:
 
 
 def copy_tokenizer(source: Path, directory: Path) -> None:
-    """Copy a tokenizer's files; one that has only vocab.txt gets its tokenizer.json."""
+    """Copy the files of a tokenizer. If it has only vocab.txt, write its tokenizer.json too."""
     for name in TOKENIZER_FILES:
         if (source / name).exists():
             shutil.copyfile(source / name, directory / name)

@@ -1,4 +1,4 @@
-"""Text files in UTF-8, gzip or not, read from start to end without holding them. Errors name file and line."""
+"""Text files in UTF-8, compressed by gzip or not, read from start to end without holding them in memory."""
 
 import codecs
 import gzip
@@ -14,13 +14,17 @@ PIECE = 1 << 20  # bytes
 
 
 def is_gzip(path: Path) -> bool:
-    """Whether a file's name says that it is compressed."""
+    """Check whether the name of a file says that it is compressed."""
     return path.suffix.lower() == ".gz"
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a file with their numbers, from 1."""
-    for number, line in enumerate(_blocks(path), 1):
+    """Yield the number, from 1, and the text of each line.
+
+    Raises:
+        UserError: If the file cannot be read or is not UTF-8.
+    """
+    for number, line in enumerate(_read_blocks(path), 1):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
@@ -30,15 +34,15 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def read_line_texts(path: Path) -> Iterator[str]:
-    """The lines of a file."""
-    return (line for _, line in read_lines(path))
+    """Yield the text of each line."""
+    return (text for _, text in read_lines(path))
 
 
 def read_pieces(path: Path) -> Iterator[str]:
-    """A file's text in pieces that end anywhere, for files that may be one long line."""
+    """Yield the text of a file in pieces that end anywhere, because some files are one long line."""
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     try:
-        for block in _blocks(path, PIECE):
+        for block in _read_blocks(path, PIECE):
             yield decoder.decode(block)
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
@@ -46,10 +50,10 @@ def read_pieces(path: Path) -> Iterator[str]:
         raise
 
 
-def _blocks(path: Path, size: int | None = None) -> Iterator[bytes]:
-    """A file's content in blocks of so many bytes, or in lines."""
+def _read_blocks(path: Path, size: int | None = None) -> Iterator[bytes]:
+    """Yield the content of a file in blocks of `size` bytes, or in lines if `size` is None."""
     try:
-        with gzip.open(path, "rb") if is_gzip(path) else open(path, "rb") as file:
+        with gzip.open(path, "rb") if is_gzip(path) else path.open("rb") as file:
             for number, block in enumerate(iter(partial(file.read, size), b"") if size else file):
                 if number == 0 and b"\0" in block.partition(b"\n")[0]:
                     raise UserError(f"{path}: UTF-16, or not a text file; save it as UTF-8 (in Excel: CSV UTF-8)")

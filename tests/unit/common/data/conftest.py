@@ -95,14 +95,14 @@ class Client:
         code = f"""
 import json
 from common.errors import UserError
-from common.config.data import Hub
+from common.config.data import HubSettings
 from common.data.hub import download_checkpoint
 from tests.unit.common.data.text.text_samples import read_corpus
 
 def mnli(path={MNLI!r}, subset=None, revision={OLD!r}, validation="validation_matched", text="premise", classes=None):
     columns = dict(premise=text, hypothesis="hypothesis", label="label", classes=classes)
     place = dict(path=path, subset=subset, revision=revision, train_split="train", validation_split=validation)
-    return Hub(kind="hub", allow_change=False, **columns, **place)
+    return HubSettings(kind="hub", allow_change=False, **columns, **place)
 
 for call in {calls!r}:
     try:

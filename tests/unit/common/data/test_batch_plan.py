@@ -25,7 +25,7 @@ def test_every_example_once_an_epoch(count: int, size: int, seed: int, epoch: in
 @given(count=counts, size=batch_sizes, seed=seeds, steps=st.lists(st.integers(1, 40), min_size=2, max_size=8))
 def test_pure_function_of_the_step(count: int, size: int, seed: int, steps: list[int]) -> None:
     in_this_order = {step: batch_plan.select_example_ids(count, size, seed, step).tolist() for step in steps}
-    batch_plan._block.cache_clear()
+    batch_plan._permute_block.cache_clear()
     for step in sorted(steps, reverse=True):
         assert batch_plan.select_example_ids(count, size, seed, step).tolist() == in_this_order[step]
 

@@ -22,7 +22,7 @@ def test_lines_now_and_then(
     with caplog.at_level(logging.INFO, "lockstep"):
         assert list(show_progress(range(1000), "tokenizing", total)) == list(range(1000))
     # It looks at the clock, which is 6 s further each time, after 256, 512 and 768 items.
-    expected = "768 so far, 43 a second" if total is None else "768 of 1000, 43 a second, 5 s left"
+    expected = "768 so far, 43 per second" if total is None else "768 of 1000, 43 per second, 5 s left"
     assert caplog.messages == [f"tokenizing: {expected}"]
 
 

@@ -15,7 +15,7 @@ from common.config.keys import HOST, SOURCE, key
 from common.config.schema import Config
 from common.data import atomic_directory
 from common.data.batches import Split
-from common.data.cache import _warn_of_classes, open_cache, reopen_cache
+from common.data.cache import _warn_of_unused_classes, open_cache, reopen_cache
 from common.data.identity import collect_source_keys
 from common.data.images.image_corpus import ImageCorpus
 from common.data.images.image_corpus import LabelledImages as ImageSplit
@@ -77,14 +77,14 @@ def test_a_cache_that_was_removed(config: Config, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("labels", [[0, 0, 0], [1, 1], [2]])
 def test_one_class_is_warned_of(caplog: pytest.LogCaptureFixture, labels: list[int]) -> None:
-    _warn_of_classes(np.array(labels, np.int32), ["a", "b", "c"][: labels[0] + 1])
+    _warn_of_unused_classes(np.array(labels, np.int32), ["a", "b", "c"][: labels[0] + 1])
     [message] = caplog.messages
     assert message.startswith(f"all {len(labels)} training examples are of class '{'abc'[labels[0]]}': nothing to")
 
 
 def test_classes_without_an_example_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    _warn_of_classes(np.array([3, 1, 2], np.int32), ["0", "1", "2", "3", "4"])
-    _warn_of_classes(np.array([0, 99], np.int32), [str(i) for i in range(100)])
+    _warn_of_unused_classes(np.array([3, 1, 2], np.int32), ["0", "1", "2", "3", "4"])
+    _warn_of_unused_classes(np.array([0, 99], np.int32), [str(i) for i in range(100)])
     first, second = caplog.messages
     assert first == "no training example is of class '0', '4', of 5 classes; integer labels count from 0"
     assert "'9', '10', ..., of 100 classes" in second
@@ -127,7 +127,7 @@ class Stamps(ImageSettings):
 
 
 def read_poems(data: Poems) -> TextSource:
-    rows = TextRows.of("data.shelf", "poem ", [("old", "a rose is a rose"), ("new", "the dog saw a cat")])
+    rows = TextRows.from_memory("data.shelf", "poem ", [("old", "a rose is a rose"), ("new", "the dog saw a cat")])
     return TextSource(rows, rows, names=["new", "old"])
 
 
@@ -143,7 +143,7 @@ def one_class(corpus: TextSource | ImageCorpus) -> TextSource | ImageCorpus:
         corpus.train.labels[:] = corpus.train.labels[0]
         return corpus
     rows = [("old", *texts) for _, _, _, texts in corpus.train]
-    return replace(corpus, train=TextRows.of("data.shelf", "poem ", rows))
+    return replace(corpus, train=TextRows.from_memory("data.shelf", "poem ", rows))
 
 
 def add_module(monkeypatch: pytest.MonkeyPatch, name: str, read: Any) -> None:

@@ -25,7 +25,7 @@ def test_checkpoint(client: Client, hub: FakeHub, tmp_path: Path) -> None:
     assert {path.name for path in Path(old).iterdir()} == files
     assert new == [new[0]] * 2
     assert [Path(path, "config.json").read_text()[-40:] for path in (old, new[0])] == [OLD, NEW]
-    assert no_revision == f"model.checkpoint={BERT}: no revision 'v2' on the hub; set model.revision to one it has"
+    assert no_revision == f"model.checkpoint={BERT}: no revision 'v2' on the hub; set model.revision to an existing one"
     assert no_id.startswith("model.checkpoint=google-bert/other: no such model on the hub")
     assert gated.startswith("model.checkpoint=google-bert/gated: gated; ask for access")
 

@@ -48,10 +48,10 @@ def with_value(value: float, dtype: str = "float64") -> np.ndarray:
         ({**GOOD, "x": with_value(1e39)}, "x[2, 1, 0] is 1e+39; it does not fit float32; scale the array"),
         ({**GOOD, "labels": np.array([0, 1, np.nan, 2])}, "labels[2] is nan; remove or replace it"),
         # names
-        ({**GOOD, "weights": LABELS}, "weights is a name that Lockstep gives in batches; rename the array"),
-        ({**GOOD, "dropout_keys": LABELS}, "dropout_keys is a name that Lockstep gives in batches; rename the array"),
-        ({**GOOD, "real_rows": LABELS}, "real_rows is a name that Lockstep gives in batches; rename the array"),
-        ({**GOOD, "z": RAGGED, "z_mask": X}, "z_mask is a name that Lockstep gives in batches; rename the array"),
+        ({**GOOD, "weights": LABELS}, "weights is a reserved name of batches; rename the array"),
+        ({**GOOD, "dropout_keys": LABELS}, "dropout_keys is a reserved name of batches; rename the array"),
+        ({**GOOD, "real_rows": LABELS}, "real_rows is a reserved name of batches; rename the array"),
+        ({**GOOD, "z": RAGGED, "z_mask": X}, "z_mask is a reserved name of batches; rename the array"),
     ],
 )
 def test_bad_arrays(opened: Opened, tmp_path: Path, arrays: Values, expected: str) -> None:
@@ -70,7 +70,7 @@ def test_the_index_is_that_of_the_whole_array(opened: Opened, monkeypatch: pytes
 def test_names_of_lockstep_that_are_free(opened: Opened) -> None:
     """Labels by another name, and a mask of what is not ragged."""
     assert opened({"x": X, "x_mask": X, "weights": LABELS}, label="weights").inputs.keys() == {"x", "x_mask"}
-    with pytest.raises(UserError, match="labels is a name that Lockstep gives in batches; rename the array$"):
+    with pytest.raises(UserError, match="labels is a reserved name of batches; rename the array$"):
         opened({"x": X, "labels": X, "y": LABELS}, label="y")
 
 

@@ -35,7 +35,7 @@ def said(arrays_config: Callable[..., Config], tmp_path: Path) -> Said:
 
 
 def test_where_the_splits_are(said: Said, tmp_path: Path) -> None:
-    assert said("") == "data.train: has no value; give data.train=..."
+    assert said("") == "data.train: has no value; set data.train=..."
     assert said("none.npz") == "data.train: no such file: none.npz"
     (tmp_path / "folder").mkdir()
     assert said("folder") == ("data.train: no .npy files in folder; use .npz, .safetensors, .parquet or add them")

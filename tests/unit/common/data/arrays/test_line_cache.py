@@ -64,7 +64,7 @@ def test_a_file_just_long_enough(lines_config: LinesConfig, tmp_path: Path) -> N
     with pytest.raises(UserError) as raised:
         open_cache(lines_config("01234"), None)
     assert str(raised.value) == (
-        f"{tmp_path}/train.txt: 5 tokens, too few for a block of 5 and the token after it; give a longer text, or "
+        f"{tmp_path}/train.txt: 5 tokens, too few for a block of 5 and the token after it; use a longer text, or "
         "lower train.max_length"
     )
     with pytest.raises(UserError, match="train.txt: 0 tokens, too few"):
@@ -112,9 +112,9 @@ def test_missing_files(lines_config: LinesConfig, tmp_path: Path) -> None:
     config = lines_config()
     assert isinstance(config.data, LinesSettings)
     for train, expected in (
-        ("", "data.train: has no value; give data.train=..."),
+        ("", "data.train: has no value; set data.train=..."),
         ("none.txt", "data.train: no such file: none.txt"),
-        (str(tmp_path), f"data.train: not a file: {tmp_path}; give one file of text"),
+        (str(tmp_path), f"data.train: not a file: {tmp_path}; set it to one file of text"),
     ):
         with pytest.raises(UserError) as raised:
             open_cache(replace(config, data=replace(config.data, train=train)), None)

@@ -57,18 +57,18 @@ def test_pieces_do_not_matter(
     path = written(tmp_path_factory.getbasetemp(), text)
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr("common.data.text.utf8_files.PIECE", size)
-        monkeypatch.setattr(plain_text_tokens, "LONGEST", longest)
+        monkeypatch.setattr(plain_text_tokens, "MAX_LINE", longest)
         library = Tokenizer.from_file(str(tokenizer))
         for name, decode in (("bytes", lambda ids: bytes(ids).decode()), (str(tokenizer), library.decode)):
             found = [token for piece in open_tokenizer(name)(path) for token in piece.tolist()]
             assert decode(found) == text
-        assert "".join(line for lines in plain_text_tokens._lines(path) for line in lines) == text
+        assert "".join(line for lines in plain_text_tokens._read_lines(path) for line in lines) == text
 
 
 def test_long_lines_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.data.text.utf8_files.PIECE", 4)
-    monkeypatch.setattr(plain_text_tokens, "LONGEST", 6)
-    lines = [lines for lines in plain_text_tokens._lines(written(tmp_path, "abcdefghijklm\nno\n")) if lines]
+    monkeypatch.setattr(plain_text_tokens, "MAX_LINE", 6)
+    lines = [lines for lines in plain_text_tokens._read_lines(written(tmp_path, "abcdefghijklm\nno\n")) if lines]
     assert lines == [["abcdefgh"], ["ijklm\n"], ["no\n"]]
 
 

@@ -46,7 +46,12 @@ def test_images_of_the_hub(
         ([picture("RGBA", 6, 5, 4)], [0], {}, "train: row 1: an image of mode RGBA; convert it to L or RGB"),
         ([picture("L", 6, 5)], [-1], {}, "train: label -1 of image 1 is not one of the 2 classes"),
         ([picture("L", 6, 5)], [1], {"label": datasets.Value("int64")}, "train: no classes in 'label'; set data.label"),
-        (["x"], [1], {"image": datasets.Value("string")}, "train: no images in 'image'; set data.image to the column"),
+        (
+            ["x"],
+            [1],
+            {"image": datasets.Value("string")},
+            "train: no images in 'image'; set data.image to a column of images",
+        ),
     ],
 )
 def test_what_the_hub_should_not_have(

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as arrays
 
 from common.config.data import IdxSettings
 from common.data.identity import identify
-from common.data.images.idx import find_idx, read_idx
+from common.data.images.idx import find_idx_files, read_idx
 from common.errors import UserError
 from tests.unit.common.data.images.idx_samples import encode, write_idx
 
@@ -31,9 +31,9 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, images: np.ndarray
 def test_files_are_found(tmp_path: Path) -> None:
     zipped = write_idx(tmp_path, "train", IMAGES, LABELS, zipped=True)
     test = write_idx(tmp_path, "t10k", IMAGES, LABELS, zipped=True)
-    assert find_idx(str(tmp_path)) == [zipped, test]
-    assert find_idx(str(tmp_path)) != [write_idx(tmp_path, "train", IMAGES, LABELS, zipped=False), test]
-    assert [path.suffix for path in find_idx(str(tmp_path))[0]] == ["", ""], "an unpacked file is preferred"
+    assert find_idx_files(str(tmp_path)) == [zipped, test]
+    assert find_idx_files(str(tmp_path)) != [write_idx(tmp_path, "train", IMAGES, LABELS, zipped=False), test]
+    assert [path.suffix for path in find_idx_files(str(tmp_path))[0]] == ["", ""], "an unpacked file is preferred"
 
 
 def error_of(images: Path, labels: Path) -> str:
@@ -53,7 +53,7 @@ def error_of(images: Path, labels: Path) -> str:
         (b"\0\0\x0d\3" + encode(IMAGES)[4:], "begins with 00000d03, not 00000803"),
         (encode(IMAGES)[:9], "cut off after 9 bytes; fetch it again"),
         (encode(IMAGES)[:-1], "cut off after 75 bytes; fetch it again"),
-        (encode(IMAGES) + b"x", "has 61 bytes of values where its header says 3 x 4 x 5"),
+        (encode(IMAGES) + b"x", "has 61 bytes of values, but its header says 3 x 4 x 5"),
         (encode(IMAGES[:2]), "3 labels for the 2 images of "),
         (encode(IMAGES[:, :0]), "no images"),
     ],
@@ -85,15 +85,15 @@ def test_bad_gzip(tmp_path: Path, damage: object, expected: str) -> None:
 def test_what_is_not_there(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     with pytest.raises(UserError, match=f"^data.directory: no such directory: {missing}$"):
-        find_idx(str(missing))
+        find_idx_files(str(missing))
     missing.touch()
     with pytest.raises(UserError, match=f"^data.directory: not a directory: {missing}$"):
-        find_idx(str(missing))
+        find_idx_files(str(missing))
     write_idx(tmp_path, "train", IMAGES, LABELS, zipped=True)
     with pytest.raises(
         UserError, match=r"^data.directory: .* has no t10k-images\* \(an IDX file, or its .gz\); add it$"
     ):
-        find_idx(str(tmp_path))
+        find_idx_files(str(tmp_path))
 
 
 def test_identity(tmp_path: Path) -> None:

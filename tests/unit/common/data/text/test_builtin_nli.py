@@ -13,12 +13,13 @@ import pytest
 
 from common.config.data import BuiltinNliSettings
 from common.data.identity import identify
-from common.data.text.builtin_nli import CLASSES, DAYS, NAMES, PHENOMENA, Draw, Triple, generate
+from common.data.text.builtin_nli import CLASSES, LabelledPair, generate
+from common.data.text.nli_grammar import DAYS, NAMES, PHENOMENA, StableRandom
 from common.errors import UserError
 from tests.unit.common.data.text.text_samples import read_corpus
 
 ENTAILMENT, NEUTRAL, CONTRADICTION = range(3)
-Splits = tuple[list[Triple], list[Triple]]
+Splits = tuple[list[LabelledPair], list[LabelledPair]]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,7 @@ def test_every_hypothesis_form_occurs_in_every_class(name: str) -> None:
     assert len(PHENOMENA[name].premises) >= 4
     for classes in PHENOMENA[name].premises.values():
         assert len(classes) == len(CLASSES) and all(classes)
-    assert len({PHENOMENA[name].pair(Draw(seed), seed % 3) for seed in range(60)}) > 50
+    assert len({PHENOMENA[name].draw_pair(StableRandom(seed), seed % 3) for seed in range(60)}) > 50
 
 
 KNOWN = {  # phenomenon: premise form, hypothesis form, class

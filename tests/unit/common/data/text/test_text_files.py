@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.data.identity import identify
+from common.data.identity import FileIdentity, identify
 from common.data.text import text_corpus, text_rows
 from common.data.text.text_files import find_files
 from common.errors import UserError
@@ -191,7 +192,7 @@ OBJECT = '{"premise": "p", "hypothesis": "h", "label": 0}\n'
         ("f.jsonl", OBJECT.encode() + b'{"premise": "\xff"}\n', {}, "{path}:2: not UTF-8 at byte 14 of the line"),
         ("f.jsonl", OBJECT.replace("0}", "-1}"), {}, "data.train: no example with a gold label (1 rows without one)"),
         ("f.jsonl", "\n", {}, "data.train: no examples; add rows, or set it to another file"),
-        ("f.csv", HEADER + '"two\nlines",h,0\np,h\n', {}, "{path}:4: 2 columns where the header has 3"),
+        ("f.csv", HEADER + '"two\nlines",h,0\np,h\n', {}, "{path}:4: 2 columns, but the header has 3"),
         ("f.csv", HEADER + 'p,h,0\n"p,h,0\n', {}, "{path}:3: unexpected end of data"),
         ("f.csv", HEADER.encode() + b"p,h,0\np,\xe9,0\n", {}, "{path}:3: not UTF-8 at byte 3 of the line"),
         ("f.csv", "a,b,c\n", {}, "{path}:1: no column 'label'; set data.label to one of ['a', 'b', 'c']"),
@@ -215,10 +216,10 @@ OBJECT = '{"premise": "p", "hypothesis": "h", "label": 0}\n'
             "{path}:1: a carriage return within a line; save it with",
         ),
         ("f.csv", HEADER + '"p" q,h,0\n', {}, "{path}:2: ',' expected after '\"'; close each quote, and write a quote"),
-        ("f.csv", HEADER + "p,q,h,0\n", {}, "{path}:2: 4 columns where the header has 3; put quotes around a text"),
+        ("f.csv", HEADER + "p,q,h,0\n", {}, "{path}:2: 4 columns, but the header has 3; put quotes around a text"),
         ("f.csv", HEADER.encode("utf-16"), {}, "{path}: UTF-16, or not a text file; save it as UTF-8 (in Excel: CSV"),
         ("f.csv", HEADER.encode("utf-16-le"), {}, "{path}: UTF-16, or not a text file; save it as UTF-8"),
-        ("f.tsv", "premise\thypothesis\tlabel\np\th\t0\textra\n", {}, "{path}:2: 4 columns where the header has 3"),
+        ("f.tsv", "premise\thypothesis\tlabel\np\th\t0\textra\n", {}, "{path}:2: 4 columns, but the header has 3"),
         ("f.csv.gz", b"not gzip", {}, "{path}: cannot be read: Not a gzipped file"),
         (
             "f.csv.gz",
@@ -312,7 +313,9 @@ def test_identity_of_files(tmp_path: Path) -> None:
     train = write(tmp_path / "train.jsonl", PAIRS)
     first = identify(files(train))
     assert first == identify(files(f"{tmp_path}/../{tmp_path.name}/train.jsonl"))
-    assert [file["path"] for file in first["train"]] == [str(tmp_path.resolve() / "train.jsonl")]
+    assert [file["path"] for file in cast(list[FileIdentity], first["train"])] == [
+        str(tmp_path.resolve() / "train.jsonl")
+    ]
     assert json.loads(json.dumps(first)) == first
     assert first != identify(files(train, label="gold"))
     assert first != identify(files(train, classes=["a", "b", "c"]))
@@ -397,7 +400,7 @@ def test_identity_of_several_files(tmp_path: Path) -> None:
     paths = shards(tmp_path / "shards")
     validation = write(tmp_path / "validation.jsonl", PAIRS)
     first = identify(files(tmp_path / "shards", validation))
-    assert [file["path"] for file in first["train"]] == paths
+    assert [file["path"] for file in cast(list[FileIdentity], first["train"])] == paths
     assert first == identify(files(f"{tmp_path}/shards/*", validation))
     os.utime(paths[1], ns=(1, 1))
     assert first != identify(files(tmp_path / "shards", validation))

@@ -103,7 +103,7 @@ def test_longer_examples_are_cut(
 
 @pytest.mark.parametrize(("lengths", "width"), [([3], 8), ([8], 8), ([9, 2], 16), ([17, 1], 20), ([20], 20)])
 def test_width_is_a_multiple_of_eight_up_to_max_length(make_split: MakeSplit, lengths: list[int], width: int) -> None:
-    assert make_split(lengths, max_length=20).width(np.arange(len(lengths))) == width
+    assert make_split(lengths, max_length=20).padded_width(np.arange(len(lengths))) == width
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def test_the_order_does_not_depend_on_which_chunk_is_ready_first(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
     monkeypatch.setattr(token_cache_builder, "CHUNK", chunk)
-    rows = TextRows.of("data.train", "row ", [(label, *texts) for *texts, label in PAIRS])
+    rows = TextRows.from_memory("data.train", "row ", [(label, *texts) for *texts, label in PAIRS])
     token_cache_builder.write_token_arrays(tokenizer, LabelledTexts(rows, {0: 0, 1: 1, 2: 2}, 50, 0), tmp_path, "train")
     arrays = {name: np.load(tmp_path / f"train.{name}.npy") for name in ARRAYS}
     encodings = [tokenizer.encode(premise, hypothesis) for premise, hypothesis, _ in PAIRS]
@@ -85,11 +85,11 @@ def test_a_split_is_never_held(tokenizer: Tokenizer, tmp_path: Path, monkeypatch
     rows = TextRows("data.train", COLUMNS, [RowReader("row ", records)])
     token_cache_builder.write_token_arrays(tokenizer, LabelledTexts(rows, {0: 0}, 3000, 0), tmp_path, "train")
     assert np.load(tmp_path / "train.labels.npy").shape == (3000,)
-    assert max(ahead) <= 10 * (token_cache_builder.WAITING + 1)
+    assert max(ahead) <= 10 * (token_cache_builder.MAX_PENDING + 1)
 
 
 def test_an_error_while_tokenizing_is_raised(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    rows = TextRows.of("data.train", "row ", [(0, "the dog", "a cat")])
+    rows = TextRows.from_memory("data.train", "row ", [(0, "the dog", "a cat")])
     broken = LabelledTexts(rows, {0: 0}, 1, 0)
     (tmp_path / "train.tokens.npy").mkdir()
     with pytest.raises(IsADirectoryError):
