@@ -41,7 +41,7 @@ def discover_cluster(
                 f"train.max_restarts={config.train.max_restarts}: {cluster.source} says that this process was started "
                 "by another launcher, which has to restart it; set it to 0, and use resume=auto"
             )
-        return resolve_config(config, found=cluster.roles, source=cluster.source), cluster
+        return resolve_config(config, started=cluster.roles, source=cluster.source), cluster
     if isinstance(cluster, RayNodes):
         resolved = resolve_config(config, count_used_nodes(config.strategy, cluster.count), gpus=cluster.gpus)
         strategy = resolved.strategy if resolved.strategy.one_process else config.strategy

@@ -1,1 +1,1 @@
-"""What a run is: typed schemas with their limits, composition, checks, and resolution. A `Config` is frozen."""
+"""The config of a run: typed schemas with their limits, composition, checks and resolution. A `Config` is frozen."""

@@ -1,7 +1,12 @@
-"""The kinds of clusters. A new kind is a schema here, an engine in common/cluster/engines, and a YAML file."""
+"""Settings of the kinds of clusters.
+
+A new kind needs a schema here, an engine in common/cluster/engines, and a YAML file in conf/cluster.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
+
+from typing_extensions import override
 
 from common.config.keys import HOST, key
 from common.errors import UserError
@@ -9,36 +14,37 @@ from common.errors import UserError
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """Where a run's processes are. `timeout`: how long to wait for a peer."""
+    """Settings that every kind of cluster has. `timeout` is how long a process waits for another one."""
 
-    engine: ClassVar[str]  # the module whose `discover` says which hosts take part
+    engine: ClassVar[str]  # the module whose function `discover` finds the hosts of the run
 
     kind: str = key(HOST)
     timeout: float = key(HOST, at_least=1, unit="seconds")
 
     def check(self) -> None:
-        """Raise UserError for values that do not fit together."""
+        """Raise UserError if values do not fit together."""
 
 
 @dataclass(frozen=True)
 class LocalSettings(ClusterSettings):
-    """This machine; a process that torchrun or TF_CONFIG made part of a cluster joins that one."""
+    """This machine, or the cluster that torchrun or TF_CONFIG describes if one of them started the process."""
 
     engine = "common.cluster.engines.local"
 
 
 @dataclass(frozen=True)
 class EnvSettings(ClusterSettings):
-    """As torchrun's variables or TF_CONFIG say."""
+    """The cluster that torchrun's variables or TF_CONFIG describe."""
 
     engine = "common.cluster.engines.env"
 
 
 @dataclass(frozen=True)
 class HostsSettings(ClusterSettings):
-    """The same command on every host. `hosts`: their addresses; `node`: the index of this one.
+    """Hosts on which the user starts the same command.
 
-    `port` is the first of the ports that the processes of a host listen on.
+    `hosts` has their addresses, and `node` is the index of this host. `port` is the first of the ports that the
+    processes of a host listen on.
     """
 
     engine = "common.cluster.engines.hosts"
@@ -47,8 +53,8 @@ class HostsSettings(ClusterSettings):
     node: int = key(HOST, at_least=0)
     port: int = key(HOST, at_least=1024, at_most=65000)
 
+    @override
     def check(self) -> None:
-        """Raise UserError where there are no hosts, this one is not among them, or one is named twice."""
         if not self.hosts:
             raise UserError("cluster.hosts: has no value; give cluster.hosts=...")
         if self.node >= len(self.hosts):
@@ -59,7 +65,7 @@ class HostsSettings(ClusterSettings):
 
 @dataclass(frozen=True)
 class ScheduledSettings(ClusterSettings):
-    """The nodes that a scheduler has given to a job, and on each of which it starts the command."""
+    """Nodes that a scheduler assigns to a job. It starts the command on each of them."""
 
     port: int | None = key(HOST, at_least=1024, at_most=65000, null="for one that the job's id gives")
 
@@ -87,7 +93,7 @@ class KubernetesSettings(ScheduledSettings):
 
 @dataclass(frozen=True)
 class RaySettings(ScheduledSettings):
-    """The nodes of a Ray cluster. `address`: of its head node, host:port."""
+    """The nodes of a Ray cluster. `address` is host:port of its head node."""
 
     engine = "common.cluster.engines.ray"
 
@@ -96,7 +102,7 @@ class RaySettings(ScheduledSettings):
 
 @dataclass(frozen=True)
 class AutoSettings(ScheduledSettings):
-    """Whatever the environment shows."""
+    """The cluster that the environment describes, or else this machine."""
 
     engine = "common.cluster.engines.auto"
 

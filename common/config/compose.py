@@ -1,64 +1,73 @@
-"""From what Hydra composed to a frozen `Config`, and between a `Config` and config.yaml."""
+"""Conversion of the config that Hydra composed to a frozen `Config`, and of a `Config` to config.yaml and back.
+
+Hydra's ConfigStore is not used: `extensions`, a key of the composed config, names the modules that register further
+schemas, so the schemas are known only after composition. They are then merged as OmegaConf's structured configs.
+"""
 
 import importlib
 import importlib.util
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
-from common.config import keys
-from common.config.keys import Scope
+from common.config.keys import Scope, Value, find_section_schema, iterate_keys, list_keys
 from common.config.schema import GROUPS, Config, RunOptions, TrainSettings
 from common.errors import UserError
 
 CONF = str(Path(__file__).parents[2] / "conf")
 T = TypeVar("T")
+Section = dict[str, Value]
 
 
 def parse_config(composed: DictConfig) -> Config:
-    """The composed Hydra config as a `Config`, whose values are of the right types and kinds.
+    """Return a composed Hydra config as a `Config` whose values have the types that the schemas declare.
 
-    Raises UserError for a missing value, and OmegaConf's errors, which name the key, for a mistyped or unknown one.
+    Raises:
+        UserError: a value is missing, or `extensions` names a module that does not exist.
+        OmegaConfBaseException: a key is unknown, or its value has the wrong type. The error names the key.
     """
-    values: dict[str, Any] = OmegaConf.to_container(composed, resolve=True)  # type: ignore[assignment]
+    values = _to_section("", OmegaConf.to_container(composed, resolve=True))
     extensions = values.get("extensions") or ()
     if isinstance(extensions, str):
         raise UserError(f"extensions={extensions}: must be a list; give 'extensions=[{extensions}]'")
+    assert isinstance(extensions, Iterable)
     for module in extensions:
         _import_extension(module)
-    groups: dict[str, Any] = {}
+    sections: Section = {}
     for group in GROUPS:
-        section = _section(group, values.pop(group, None))
+        section = _to_section(group, values.pop(group, None))
         if group == "strategy":
-            section = _without_alias(section)
-        groups[group] = _typed(group, _schema(group, section), section)
-    groups["train"] = _typed("train", TrainSettings, _section("train", values.pop("train", None)))
-    return Config(**asdict(_typed("", RunOptions, values)), **groups)
+            section = _resolve_alias(section)
+        sections[group] = _convert_section(group, _find_schema(group, section), section)
+    train = _to_section("train", values.pop("train", None))
+    sections["train"] = _convert_section("train", TrainSettings, train)
+    options = asdict(_convert_section("", RunOptions, values))
+    return Config(**options, **sections)  # type: ignore[arg-type]
 
 
 def _import_extension(module: str) -> None:
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if not f"{module}.".startswith(f"{error.name}."):  # the module is there, but something that it imports is not
+        if not f"{module}.".startswith(f"{error.name}."):  # the module exists, but something that it imports does not
             raise
         raise UserError(f"extensions: no module {module}; add its directory to PYTHONPATH") from error
 
 
-def _section(group: str, section: Any) -> dict[str, Any]:
-    if not isinstance(section, dict):
-        wanted = f"one of the files in conf/{group}" if group in GROUPS else "a section of keys"
-        raise UserError(f"{group}={'null' if section is None else section}: must be {wanted}")
-    return section
+def _to_section(group: str, value: Value) -> Section:
+    if not isinstance(value, dict):
+        expected = f"one of the files in conf/{group}" if group in GROUPS else "a section of keys"
+        raise UserError(f"{group}={'null' if value is None else value}: must be {expected}")
+    return value
 
 
-def _without_alias(section: dict[str, Any]) -> dict[str, Any]:
-    """`strategy.workers` is another name of `strategy.replicas`, and `auto` one of null there."""
+def _resolve_alias(section: Section) -> Section:
+    """Return the section of the strategy without `workers`, another name of `replicas`, and with null for `auto`."""
     section |= {name: None for name in ("workers", "replicas") if section.get(name) == "auto"}
     workers, replicas = section.pop("workers", None), section.get("replicas")
     if workers is not None and replicas not in (None, workers):
@@ -66,7 +75,7 @@ def _without_alias(section: dict[str, Any]) -> dict[str, Any]:
     return section if workers is None else {**section, "replicas": workers}
 
 
-def _schema(group: str, section: dict[str, Any]) -> type:
+def _find_schema(group: str, section: Section) -> type:
     kinds = GROUPS[group]
     kind = section.get("kind")
     if not isinstance(kind, str) or kind not in kinds:
@@ -76,24 +85,26 @@ def _schema(group: str, section: dict[str, Any]) -> type:
     return kinds[kind]
 
 
-def _typed(group: str, schema: type[T], section: dict[str, Any]) -> T:
-    """An instance of a schema. Errors name the whole key."""
-    rest = dict(section)
-    with _named(group):
+def _convert_section(group: str, schema: type[T], section: Section) -> T:
+    """Return a section as an instance of its schema. Errors name the whole key."""
+    values = dict(section)
+    with _prefix_errors(group):
         node = OmegaConf.structured(schema)
         OmegaConf.set_readonly(node, False)  # OmegaConf makes the nodes of frozen classes read-only
-    for each in fields(schema):  # type: ignore[arg-type]
-        if isinstance(each.type, type) and is_dataclass(each.type):
-            name = f"{group}.{each.name}"
-            node[each.name] = _typed(name, each.type, _section(name, rest.pop(each.name, None)))
-    with _named(group):
-        made = OmegaConf.to_object(OmegaConf.merge(node, rest))
-    assert isinstance(made, schema)
-    return made
+    for schema_field in fields(schema):  # type: ignore[arg-type]
+        if (section_schema := find_section_schema(schema_field)) is not None:
+            name = f"{group}.{schema_field.name}"
+            subsection = _to_section(name, values.pop(schema_field.name, None))
+            node[schema_field.name] = _convert_section(name, section_schema, subsection)
+    with _prefix_errors(group):
+        settings = OmegaConf.to_object(OmegaConf.merge(node, values))
+    assert isinstance(settings, schema)
+    return settings
 
 
 @contextmanager
-def _named(group: str) -> Iterator[None]:
+def _prefix_errors(group: str) -> Iterator[None]:
+    """Put the name of the group before the key that an error names."""
     prefix = f"{group}." if group else ""
     try:
         yield
@@ -106,48 +117,51 @@ def _named(group: str) -> Iterator[None]:
         raise
 
 
-def collect_values(config: Config, *scopes: Scope) -> dict[str, Any]:
-    """The values of the keys in these scopes, by name; of all keys where none is given."""
-    return {name: value for name, key, value in keys.iterate_keys(config) if not scopes or key.scope in scopes}
+def collect_values(config: Config, *scopes: Scope) -> dict[str, Value]:
+    """Return the values of the keys in these scopes, by full name, or of all keys if no scope is passed."""
+    return {name: value for name, key, value in iterate_keys(config) if not scopes or key.scope in scopes}
 
 
 def save_config(config: Config, path: Path) -> None:
-    """Write the resolved config."""
+    """Write a resolved config as YAML."""
     path.write_text(OmegaConf.to_yaml(OmegaConf.create(asdict(config))))
 
 
 def load_config(path: Path) -> Config:
-    """Read what `save` wrote."""
+    """Read a config that `save_config` wrote."""
     loaded = OmegaConf.load(path)
     assert isinstance(loaded, DictConfig)
     return parse_config(loaded)
 
 
-def _package_directory(package: str, *parts: str) -> str:
-    """The directory of an installed package's data, for conf/model/minilm.yaml."""
-    found = importlib.util.find_spec(package)
-    if found is None or found.origin is None:
+def _find_package_directory(package: str, *parts: str) -> str:
+    """Return a directory inside of an installed package, for conf/model/minilm.yaml."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
         distribution = package.replace("_", "-")
         raise UserError(f"model.checkpoint: the package {distribution} is not installed; pip install {distribution}")
-    return str(Path(found.origin).parent.joinpath(*parts))
+    return str(Path(spec.origin).parent.joinpath(*parts))
 
 
 def describe_keys(extensions: Iterable[str] = ()) -> str:
-    """A line for each key that has choices, limits or a unit, for `--help`; it names the kinds where these differ."""
+    """Return a line for each key that has choices, limits or a unit, for `--help`.
+
+    If the kinds of a group describe a key differently, there is a line for each description, which names the kinds.
+    """
     for module in extensions:
         _import_extension(module)
-    described: dict[str, dict[str, list[str]]] = {}  # by key: the words, and the kinds that they are about
+    kinds_by_description: dict[str, dict[str, list[str]]] = {}  # for each key
     schemas = [(kind, schema, f"{group}.") for group, kinds in GROUPS.items() for kind, schema in kinds.items()]
     for kind, schema, prefix in (*schemas, ("", TrainSettings, "train."), ("", RunOptions, "")):
-        for name, key in keys.list_keys(schema, prefix):
-            described.setdefault(name, {}).setdefault(key.describe(), []).append(kind)
+        for name, key in list_keys(schema, prefix):
+            kinds_by_description.setdefault(name, {}).setdefault(key.describe(), []).append(kind)
     lines = []
-    for name, found in described.items():
-        for words, kinds in found.items():
-            of = f" ({', '.join(kinds)})" if len(found) > 1 else ""
-            lines += [f"{name}{of}: {words}"] if words else []
+    for name, descriptions in kinds_by_description.items():
+        for description, kinds in descriptions.items():
+            of_kinds = f" ({', '.join(kinds)})" if len(descriptions) > 1 else ""
+            lines += [f"{name}{of_kinds}: {description}"] if description else []
     return "\n".join(lines)
 
 
-OmegaConf.register_new_resolver("package_directory", _package_directory, replace=True)
+OmegaConf.register_new_resolver("package_directory", _find_package_directory, replace=True)
 OmegaConf.register_new_resolver("config_keys", describe_keys, replace=True)

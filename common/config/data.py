@@ -1,7 +1,12 @@
-"""The kinds of data. A new kind is a schema here, a module that reads it, and a YAML file in conf/data."""
+"""Settings of the kinds of data.
+
+A new kind needs a schema here, a module in common/data that reads it, and a YAML file in conf/data.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
+
+from typing_extensions import override
 
 from common.config.keys import CURVE, HOST, SOURCE, key
 from common.errors import UserError
@@ -9,17 +14,20 @@ from common.errors import UserError
 
 @dataclass(frozen=True)
 class DataSettings:
-    """`allow_change`: resume from a checkpoint though the data is not what it was trained on."""
+    """Settings that every kind of data has.
 
-    reads: ClassVar[str]  # what a model gets: "text", "images" or "arrays"
-    cache: ClassVar[str]  # the module whose `open_cache` builds and opens the cache of such data
-    source: ClassVar[str]  # the module whose `read` and `identify` know this kind
+    `allow_change` lets a run resume from a checkpoint that was trained on other data.
+    """
+
+    reads: ClassVar[str]  # the kind of input that models get: "text", "images" or "arrays"
+    cache: ClassVar[str]  # the module whose function `open_cache` builds and opens the cache
+    source: ClassVar[str]  # the module whose functions `read` and `identify` read this kind
 
     kind: str = key(SOURCE)
     allow_change: bool = key(HOST)
 
     def check(self) -> None:
-        """Raise UserError for values that do not fit together."""
+        """Raise UserError if values do not fit together."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,7 @@ class TextSettings(DataSettings):
 
 @dataclass(frozen=True)
 class BuiltinNliSettings(TextSettings):
-    """Sentence pairs generated from a grammar."""
+    """Sentence pairs that are generated from a grammar."""
 
     source = "common.data.text.builtin_nli"
 
@@ -43,13 +51,14 @@ class BuiltinNliSettings(TextSettings):
 
 @dataclass(frozen=True)
 class TextColumnSettings(TextSettings):
-    """Text in columns of these names. `hypothesis: null` means single-sentence data."""
+    """Text in columns of these names. `hypothesis: null` means single sentences."""
 
     premise: str = key(SOURCE)
     hypothesis: str | None = key(SOURCE)
     label: str = key(SOURCE)
     classes: list[str] | None = key(SOURCE)
 
+    @override
     def check(self) -> None:
         _check_classes(self.classes)
 
@@ -67,9 +76,9 @@ class HubSourceSettings(DataSettings):
 
 @dataclass(frozen=True)
 class FilesSettings(TextColumnSettings):
-    """JSON, CSV, TSV or Parquet: a split is a file, a directory of files or a glob."""
+    """JSON, CSV, TSV or Parquet files. A split is a file, a directory of files or a glob."""
 
-    source = "common.data.text.text_files"
+    source = "common.data.text.files"
 
     train: str = key(SOURCE)
     validation: str = key(SOURCE)
@@ -77,9 +86,9 @@ class FilesSettings(TextColumnSettings):
 
 @dataclass(frozen=True)
 class HubSettings(TextColumnSettings, HubSourceSettings):
-    """Text of the Hugging Face hub."""
+    """Text from the Hugging Face hub."""
 
-    source = "common.data.text.hub_text"
+    source = "common.data.text.hub"
 
 
 @dataclass(frozen=True)
@@ -92,14 +101,14 @@ class ImageSettings(DataSettings):
 
 @dataclass(frozen=True)
 class DigitsSettings(ImageSettings):
-    """The 1,797 handwritten digits, 8 x 8, that scikit-learn comes with."""
+    """The 1,797 handwritten digits of scikit-learn, 8 x 8 pixels."""
 
     source = "common.data.images.digits"
 
 
 @dataclass(frozen=True)
 class IdxSettings(ImageSettings):
-    """IDX files of images and labels, as MNIST is distributed: train-*, and t10k-* for validation."""
+    """IDX files of images and labels, named as MNIST names them: train-*, and t10k-* for validation."""
 
     source = "common.data.images.idx"
 
@@ -108,9 +117,9 @@ class IdxSettings(ImageSettings):
 
 @dataclass(frozen=True)
 class HubImagesSettings(ImageSettings, HubSourceSettings):
-    """Labelled images of the Hugging Face hub."""
+    """Labelled images from the Hugging Face hub."""
 
-    source = "common.data.images.hub_images"
+    source = "common.data.images.hub"
 
     image: str = key(SOURCE)
     label: str = key(SOURCE)
@@ -118,14 +127,14 @@ class HubImagesSettings(ImageSettings, HubSourceSettings):
 
 @dataclass(frozen=True)
 class ArraysSettings(DataSettings):
-    """Named arrays whose first axis is the examples. All but the labels and the weights are inputs of the model.
+    """Named arrays whose first axis is the examples. All arrays but the labels and the weights are model inputs.
 
-    `weight: null` weighs all examples alike; `channels` are the inputs whose last axis is channels.
+    `weight: null` gives all examples the same weight. `channels` names the inputs whose last axis is channels.
     """
 
     reads = "arrays"
     cache = "common.data.arrays.array_cache"
-    source = "common.data.arrays.array_files"
+    source = "common.data.arrays.files"
 
     train: str = key(SOURCE)
     validation: str = key(SOURCE)
@@ -134,6 +143,7 @@ class ArraysSettings(DataSettings):
     classes: list[str] | None = key(SOURCE)
     channels: list[str] = key(CURVE)
 
+    @override
     def check(self) -> None:
         _check_classes(self.classes)
         if self.weight == self.label:
@@ -142,9 +152,9 @@ class ArraysSettings(DataSettings):
 
 @dataclass(frozen=True)
 class LinesSettings(DataSettings):
-    """Plain text, cut into blocks of train.max_length tokens, each of which has the next token as its label.
+    """Plain text, cut into blocks of train.max_length tokens. The label of a token is the next token.
 
-    tokenizer: `bytes`, or the path of a tokenizer.json.
+    `tokenizer` is "bytes" or the path of a tokenizer.json.
     """
 
     reads = "arrays"

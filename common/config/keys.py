@@ -1,25 +1,27 @@
-"""Config keys: the limits of their values, and what must agree on them.
+"""Keys of the config: the limits of their values, and the scope in which a value must agree.
 
-A field is the one place for a key's limits, choices, unit and scope. Validation, `--help`, the resume guard, the
-agreement of hosts and the comparison of runs all read it from there.
+The field of a schema is the only place that declares a key's limits, choices, unit and scope. Validation, `--help`,
+resuming, the agreement of hosts and the comparison of runs all read them from the field.
 """
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
 from common.errors import UserError
 
+Value = object  # of a key: a number, text, None, a list of one of these, or a mapping
+
 
 class Scope(Enum):
-    """What must agree on a key's value."""
+    """What must agree on the value of a key."""
 
     CURVE = "decides the curve: a resumed run, all hosts, and runs that are compared must agree"
     SOURCE = "names where data or weights come from: the fingerprints of their content must agree instead"
     RUN = "the same on all hosts; does not decide the curve"
-    HOST = "a host's own"
+    HOST = "may differ from host to host"
 
 
 CURVE, SOURCE, RUN, HOST = Scope
@@ -27,80 +29,88 @@ CURVE, SOURCE, RUN, HOST = Scope
 
 @dataclass(frozen=True)
 class Key:
-    """The limits, unit and scope of a config key. Limits are inclusive but for `above` and `below`."""
+    """The limits, the unit and the scope of a config key."""
 
     scope: Scope
-    choices: tuple[str, ...] = ()
-    at_least: float | None = None
-    at_most: float | None = None
-    above: float | None = None
-    below: float | None = None
-    finite: bool = True
-    unit: str = ""
-    null: str = ""  # what null means
-    type: Any = None  # of the values, as the field is annotated
+    choices: tuple[str, ...] = ()  # the allowed texts; empty: any text
+    at_least: float | None = None  # inclusive limit
+    at_most: float | None = None  # inclusive limit
+    above: float | None = None  # exclusive limit
+    below: float | None = None  # exclusive limit
+    finite: bool = True  # whether infinity is refused; only keys with limits refuse it
+    unit: str = ""  # the unit of numbers, for --help
+    null: str = ""  # the effect of null in words that follow "null", for errors
+    type: object = None  # the annotation of the field
 
-    def check(self, name: str, value: Any) -> None:
-        """Raise UserError where the value is outside the limits. Only numbers and strings have any."""
+    def check(self, name: str, value: Value) -> None:
+        """Raise UserError if the value is outside the limits. Only numbers and texts have limits."""
         if self.choices and value not in self.choices:
             raise UserError(f"{name}={value}: no such choice; there are {', '.join(self.choices)}")
-        if isinstance(value, int | float) and not self._admits(value):
-            raise UserError(
-                f"{name}={value}: must be {self.limits()}" + (f", or null {self.null}" if self.null else "")
-            )
+        if isinstance(value, int | float) and not self._is_within_limits(value):
+            null = f", or null {self.null}" if self.null else ""
+            raise UserError(f"{name}={value}: must be {self.describe_limits()}{null}")
 
-    def _admits(self, value: float) -> bool:
+    def _is_within_limits(self, value: float) -> bool:
         return (
             (self.at_least is None or value >= self.at_least)
             and (self.at_most is None or value <= self.at_most)
             and (self.above is None or value > self.above)
             and (self.below is None or value < self.below)
-            and (math.isfinite(value) or not (self.finite and self.limits()))
+            and (math.isfinite(value) or not (self.finite and self.describe_limits()))
         )
 
-    def limits(self) -> str:
-        """The limits in words; empty where there are none."""
-        named = (
+    def describe_limits(self) -> str:
+        """Return the limits in words, or "" if there are none."""
+        limits = (
             ("at least", self.at_least),
             ("above", self.above),
             ("at most", self.at_most),
             ("less than", self.below),
         )
-        words = [f"{word} {limit:g}" for word, limit in named if limit is not None]
+        words = [f"{word} {limit:g}" for word, limit in limits if limit is not None]
         if words and self.finite and self.at_most is None and self.below is None:
             words.append("finite")
         return " and ".join(words)
 
     def describe(self) -> str:
-        """The choices, the limits and the unit in words; empty where there are none."""
-        return "; ".join(filter(None, (", ".join(self.choices), self.limits(), self.unit)))
+        """Return the choices, the limits and the unit in words, or "" if there are none."""
+        return "; ".join(filter(None, (", ".join(self.choices), self.describe_limits(), self.unit)))
 
 
-def key(scope: Scope, **limits: Any) -> Any:
-    """A dataclass field for a config key. It has no default: conf/ holds the values."""
+# Both functions return a dataclass field. Their type is Any because it must fit the annotation of every field.
+def key(scope: Scope, **limits: Any) -> Any:  # noqa: ANN401  the fields of Key; a field fits any annotation
+    """Return a dataclass field for a config key. It has no default, since the files in conf/ hold the values."""
     return field(metadata={"key": Key(scope, **limits)})
 
 
-def section() -> Any:
-    """A dataclass field for a section, whose schema has the keys."""
+def section() -> Any:  # noqa: ANN401  a field fits any annotation
+    """Return a dataclass field for a section of keys. The type of the field is the schema of the section."""
     return field()
 
 
+def find_section_schema(schema_field: "Field[object]") -> type | None:
+    """Return the schema of a field that is a section of keys, or None for a key."""
+    return schema_field.type if isinstance(schema_field.type, type) and is_dataclass(schema_field.type) else None
+
+
 def list_keys(schema: type, prefix: str = "") -> Iterator[tuple[str, Key]]:
-    """The keys of a schema with their full names, those of nested schemas too."""
-    for each in fields(schema):
-        name = f"{prefix}{each.name}"
-        if isinstance(each.type, type) and is_dataclass(each.type):
-            yield from list_keys(each.type, f"{name}.")
+    """Yield the full names and the keys of a schema, including its sections."""
+    for schema_field in fields(schema):
+        name = f"{prefix}{schema_field.name}"
+        if (section_schema := find_section_schema(schema_field)) is not None:
+            yield from list_keys(section_schema, f"{name}.")
         else:
-            yield name, replace(each.metadata["key"], type=each.type)
+            yield name, replace(schema_field.metadata["key"], type=schema_field.type)
 
 
-def iterate_keys(schema: object, prefix: str = "") -> Iterator[tuple[str, Key, Any]]:
-    """The full names, keys and values of an instance of a schema. Kinds may have keys of one name and other limits."""
-    for each in fields(schema):  # type: ignore[arg-type]
-        value = getattr(schema, each.name)
+def iterate_keys(settings: object, prefix: str = "") -> Iterator[tuple[str, Key, Value]]:
+    """Yield the full names, the keys and the values of an instance of a schema.
+
+    The keys are those of the instance's own kind: two kinds may have a key of the same name with other limits.
+    """
+    for schema_field in fields(settings):  # type: ignore[arg-type]
+        value = getattr(settings, schema_field.name)
         if is_dataclass(value):
-            yield from iterate_keys(value, f"{prefix}{each.name}.")
+            yield from iterate_keys(value, f"{prefix}{schema_field.name}.")
         else:
-            yield f"{prefix}{each.name}", each.metadata["key"], value
+            yield f"{prefix}{schema_field.name}", schema_field.metadata["key"], value

@@ -1,7 +1,8 @@
-"""Config keys as earlier versions wrote them, under today's names: old runs and checkpoints stay readable."""
+"""Conversion of the keys of earlier versions to today's keys, so that old runs and checkpoints stay readable."""
 
 from collections.abc import Mapping
-from typing import Any
+
+from common.config.keys import Value
 
 RENAMED = {
     "data.name": "data.kind",
@@ -11,7 +12,8 @@ RENAMED = {
     "strategy.workers": "strategy.replicas",
     "cluster.name": "cluster.kind",
 }
-ADDED = {  # keys that decide the curve, and what runs without them were
+# Keys that decide the curve, with the values that describe runs from before these keys existed.
+ADDED: Mapping[str, Value] = {
     "train.matmul_precision": None,
     "task.kind": "classification",
     "task.label_smoothing": 0.0,
@@ -19,25 +21,33 @@ ADDED = {  # keys that decide the curve, and what runs without them were
 }
 
 
-def upgrade_values(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Flat keys of any version, as today's have them; keys of today's version stay as they are.
+def upgrade_values(flat: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the values of a config of any version by today's keys. Values of today's version stay as they are.
 
-    The first edition distinguished the kinds of a group by `name`, and had `workers` beside `replicas`.
+    The first version distinguished the kinds of a group by `name`, and had `workers` beside `replicas`.
+
+    Args:
+        flat: values by full names of keys.
     """
     if "optimizer.name" not in flat:
-        return ADDED | dict(flat) | _dropout(flat)
-    found = ADDED | _dropout(flat) | {RENAMED.get(name, name): value for name, value in flat.items()}
-    if found.get("data.kind") in ("mnli", "mnist"):
-        found["data.kind"] = {"mnli": "hub", "mnist": "hub_images"}[found["data.kind"]]
-    if "model.channels" in found:
-        found["model.kind"] = "convnet"
+        return {**ADDED, **flat, **_upgrade_dropout(flat)}
+    values = {**ADDED, **_upgrade_dropout(flat), **{RENAMED.get(name, name): value for name, value in flat.items()}}
+    if values.get("data.kind") == "mnli":
+        values["data.kind"] = "hub"
+    elif values.get("data.kind") == "mnist":
+        values["data.kind"] = "hub_images"
+    if "model.channels" in values:
+        values["model.kind"] = "convnet"
     else:
-        found["model.kind"] = "bert" if "model.layers" in found else "pretrained"
-    return found
+        values["model.kind"] = "bert" if "model.layers" in values else "pretrained"
+    return values
 
 
-def _dropout(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Dropout was native at first. Without dropout both semantics are the same, which is then called aligned."""
+def _upgrade_dropout(flat: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the semantics of dropout, which was always native at first.
+
+    Without dropout both semantics are the same, which is called aligned.
+    """
     semantics = flat.get("model.dropout_semantics", "native")
-    without = semantics == "native" and "model.arguments" not in flat and not flat.get("model.dropout")
-    return {"model.dropout_semantics": "aligned" if without else semantics}
+    has_no_dropout = semantics == "native" and "model.arguments" not in flat and not flat.get("model.dropout")
+    return {"model.dropout_semantics": "aligned" if has_no_dropout else semantics}

@@ -1,7 +1,13 @@
-"""The kinds of models. A new kind is a schema here, a spec in common/models, a file on each side, and a YAML file."""
+"""Settings of the kinds of models.
+
+A new kind needs a schema here, a spec in common/models, a module in `models` of each side, and a YAML file in
+conf/model.
+"""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from typing_extensions import override
 
 from common.config.keys import CURVE, RUN, SOURCE, key
 from common.errors import UserError
@@ -11,16 +17,20 @@ ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """`name` is a label. dropout_semantics: aligned masks are the same on both sides, native ones each framework's."""
+    """Settings that every kind of model has.
 
-    reads: ClassVar[str]  # the data that it takes: "text", "images" or "arrays"
-    tasks: ClassVar[tuple[str, ...]] = ("classification",)  # those that it can learn
-    spec: ClassVar[str]  # the module of its names, shapes and initial weights
-    torch_module: ClassVar[str]  # the modules whose `build` makes it
-    tf_module: ClassVar[str]
-    supports_unpadded: ClassVar[bool] = False  # whether it computes on real tokens alone, where the inputs say how
-    supports_aligned_dropout: ClassVar[bool] = False  # whether it uses the `dropout_keys` of batches
-    matmul_precisions: ClassVar[tuple[str, ...]] = ()  # the values of train.matmul_precision that it can have
+    `name` is a label. `dropout_semantics: aligned` draws the same dropout masks on both sides; `native` uses the
+    masks of each framework.
+    """
+
+    reads: ClassVar[str]  # the kind of input that the model takes: "text", "images" or "arrays"
+    tasks: ClassVar[tuple[str, ...]] = ("classification",)  # the kinds of tasks that the model can learn
+    spec: ClassVar[str]  # the module of the names, the shapes and the initial weights: see common.models.spec
+    torch_module: ClassVar[str]  # the module whose function `build` makes the PyTorch model
+    tf_module: ClassVar[str]  # the module whose function `build` makes the Keras model
+    supports_unpadded: ClassVar[bool] = False  # whether the model can compute on the real tokens alone
+    supports_aligned_dropout: ClassVar[bool] = False  # whether the model uses the `dropout_keys` of a batch
+    matmul_precisions: ClassVar[tuple[str, ...]] = ()  # the values of train.matmul_precision that the model supports
 
     kind: str = key(CURVE)
     name: str = key(SOURCE)
@@ -28,16 +38,20 @@ class ModelSettings:
 
     @property
     def has_aligned_dropout(self) -> bool:
-        """Whether batches come with the keys of aligned masks."""
+        """Whether batches have the keys of aligned dropout masks."""
         return self.dropout_semantics == "aligned"
 
     @property
     def has_global_batch_norm(self) -> bool:
-        """Whether BatchNorm has the statistics of all replicas' examples."""
+        """Whether BatchNorm uses the statistics of the global batch, over all replicas."""
         return False
 
     def check(self, max_length: int) -> None:
-        """Raise UserError for values that do not fit together. max_length: tokens of an example."""
+        """Raise UserError if values do not fit together.
+
+        Args:
+            max_length: the largest number of tokens of an example.
+        """
 
 
 @dataclass(frozen=True)
@@ -47,6 +61,7 @@ class DropoutModelSettings(ModelSettings):
     dropout: float = key(CURVE, at_least=0, below=1)
 
     @property
+    @override
     def has_aligned_dropout(self) -> bool:
         return self.dropout > 0 and super().has_aligned_dropout
 
@@ -82,8 +97,8 @@ class RandomBertSettings(BertSettings, TrainedTokenizerSettings):
     max_positions: int = key(CURVE, unit="tokens")
     hidden_act: str = key(CURVE, choices=ACTIVATIONS)
 
+    @override
     def check(self, max_length: int) -> None:
-        """Raise UserError where the heads do not divide the hidden size, or examples are longer than the model."""
         if self.hidden_size % self.heads:
             raise UserError(f"model.heads={self.heads}: must divide model.hidden_size={self.hidden_size}; change one")
         check_max_length(max_length, self.max_positions)
@@ -111,8 +126,8 @@ class ConvNetSettings(DropoutModelSettings):
     kernel_size: int = key(CURVE)
     hidden_size: int = key(CURVE, at_least=1)
 
+    @override
     def check(self, max_length: int) -> None:
-        """Raise UserError where there are not two convolutions, or where their kernels have no centre."""
         if len(self.channels) != 2 or min(self.channels) < 1:
             raise UserError(f"model.channels={self.channels}: must be two numbers, each at least 1")
         if self.kernel_size < 1 or self.kernel_size % 2 == 0:
@@ -121,7 +136,10 @@ class ConvNetSettings(DropoutModelSettings):
 
 @dataclass(frozen=True)
 class CustomModelSettings(ModelSettings):
-    """A user's own: see docs/custom_models.md. torch, tf: functions as module:function; one of them may be null."""
+    """A model of the user, as docs/custom_models.md describes it.
+
+    `torch` and `tf` name the factories as module:function. One of them may be null.
+    """
 
     reads = "arrays"
     tasks = ("classification", "binary", "regression", "language_model", "custom")
@@ -132,18 +150,19 @@ class CustomModelSettings(ModelSettings):
 
     torch: str | None = key(SOURCE)
     tf: str | None = key(SOURCE)
-    arguments: dict[str, Any] = key(CURVE)
+    arguments: dict[str, Any] = key(CURVE)  # OmegaConf knows no other type for values of all kinds
     map: str | None = key(SOURCE)
     checkpoint: str | None = key(SOURCE)
     sync_batch_norm: bool = key(CURVE)
     prove: bool = key(RUN)
 
     @property
+    @override
     def has_global_batch_norm(self) -> bool:
         return self.sync_batch_norm
 
+    @override
     def check(self, max_length: int) -> None:
-        """Raise UserError where no function is named, or a map without two sides."""
         if self.torch is None and self.tf is None:
             raise UserError("model.torch: has no value; give model.torch=module:function, model.tf=... or both")
         if self.map is not None and None in (self.torch, self.tf):
@@ -159,6 +178,6 @@ MODELS: dict[str, type[ModelSettings]] = {
 
 
 def check_max_length(max_length: int, positions: int) -> None:
-    """Raise UserError unless `train.max_length` tokens fit the model's positions."""
+    """Raise UserError if a model has fewer positions than the longest example has tokens."""
     if max_length > positions:
         raise UserError(f"train.max_length={max_length}: beyond the model's {positions} positions; lower it")

@@ -1,9 +1,12 @@
-"""Command-line arguments as Hydra can read them: flags before overrides, and texts in quotes where they need them."""
+"""Command-line arguments in the form that Hydra reads: flags before overrides, and texts in quotes if they need them.
+
+`hydra.core.override_parser` parses one override, as Hydra's own sweeper plugins do. There is no other way to learn
+whether Hydra's grammar reads a value as text, and whether an override sweeps.
+"""
 
 import re
 from collections.abc import Sequence
 
-from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
@@ -11,90 +14,105 @@ from hydra.errors import HydraException
 from common.config.schema import GROUPS, collect_keys
 from common.errors import UserError
 
-FREE = "model.arguments"  # below it the keys are the user's
+FREE = "model.arguments"  # the user chooses the keys below this one
 MULTIRUN = {"-m", "--multirun"}
+SWITCHES = {  # Hydra's flags without a value
+    *("--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--shell-completion", "-sc"),
+    *("--experimental-rerun", *MULTIRUN),
+}
+OPTIONS = {  # Hydra's flags with a value
+    *("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"),
+}
+INFO = {"--info", "-i"}  # Hydra's flags whose value may be left out
 PARSER = OverridesParser.create()
 
 
 def normalize_arguments(arguments: Sequence[str]) -> list[str]:
-    """The arguments with flags and their values first, since Hydra refuses overrides on both sides of a flag.
+    """Return the arguments with flags and their values first, since Hydra refuses overrides on both sides of a flag.
 
-    The value of a key that holds text, such as a path, is taken as it stands: it is quoted where Hydra's grammar would
-    refuse it or would read a number or a list. Raises UserError for what Hydra answers with a page of text.
+    The value of a key that holds text, such as a path, is taken as it is: the value is quoted if Hydra's grammar would
+    refuse it, or would read a number or a list. Raises UserError for mistakes that Hydra answers with a page of text.
     """
     flags, overrides = split_flags(arguments)
-    sweep = bool(MULTIRUN & set(flags))
-    varied = find_swept(overrides)
-    if sweep and any(_key(each) == "run_dir" and each not in varied and "${" not in each for each in overrides):
-        raise UserError("run_dir: every job of a sweep has a directory of its own; give hydra.sweep.dir=... instead")
+    is_sweep = bool(MULTIRUN & set(flags))
+    sweeping = find_swept(overrides)
+    if is_sweep and any(
+        _key(override) == "run_dir" and override not in sweeping and "${" not in override for override in overrides
+    ):
+        raise UserError("run_dir: every job of a sweep needs its own; set hydra.sweep.dir=... instead")
     for group in GROUPS:
         if f"{group}=null" in overrides:
             raise UserError(f"{group}=null: every run has one; choose one with {group}=..., --help lists them")
-    texts = {name for name, key in collect_keys().items() if key.type in (str, str | None)}
-    added = [f"++{each}" if each.startswith(FREE) else each for each in overrides]
-    return [*flags, *(_quoted(each, sweep) if _key(each) in texts else each for each in added)]
+    text_keys = {name for name, key in collect_keys().items() if key.type in (str, str | None)}
+    added = [f"++{override}" if override.startswith(FREE) else override for override in overrides]
+    return [
+        *flags,
+        *(_quote_text(override, is_sweep) if _key(override) in text_keys else override for override in added),
+    ]
 
 
 def find_swept(overrides: Sequence[str]) -> list[str]:
-    """Those that give a key several values, one for each job of a sweep."""
-    parsed = {each: _parsed(each) for each in overrides}
-    return [each for each, override in parsed.items() if override is not None and override.is_sweep_override()]
+    """Return the overrides that give a key several values, one for each job of a sweep."""
+    parsed_overrides = {override: _parse(override) for override in overrides}
+    return [text for text, parsed in parsed_overrides.items() if parsed is not None and parsed.is_sweep_override()]
 
 
 def expand_sweep(override: str) -> list[str]:
-    """The override for each of its values: only itself, where it has one."""
-    parsed = _parsed(override)
+    """Return an override for each of the values that an override sweeps over, or the override alone."""
+    parsed = _parse(override)
     if parsed is None or not parsed.is_sweep_override():
         return [override]
     return [f"{parsed.get_key_element()}={value}" for value in parsed.sweep_string_iterator()]
 
 
 def name_job(arguments: Sequence[str], task: Sequence[str]) -> str:
-    """What distinguishes a job of a sweep: "replicas=2,seed=1". Empty where nothing is swept.
+    """Return the swept values of a job, such as "replicas=2,seed=1", or "" if nothing is swept.
 
-    task: the overrides of this job.
+    Args:
+        arguments: the arguments of the command.
+        task: the overrides of the job.
     """
-    keys = {_key(each) for each in find_swept(split_flags(arguments)[1])}
-    pairs = [each.partition("=") for each in task if _key(each) in keys]
+    swept_keys = {_key(override) for override in find_swept(split_flags(arguments)[1])}
+    pairs = [override.partition("=") for override in task if _key(override) in swept_keys]
     shown = [(key.rpartition(".")[2], value.strip("'\"/").rpartition("/")[2]) for key, _, value in pairs]
     return re.sub(r"[^\w.=,+-]", "-", ",".join("=".join(pair) for pair in shown))[:100]
 
 
 def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Flags with their values, and overrides."""
-    actions = {name: action for action in get_args_parser()._actions for name in action.option_strings}
-    flags, overrides, rest = [], [], list(arguments)
-    while rest:
-        argument = rest.pop(0)
+    """Return the flags with their values, and the overrides. Raises UserError for an unknown flag."""
+    flags, overrides, remaining = [], [], list(arguments)
+    while remaining:
+        argument = remaining.pop(0)
         if not argument.startswith("-"):
             overrides.append(argument)
             continue
         name, equals, _ = argument.partition("=")
-        if name not in actions:
+        if name not in SWITCHES | OPTIONS | INFO:
             raise UserError(f"{argument}: no such flag; --help lists the keys, --hydra-help the flags")
         flags.append(argument)
-        optional = actions[name].nargs == "?"  # of --info alone
-        if actions[name].nargs != 0 and not equals and rest and not (optional and "=" in rest[0]):
-            flags.append(rest.pop(0))
+        next_is_value = name in OPTIONS or (name in INFO and "=" not in "".join(remaining[:1]))
+        if next_is_value and not equals and remaining:
+            flags.append(remaining.pop(0))
     return flags, overrides
 
 
-def _quoted(override: str, sweep: bool) -> str:
+def _quote_text(override: str, is_sweep: bool) -> str:
     if "=" not in override or override.startswith("~"):  # it deletes a key, or is a mistake
         return override
-    parsed = _parsed(override)
-    if parsed is not None and (isinstance(parsed.value(), str | None) or (sweep and parsed.is_sweep_override())):
+    parsed = _parse(override)
+    if parsed is not None and (isinstance(parsed.value(), str | None) or (is_sweep and parsed.is_sweep_override())):
         return override
     key, equals, value = override.partition("=")
-    values = value.split(",") if sweep else [value]
-    return key + equals + ",".join(QuotedString(value, Quote.single).with_quotes() for value in values)
+    values = value.split(",") if is_sweep else [value]
+    return key + equals + ",".join(QuotedString(text, Quote.single).with_quotes() for text in values)
 
 
 def _key(override: str) -> str:
     return override.partition("=")[0].lstrip("+~")
 
 
-def _parsed(override: str) -> Override | None:
+def _parse(override: str) -> Override | None:
+    """Return the override as Hydra parses it, or None if Hydra cannot read it."""
     try:
         return PARSER.parse_override(override)
     except HydraException:

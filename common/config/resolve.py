@@ -1,4 +1,4 @@
-"""What a config leaves open, filled in once, in the command: how many replicas, how many steps."""
+"""Values that a config leaves open: the replicas, the steps and the schedule. The command fills them in once."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,42 +9,52 @@ from common.config.validate import check_replicas
 from common.errors import UserError
 from common.hardware import count_visible_gpus
 
-MOST_WARMUP_STEPS = 50  # of those that nobody asked for
+DEFAULT_REPLICAS = 2  # on a host without GPUs
+MAX_DEFAULT_WARMUP_STEPS = 50
 
 
 def resolve_config(
     config: Config,
     hosts: int = 1,
-    found: Mapping[str, int] | None = None,
+    started: Mapping[str, int] | None = None,
     source: str = "",
     gpus: int | None = None,
 ) -> Config:
-    """Fill in the replicas and parameter servers of a config that was checked. Raises UserError.
+    """Return a checked config with its replicas and parameter servers filled in.
 
-    hosts: how many take part. gpus: of each, where this machine is not one of them. found: the processes of each role,
-    where a scheduler has started them already (`source` names the variable): the config must agree or leave them open.
+    Args:
+        config: a config that `check_config` has checked.
+        hosts: the number of hosts that take part.
+        started: the number of processes of each role if a scheduler has started them already. The config must agree
+            with these numbers or leave them open.
+        source: the environment variable that `started` comes from, for errors.
+        gpus: the number of GPUs of each host if this machine is not one of the hosts.
+
+    Raises:
+        UserError: the config disagrees with the processes, the GPUs or the hosts.
     """
     strategy = config.strategy
-    if found is not None:
-        replicas = _agreed("replicas", strategy.replicas, _workers(strategy, found, source), source)
+    if started is not None:
+        replicas = _agree("replicas", strategy.replicas, _count_workers(strategy, started, source), source)
     else:
-        gpus_of_each = count_visible_gpus() if gpus is None else gpus
-        replicas = strategy.replicas or (1 if strategy.kind == "single" else (gpus_of_each or 2) * hosts)
+        gpus_per_host = count_visible_gpus() if gpus is None else gpus
+        default = 1 if strategy.kind == "single" else (gpus_per_host or DEFAULT_REPLICAS) * hosts
+        replicas = strategy.replicas or default
     if isinstance(strategy, ParameterServerSettings):
         servers = strategy.server_count
-        if found is not None and "ps" in found:
-            servers = _agreed("parameter_servers", strategy.parameter_servers, found["ps"], source)
+        if started is not None and "ps" in started:
+            servers = _agree("parameter_servers", strategy.parameter_servers, started["ps"], source)
         strategy = replace(strategy, parameter_servers=servers)
     resolved = replace(config, strategy=replace(strategy, replicas=replicas))
-    check_replicas(resolved, hosts, started=found is not None or gpus is not None)
+    check_replicas(resolved, hosts, has_external_hosts=started is not None or gpus is not None)
     return resolved
 
 
-def _workers(strategy: StrategySettings, found: Mapping[str, int], source: str) -> int:
-    """How many of the processes that were found are workers; torchrun's have no roles yet."""
-    if "process" not in found:
-        return found["worker"]
-    if (workers := found["process"] - strategy.other_processes) < 1:
+def _count_workers(strategy: StrategySettings, started: Mapping[str, int], source: str) -> int:
+    """Return how many of the started processes are workers. The processes of torchrun have no roles yet."""
+    if "process" not in started:
+        return started["worker"]
+    if (workers := started["process"] - strategy.other_processes) < 1:
         raise UserError(
             f"{source}: too few for a worker beside {strategy.other_processes} other processes; raise it, or lower "
             "strategy.parameter_servers"
@@ -52,19 +62,25 @@ def _workers(strategy: StrategySettings, found: Mapping[str, int], source: str) 
     return workers
 
 
-def _agreed(name: str, given: int | None, found: int, source: str) -> int:
-    if given not in (None, found):
-        raise UserError(f"strategy.{name}={given} and {source} disagree; leave out one of them or change it")
-    return found
+def _agree(name: str, configured: int | None, started: int, source: str) -> int:
+    """Return the number of started processes. Raise UserError if the config has another number."""
+    if configured not in (None, started):
+        raise UserError(f"strategy.{name}={configured} and {source} disagree; leave out one of them or change it")
+    return started
 
 
 def resolve_steps(config: Config, steps_of_epochs: int | None) -> Config:
-    """Fill in the schedule's steps, and `train.steps` where epochs are given: so many steps of the corpus."""
+    """Return a config with the steps of the run and of its schedule filled in.
+
+    Args:
+        config: a config of any state.
+        steps_of_epochs: the number of steps in `train.epochs` epochs of the corpus, if `train.epochs` is set.
+    """
     train = config.train
     if train.epochs is not None:
         assert steps_of_epochs is not None
         train = replace(train, steps=steps_of_epochs, epochs=None)
     total, warmup = config.schedule.total_steps or train.steps, config.schedule.warmup_steps
     if warmup is None:
-        warmup = min(MOST_WARMUP_STEPS, total // 6)
+        warmup = min(MAX_DEFAULT_WARMUP_STEPS, total // 6)
     return replace(config, train=train, schedule=replace(config.schedule, total_steps=total, warmup_steps=warmup))

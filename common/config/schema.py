@@ -1,5 +1,9 @@
-"""The config of a run. conf/ holds the values; no key has a default here, so config.yaml says all that a run used."""
+"""The config of a training run.
 
+The files in conf/ hold the values. No key has a default here, so the config.yaml of a run states all that it used.
+"""
+
+# ruff: noqa: RUF009  section() returns a dataclass field, as key() does
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,7 +18,7 @@ from common.errors import UserError
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """`momentum` is sgd's; `beta1`, `beta2` and `epsilon` are adam's and adamw's."""
+    """Settings of the optimizer. `momentum` is for sgd; `beta1`, `beta2` and `epsilon` are for adam and adamw."""
 
     kind: str = key(CURVE)
     semantics: str = key(CURVE, choices=("aligned", "native"))
@@ -27,14 +31,14 @@ class OptimizerSettings:
     epsilon: float | None = key(CURVE, at_least=0)
 
     def check(self) -> None:
-        """Raise UserError where Adam lacks a value."""
+        """Raise UserError if Adam lacks a value."""
         for name in ("beta1", "beta2", "epsilon"):
             if self.kind != "sgd" and getattr(self, name) is None:
                 raise UserError(f"optimizer.{name}=null: {self.kind} needs a value; give optimizer.{name}=...")
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The optimizer slots that a parameter has, by PyTorch's names."""
+        """The optimizer slots of a parameter, by PyTorch's names."""
         if self.kind == "sgd":
             return ("momentum_buffer",) if self.momentum else ()
         return ("exp_avg", "exp_avg_sq")
@@ -42,7 +46,10 @@ class OptimizerSettings:
 
 @dataclass(frozen=True)
 class ScheduleSettings:
-    """`total_steps: null` means all steps of the run; `warmup_steps: null` a sixth of them, at most 50."""
+    """Settings of the learning rate schedule.
+
+    `total_steps: null` means all steps of the run. `warmup_steps: null` means a sixth of the total steps, at most 50.
+    """
 
     kind: str = key(CURVE)
     warmup_steps: int | None = key(CURVE, at_least=0)
@@ -51,7 +58,11 @@ class ScheduleSettings:
 
 @dataclass(frozen=True)
 class EarlyStoppingSettings:
-    """Training ends after `patience` evaluations that do not improve `metric` by more than `min_delta`; null: never."""
+    """Settings that end training early.
+
+    Training ends after `patience` evaluations in a row that do not improve `metric` by more than `min_delta`.
+    `patience: null` never ends it early.
+    """
 
     patience: int | None = key(RUN, at_least=1, unit="evaluations")
     min_delta: float = key(RUN, at_least=0)
@@ -60,9 +71,10 @@ class EarlyStoppingSettings:
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """`epochs`, where set, takes the place of `steps`; `eval_every: null` evaluates at the end only.
+    """Settings of the training loop.
 
-    virtual_epoch_examples, where set, is what an epoch is, and an evaluation and a checkpoint come after each.
+    `epochs` replaces `steps` if it is set. `eval_every: null` evaluates at the end only. If `virtual_epoch_examples` is
+    set, it is the length of an epoch, and an evaluation and a checkpoint follow each epoch.
     """
 
     steps: int = key(RUN, at_least=1, unit="global batches")
@@ -91,7 +103,7 @@ class TrainSettings:
         return self.matmul_precision or self.precision
 
     def check(self) -> None:
-        """Raise UserError where early stopping has no evaluations to count, or two precisions are named."""
+        """Raise UserError if two precisions are named, or if early stopping has no evaluations to count."""
         if self.matmul_precision is not None and self.precision != "float32":
             raise UserError(
                 f"train.matmul_precision={self.matmul_precision}: is for train.precision=float32; give one of them"
@@ -102,7 +114,7 @@ class TrainSettings:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The keys outside the groups. `extensions` are modules that register further kinds; every process imports them."""
+    """The keys outside the groups. `extensions` names modules with further kinds, which every process imports."""
 
     run_dir: str | None = key(HOST)
     resume: str | None = key(HOST)
@@ -114,7 +126,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Config(RunOptions):
-    """One run."""
+    """The whole config of a training run."""
 
     data: DataSettings = section()
     model: ModelSettings = section()
@@ -126,7 +138,7 @@ class Config(RunOptions):
     train: TrainSettings = section()
 
 
-# The kinds of each group, and their schemas.
+# The schema of each kind, by the group and the kind.
 GROUPS: dict[str, Mapping[str, type]] = {
     "data": DATA,
     "model": MODELS,
@@ -139,7 +151,7 @@ GROUPS: dict[str, Mapping[str, type]] = {
 
 
 def collect_keys() -> dict[str, Key]:
-    """Every key of every kind by its full name."""
+    """Return the keys of all kinds by their full names."""
     table = dict(list_keys(RunOptions)) | dict(list_keys(TrainSettings, "train."))
     for group, kinds in GROUPS.items():
         for schema in kinds.values():

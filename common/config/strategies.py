@@ -1,7 +1,12 @@
-"""The kinds of strategies. A new kind is a schema here, a YAML file, and a file in a side's strategies/."""
+"""Settings of the kinds of strategies.
+
+A new kind needs a schema here, a YAML file in conf/strategy, and a module in `strategies` of each side that has it.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
+
+from typing_extensions import override
 
 from common.config.keys import RUN, key
 from common.errors import UserError
@@ -13,12 +18,15 @@ COMMANDS = {"torch": "python -m torch_impl.train", "tf": "python -m tf_impl.trai
 
 @dataclass(frozen=True)
 class StrategySettings:
-    """`replicas: null` means every visible GPU, or 2 where there is none (always 1 for `single`)."""
+    """Settings that every kind of strategy has.
 
-    sides: ClassVar[dict[str, str]]  # "module:class" of the sides that have it: "torch", "tf"
-    one_process: ClassVar[bool] = True
-    compiles: ClassVar[tuple[str, ...]] = ("torch", "tf")  # the sides on which train.compile works with it
-    profiles: ClassVar[tuple[str, ...]] = ("torch", "tf")  # the same for train.profile
+    `replicas: null` means one replica for each visible GPU, or 2 if there is no GPU. It means 1 for `single`.
+    """
+
+    sides: ClassVar[dict[str, str]]  # "module:class" for each side that has the strategy: "torch", "tf"
+    one_process: ClassVar[bool] = True  # whether one process holds all replicas
+    compiles: ClassVar[tuple[str, ...]] = ("torch", "tf")  # the sides that support train.compile
+    profiles: ClassVar[tuple[str, ...]] = ("torch", "tf")  # the sides that support train.profile
 
     kind: str = key(RUN)
     replicas: int | None = key(RUN, at_least=1)
@@ -31,52 +39,58 @@ class StrategySettings:
 
     @property
     def roles(self) -> dict[str, int]:
-        """How many processes of each role it has; the first one of the first role is the chief."""
+        """The number of processes of each role. The first process of the first role is the chief."""
         return {"worker": 1 if self.one_process else self.world_size}
 
     @property
     def processes(self) -> int:
-        """How many processes it has."""
+        """The number of processes."""
         return sum(self.roles.values())
 
     @property
     def other_processes(self) -> int:
-        """How many of its processes are not workers."""
+        """The number of processes that are not workers."""
         return 0
 
     @property
     def updates_per_batch(self) -> int:
-        """Updates that one global batch makes."""
+        """The number of updates that one global batch makes."""
         return 1
 
     def check(self) -> None:
-        """Raise UserError for values that do not fit together."""
+        """Raise UserError if values do not fit together."""
 
 
 @dataclass(frozen=True)
 class SingleSettings(StrategySettings):
     """One replica."""
 
-    sides = {"torch": "torch_impl.strategies.single:Single", "tf": "tf_impl.strategies.single:Single"}
+    sides: ClassVar[dict[str, str]] = {
+        "torch": "torch_impl.strategies.single:Single",
+        "tf": "tf_impl.strategies.single:Single",
+    }
 
+    @override
     def check(self) -> None:
-        """Raise UserError for more than one replica."""
         if self.replicas not in (None, 1):
             raise UserError(f"strategy.replicas={self.replicas}: strategy=single has 1; choose another strategy")
 
 
 @dataclass(frozen=True)
 class DpSettings(StrategySettings):
-    """`loss`: where it is computed; `output_device`: the index of the replica that the outputs are gathered on."""
+    """DataParallel.
 
-    sides = {"torch": "torch_impl.strategies.dp:DP"}
-    compiles = ()  # its replicas have copies of the parameters in every step
+    `loss` names the place that computes the loss. `output_device` is the index of the replica that gathers outputs.
+    """
+
+    sides: ClassVar[dict[str, str]] = {"torch": "torch_impl.strategies.dp:DP"}
+    compiles = ()  # every step copies the parameters to the replicas
 
     loss: str = key(RUN, choices=("gathered", "in_forward", "criterion"))
     output_device: int = key(RUN, at_least=0)
 
+    @override
     def check(self) -> None:
-        """Raise UserError where there is no such replica as `output_device`."""
         if self.replicas is not None and self.output_device >= self.replicas:
             raise UserError(
                 f"strategy.output_device={self.output_device}: no such replica; there are 0 to {self.replicas - 1}"
@@ -85,9 +99,12 @@ class DpSettings(StrategySettings):
 
 @dataclass(frozen=True)
 class DdpSettings(StrategySettings):
-    """DistributedDataParallel's arguments; `accumulate`: passes that make one update, all but the last unsynced."""
+    """DistributedDataParallel, with its arguments.
 
-    sides = {"torch": "torch_impl.strategies.ddp:DDP"}
+    `accumulate` is the number of passes that make one update. Only the last pass reduces gradients.
+    """
+
+    sides: ClassVar[dict[str, str]] = {"torch": "torch_impl.strategies.ddp:DDP"}
     one_process = False
 
     bucket_cap_mb: float = key(RUN, above=0, unit="MiB")
@@ -97,20 +114,20 @@ class DdpSettings(StrategySettings):
     overlap: bool = key(RUN)
     accumulate: int = key(RUN, at_least=1)
 
+    @override
     def check(self) -> None:
-        """Raise UserError for a static graph with accumulation."""
         if self.static_graph and self.accumulate > 1:
             raise UserError(
                 "strategy.static_graph=true: PyTorch's DDP cannot accumulate with it; set strategy.accumulate=1 or "
-                "leave it"
+                "remove it"
             )
 
 
 @dataclass(frozen=True)
 class AllReduceSettings(StrategySettings):
-    """`bucket_cap_mb: null` reduces every parameter by itself."""
+    """All-reduce by an algorithm of Lockstep. `bucket_cap_mb: null` reduces every parameter on its own."""
 
-    sides = {"torch": "torch_impl.strategies.allreduce:AllReduce"}
+    sides: ClassVar[dict[str, str]] = {"torch": "torch_impl.strategies.allreduce:AllReduce"}
     one_process = False
 
     algorithm: str = key(RUN, choices=("gather_broadcast", "all_to_all", "ring", "recursive_doubling", "native"))
@@ -122,24 +139,24 @@ class AllReduceSettings(StrategySettings):
 class MirroredSettings(StrategySettings):
     """MirroredStrategy."""
 
-    sides = {"tf": "tf_impl.strategies.mirrored:Mirrored"}
+    sides: ClassVar[dict[str, str]] = {"tf": "tf_impl.strategies.mirrored:Mirrored"}
 
 
 @dataclass(frozen=True)
 class CentralStorageSettings(StrategySettings):
     """CentralStorageStrategy."""
 
-    sides = {"tf": "tf_impl.strategies.central_storage:CentralStorage"}
-    compiles = ()  # XLA reads no variables of another device
+    sides: ClassVar[dict[str, str]] = {"tf": "tf_impl.strategies.central_storage:CentralStorage"}
+    compiles = ()  # XLA cannot read variables of another device
 
 
 @dataclass(frozen=True)
 class MultiWorkerSettings(StrategySettings):
     """MultiWorkerMirroredStrategy; `bytes_per_pack: 0` lets TensorFlow choose."""
 
-    sides = {"tf": "tf_impl.strategies.multiworker:MultiWorker"}
+    sides: ClassVar[dict[str, str]] = {"tf": "tf_impl.strategies.multiworker:MultiWorker"}
     one_process = False
-    profiles = ()  # TensorFlow's profiler may crash where operations end in another thread, as collectives do
+    profiles = ()  # TensorFlow's profiler may crash when operations end in another thread, as collectives do
 
     communication: str = key(RUN, choices=("auto", "ring", "nccl"))
     bytes_per_pack: int = key(RUN, at_least=0, unit="bytes")
@@ -147,17 +164,19 @@ class MultiWorkerSettings(StrategySettings):
 
 @dataclass(frozen=True)
 class ParameterServerSettings(StrategySettings):
-    """Every worker has one replica.
+    """Parameter servers with workers. Every worker has one replica.
 
-    `batch`: what one update is computed from; `max_staleness: null` sets no bound, 0 makes the updates synchronous.
+    `batch: replica` computes an update from the share of one replica, `global` from a whole global batch.
+    `max_staleness` bounds the number of updates between a worker's read and its own update; null sets no bound, and 0
+    makes the updates synchronous.
     """
 
-    sides = {
+    sides: ClassVar[dict[str, str]] = {
         "torch": "torch_impl.strategies.parameter_server:ParameterServer",
         "tf": "tf_impl.strategies.parameter_server:ParameterServer",
     }
     one_process = False
-    compiles = ("torch",)  # XLA reads no variables of another device
+    compiles = ("torch",)  # XLA cannot read variables of another device
 
     parameter_servers: int | None = key(RUN, at_least=1)
     batch: str = key(RUN, choices=("replica", "global"))
@@ -169,23 +188,23 @@ class ParameterServerSettings(StrategySettings):
         return self.parameter_servers or 1
 
     @property
+    @override
     def roles(self) -> dict[str, int]:
-        """The coordinator is the chief."""
         return {"chief": 1, "ps": self.server_count, "worker": self.world_size}
 
     @property
+    @override
     def other_processes(self) -> int:
-        """The coordinator and the servers."""
         return 1 + self.server_count
 
     @property
     def synchronous(self) -> bool:
-        """Whether the workers' gradients of a global batch make one update."""
+        """Whether the gradients of all workers make one update."""
         return self.max_staleness == 0
 
     @property
+    @override
     def updates_per_batch(self) -> int:
-        """Updates that one global batch makes."""
         return 1 if self.batch == "global" or self.synchronous else self.world_size
 
 
@@ -202,5 +221,5 @@ STRATEGIES: dict[str, type[StrategySettings]] = {
 
 
 def list_strategies(framework: str | None = None) -> list[str]:
-    """The kinds that a framework has, "torch" or "tf"; all kinds where none is given."""
+    """Return the kinds of strategies that a framework has, "torch" or "tf", or all kinds."""
     return [kind for kind, schema in STRATEGIES.items() if framework is None or framework in schema.sides]

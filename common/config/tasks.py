@@ -1,8 +1,13 @@
-"""The kinds of tasks: what is learned from the labels. A new kind is a schema, a YAML file, a function on each side."""
+"""Settings of the kinds of tasks. A task defines the loss and the metric.
+
+A new kind needs a schema here, a YAML file in conf/task, and a function in `task.py` of each side.
+"""
 
 import math
 from dataclasses import dataclass
 from typing import ClassVar
+
+from typing_extensions import override
 
 from common.config.keys import CURVE, key
 from common.errors import UserError
@@ -10,34 +15,38 @@ from common.errors import UserError
 
 @dataclass(frozen=True)
 class TaskSettings:
-    """The loss of a global batch: its examples' losses, each times the example's weight, over the sum of weights."""
+    """Settings that every kind of task has.
 
-    metric: ClassVar[str | None]  # what an evaluation reports beside the loss, a mean with the same weights
+    The loss of a global batch is the mean of the losses of its examples, weighted by the weights of the examples.
+    """
+
+    metric: ClassVar[str | None]  # the name of the second value of an evaluation, a weighted mean as the loss is
 
     kind: str = key(CURVE)
 
     @property
     def label_weights(self) -> list[float] | None:
-        """By class; None where all weigh the same."""
+        """The weight of each class, or None if all classes have the same weight."""
         return getattr(self, "class_weights", None)
 
     def values(self, loss: float, metric: float) -> dict[str, float]:
-        """What is reported of an evaluation."""
+        """Return the values that an evaluation reports, by name."""
         return {"loss": loss} | ({} if self.metric is None else {self.metric: metric})
 
     def check(self) -> None:
-        """Raise UserError for values that do not fit together."""
+        """Raise UserError if values do not fit together."""
 
 
 @dataclass(frozen=True)
 class ClassTaskSettings(TaskSettings):
-    """label_smoothing: the share of a label that is spread over all classes."""
+    """A task with classes. `label_smoothing` is the share of a label that is spread over all classes."""
 
     metric = "accuracy"
 
     label_smoothing: float = key(CURVE, at_least=0, below=1)
     class_weights: list[float] | None = key(CURVE)
 
+    @override
     def check(self) -> None:
         weights = self.class_weights
         if weights is not None and not (weights and min(weights) >= 0 and 0 < sum(weights) < float("inf")):
@@ -48,17 +57,20 @@ class ClassTaskSettings(TaskSettings):
 
 @dataclass(frozen=True)
 class ClassificationSettings(ClassTaskSettings):
-    """One of several classes: a logit for each."""
+    """Choose one of several classes. The model returns a logit for each class."""
 
 
 @dataclass(frozen=True)
 class BinarySettings(ClassTaskSettings):
-    """Yes or no, once or several times: a logit for each. `class_weights` are those of no and of yes."""
+    """Answer yes or no to one or several questions. The model returns a logit for each question.
+
+    `class_weights` are the weights of no and of yes.
+    """
 
 
 @dataclass(frozen=True)
 class RegressionSettings(TaskSettings):
-    """Numbers. delta: where huber turns from the squared to the absolute difference."""
+    """Predict numbers. `delta` is the difference above which the huber loss is linear."""
 
     metric = "mean_absolute_error"
 
@@ -68,18 +80,21 @@ class RegressionSettings(TaskSettings):
 
 @dataclass(frozen=True)
 class LanguageModelSettings(TaskSettings):
-    """A class for each token: logits [n, tokens, vocabulary], labels [n, tokens]. Labels below 0 do not count."""
+    """Choose a class for each token.
+
+    Logits are [n, tokens, vocabulary], labels [n, tokens]. Labels below 0 do not count.
+    """
 
     metric = "accuracy"
 
+    @override
     def values(self, loss: float, metric: float) -> dict[str, float]:
-        """With the perplexity, which is exp(loss)."""
         return {**super().values(loss, metric), "perplexity": math.exp(min(loss, 700.0))}
 
 
 @dataclass(frozen=True)
 class CustomTaskSettings(TaskSettings):
-    """The user's functions, as module:function, of outputs and labels to a loss for each example."""
+    """A task of the user. `torch` and `tf` name functions, as module:function, that return a loss for each example."""
 
     metric = None
 
@@ -87,7 +102,7 @@ class CustomTaskSettings(TaskSettings):
     tf: str | None = key(CURVE)
 
 
-METRICS = ("accuracy", "mean_absolute_error", "perplexity")  # of all tasks
+METRICS = ("accuracy", "mean_absolute_error", "perplexity")  # all values but the loss that an evaluation may report
 
 TASKS: dict[str, type[TaskSettings]] = {
     "classification": ClassificationSettings,

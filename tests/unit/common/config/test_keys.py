@@ -79,7 +79,7 @@ def test_every_field_of_every_schema_is_a_key_or_a_section() -> None:
 )
 def test_limits(limits: dict[str, float], inside: list[float], outside: list[float], words: str) -> None:
     limited = Key(CURVE, **limits)  # type: ignore[arg-type]
-    assert limited.limits() == words
+    assert limited.describe_limits() == words
     for value in inside:
         limited.check("group.name", value)
     for value in outside:

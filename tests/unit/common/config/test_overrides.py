@@ -75,7 +75,7 @@ def test_a_sweep_over_texts() -> None:
     ("arguments", "words"),
     [
         (["--resum"], "--resum: no such flag; --help lists"),
-        (["-m", "run_dir=x", "train.seed=1,2"], "run_dir: every job of a sweep has a directory of its own"),
+        (["-m", "run_dir=x", "train.seed=1,2"], "run_dir: every job of a sweep needs its own"),
         (["data=null"], "data=null: every run has one; choose one with data=..."),
     ],
 )

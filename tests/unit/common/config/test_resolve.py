@@ -91,7 +91,7 @@ def test_what_does_not_fit_the_hosts(said: Said, overrides: list[str], hosts: in
 def test_replicas_that_a_scheduler_has_started(
     make_config: MakeConfig, overrides: list[str], found: dict[str, int], replicas: int, servers: int | None
 ) -> None:
-    strategy = resolve_config(make_config(*overrides), found=found, source="WORLD_SIZE").strategy
+    strategy = resolve_config(make_config(*overrides), started=found, source="WORLD_SIZE").strategy
     assert strategy.replicas == replicas
     assert not isinstance(strategy, ParameterServerSettings) or strategy.parameter_servers == servers
 
@@ -120,7 +120,7 @@ def test_what_does_not_agree_with_a_scheduler(
     make_config: MakeConfig, overrides: list[str], found: dict[str, int], expected: str
 ) -> None:
     with pytest.raises(UserError) as raised:
-        resolve_config(make_config(*overrides), found=found, source="WORLD_SIZE=3")
+        resolve_config(make_config(*overrides), started=found, source="WORLD_SIZE=3")
     assert str(raised.value).startswith(expected)
 
 

@@ -46,7 +46,7 @@ def test_every_choice_composes_for_both_sides(composed: Compose, choice: str) ->
     group, _, name = choice.partition("=")
     for framework in ("torch", "tf"):
         if group == "strategy" and name not in list_strategies(framework):
-            with pytest.raises(UserError, match=f"^{choice}: is (PyTorch|TensorFlow)'s; run python -m"):
+            with pytest.raises(UserError, match=f"^{choice}: a (PyTorch|TensorFlow) strategy; run it with python -m"):
                 check_config(config, framework)
             continue
         check_config(config, framework)

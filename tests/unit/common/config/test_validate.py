@@ -30,21 +30,25 @@ CUSTOM += ["data.train=train.npz", "data.validation=validation.npz"]
         (
             "torch",
             ["strategy=mirrored"],
-            "strategy=mirrored: is TensorFlow's; run python -m tf_impl.train strategy=mirrored",
+            "strategy=mirrored: a TensorFlow strategy; run it with python -m tf_impl.train strategy=mirrored",
         ),
-        ("tf", ["strategy=ddp"], "strategy=ddp: is PyTorch's; run python -m torch_impl.train strategy=ddp"),
-        ("tf", ["strategy=dp"], "strategy=dp: is PyTorch's; run python -m torch_impl.train strategy=dp"),
+        (
+            "tf",
+            ["strategy=ddp"],
+            "strategy=ddp: a PyTorch strategy; run it with python -m torch_impl.train strategy=ddp",
+        ),
+        ("tf", ["strategy=dp"], "strategy=dp: a PyTorch strategy; run it with python -m torch_impl.train strategy=dp"),
         (
             "torch",
             ["strategy=dp", "train.compile=true"],
-            "train.compile=true: PyTorch's strategy=dp cannot; set it to false, or choose a strategy of single, ddp, "
-            "allreduce, parameter_server",
+            "train.compile=true: not supported by PyTorch's strategy=dp; set it to false, or choose a strategy of "
+            "single, ddp, allreduce, parameter_server",
         ),
         (
             "tf",
             ["strategy=parameter_server", "train.compile=true"],
-            "train.compile=true: TensorFlow's strategy=parameter_server cannot; set it to false, or choose a "
-            "strategy of single, mirrored, multiworker",
+            "train.compile=true: not supported by TensorFlow's strategy=parameter_server; set it to false, or "
+            "choose a strategy of single, mirrored, multiworker",
         ),
         (
             "tf",
@@ -73,7 +77,7 @@ def test_strategies_of_this_side_only(said: Said, framework: str, overrides: lis
         ),
         (
             ["train.matmul_precision=bfloat16", "model=convnet", "data=digits"],
-            "train.matmul_precision=bfloat16: model=convnet has no such mode; leave it",
+            "train.matmul_precision=bfloat16: not supported by model=convnet; remove it",
         ),
         (["train.steps=0"], "train.steps=0: must be at least 1"),
         (["train.epochs=0"], "train.epochs=0: must be at least 1"),
@@ -109,9 +113,12 @@ def test_strategies_of_this_side_only(said: Said, framework: str, overrides: lis
             "strategy.accumulate=2: BatchNorm would have the statistics of micro-batches; set it to 1",
         ),
         # runs
-        (["run_name=a/b"], "run_name=a/b: a name without path separators; use run_dir=PATH for a place"),
-        (["run_name='a\\b'"], "run_name=a\\b: a name without path separators"),
-        (["run_name=' '"], "run_name= : a name without path separators"),
+        (
+            ["run_name=a/b"],
+            "run_name=a/b: must be a name without path separators; set run_dir=PATH for a directory",
+        ),
+        (["run_name='a\\b'"], "run_name=a\\b: must be a name without path separators"),
+        (["run_name=' '"], "run_name= : must be a name without path separators"),
         (["resume=auto"], "resume=auto: resumes the run in run_dir; give run_dir=..."),
     ],
 )
