@@ -5,14 +5,15 @@ import pytest
 from tests.parity.conftest import EXPERIMENTS, STRATEGIES, Planned, Runs, keys, train
 from tests.parity.test_parity import assert_lockstep
 
-EVERY = dict.fromkeys(("adamw-30", "float64-30", "dropout", "dropout64", "convnet", "convnet64"), tuple(STRATEGIES))
+EXPERIMENT_NAMES = ("adamw-30", "float64-30", "dropout", "dropout64", "convnet", "convnet64", "convnet_dropout")
+EVERY = dict.fromkeys(EXPERIMENT_NAMES, tuple(STRATEGIES))
 
 pytestmark = pytest.mark.bench
 
 
 @pytest.fixture(scope="module")
 def every(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """All strategies in six experiments."""
+    """All strategies in seven experiments."""
     made = Runs(tmp_path_factory.mktemp("every"))
     cache = f"cache_dir={made.base / 'cache'}"
     train({made.path(*key): Planned(key[1], (cache, *EXPERIMENTS[key[0]])) for key in keys(EVERY)})
