@@ -1,4 +1,4 @@
-"""Run directories as training writes them, without training."""
+"""Run directories as training runs write them, without training."""
 
 import gzip
 import json
@@ -16,18 +16,29 @@ from tests.conftest import MakeConfig
 STEPS = 20
 CHANGED = [{"step": 1, "replicas": 3}, {"step": 8, "replicas": 2}, {"step": 15, "replicas": 4}]
 MakeRun = Callable[..., Path]
+ConfigTexts = dict[tuple[str, ...], str]
 
 
 def write_profile(run_dir: Path, events: Sequence[TraceEvent]) -> None:
-    """The trace of a run's first rank."""
+    """Write the trace of a run's first rank."""
     path = run_dir / FILE
     path.parent.mkdir()
     path.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
 
 
+@pytest.fixture(scope="session")
+def config_texts() -> ConfigTexts:
+    """Return the cache of config.yaml by overrides, because composing a config takes longer than most tests."""
+    return {}
+
+
 @pytest.fixture
-def make_run(tmp_path: Path, make_config: MakeConfig) -> MakeRun:
-    """Write a run: `change(rows)` edits its metrics, `traffic` are rows, others are entries of summary.json."""
+def make_run(tmp_path: Path, make_config: MakeConfig, config_texts: ConfigTexts) -> MakeRun:
+    """Return a function that writes a run directory.
+
+    Its argument `change` edits the rows of metrics.jsonl, `traffic` are the rows of traffic.jsonl, and all other
+    keyword arguments are entries of summary.json.
+    """
 
     def make(
         name: str,
@@ -38,7 +49,11 @@ def make_run(tmp_path: Path, make_config: MakeConfig) -> MakeRun:
     ) -> Path:
         run_dir = tmp_path / "runs" / name
         run_dir.mkdir(parents=True)
-        save_config(make_config(*overrides), run_dir / "config.yaml")
+        config = run_dir / "config.yaml"
+        if overrides not in config_texts:
+            save_config(make_config(*overrides, "cache_dir=cache"), config)
+            config_texts[overrides] = config.read_text()
+        config.write_text(config_texts[overrides])
         rows = [
             {
                 "step": step,
@@ -57,7 +72,7 @@ def make_run(tmp_path: Path, make_config: MakeConfig) -> MakeRun:
         (run_dir / "evals.jsonl").write_text(json.dumps(evaluation) + "\n")
         if traffic is not None:
             (run_dir / "traffic.jsonl").write_text("".join(json.dumps(row) + "\n" for row in traffic))
-        filled = {
+        content = {
             "framework": "torch",
             "strategy": "ddp",
             "replicas": 2,
@@ -74,7 +89,7 @@ def make_run(tmp_path: Path, make_config: MakeConfig) -> MakeRun:
             "accuracy": 0.5,
             **summary,
         }
-        (run_dir / "summary.json").write_text(json.dumps(filled))
+        (run_dir / "summary.json").write_text(json.dumps(content))
         return run_dir
 
     return make
@@ -82,28 +97,28 @@ def make_run(tmp_path: Path, make_config: MakeConfig) -> MakeRun:
 
 @pytest.fixture
 def make_asynchronous(make_run: MakeRun) -> MakeRun:
-    """Write a parameter server's run of two workers: an update for each half of a batch, in the order of arrival."""
+    """Return a function that writes a run of a parameter server with two workers that take half a batch each."""
 
     def halve(rows: list[dict[str, Any]]) -> None:
-        whole = list(rows)
+        batches = list(rows)
         rows.clear()
-        for row in whole:
+        for row in batches:
             for worker in (1, 0):
                 step = len(rows) + 1
-                halved = {"step": step, "examples": 16 * step, "tokens": 350 * step, "seconds": step / 40}
-                rows.append({**row, **halved, "loss": row["loss"] + 0.1 * (worker - 0.4)})
+                half = {"step": step, "examples": 16 * step, "tokens": 350 * step, "seconds": step / 40}
+                rows.append({**row, **half, "loss": row["loss"] + 0.1 * (worker - 0.4)})
                 rows[-1] |= {"staleness": min(step - 1, 1), "worker": worker, "batch": row["step"], "part": worker}
 
     def make(name: str, *overrides: str, **entries: Any) -> Path:
-        filled = {"strategy": "parameter_server", "staleness": {"0": 1, "1": 2 * STEPS - 1}, **entries}
-        return make_run(name, "strategy=parameter_server", *overrides, change=halve, **filled)
+        summary = {"strategy": "parameter_server", "staleness": {"0": 1, "1": 2 * STEPS - 1}, **entries}
+        return make_run(name, "strategy=parameter_server", *overrides, change=halve, **summary)
 
     return make
 
 
 @pytest.fixture
 def make_dp(make_run: MakeRun) -> MakeRun:
-    """Write a run of DataParallel on two replicas; `gathered` are the bytes of logits that the first one gathers."""
+    """Return a function that writes a run of DataParallel; replica 0 gathers `gathered` bytes of logits."""
 
     def make(name: str, loss: str = "gathered", gathered: int = 192, **entries: Any) -> Path:
         moved = {"scattered": [0, 4096], "broadcast": [1 << 20, 0], "gathered": [gathered, 0], "reduced": [0, 1 << 20]}

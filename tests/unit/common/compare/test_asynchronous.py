@@ -79,7 +79,7 @@ def test_a_synchronous_parameter_server_is_compared_at_every_step(make_run: Make
 
 
 @pytest.mark.parametrize(
-    ("synchronous", "found"), [(["a"], "only torch ddp x2 is synchronous"), ([], "no run is synchronous")]
+    ("synchronous", "subject"), [(["a"], "only torch ddp x2 is synchronous"), ([], "no run is synchronous")]
 )
 def test_fewer_than_two_synchronous_runs(
     make_run: MakeRun,
@@ -88,16 +88,16 @@ def test_fewer_than_two_synchronous_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     synchronous: list[str],
-    found: str,
+    subject: str,
 ) -> None:
-    """Nothing has been checked, and --check says so."""
+    """--check fails, because no pair was checked."""
     monkeypatch.chdir(tmp_path)
     runs = [make_asynchronous("one"), make_asynchronous("two", framework="tf"), *map(make_run, synchronous)]
     comparison = compare(*runs)
     assert comparison.verdict == "not comparable"
     assert comparison.sentence == (
-        f"not comparable: {found}, and lockstep is of synchronous runs; torch parameter_server x2, tf parameter_server "
-        "x2: compared after equal examples"
+        f"not comparable: {subject}, and lockstep is of synchronous runs; torch parameter_server x2, "
+        "tf parameter_server x2: compared after equal examples"
     )
     assert main(["--check", *map(str, runs)]) == 1
     shown = capsys.readouterr().out
@@ -106,10 +106,10 @@ def test_fewer_than_two_synchronous_runs(
 
 def test_the_difference_at_equal_examples(make_run: MakeRun, make_asynchronous: MakeRun) -> None:
     run, reference = load_run(make_asynchronous("ps")), load_run(make_run("a"))
-    found = compare_with_reference(run, reference)
-    # Two halves of a batch are 0.06 above and 0.04 below the reference's.
-    assert found.loss == pytest.approx(0.01)
-    assert (found.evaluation_loss, found.accuracy) == (0, 0)
+    difference = compare_with_reference(run, reference)
+    # The loss of one half of a batch is 0.06 above that of the reference, and of the other half 0.04 below.
+    assert difference.loss == pytest.approx(0.01)
+    assert (difference.evaluation_loss, difference.accuracy) == (0, 0)
     assert compute_mean_staleness(run) == pytest.approx(39 / 40)
 
 
@@ -126,7 +126,9 @@ def test_a_run_that_ended_early(make_run: MakeRun, make_asynchronous: MakeRun, r
 
 
 def test_staleness_is_drawn(make_run: MakeRun, make_asynchronous: MakeRun) -> None:
-    comparison = compare(make_run("a"), make_asynchronous("ps", staleness={str(each): 1 for each in range(20)}))
+    comparison = compare(
+        make_run("a"), make_asynchronous("ps", staleness={str(staleness): 1 for staleness in range(20)})
+    )
     (chart,) = [chart for chart in build_bar_charts(comparison.runs) if chart.title == "Staleness"]
     ((run, bars),) = chart.groups
     assert run == 1 and [bar.name for bar in bars] == [*map(str, range(12)), "12 to 19"]

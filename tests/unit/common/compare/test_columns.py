@@ -1,4 +1,4 @@
-"""Reading rows: the quick way gives what the careful one gives, and whatever is unusual takes the careful one."""
+"""Tests of reading rows: Arrow and the reader by row agree, and unusual rows take the reader by row."""
 
 from pathlib import Path
 
@@ -20,18 +20,18 @@ CLEAN = '{"step": 1, "loss": 0.1}\n{"step": 2, "loss": 2}\n{"step": 4, "loss": 1
 def read(tmp_path: Path, text: str) -> tuple[list[int], list[float], list[float], list[int], list[str]]:
     file, notes = tmp_path / "metrics.jsonl", list[str]()
     file.write_text(text)
-    steps, found, repeated = read_columns(file, ("loss",), notes, ("seconds",))
-    return steps.tolist(), found["loss"].tolist(), found["seconds"].tolist(), repeated, notes
+    steps, table, repeated = read_columns(file, ("loss",), notes, ("seconds",))
+    return steps.tolist(), table["loss"].tolist(), table["seconds"].tolist(), repeated, notes
 
 
-def test_both_ways_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = read(tmp_path, CLEAN)
+def test_both_readers_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = read(tmp_path, CLEAN)
     monkeypatch.setattr(columns, "_read_with_arrow", lambda *_: None)
-    assert repr(read(tmp_path, CLEAN)) == repr(quick)
-    assert repr(quick) == "([1, 2, 4], [0.1, 2.0, 1e-320], [nan, nan, 3.5], [], [])"
+    assert repr(read(tmp_path, CLEAN)) == repr(fast)
+    assert repr(fast) == "([1, 2, 4], [0.1, 2.0, 1e-320], [nan, nan, 3.5], [], [])"
 
 
-def test_a_clean_file_is_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clean_file_is_read_by_arrow_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(columns, "_read_by_row")
     assert read(tmp_path, CLEAN)[0] == [1, 2, 4]
 
@@ -73,13 +73,13 @@ def test_a_malformed_row_is_named(tmp_path: Path, row: str, message: str) -> Non
     assert str(raised.value) == f"{tmp_path / 'metrics.jsonl'}:4: {message}"
 
 
-def test_runs_share_what_is_equal(make_run: MakeRun) -> None:
+def test_runs_share_equal_arrays(make_run: MakeRun) -> None:
     (a, b), _ = load_runs([make_run("a"), make_run("b", change=lambda rows: rows[3].update(loss=7.0))])
     assert b.steps is a.steps and b.metrics["examples"] is a.metrics["examples"]
     assert b.metrics["loss"] is not a.metrics["loss"] and b.metrics["loss"][3] == 7
 
 
-def test_differences_leave_the_runs_as_they_are(make_run: MakeRun) -> None:
+def test_computing_differences_does_not_change_the_runs(make_run: MakeRun) -> None:
     (a, b), _ = load_runs([make_run("a"), make_run("b", change=lambda rows: rows.pop(0))])
     before = {name: column.copy() for name, column in a.metrics.items()}
     steps, loss, norm = compute_differences(a, b)

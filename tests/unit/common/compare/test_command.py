@@ -8,7 +8,7 @@ from tests.unit.common.compare.conftest import MakeRun
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -40,7 +40,7 @@ def test_a_report_that_cannot_be_written_costs_no_verdict(
     assert "lockstep: 2 runs agree at all 20 steps" in capsys.readouterr().out
 
 
-def test_a_sweep_in_one_word(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_of_a_sweep(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
     for seed in (0, 1):
         make_run(f"sweep/train.seed={seed}", f"train.seed={seed}")
     assert main(["runs/sweep"]) == 0
@@ -53,19 +53,19 @@ def test_one_run_alone(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) ->
     assert "only one run" in capsys.readouterr().out
 
 
-def damage(run_dir: Path, how: str) -> None:
-    if how == "a malformed row":
+def damage(run_dir: Path, file: str) -> None:
+    if file == "a malformed row":
         (run_dir / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
     else:
-        (run_dir / how).unlink()
+        (run_dir / file).unlink()
 
 
-@pytest.mark.parametrize("how", ["a malformed row", "config.yaml", "metrics.jsonl", "summary.json"])
+@pytest.mark.parametrize("file", ["a malformed row", "config.yaml", "metrics.jsonl", "summary.json"])
 def test_a_damaged_run_is_named_and_the_others_are_compared(
-    make_run: MakeRun, capsys: pytest.CaptureFixture[str], how: str
+    make_run: MakeRun, capsys: pytest.CaptureFixture[str], file: str
 ) -> None:
     runs = [make_run("a"), make_run("damaged"), make_run("b")]
-    damage(runs[1], how)
+    damage(runs[1], file)
     assert main(list(map(str, runs))) == 0
     shown = capsys.readouterr()
     assert shown.err.startswith(f"left out: {runs[1]}") and shown.err.count("\n") == 1
@@ -77,7 +77,7 @@ def test_a_damaged_run_is_named_and_the_others_are_compared(
 
 
 def test_one_run_beside_a_damaged_one(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
-    """The report shows it, as if it had been named alone; --check has nothing to be sure of."""
+    """The report shows the run as if it were alone, and --check fails."""
     runs = [make_run("a"), make_run("damaged")]
     damage(runs[1], "summary.json")
     assert main(list(map(str, runs))) == 0

@@ -44,7 +44,7 @@ def test_every_key_is_treated_by_its_scope(runs: tuple[Run, Run]) -> None:
     a.config |= dict.fromkeys(collect_keys(), "one")
     b.config |= dict.fromkeys(collect_keys(), "other")
     assert set(find_config_differences(a, b)) == set(collect_keys())
-    curve = {name for name, each in collect_keys().items() if each.scope is CURVE}
+    curve = {name for name, config_key in collect_keys().items() if config_key.scope is CURVE}
     assert set(find_curve_differences(a, b)) == curve
 
 
@@ -63,7 +63,7 @@ def test_an_unknown_key_counts(runs: tuple[Run, Run], name: str) -> None:
         ("model.checkpoint", "initial_weights"),
     ],
 )
-def test_a_source_counts_where_the_content_is_unknown_or_differs(
+def test_a_source_counts_if_the_content_is_unknown_or_differs(
     runs: tuple[Run, Run], name: str, fingerprint: str
 ) -> None:
     runs[1].config[name] = "other"
@@ -80,7 +80,7 @@ def test_a_source_counts_where_the_content_is_unknown_or_differs(
     ("schedule", "total_steps", "counts"),
     [("linear", None, True), ("linear", 100, False), ("constant", None, False)],
 )
-def test_the_length_counts_where_the_schedule_depends_on_it(
+def test_the_length_counts_if_the_schedule_depends_on_it(
     runs: tuple[Run, Run], name: str, schedule: str, total_steps: int | None, counts: bool
 ) -> None:
     for run in runs:
@@ -119,5 +119,5 @@ def test_native_dropout_explains_a_difference(make_run: MakeRun, dropout: float,
 def test_batch_norm_of_each_replica_explains_a_difference(
     make_run: MakeRun, a: dict[str, Any], b: dict[str, Any], noted: bool
 ) -> None:
-    found = explain_divergence(load_run(make_run("a", **a)), load_run(make_run("b", **b)))
-    assert bool([note for note in found if "model.sync_batch_norm=true" in note]) == noted
+    notes = explain_divergence(load_run(make_run("a", **a)), load_run(make_run("b", **b)))
+    assert bool([note for note in notes if "model.sync_batch_norm=true" in note]) == noted

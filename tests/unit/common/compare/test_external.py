@@ -1,4 +1,4 @@
-"""Runs that other programs recorded, laid beside Lockstep's."""
+"""Tests of runs that other programs recorded."""
 
 import json
 from collections.abc import Callable
@@ -27,34 +27,36 @@ Load = Callable[..., Run]
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """Write a file and read it as a run."""
+    """Return a function that writes a file and reads it as a run."""
 
-    def loaded(name: str, content: Any, **columns: str) -> Run:
+    def load_content(name: str, content: Any, **columns: str) -> Run:
         path = tmp_path / name
         path.write_text(content if isinstance(content, str) else json.dumps(content))
         return load_external_run("mine", path, columns)
 
-    return loaded
+    return load_content
 
 
-def csv(*rows: str) -> str:
+def join_rows(*rows: str) -> str:
     return "\n".join(rows) + "\n"
 
 
 def test_a_csv(load: Load) -> None:
-    run = load("log.csv", csv("iteration;loss;lr", "1;0.5;1e-3", "", "2;0.25;1e-3"))
+    run = load("log.csv", join_rows("iteration;loss;lr", "1;0.5;1e-3", "", "2;0.25;1e-3"))
     assert run.steps.tolist() == [1, 2] and run.metrics["loss"].tolist() == [0.5, 0.25]
     assert run.metrics["learning_rate"].tolist() == [1e-3, 1e-3] and not run.has_metric("grad_norm")
     assert run.label == "mine" and run.notes == ["mine: a CSV, columns step=iteration, loss=loss, learning_rate=lr"]
 
 
 def test_columns_that_the_user_names(load: Load) -> None:
-    run = load("log.csv", csv("n,ce,loss", "3,0.5,9"), step="n", loss="ce")
+    run = load("log.csv", join_rows("n,ce,loss", "3,0.5,9"), step="n", loss="ce")
     assert run.steps.tolist() == [3] and run.metrics["loss"].tolist() == [0.5]
 
 
 def test_lightnings_metrics(load: Load) -> None:
-    run = load("metrics.csv", csv("epoch,step,train_loss,val_loss,val_acc", "0,0,0.9,,", "0,1,0.8,,", "0,1,,0.7,0.5"))
+    run = load(
+        "metrics.csv", join_rows("epoch,step,train_loss,val_loss,val_acc", "0,0,0.9,,", "0,1,0.8,,", "0,1,,0.7,0.5")
+    )
     assert run.steps.tolist() == [1, 2] and run.metrics["loss"].tolist() == [0.9, 0.8]
     assert run.eval_steps.tolist() == [2] and run.evals["accuracy"].tolist() == [0.5]
     assert "mine: steps counted from 0 there" in run.notes
@@ -73,7 +75,7 @@ def test_a_trainers_state(load: Load) -> None:
     ("name", "content"),
     [
         ("history.json", {"loss": [0.9, 0.8], "val_loss": [1.0, 0.9], "val_accuracy": [0.4, 0.5]}),
-        ("keras.csv", csv("epoch,loss,val_loss,val_accuracy", "0,0.9,1.0,0.4", "1,0.8,0.9,0.5")),
+        ("keras.csv", join_rows("epoch,loss,val_loss,val_accuracy", "0,0.9,1.0,0.4", "1,0.8,0.9,0.5")),
     ],
 )
 def test_epochs_of_keras(load: Load, name: str, content: Any) -> None:
@@ -83,13 +85,13 @@ def test_epochs_of_keras(load: Load, name: str, content: Any) -> None:
 
 
 def test_rows_as_json_lines(load: Load) -> None:
-    run = load("rows.jsonl", csv('{"step": 1, "loss": 0.5}', '{"step": 2, "loss": NaN}'))
+    run = load("rows.jsonl", join_rows('{"step": 1, "loss": 0.5}', '{"step": 2, "loss": NaN}'))
     assert run.steps.tolist() == [1, 2] and np.isnan(run.metrics["loss"][1])
 
 
 def test_a_tensorboard_directory(tmp_path: Path) -> None:
-    for below, tag, values in (("train", "epoch_loss", [0.9, 0.8]), ("validation", "epoch_accuracy", [0.4, 0.5])):
-        writer = EventFileWriter(str(tmp_path / below))
+    for directory, tag, values in (("train", "epoch_loss", [0.9, 0.8]), ("validation", "epoch_accuracy", [0.4, 0.5])):
+        writer = EventFileWriter(str(tmp_path / directory))
         for step, value in enumerate(values):
             summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
             writer.add_event(Event(wall_time=1, step=step, summary=summary))
@@ -102,27 +104,31 @@ def test_a_tensorboard_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", csv("step,loss", "1,0.5", "2,abc"), "a.csv:3: 'loss' must be a number, found 'abc'"),
-        ("a.csv", csv("step,loss", "1,0.5", "2"), "a.csv:3: 1 values, expected 2 as in line 1"),
-        ("a.csv", csv("step,loss", "1.5,0.5"), "a.csv:2: 'step' must be a whole number, found 1.5"),
-        ("a.csv", csv("a,b", "1,2"), "a.csv: no column is known to be the loss; name it with columns.loss=NAME: a, b"),
+        ("a.csv", join_rows("step,loss", "1,0.5", "2,abc"), "a.csv:3: 'loss' must be a number, found 'abc'"),
+        ("a.csv", join_rows("step,loss", "1,0.5", "2"), "a.csv:3: 1 values, expected 2 as in line 1"),
+        ("a.csv", join_rows("step,loss", "1.5,0.5"), "a.csv:2: 'step' must be a whole number, found 1.5"),
+        (
+            "a.csv",
+            join_rows("a,b", "1,2"),
+            "a.csv: no column is known to be the loss; name it with columns.loss=NAME: a, b",
+        ),
         ("a.csv", "", "a.csv: empty; expected a CSV with a header"),
         ("a.json", "{", "a.json: not valid JSON"),
         ("a.json", {"what": 1}, "a.json: unknown JSON; expected a CSV with a header"),
         ("a.json", {"log_history": [3]}, "a.json: entry 1 of log_history must be a JSON object, found 3"),
         ("a.json", {"loss": [1], "val_loss": [1, 2]}, "a.json: its lists differ in length"),
-        ("a.jsonl", csv('{"step": 1, "loss": 1}', '{"st'), "a.jsonl:2: not a valid JSON row"),
+        ("a.jsonl", join_rows('{"step": 1, "loss": 1}', '{"st'), "a.jsonl:2: not a valid JSON row"),
     ],
 )
-def test_what_is_malformed_is_named(load: Load, tmp_path: Path, name: str, content: Any, message: str) -> None:
+def test_a_malformed_value_is_named(load: Load, tmp_path: Path, name: str, content: Any, message: str) -> None:
     with pytest.raises(UserError) as raised:
         load(name, content)
     assert str(raised.value).startswith(f"{tmp_path}/{message}") and "\n" not in str(raised.value)
 
 
 def test_a_column_that_is_not_there(load: Load) -> None:
-    with pytest.raises(UserError, match="columns.loss=x: no such column; there are step, loss"):
-        load("a.csv", csv("step,loss", "1,2"), loss="x")
+    with pytest.raises(UserError, match="columns.loss=x: no such column; use one of step, loss"):
+        load("a.csv", join_rows("step,loss", "1,2"), loss="x")
 
 
 def test_a_binary_file_and_an_empty_directory(tmp_path: Path) -> None:
@@ -134,14 +140,14 @@ def test_a_binary_file_and_an_empty_directory(tmp_path: Path) -> None:
         load_external_run("mine", tmp_path / "empty", {})
 
 
-def beside(make_run: MakeRun, load: Load, losses: list[float], every: int = 1) -> Comparison:
+def compare_losses(make_run: MakeRun, load: Load, losses: list[float], every: int = 1) -> Comparison:
     rows = [f"{step},{loss!r}" for step, loss in enumerate(losses, start=1) if step % every == 0]
-    return compare([load_run(make_run("a")), load("log.csv", csv("step,loss", *rows))], TOLERANCES)
+    return compare([load_run(make_run("a")), load("log.csv", join_rows("step,loss", *rows))], TOLERANCES)
 
 
 @pytest.mark.parametrize("every", [1, 5])
 def test_the_same_curve_is_not_the_same_experiment(make_run: MakeRun, load: Load, every: int) -> None:
-    comparison = beside(make_run, load, LOSSES, every)
+    comparison = compare_losses(make_run, load, LOSSES, every)
     assert comparison.verdict == "same curve, experiment unknown" and comparison.is_in_lockstep
     assert f"torch ddp x2 and mine agree at all {STEPS // every} steps that both have" in comparison.sentence
     pair = comparison.pairs[0]
@@ -150,7 +156,7 @@ def test_the_same_curve_is_not_the_same_experiment(make_run: MakeRun, load: Load
 
 
 def test_another_curve(make_run: MakeRun, load: Load) -> None:
-    comparison = beside(make_run, load, [*LOSSES[:9], *(loss + 0.1 for loss in LOSSES[9:])])
+    comparison = compare_losses(make_run, load, [*LOSSES[:9], *(loss + 0.1 for loss in LOSSES[9:])])
     assert comparison.verdict == "different curve, experiment unknown" and not comparison.is_in_lockstep
     assert "diverge at step 10 of 20: loss differs by 0.1" in comparison.sentence
 
@@ -161,13 +167,13 @@ def test_epochs_are_not_steps(make_run: MakeRun, load: Load) -> None:
     assert comparison.pairs[0].reasons == ["no common steps: rows of torch ddp x2 are steps, those of mine epochs"]
 
 
-def test_the_command_lays_them_beside(
+def test_the_command_compares_external_runs(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [f"{step},{loss!r}" for step, loss in enumerate(LOSSES, start=1)]
-    Path("log.csv").write_text(csv("n,ce", *rows))
-    Path("bad.csv").write_text(csv("step,loss", "1,x"))
+    Path("log.csv").write_text(join_rows("n,ce", *rows))
+    Path("bad.csv").write_text(join_rows("step,loss", "1,x"))
     named = [str(make_run("a")), "mine=log.csv", "columns.step=n", "columns.loss=ce"]
     assert main([*named, "--check"]) == 0
     shown = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Run directories that the first edition wrote, compared with each other and with today's."""
+"""Tests of run directories that the first edition wrote, compared with each other and with new ones."""
 
 import shutil
 from pathlib import Path
@@ -36,8 +36,8 @@ def compare(*runs: Path) -> Comparison:
     return compare_runs(runs, TOLERANCES)
 
 
-def with_todays_config(tmp_path: Path, make_config: MakeConfig, run_dir: Path, *overrides: str) -> Path:
-    """A copy of a run directory whose config.yaml is what today's version writes for the same experiment."""
+def copy_with_new_config(tmp_path: Path, make_config: MakeConfig, run_dir: Path, *overrides: str) -> Path:
+    """Return a copy of a run directory with the config.yaml that today's version writes for the same experiment."""
     copy = tmp_path / f"new-{run_dir.name}"
     shutil.copytree(run_dir, copy, ignore=shutil.ignore_patterns("checkpoints"))
     save_config(make_config(*EXPERIMENT, *overrides), copy / "config.yaml")
@@ -56,13 +56,13 @@ def test_two_runs_of_the_first_edition_are_in_lockstep() -> None:
 def test_an_old_run_and_a_new_run_are_in_lockstep(
     tmp_path: Path, make_config: MakeConfig, old: Path, run_dir: Path, strategy: str
 ) -> None:
-    new = with_todays_config(tmp_path, make_config, run_dir, f"strategy={strategy}", "strategy.replicas=2")
+    new = copy_with_new_config(tmp_path, make_config, run_dir, f"strategy={strategy}", "strategy.replicas=2")
     pair = compare(old, new).pairs[0]
     assert (pair.verdict, pair.reasons, pair.config_differences) == ("lockstep", [], {})
 
 
 def test_another_seed_is_another_experiment(tmp_path: Path, make_config: MakeConfig) -> None:
-    new = with_todays_config(tmp_path, make_config, TORCH, "train.seed=1")
+    new = copy_with_new_config(tmp_path, make_config, TORCH, "train.seed=1")
     assert compare(TF, new).pairs[0].reasons == ["different configs: train.seed (0 | 1)"]
 
 
@@ -75,5 +75,5 @@ def test_old_keys_are_read_under_todays_names() -> None:
 def test_old_runs_are_found(tmp_path: Path) -> None:
     for run_dir in (TORCH, TF):
         shutil.copytree(run_dir, tmp_path / run_dir.name)
-    found, errors, _ = find_newest_runs(tmp_path)
-    assert [path.name for path in found] == [TORCH.name, TF.name] and errors == []
+    newest, errors, _ = find_newest_runs(tmp_path)
+    assert [path.name for path in newest] == [TORCH.name, TF.name] and errors == []

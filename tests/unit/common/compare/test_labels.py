@@ -7,7 +7,7 @@ from common.compare.labels import make_labels_unique
 from common.compare.runs import load_run
 from tests.unit.common.compare.conftest import MakeRun
 
-USUAL = "torch ddp x2"
+LABEL = "torch ddp x2"
 
 
 def labels(*run_dirs: Path) -> list[str]:
@@ -16,11 +16,11 @@ def labels(*run_dirs: Path) -> list[str]:
     return [run.label for run in runs]
 
 
-def test_the_runs_of_a_sweep_are_told_apart_by_what_it_varies(make_run: MakeRun) -> None:
+def test_runs_of_a_sweep_are_distinguished_by_their_swept_keys(make_run: MakeRun) -> None:
     swept = [["train.seed=0"], ["train.seed=1"], ["train.seed=2", "optimizer.learning_rate=0.5"]]
     runs = [make_run(f"{index}", *overrides, f"run_dir={index}") for index, overrides in enumerate(swept)]
-    assert labels(*runs[:2]) == [f"{USUAL} (train.seed=0)", f"{USUAL} (train.seed=1)"]
-    assert labels(*runs)[2] == f"{USUAL} (optimizer.learning_rate=0.5, train.seed=2)"
+    assert labels(*runs[:2]) == [f"{LABEL} (train.seed=0)", f"{LABEL} (train.seed=1)"]
+    assert labels(*runs)[2] == f"{LABEL} (optimizer.learning_rate=0.5, train.seed=2)"
 
 
 def test_labels_that_differ_stay_as_they_are(make_run: MakeRun) -> None:
@@ -28,15 +28,15 @@ def test_labels_that_differ_stay_as_they_are(make_run: MakeRun) -> None:
     assert labels(*runs) == ["torch ddp x2", "tf ddp x2", "torch ddp x4"]
 
 
-def test_the_directory_tells_runs_of_one_config_apart(make_run: MakeRun) -> None:
+def test_the_directory_distinguishes_runs_of_one_config(make_run: MakeRun) -> None:
     runs = [make_run("a"), make_run("b", "train.log_every=7"), make_run("c", "train.seed=1")]
-    assert labels(*runs[:2]) == [f"{USUAL} (a)", f"{USUAL} (b)"]
-    assert labels(*runs) == [f"{USUAL} (train.seed=0, a)", f"{USUAL} (train.seed=0, b)", f"{USUAL} (train.seed=1)"]
+    assert labels(*runs[:2]) == [f"{LABEL} (a)", f"{LABEL} (b)"]
+    assert labels(*runs) == [f"{LABEL} (train.seed=0, a)", f"{LABEL} (train.seed=0, b)", f"{LABEL} (train.seed=1)"]
 
 
-def test_the_path_tells_directories_of_one_name_apart(make_run: MakeRun) -> None:
+def test_the_path_distinguishes_directories_of_one_name(make_run: MakeRun) -> None:
     runs = [make_run("one/a"), make_run("two/a")]
-    assert labels(*runs) == [f"{USUAL} (a, {run})" for run in runs]
+    assert labels(*runs) == [f"{LABEL} (a, {run})" for run in runs]
 
 
 @pytest.mark.parametrize(
@@ -47,27 +47,27 @@ def test_the_path_tells_directories_of_one_name_apart(make_run: MakeRun) -> None
         (["train.eval_every=7"], "train.eval_every=7"),
     ],
 )
-def test_what_was_chosen_names_what_follows_from_it(make_run: MakeRun, overrides: list[str], label: str) -> None:
+def test_chosen_keys_come_before_derived_keys(make_run: MakeRun, overrides: list[str], label: str) -> None:
     a = ["schedule.total_steps=300"] if "train.steps=7" in overrides else []
-    assert labels(make_run("a", *a), make_run("b", *overrides))[1] == f"{USUAL} ({label})"
+    assert labels(make_run("a", *a), make_run("b", *overrides))[1] == f"{LABEL} ({label})"
 
 
 def test_a_key_that_only_one_edition_writes_names_no_run(make_run: MakeRun) -> None:
     runs = [load_run(make_run(name)) for name in ("a", "b")]
     runs[0].config["train.of_old"] = 1
     make_labels_unique(runs)
-    assert [run.label for run in runs] == [f"{USUAL} (a)", f"{USUAL} (b)"]
+    assert [run.label for run in runs] == [f"{LABEL} (a)", f"{LABEL} (b)"]
 
 
 @pytest.mark.parametrize("directory", [True, False])
 def test_long_names_are_shortened_and_stay_unique(make_run: MakeRun, directory: bool) -> None:
     middle = ["x" * 60 + name + "y" * 60 for name in "ab"]
-    runs = [load_run(make_run(each if directory else str(index))) for index, each in enumerate(middle)]
-    values: list[Any] = [f"/data/{each}" for each in middle]
+    runs = [load_run(make_run(name if directory else str(index))) for index, name in enumerate(middle)]
+    values: list[Any] = [f"/data/{name}" for name in middle]
     for run, value in zip(runs, values, strict=True):
         if not directory:
             run.config["data.path"] = value
     make_labels_unique(runs)
     assert len({run.label for run in runs}) == 2
     short = "x" * 20 + "…" + "y" * 20 if directory else f"data.path=/data/{'x' * 14}…{'y' * 20}"
-    assert all(run.label.startswith(f"{USUAL} ({short}, ") for run in runs)
+    assert all(run.label.startswith(f"{LABEL} ({short}, ") for run in runs)

@@ -1,4 +1,4 @@
-"""Which trainings run=[...] starts, and what of their output is shown."""
+"""Tests of the runs that run=[...] plans."""
 
 from pathlib import Path
 
@@ -11,13 +11,13 @@ SMALL = ("model=bert_tiny", "train.steps=7")
 
 
 def titles(names: list[str], *overrides: str) -> list[str]:
-    return [each.title for each in plan_runs(names, [*SMALL, *overrides], Path("runs"))]
+    return [run.title for run in plan_runs(names, [*SMALL, *overrides], Path("runs"))]
 
 
-def test_every_combination_is_trained() -> None:
-    found = titles(["torch:ddp", "tf:mirrored"], "strategy.replicas=1,2", "train.seed=3,4")
+def test_every_combination_is_planned() -> None:
+    planned = titles(["torch:ddp", "tf:mirrored"], "strategy.replicas=1,2", "train.seed=3,4")
     both = [f"replicas={replicas} seed={seed}" for replicas in (1, 2) for seed in (3, 4)]
-    assert found == [f"{name} {each}" for name in ("torch ddp", "tf mirrored") for each in both]
+    assert planned == [f"{name} {values}" for name in ("torch ddp", "tf mirrored") for values in both]
 
 
 def test_single_has_one_replica() -> None:
@@ -29,16 +29,16 @@ def test_single_has_one_replica() -> None:
 
 
 def test_a_path_may_have_a_comma(tmp_path: Path) -> None:
-    (training,) = plan_runs(
+    (run,) = plan_runs(
         ["torch:ddp"], [*SMALL, "data=files", "data.train='a, b.csv'", "data.validation=v.csv"], tmp_path
     )
-    assert "data.train='a, b.csv'" in training.overrides
+    assert "data.train='a, b.csv'" in run.overrides
 
 
-def test_the_directory_tells_configs_apart() -> None:
+def test_different_configs_have_different_directories() -> None:
     def directory(name: str, *overrides: str) -> Path:
-        (training,) = plan_runs([name], [*SMALL, *overrides], Path("runs"))
-        return training.directory
+        (run,) = plan_runs([name], [*SMALL, *overrides], Path("runs"))
+        return run.directory
 
     same = directory("torch:ddp")
     assert same == directory("torch:ddp", "train.seed=0", "strategy.replicas=2")
@@ -52,16 +52,16 @@ def test_the_directory_tells_configs_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "override", "said"),
+    ("name", "override", "message"),
     [
-        ("torch:dpp", "train.seed=0", "run=torch:dpp: no such strategy; there are torch:single, torch:dp, torch:ddp"),
+        ("torch:dpp", "train.seed=0", "run=torch:dpp: no such strategy; use one of torch:single, torch:dp, torch:ddp"),
         ("tf:ddp", "train.seed=0", "run=tf:ddp: no such strategy"),
         ("ddp", "train.seed=0", "run=ddp: no such strategy"),
-        ("torch:ddp", "run_dir=x", r"run_dir: is set by run=\[...\]; leave it out"),
-        ("torch:ddp", "+strategy=ddp", "strategy: is set by run="),
+        ("torch:ddp", "run_dir=x", r"run_dir: set by run=\[...\]; remove it"),
+        ("torch:ddp", "+strategy=ddp", "strategy: set by run="),
         ("torch:ddp", "train.global_batch_size=0", "train.global_batch_size"),
     ],
 )
-def test_a_mistake_is_named(name: str, override: str, said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_a_mistake_is_named(name: str, override: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         plan_runs([name], [*SMALL, override], Path("runs"))

@@ -77,7 +77,7 @@ def test_different_experiments_are_not_comparable(
     pair = pair_of(make_run("a"), make_run("b", *overrides, **summary))
     assert pair.verdict == "not comparable"
     assert word in "; ".join(pair.reasons)
-    assert pair.max_loss_difference == 0  # the numbers are shown all the same
+    assert pair.max_loss_difference == 0  # the numbers are computed nevertheless
 
 
 def test_keys_that_cannot_change_a_curve_may_differ(make_run: MakeRun) -> None:
@@ -132,7 +132,7 @@ def test_a_malformed_row_is_named(make_run: MakeRun) -> None:
 
 
 @pytest.mark.parametrize(("status", "verdict"), [("running", "lockstep"), ("interrupted", "not comparable")])
-def test_a_run_that_has_not_ended_is_compared_as_far_as_it_is(make_run: MakeRun, status: str, verdict: str) -> None:
+def test_a_running_run_is_compared_at_its_steps_so_far(make_run: MakeRun, status: str, verdict: str) -> None:
     whole, part = make_run("a"), make_run("b", change=lambda rows: rows.__delitem__(slice(12, None)), status=status)
     (part / "summary.json").rename(part / "running.json")
     comparison = compare_runs([whole, part], TOLERANCES)

@@ -1,4 +1,4 @@
-"""A step's lanes, from a trace that is written by hand: 10 ms for each number."""
+"""Tests of the lanes of a step, from a hand-written trace; the unit of its times is 10 ms."""
 
 import pytest
 
@@ -51,8 +51,8 @@ def shifted(events: list[TraceEvent], milliseconds: float) -> list[TraceEvent]:
 
 
 def test_the_last_step_by_layer() -> None:
-    found = step_lanes([*shifted(STEP, -1000), *STEP], "torch")
-    assert found == {
+    lanes = step_lanes([*shifted(STEP, -1000), *STEP], "torch")
+    assert lanes == {
         "forward": [("Embeddings", 10, 20), ("Layer 1", 21, 40), ("Layer 2", 41, 59), ("Pooler", 60, 70)],
         "backward": [("Pooler", 100, 110), ("Layer 2", 110, 130), ("Layer 1", 135, 150), ("Embeddings", 150, 160)],
         "reduce": [("reduction 1", 125, 150), ("reduction 2", 140, 180)],
@@ -61,9 +61,9 @@ def test_the_last_step_by_layer() -> None:
 
 
 def test_a_model_of_one_part() -> None:
-    step = [each for each in STEP if not each["name"].startswith("module: ") or each["name"] == "module: Embeddings"]
-    found = step_lanes(step, "torch")
-    assert found is not None and found["forward"] == []
+    step = [e for e in STEP if not e["name"].startswith("module: ") or e["name"] == "module: Embeddings"]
+    lanes = step_lanes(step, "torch")
+    assert lanes is not None and lanes["forward"] == []
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
@@ -77,12 +77,12 @@ def named(name: str, start: float, end: float) -> TraceEvent:
 
 TENSORFLOW = [
     event("_train_step", 0, 50, cat=""),
-    named("bert_1/layer_0/MatMul", 10, 20),  # of the step before
+    named("bert_1/layer_0/MatMul", 10, 20),  # belongs to the previous step
     event("_train_step", 60, 160, cat=""),
     event("EagerLocalExecute: __inference__train_step_1", 60, 160, cat=""),
     named("shards", 61, 62),
     named("bert_1/layer_0/dense/MatMul", 70, 80),
-    named("bert_1/layer_0/dense/Relu", 80.4, 81),  # as good as at once
+    named("bert_1/layer_0/dense/Relu", 80.4, 81),  # after a pause too short to be shown
     named("replica_1/bert_1/layer_0/dense/MatMul", 70, 99),
     named("bert_1/layer_1/dense/MatMul", 81, 90),
     named("gradient_tape/bert_1/layer_1/dense/MatMul", 90, 100),
@@ -95,8 +95,8 @@ TENSORFLOW = [
 
 
 def test_tensorflow() -> None:
-    found = step_lanes(TENSORFLOW, "tf")
-    assert found == {
+    lanes = step_lanes(TENSORFLOW, "tf")
+    assert lanes == {
         "forward": [("forward", 10, 20), ("layer_0", 100, 210), ("layer_1", 210, 300)],
         "backward": [("layer_1", 300, 400), ("backward", 400, 500), ("layer_0", 500, 550), ("layer_0", 580, 600)],
         "reduce": [("reduction 1", 450, 650)],
@@ -104,13 +104,13 @@ def test_tensorflow() -> None:
     }
 
 
-def test_what_has_most_operations_is_divided() -> None:
-    """A classifier whose backbone has all the layers, and one layer that has most operations."""
+def test_a_layer_with_most_operations_is_divided() -> None:
+    """A backbone with all layers is divided, and so is a layer with most operations."""
     step = [event("_train_step", 0, 100, cat="")]
     step += [named(f"m/backbone/layer_{n // 10}/op_{n}", n, n + 1) for n in range(30)]
     step += [named("m/head/MatMul", 30, 40), named("other/MatMul", 40, 50)]
-    found = step_lanes(step, "tf")
-    assert found is not None
-    assert [name for name, _, _ in found["forward"]] == ["layer_0", "layer_1", "layer_2", "head", "forward"]
+    lanes = step_lanes(step, "tf")
+    assert lanes is not None
+    assert [name for name, _, _ in lanes["forward"]] == ["layer_0", "layer_1", "layer_2", "head", "forward"]
     whole = [event("_train_step", 0, 100, cat=""), named("m/only/MatMul", 1, 2), named("m/only/Relu", 3, 4)]
     assert [name for name, _, _ in (step_lanes(whole, "tf") or {})["forward"]] == ["only", "only"]

@@ -1,4 +1,4 @@
-"""What the comparison shows of the profile of a run."""
+"""Tests of the profile of a run and of its charts."""
 
 import gzip
 import json
@@ -15,7 +15,7 @@ from tests.unit.common.compare.conftest import MakeRun, write_profile
 from tests.unit.common.profile.test_lanes import STEP, TENSORFLOW
 
 
-def test_of_both_frameworks(make_run: MakeRun) -> None:
+def test_profiles_of_both_frameworks(make_run: MakeRun) -> None:
     torch, tf = make_run("a"), make_run("b", framework="tf", strategy="mirrored")
     write_profile(torch, STEP)
     write_profile(tf, TENSORFLOW)

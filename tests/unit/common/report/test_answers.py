@@ -1,4 +1,4 @@
-"""The three answers beside the verdict, the speed that one of them needs, and what differs."""
+"""Tests of the three answers, of the measured speed, and of settings that differ."""
 
 import json
 from pathlib import Path
@@ -22,11 +22,11 @@ TOLERANCES["bfloat16"] = Tolerance(loss=5e-2, grad_norm=5e-1)
 Rows = list[dict[str, Any]]
 
 
-def comparison_of(*runs: Path) -> Comparison:
+def compare(*runs: Path) -> Comparison:
     return compare_runs(runs, TOLERANCES)
 
 
-def shorts(comparison: Comparison) -> list[str]:
+def get_short_answers(comparison: Comparison) -> list[str]:
     return [answer.short for answer in answer_questions(comparison)]
 
 
@@ -35,26 +35,26 @@ def twice_as_slow(rows: Rows) -> None:
         row["seconds"] *= 2
 
 
-def parts(rows: Rows) -> None:
+def diverge(rows: Rows) -> None:
     for row in rows[11:]:
         row["loss"] += 0.05
 
 
 def test_one_run_has_no_answers(make_run: MakeRun) -> None:
-    assert answer_questions(comparison_of(make_run("a"))) == []
+    assert answer_questions(compare(make_run("a"))) == []
 
 
 def test_runs_that_agree(make_run: MakeRun) -> None:
-    comparison = comparison_of(make_run("a"), make_run("b", framework="tf", change=twice_as_slow))
-    assert shorts(comparison) == ["yes, at every step", "torch ddp x2, 2.00 times", "nothing to pay"]
+    comparison = compare(make_run("a"), make_run("b", framework="tf", change=twice_as_slow))
+    assert get_short_answers(comparison) == ["yes, at every step", "torch ddp x2, 2.00 times", "nothing to pay"]
     agreement, fastest, cost = answer_questions(comparison)
     assert agreement.lines == ["tf ddp x2: loss within 0 (tolerance 1e-05), identical at 20 of 20 steps"]
     assert fastest.lines[0] == "torch ddp x2 against tf ddp x2: 2.00 to 2.00 times by the quartiles"
     assert cost.lines == ["every run is synchronous, in float32"]
 
 
-def test_runs_that_part(make_run: MakeRun) -> None:
-    comparison = comparison_of(make_run("a"), make_run("b", change=parts))
+def test_runs_that_diverge(make_run: MakeRun) -> None:
+    comparison = compare(make_run("a"), make_run("b", change=diverge))
     agreement, fastest, _ = answer_questions(comparison)
     assert (agreement.short, agreement.tone) == ("until step 11", "bad")
     assert "diverge at step 12 of 20: loss differs by 0.05" in agreement.lines[0]
@@ -63,25 +63,25 @@ def test_runs_that_part(make_run: MakeRun) -> None:
     assert fastest.short == "no clear difference"
 
 
-def test_runs_that_part_at_once(make_run: MakeRun) -> None:
+def test_runs_that_diverge_at_the_first_step(make_run: MakeRun) -> None:
     def at_once(rows: list[dict[str, Any]]) -> None:
         rows[0]["loss"] += 1
 
-    agreement, *_ = answer_questions(comparison_of(make_run("a"), make_run("b", change=at_once)))
+    agreement, *_ = answer_questions(compare(make_run("a"), make_run("b", change=at_once)))
     assert agreement.short == "at no step"
 
 
 def test_different_experiments(make_run: MakeRun) -> None:
     runs = [make_run("a"), make_run("b"), make_run("c", "train.seed=3")]
-    assert shorts(comparison_of(*runs))[0] == "1 of 2 with torch ddp x2 (train.seed=0, a)"
-    assert shorts(comparison_of(runs[0], runs[2]))[0] == "not comparable"
+    assert get_short_answers(compare(*runs))[0] == "1 of 2 with torch ddp x2 (train.seed=0, a)"
+    assert get_short_answers(compare(runs[0], runs[2]))[0] == "not comparable"
 
 
 def test_what_asynchrony_and_low_precision_cost(make_run: MakeRun, make_asynchronous: MakeRun) -> None:
     runs = make_run("a"), make_asynchronous("ps"), make_run("b", "train.precision=bfloat16", strategy="single")
     evaluation = {"step": STEPS, "examples": 640, "loss": 0.95, "accuracy": 0.48, "count": 60, "duration": 0.1}
     (runs[1] / "evals.jsonl").write_text(json.dumps(evaluation) + "\n")
-    cost = answer_questions(comparison_of(*runs))[2]
+    cost = answer_questions(compare(*runs))[2]
     assert (cost.short, cost.tone) == ("accuracy -2.00 points", "bad")
     assert cost.lines == [
         "torch parameter_server x2 (asynchronous): accuracy -2.00 points, validation loss +0.0500 against torch ddp x2",
@@ -97,20 +97,20 @@ def test_the_speed_leaves_out_warm_up_and_evaluations(make_run: MakeRun) -> None
     run_dir = make_run("a", "train.warmup_steps_untimed=2", change=pause)
     evaluation = {"step": 10, "examples": 320, "loss": 1, "accuracy": 0, "count": 1, "duration": 50}
     (run_dir / "evals.jsonl").write_text(json.dumps(evaluation) + "\n")
-    found = measure_speed(load_run(run_dir))
-    assert found and found.blocks == 6
-    assert found.median == pytest.approx(640) and found.lower == pytest.approx(640)
+    speed = measure_speed(load_run(run_dir))
+    assert speed and speed.blocks == 6
+    assert speed.median == pytest.approx(640) and speed.lower == pytest.approx(640)
 
 
-def test_the_speed_is_of_the_last_number_of_replicas(make_run: MakeRun) -> None:
+def test_the_speed_is_measured_with_the_last_number_of_replicas(make_run: MakeRun) -> None:
     def faster(rows: Rows) -> None:
         for row in rows[14:]:
             row["seconds"] = 14 / 20 + (row["step"] - 14) / 40
 
-    found = measure_speed(
+    speed = measure_speed(
         load_run(make_run("a", "train.warmup_steps_untimed=0", replicas_changed=CHANGED, change=faster))
     )
-    assert found and found.median == pytest.approx(1280)
+    assert speed and speed.median == pytest.approx(1280)
 
 
 def test_a_run_too_short_for_a_speed(make_run: MakeRun) -> None:
@@ -122,23 +122,26 @@ def test_a_run_too_short_for_a_speed(make_run: MakeRun) -> None:
 
 
 def test_the_efficiency_of_more_replicas(make_run: MakeRun) -> None:
-    comparison = comparison_of(make_run("a", replicas=1), make_run("b", replicas=2))
+    comparison = compare(make_run("a", replicas=1), make_run("b", replicas=2))
     (_, (one,)), (_, (two,)) = build_bar_charts(comparison.runs)[0].groups
     assert "efficient" not in one.text and two.text.endswith(", 50% efficient against 1 replica")
 
 
-def test_only_what_differs_in_words(make_run: MakeRun) -> None:
+def test_settings_that_differ_are_listed_in_words(make_run: MakeRun) -> None:
     a = make_run("a", "train.global_batch_size=32")
     b = make_run("b", "train.global_batch_size=64", "strategy=allreduce", strategy="allreduce")
     (b / "summary.json").write_text(
         (b / "summary.json").read_text().replace('"python": "3.11"', '"python": "3.12", "tensorflow": "2.21"')
     )
-    found = find_setting_differences(comparison_of(a, b))
-    assert [each.words for each in found.curve] == ["global batch size 32 against 64"]
-    assert "strategy single against allreduce" in [each.words for each in found.other]
-    assert "strategy.algorithm" in [each.key for each in found.folded], "the other strategy cannot have it"
-    assert [each.words for each in found.versions] == ["python 3.11 against 3.12"] and found.hardware == []
-    assert found.same["train.seed"] == "0" and "train.global_batch_size" not in found.same
+    differences = find_setting_differences(compare(a, b))
+    assert [difference.words for difference in differences.curve] == ["global batch size 32 against 64"]
+    assert "strategy single against allreduce" in [difference.words for difference in differences.other]
+    assert "strategy.algorithm" in [difference.key for difference in differences.folded], (
+        "the other strategy cannot have it"
+    )
+    assert [difference.words for difference in differences.versions] == ["python 3.11 against 3.12"]
+    assert differences.hardware == []
+    assert differences.same["train.seed"] == "0" and "train.global_batch_size" not in differences.same
 
 
 def test_tasks_without_accuracy(make_run: MakeRun) -> None:
@@ -153,9 +156,9 @@ def test_tasks_without_accuracy(make_run: MakeRun) -> None:
     }
     for run_dir in runs:
         (run_dir / "evals.jsonl").write_text(json.dumps(evaluation) + "\n")
-    comparison = comparison_of(*runs)
+    comparison = compare(*runs)
     assert comparison.pairs[0].accuracy_difference is None and comparison.pairs[0].evaluation_loss_difference == 0
-    assert shorts(comparison)[2] == "validation loss +0.0000"
+    assert get_short_answers(comparison)[2] == "validation loss +0.0000"
     page = render_html(comparison)
     assert "<h3>Validation mean absolute error</h3>" in page and "<h3>Validation accuracy</h3>" not in page
 

@@ -1,4 +1,4 @@
-"""The reports of docs/gallery, made of the runs that are there."""
+"""Tests of the reports that docs/gallery gives."""
 
 import numpy as np
 import pytest
@@ -13,10 +13,10 @@ from common.report.page.render import render_html
 from tests.conftest import ROOT
 
 
-def comparison_of(name: str) -> Comparison:
-    found, left_out = find_named_runs([ROOT / GALLERY / name])
-    runs, damaged = load_runs(found)
-    assert left_out + damaged == []
+def compare_gallery(name: str) -> Comparison:
+    run_dirs, left_out = find_named_runs([ROOT / GALLERY / name])
+    runs, unreadable = load_runs(run_dirs)
+    assert left_out + unreadable == []
     return compare(runs, load_options().tolerances)
 
 
@@ -29,20 +29,20 @@ def comparison_of(name: str) -> Comparison:
         ("memory", "lockstep", 4),
     ],
 )
-def test_each_report_shows_what_it_is_there_for(name: str, verdict: str, count: int) -> None:
-    comparison = comparison_of(name)
+def test_every_report_shows_its_verdict(name: str, verdict: str, count: int) -> None:
+    comparison = compare_gallery(name)
     assert (comparison.verdict, len(comparison.runs)) == (verdict, count)
     page = render_html(comparison)
     assert 100_000 < len(page) < 5_000_000
 
 
-def test_the_runs_name_no_place_of_the_machine_that_trained_them() -> None:
+def test_the_configs_contain_no_absolute_paths() -> None:
     for path in (ROOT / GALLERY).glob("*/*/config.yaml"):
         config = read_config(path)
         assert [value for value in config.values() if str(value).startswith("/")] == []
 
 
-def test_each_is_described() -> None:
+def test_every_report_is_described() -> None:
     assert sorted(REPORTS) == sorted(path.name for path in (ROOT / GALLERY).iterdir())
     described = (ROOT / "docs/report.md").read_text()
     assert all(f"| `{name}` |" in described for name in REPORTS)
@@ -51,11 +51,11 @@ def test_each_is_described() -> None:
 def test_more_workers_are_more_stale_and_dp_loads_its_first_replica() -> None:
     stale = {
         run.replicas: np.average(list(run.staleness), weights=list(run.staleness.values()))
-        for run in comparison_of("asynchrony").runs
+        for run in compare_gallery("asynchrony").runs
         if run.is_asynchronous
     }
     assert stale[1] == 0 < stale[2] < stale[4]
-    for run in comparison_of("memory").runs:
+    for run in compare_gallery("memory").runs:
         if run.strategy == "dp":
             first, *others = run.get_traffic_per_step("logits")
             assert first > max(others)

@@ -12,13 +12,13 @@ from tests.unit.common.compare.conftest import MakeRun
 TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}
 
 
-def part(rows: list[dict[str, Any]]) -> None:
+def diverge(rows: list[dict[str, Any]]) -> None:
     for row in rows[9:]:
         row["loss"] += 1e-3
 
 
 def test_the_verdict_comes_first(make_run: MakeRun) -> None:
-    runs = [make_run("a"), make_run("b", framework="tf", strategy="mirrored", change=part)]
+    runs = [make_run("a"), make_run("b", framework="tf", strategy="mirrored", change=diverge)]
     text = render_markdown(compare_runs(runs, TOLERANCES))
     assert text.startswith(
         "**❌ diverged: torch ddp x2 and tf mirrored x2 diverge at step 10 of 20: loss differs by 0.001 "
@@ -29,12 +29,12 @@ def test_the_verdict_comes_first(make_run: MakeRun) -> None:
     assert tables[4].startswith("| run a | run b | verdict |") and len(tables) == 7
 
 
-def test_what_may_change_the_curve_is_said(make_run: MakeRun) -> None:
+def test_settings_that_may_change_the_curve_are_listed(make_run: MakeRun) -> None:
     text = render_markdown(compare_runs([make_run("a"), make_run("b", "train.seed=1")], TOLERANCES))
     assert "May change the curve:\n\n- seed 0 against 1 (`train.seed`)\n" in text
 
 
-def test_names_are_no_markup(make_run: MakeRun) -> None:
+def test_markup_in_names_is_escaped(make_run: MakeRun) -> None:
     name = "<b>|`*[x](http://y)@someone\n# title"
     text = render_markdown(compare_runs([make_run("a", strategy=name), make_run("b", strategy="x" * 9999)], TOLERANCES))
     assert r"\<b\>\|\`\*\[x\](http://y)\@someone \# title" in text and "<b>" not in text
@@ -45,7 +45,7 @@ def test_one_tolerance_for_every_precision(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    runs = [str(make_run("a")), str(make_run("b", change=part))]
+    runs = [str(make_run("a")), str(make_run("b", change=diverge))]
     assert main([*runs, "--check"]) == 1
     assert main([*runs, "--check", "tolerance=0.01"]) == 0
     assert Path("report.md").read_text().startswith("**✅ lockstep: ")

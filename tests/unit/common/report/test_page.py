@@ -1,4 +1,4 @@
-"""The page in a real browser: what is drawn, and what its controls do."""
+"""Tests of the page in a real browser: what is drawn, and what the controls do."""
 
 import json
 import shutil
@@ -39,7 +39,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
-    """Open the report of runs; nothing may be requested, and nothing may go wrong on the console."""
+    """Return a function that opens the report of runs. The page may request and log nothing."""
     problems: list[str] = []
     contexts = []
 
@@ -65,21 +65,21 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
 
 @pytest.fixture
 def runs(make_run: MakeRun) -> list[Path]:
-    """Two runs that agree, and one that parts from them at step 12."""
+    """Return two runs that agree, and one that diverges at step 12."""
 
-    def part(rows: list[dict[str, Any]]) -> None:
+    def diverge(rows: list[dict[str, Any]]) -> None:
         for row in rows[11:]:
             row["loss"] += 0.05
 
     return [
         make_run("a"),
         make_run("b", framework="tf", strategy="mirrored"),
-        make_run("c", strategy="dp", change=part, replicas_changed=CHANGED, resumed_from=5),
+        make_run("c", strategy="dp", change=diverge, replicas_changed=CHANGED, resumed_from=5),
     ]
 
 
-def pixels(page: Any, plot: str, colour: str) -> int:
-    """How many pixels of a plot have nearly the colour of a CSS variable."""
+def count_pixels(page: Any, plot: str, colour: str) -> int:
+    """Count the pixels of a plot that have nearly the colour of a CSS variable."""
     script = """([plot, name]) => {
         const canvas = document.querySelector(`[data-plot="${plot}"] canvas`);
         const probe = document.createElement("i");
@@ -100,7 +100,7 @@ def pixels(page: Any, plot: str, colour: str) -> int:
 
 
 def hover(page: Any, plot: str, share: float) -> str:
-    """What is read out at a share of the width of a plot."""
+    """Return the readout at a share of the width of a plot."""
     area = page.locator(f'[data-plot="{plot}"] .u-over')
     area.scroll_into_view_if_needed()
     box = area.bounding_box()
@@ -109,8 +109,8 @@ def hover(page: Any, plot: str, share: float) -> str:
     return str(page.inner_text("#readout"))
 
 
-def x_range(page: Any) -> list[str]:
-    """What is read out at both ends of the loss."""
+def read_x_range(page: Any) -> list[str]:
+    """Return the readouts at both ends of the plot of the loss."""
     return [hover(page, "loss", share).splitlines()[0] for share in (0.001, 0.999)]
 
 
@@ -118,22 +118,22 @@ def test_every_plot_is_drawn(show: Open, runs: list[Path]) -> None:
     page = show(*runs)
     assert page.locator("canvas").count() == PLOTS
     for plot in ("loss", "grad-norm", "learning-rate", "validation-loss", "validation-accuracy"):
-        assert sum(pixels(page, plot, f"--c{run}") for run in range(3)) > 20, plot
-    assert pixels(page, "loss", "--c2") > 50 and pixels(page, "loss-difference", "--c2") > 50
-    assert pixels(page, "loss-difference", "--c1") > 300, "the line that says: identical"
+        assert sum(count_pixels(page, plot, f"--c{run}") for run in range(3)) > 20, plot
+    assert count_pixels(page, "loss", "--c2") > 50 and count_pixels(page, "loss-difference", "--c2") > 50
+    assert count_pixels(page, "loss-difference", "--c1") > 300, "the line that marks identical steps"
     caption = page.inner_text('[data-plot="loss-difference"] .caption')
     assert "tf mirrored x2: identical at 20 of 20 steps" in caption and "identical at 11 of 20 steps" in caption
 
 
-def test_a_run_is_switched_off_everywhere(show: Open, runs: list[Path]) -> None:
+def test_a_run_is_hidden_everywhere(show: Open, runs: list[Path]) -> None:
     page = show(*runs)
     page.click('.chip[data-run="2"]')
     assert page.get_attribute('.chip[data-run="2"]', "aria-pressed") == "false"
-    assert pixels(page, "loss", "--c2") == 0 and pixels(page, "loss-difference", "--c2") == 0
+    assert count_pixels(page, "loss", "--c2") == 0 and count_pixels(page, "loss-difference", "--c2") == 0
     assert not page.locator('.group[data-run="2"]').first.is_visible()
     assert "torch dp" not in hover(page, "loss", 0.5) and page.locator("#times-rows tr").count() == 2
     page.click("#all")
-    assert pixels(page, "loss", "--c2") > 50
+    assert count_pixels(page, "loss", "--c2") > 50
 
 
 def test_any_run_is_the_reference(show: Open, runs: list[Path]) -> None:
@@ -154,12 +154,12 @@ def test_axes_scale_and_smoothing(show: Open, runs: list[Path]) -> None:
     page.check('input[name="scale"][value="log"]')
     page.select_option("#smoothing", index=1)
     assert "Smoothed: mean of 3 steps, centred" in page.inner_text('[data-plot="loss"] .caption')
-    assert pixels(page, "loss", "--c2") > 20
+    assert count_pixels(page, "loss", "--c2") > 20
 
 
 def test_zoom_is_shared(show: Open, runs: list[Path]) -> None:
     page = show(*runs)
-    assert x_range(page) == ["step 1", "step 20"] and page.locator("#reset").is_disabled()
+    assert read_x_range(page) == ["step 1", "step 20"] and page.locator("#reset").is_disabled()
     box = page.locator('[data-plot="loss"] .u-over').bounding_box()
     y = box["y"] + 50
     page.mouse.move(box["x"] + 0.25 * box["width"], y)
@@ -167,12 +167,12 @@ def test_zoom_is_shared(show: Open, runs: list[Path]) -> None:
     page.mouse.move(box["x"] + 0.5 * box["width"], y, steps=5)
     page.mouse.up()
     page.wait_for_selector("#reset:enabled")
-    assert x_range(page) == ["step 6", "step 10"]
+    assert read_x_range(page) == ["step 6", "step 10"]
     assert hover(page, "grad-norm", 0.999).startswith("step 10")
     page.click("#right")
-    assert x_range(page) == ["step 8", "step 13"]
+    assert read_x_range(page) == ["step 8", "step 13"]
     page.click("#reset")
-    assert x_range(page) == ["step 1", "step 20"]
+    assert read_x_range(page) == ["step 1", "step 20"]
 
 
 def test_the_keyboard_reads_and_zooms(show: Open, runs: list[Path]) -> None:
@@ -195,18 +195,18 @@ def test_the_keyboard_reads_and_zooms(show: Open, runs: list[Path]) -> None:
 def test_dark_and_light(show: Open, runs: list[Path]) -> None:
     page = show(*runs, color_scheme="dark")
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert pixels(page, "loss", "--c2") > 50
+    assert count_pixels(page, "loss", "--c2") > 50
     page.emulate_media(color_scheme="light")
     page.wait_for_timeout(300)
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
-    assert pixels(page, "loss", "--c2") > 50, "drawn again, in the colours of the light"
+    assert count_pixels(page, "loss", "--c2") > 50, "drawn again in the light colours"
 
 
 def test_a_phone_needs_no_sideways_scrolling(show: Open, runs: list[Path]) -> None:
     page = show(*runs, width=400, has_touch=True, is_mobile=True)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     assert page.locator("canvas").first.bounding_box()["width"] <= 400
-    assert pixels(page, "loss", "--c2") > 20
+    assert count_pixels(page, "loss", "--c2") > 20
 
 
 def test_a_table_is_copied_as_csv(show: Open, runs: list[Path]) -> None:
@@ -230,14 +230,14 @@ def test_the_time_to_a_loss(show: Open, make_run: MakeRun) -> None:
 
 
 def test_a_profiled_step(show: Open, runs: list[Path]) -> None:
-    write_profile(runs[0], [{**each, "name": each["name"].replace("Pooler", HOSTILE)} for each in STEP])
+    write_profile(runs[0], [{**event, "name": event["name"].replace("Pooler", HOSTILE)} for event in STEP])
     page = show(*runs)
     figures = page.locator("figure.timeline")
     assert figures.count() == 1 and figures.get_attribute("data-run") == "0"
     assert page.locator(".lane").evaluate_all("lanes => lanes.map((lane) => lane.firstChild.textContent)") == [
         *("forward", "backward", "reduce", "update")
     ]
-    widths = page.locator(".lane rect").evaluate_all("parts => parts.map((part) => part.getBoundingClientRect().width)")
+    widths = page.locator(".lane rect").evaluate_all("spans => spans.map((span) => span.getBoundingClientRect().width)")
     assert len(widths) == 4 + 4 + 2 + 1 and min(widths) > 5
     assert page.locator(".lane rect title").first.text_content() == "Embeddings: 10 ms, from 10 ms"
     assert page.locator(".layers").inner_text().split("\n") == ["Embeddings", "Layer 1", "Layer 2", HOSTILE]
@@ -256,7 +256,7 @@ def test_hostile_names_are_text(show: Open, make_run: MakeRun) -> None:
     assert HOSTILE in hover(page, "loss", 0.5)
 
 
-def test_a_page_that_is_served_follows_and_stays_as_it_was_set(browser: Any, runs: list[Path]) -> None:
+def test_a_served_page_updates_and_keeps_the_readers_choices(browser: Any, runs: list[Path]) -> None:
     comparison = compare_runs(runs, TOLERANCES)
     served = ServedPage(render_html(comparison, "1").encode(), "1")
 

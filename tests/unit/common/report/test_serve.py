@@ -1,4 +1,4 @@
-"""The page that is served: to whom, and when it is made again."""
+"""Tests of the server: who gets the page, and when it is rendered again."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def get(url: str) -> str:
         return text
 
 
-def test_only_who_has_the_url_gets_the_page() -> None:
+def test_the_page_needs_its_secret_url() -> None:
     with serve_page(ServedPage(b"<p>page", "3"), 0) as url:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", url)
         assert get(url) == "<p>page" and get(f"{url}version") == "3"
@@ -40,7 +40,7 @@ def test_only_who_has_the_url_gets_the_page() -> None:
                 get(other)
             assert error.value.code == 404
         port = int(url.split(":")[2].split("/")[0])
-        listening = [each.laddr for each in psutil.Process().net_connections() if each.status == psutil.CONN_LISTEN]
+        listening = [c.laddr for c in psutil.Process().net_connections() if c.status == psutil.CONN_LISTEN]
         assert [ip for ip, listened in listening if listened == port] == [HOST]
     with pytest.raises(OSError):
         get(url)
@@ -58,27 +58,27 @@ def test_a_port_that_is_in_use() -> None:
 
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[Any]:
-    """Start the command; returns it, the URL that it prints, and the file of all that it prints."""
+    """Return a function that starts the command, and returns its process, its URL and the file of its output."""
     started = []
 
     def start(*arguments: str) -> tuple["subprocess.Popen[bytes]", str, Path]:
-        said = tmp_path / "said"
+        output = tmp_path / "output"
         line = [sys.executable, "-m", "common.compare", *arguments]
-        with said.open("w") as file:
+        with output.open("w") as file:
             started.append(subprocess.Popen(line, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, stdout=file))
-        wait_until(lambda: URL.search(said.read_text()))
-        found = URL.search(said.read_text())
-        assert found is not None
-        return started[-1], found[1], said
+        wait_until(lambda: URL.search(output.read_text()))
+        url = URL.search(output.read_text())
+        assert url is not None
+        return started[-1], url[1], output
 
     yield start
-    for each in started:
-        each.kill()
-        each.wait()
+    for process in started:
+        process.kill()
+        process.wait()
 
 
-def test_what_is_watched_is_made_again(command: Any, make_run: MakeRun, tmp_path: Path) -> None:
-    process, url, said = command("--watch")
+def test_a_watched_page_is_rendered_again(command: Any, make_run: MakeRun, tmp_path: Path) -> None:
+    process, url, output = command("--watch")
     wait_until(lambda: "no runs found" in get(url))
     finished = make_run("a")
     wait_until(lambda: "only one run" in get(url))
@@ -98,12 +98,12 @@ def test_what_is_watched_is_made_again(command: Any, make_run: MakeRun, tmp_path
     wait_until(lambda: "config.yaml: not valid YAML" in get(url))
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 0
-    kinds = [line.partition(":")[0] for line in said.read_text().splitlines()[1:]]
+    kinds = [line.partition(":")[0] for line in output.read_text().splitlines()[1:]]
     assert kinds == ["waiting", "only one run", "lockstep", "diverged", "only one run"]
     assert not (tmp_path / "report.html").exists()
 
 
-def test_what_is_finished_is_served_as_it_is(command: Any, make_run: MakeRun, tmp_path: Path) -> None:
+def test_serve_shows_the_written_page(command: Any, make_run: MakeRun, tmp_path: Path) -> None:
     process, url, _ = command(str(make_run("a")), str(make_run("b", framework="tf")), "--serve")
     assert get(url) == (tmp_path / "report.html").read_text()
     process.send_signal(signal.SIGINT)

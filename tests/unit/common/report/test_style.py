@@ -7,8 +7,8 @@ from tests.conftest import ROOT
 
 
 def test_the_page_has_the_colours_of_the_pictures() -> None:
-    css = (ROOT / "common" / "compare" / "page" / "page.css").read_text()
+    css = (ROOT / "common" / "report" / "page" / "page.css").read_text()
     light, dark, *_ = css.split("prefers-color-scheme: dark")
-    of_page = dict(re.findall(r"--c(\d): (#[0-9a-f]{6});", light))
-    assert of_page == {str(index): colour for index, colour in enumerate(COLOURS)}
+    page_colours = dict(re.findall(r"--c(\d): (#[0-9a-f]{6});", light))
+    assert page_colours == {str(index): colour for index, colour in enumerate(COLOURS)}
     assert len(re.findall(r"--c\d: #", dark)) == len(COLOURS)

@@ -17,9 +17,9 @@ Show = Callable[..., str]
 
 @pytest.fixture
 def show(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Show:
-    """What a terminal of this many columns shows of the comparison of runs."""
+    """Return a function that prints the comparison of runs on a terminal of N columns, and returns the output."""
 
-    def shown(columns: int, *runs: Path) -> str:
+    def print_runs(columns: int, *runs: Path) -> str:
         def console(**options: Any) -> Console:
             return Console(**(options | {"width": columns, "force_terminal": True, "color_system": None}))
 
@@ -27,7 +27,7 @@ def show(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
         terminal.print_comparison(compare_runs(runs, TOLERANCES))
         return capsys.readouterr().out
 
-    return shown
+    return print_runs
 
 
 def test_a_narrow_terminal_shows_whole_numbers_of_the_columns_that_fit(make_run: MakeRun, show: Show) -> None:
@@ -35,8 +35,8 @@ def test_a_narrow_terminal_shows_whole_numbers_of_the_columns_that_fit(make_run:
     shown = show(80, *seeds)
     tables = shown[: shown.index("(no room for status, precision")]
     assert all(len(line.rstrip()) <= 80 for line in tables.splitlines())
-    for whole in ("0.912345", "1.912345", "640.0", "(train.seed=0)", "(train.seed=1)"):
-        assert whole in tables
+    for number in ("0.912345", "1.912345", "640.0", "(train.seed=0)", "(train.seed=1)"):
+        assert number in tables
     assert "status" not in tables and "0.00e+00 at 1" in shown and "not comparable" in shown
 
 
@@ -54,8 +54,8 @@ def test_a_wide_terminal_shows_every_column(make_run: MakeRun, show: Show) -> No
 
 
 def test_a_changed_number_of_replicas_is_marked(make_run: MakeRun, show: Show) -> None:
-    often = [{"step": step, "replicas": 2 + step % 2} for step in range(1, 7)]
-    runs = [make_run("a"), make_run("b", replicas=4, replicas_changed=CHANGED), make_run("c", replicas_changed=often)]
+    changes = [{"step": step, "replicas": 2 + step % 2} for step in range(1, 7)]
+    runs = [make_run("a"), make_run("b", replicas=4, replicas_changed=CHANGED), make_run("c", replicas_changed=changes)]
     shown = show(160, *runs)
     assert "torch ddp x2 " in shown and "torch ddp x3→2→4 " in shown and "torch ddp x3→…→2 " in shown
     note = "replicas 3 from step 1, 2 from step 8, 4 from step 15; speed, peak memory and traffic are of the last"
@@ -65,10 +65,10 @@ def test_a_changed_number_of_replicas_is_marked(make_run: MakeRun, show: Show) -
 
 def test_of_many_pairs_those_with_the_reference_are_shown(make_run: MakeRun, show: Show) -> None:
     runs = [make_run(str(seed), f"train.seed={seed}") for seed in range(6)]
-    all_pairs, of_reference = show(160, *runs[:5]), show(160, *runs)
+    all_pairs, reference_pairs = show(160, *runs[:5]), show(160, *runs)
     assert all_pairs.count("not comparable  ") == 10 and "other pairs" not in all_pairs
-    assert of_reference.count("not comparable  ") == 5
-    assert "The pairs with torch ddp x2 (train.seed=0); 10 other pairs are in report.html." in of_reference
+    assert reference_pairs.count("not comparable  ") == 5
+    assert "The pairs with torch ddp x2 (train.seed=0); 10 other pairs are in report.html." in reference_pairs
 
 
 def test_of_many_notes_the_first_are_shown(make_run: MakeRun, show: Show) -> None:
@@ -77,6 +77,6 @@ def test_of_many_notes_the_first_are_shown(make_run: MakeRun, show: Show) -> Non
     assert shown.count("status failed") == terminal.MAX_NOTES and "note: 2 more notes are in report.html" in shown
 
 
-def test_what_the_last_line_says_is_not_a_note_as_well(make_run: MakeRun, show: Show) -> None:
+def test_the_last_line_is_not_repeated_as_a_note(make_run: MakeRun, show: Show) -> None:
     runs = [make_run("a"), make_run("b", "train.seed=1")]
     assert show(160, *runs).count("different configs: train.seed (0 | 1)") == 1

@@ -1,4 +1,4 @@
-"""The time to a validation loss."""
+"""Tests of the chart of the time to a validation loss."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from common.report.time_to_loss import build_time_to_loss_chart
 from tests.unit.common.compare.conftest import MakeRun
 
 
-def with_losses(run_dir: Path, *losses: float) -> Path:
+def write_losses(run_dir: Path, *losses: float) -> Path:
     rows = [{"step": 5 * n, "examples": 160 * n, "loss": loss} for n, loss in enumerate(losses, 1)]
     (run_dir / "evals.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return run_dir
@@ -16,9 +16,9 @@ def with_losses(run_dir: Path, *losses: float) -> Path:
 
 def test_the_lowest_loss_that_all_reach(make_run: MakeRun) -> None:
     runs = [
-        load_run(with_losses(make_run("fast"), 0.9, 0.7, 0.5)),
-        load_run(with_losses(make_run("slow"), 1.1, 0.9, 0.71999)),
-        load_run(with_losses(make_run("none"))),
+        load_run(write_losses(make_run("fast"), 0.9, 0.7, 0.5)),
+        load_run(write_losses(make_run("slow"), 1.1, 0.9, 0.71999)),
+        load_run(write_losses(make_run("none"))),
     ]
     chart = build_time_to_loss_chart(runs)
     assert chart.caption == "Seconds until the validation loss is 0.72 or lower, since the first step began."
@@ -29,4 +29,4 @@ def test_the_lowest_loss_that_all_reach(make_run: MakeRun) -> None:
 
 
 def test_without_evaluations(make_run: MakeRun) -> None:
-    assert not build_time_to_loss_chart([load_run(with_losses(make_run("a")))]).groups
+    assert not build_time_to_loss_chart([load_run(write_losses(make_run("a")))]).groups

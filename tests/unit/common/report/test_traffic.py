@@ -103,15 +103,21 @@ def test_traffic_is_that_of_the_last_number_of_replicas(make_dp: MakeRun) -> Non
 def test_variants_of_a_strategy_are_different_runs(
     make_dp: MakeRun, make_run: MakeRun, make_asynchronous: MakeRun
 ) -> None:
-    made = [make_dp("old"), make_dp("new", started="2026-01-02T00:00:00+00:00"), make_dp("criterion", loss="criterion")]
+    run_dirs = [
+        make_dp("old"),
+        make_dp("new", started="2026-01-02T00:00:00+00:00"),
+        make_dp("criterion", loss="criterion"),
+    ]
     for algorithm in ("ring", "native"):
-        made.append(make_run(algorithm, "strategy=allreduce", f"strategy.algorithm={algorithm}", strategy="allreduce"))
-    made += [make_asynchronous("any"), make_asynchronous("zero", "strategy.max_staleness=0")]
-    made.append(make_run("fp16", "strategy=ddp", "strategy.comm_hook=fp16"))
-    found, errors, _ = find_newest_runs(made[0].parent)
+        run_dirs.append(
+            make_run(algorithm, "strategy=allreduce", f"strategy.algorithm={algorithm}", strategy="allreduce")
+        )
+    run_dirs += [make_asynchronous("any"), make_asynchronous("zero", "strategy.max_staleness=0")]
+    run_dirs.append(make_run("fp16", "strategy=ddp", "strategy.comm_hook=fp16"))
+    newest, errors, _ = find_newest_runs(run_dirs[0].parent)
     names = ["new", "criterion", "fp16", "native", "ring", "any", "zero"]
-    assert [path.name for path in found] == names and errors == []
-    assert [load_run(path).label.removeprefix("torch ").removesuffix(" x2") for path in found] == [
+    assert [path.name for path in newest] == names and errors == []
+    assert [load_run(path).label.removeprefix("torch ").removesuffix(" x2") for path in newest] == [
         "dp",
         "dp criterion",
         "ddp fp16",
@@ -125,14 +131,14 @@ def test_variants_of_a_strategy_are_different_runs(
 def test_the_report_shows_traffic(make_dp: MakeRun, make_run: MakeRun, tmp_path: Path) -> None:
     sent = make_run("c", "strategy=allreduce", strategy="allreduce", bytes_sent=[2048, 1024], messages_sent=[4, 2])
     comparison = compare_runs([make_dp("a"), make_dp("b", loss="in_forward", gathered=8), sent], TOLERANCES)
-    found = {chart.title: chart for chart in build_bar_charts(comparison.runs)}
-    assert list(found)[-3:] == ["Traffic", "Memory of each replica", "Sent by each rank"]
-    assert [index for index, _ in found["Sent by each rank"].groups] == [2]
-    assert [(bar.name, bar.text, bar.end) for bar in found["Memory of each replica"].groups[0][1]] == [
+    charts = {chart.title: chart for chart in build_bar_charts(comparison.runs)}
+    assert list(charts)[-3:] == ["Traffic", "Memory of each replica", "Sent by each rank"]
+    assert [index for index, _ in charts["Sent by each rank"].groups] == [2]
+    assert [(bar.name, bar.text, bar.end) for bar in charts["Memory of each replica"].groups[0][1]] == [
         ("replica 0", "3.0 MiB", 1),
         ("replica 1", "1.0 MiB", pytest.approx(1 / 3)),
     ]
-    assert all(0 <= bar.end <= 1 for chart in found.values() for _, bars in chart.groups for bar in bars)
+    assert all(0 <= bar.end <= 1 for chart in charts.values() for _, bars in chart.groups for bar in bars)
     path = write_json(comparison, tmp_path)
     assert "torch dp in_forward x2 gathers 8 B in a step" in render_html(comparison)
     report = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""When each worker of an asynchronous run made its updates, and the loss of those that were stale."""
+"""Tests of the timelines of workers and of the loss of stale updates."""
 
 import re
 from typing import Any
@@ -20,15 +20,15 @@ def run(make_asynchronous: MakeRun) -> Run:
     return load_run(make_asynchronous("a"))
 
 
-def with_updates(run: Run, losses: Any, staleness: Any) -> Run:
+def set_updates(run: Run, losses: Any, staleness: Any) -> Run:
     run.steps = np.arange(1, len(losses) + 1)
     run.metrics = {name: np.arange(1.0, len(losses) + 1) for name in run.metrics} | {"loss": np.asarray(losses)}
     run.updates = {"worker": np.arange(len(losses)) % 2.0, "staleness": np.asarray(staleness, dtype=float)}
     return run
 
 
-def heights(path: str) -> np.ndarray:
-    """The bars of a path, one for each unit of its width."""
+def read_heights(path: str) -> np.ndarray:
+    """Return the height of each bar of an SVG path."""
     end = int(re.findall(r"H(\d+)V1Z", path)[0])
     corners = [(int(place), 1 - float(level)) for place, level in re.findall(r"H(\d+)V([\d.e-]+)(?=H)", path)]
     places = [place for place, _ in corners] + [end]
@@ -41,36 +41,36 @@ def test_updates_of_each_worker_over_the_time(run: Run) -> None:
     assert (timeline.index, timeline.seconds) == (0, 2 * STEPS / 40)
     for lane in timeline.lanes:
         assert lane.text == f"{STEPS} updates, longest pause 0.05 s"
-        assert np.count_nonzero(heights(lane.path)) == STEPS
+        assert np.count_nonzero(read_heights(lane.path)) == STEPS
 
 
 def test_a_worker_that_paused_has_a_gap(run: Run) -> None:
-    run = with_updates(run, np.ones(4000), np.zeros(4000))
+    run = set_updates(run, np.ones(4000), np.zeros(4000))
     run.updates["worker"][1000:3000] = 1.0
     first, second = build_worker_timelines([run])[0].lanes
     assert "longest pause 2e+03 s" in first.text
-    bars = heights(first.path)
+    bars = read_heights(first.path)
     assert not bars[len(bars) // 4 + 1 : 3 * len(bars) // 4 - 1].any() and bars[:50].all() and bars[-50:].all()
-    assert heights(second.path).all()
+    assert read_heights(second.path).all()
 
 
 def test_a_stale_update_is_compared_with_its_neighbours(run: Run) -> None:
     staleness = np.arange(2000) % 2
     trend = np.linspace(3, 1, 2000)
-    found = compute_excess_losses(with_updates(run, trend + 0.1 * staleness, staleness))
-    assert [(excess.staleness, excess.updates) for excess in found] == [("0", 1000), ("1", 1000)]
-    np.testing.assert_allclose([excess.loss for excess in found], [-0.05, 0.05], atol=0.1 / NEIGHBOURS)
-    assert all(excess.standard_error is not None and excess.standard_error < 1e-3 for excess in found)
+    excesses = compute_excess_losses(set_updates(run, trend + 0.1 * staleness, staleness))
+    assert [(excess.staleness, excess.updates) for excess in excesses] == [("0", 1000), ("1", 1000)]
+    np.testing.assert_allclose([excess.loss for excess in excesses], [-0.05, 0.05], atol=0.1 / NEIGHBOURS)
+    assert all(excess.standard_error is not None and excess.standard_error < 1e-3 for excess in excesses)
 
 
 def test_many_values_share_a_row(run: Run) -> None:
     staleness = np.arange(400) % 40
-    found = compute_excess_losses(with_updates(run, np.ones(400), staleness))
-    assert len(found) == MAX_ROWS and found[-1].staleness == f"{MAX_ROWS - 1} to 39"
-    assert sum(excess.updates for excess in found) == 400
+    excesses = compute_excess_losses(set_updates(run, np.ones(400), staleness))
+    assert len(excesses) == MAX_ROWS and excesses[-1].staleness == f"{MAX_ROWS - 1} to 39"
+    assert sum(excess.updates for excess in excesses) == 400
 
 
-def test_a_synchronous_run_has_neither(make_run: MakeRun) -> None:
+def test_a_synchronous_run_has_no_timeline_and_no_table(make_run: MakeRun) -> None:
     run = load_run(make_run("a"))
     assert run.updates == {} and build_worker_timelines([run]) == [] and build_staleness_tables([run]) == []
 
