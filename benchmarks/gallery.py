@@ -1,6 +1,6 @@
 """Train the runs of the gallery again: python -m benchmarks.gallery [REPORT ...] writes docs/gallery/REPORT/RUN.
 
-`make gallery` makes the pages of what is there.
+`make gallery` writes the pages of these runs.
 """
 
 import shutil
@@ -15,7 +15,7 @@ from common.compare.train_missing import plan_runs, train_missing
 GALLERY = Path("docs/gallery")
 FILES = ("metrics.jsonl", "evals.jsonl", "traffic.jsonl", "summary.json")
 DIGITS = ("experiment=demo", "train.steps=200", "train.eval_every=50")
-# Of each report: what is run, and with which keys.
+# The runs of each report, with their overrides.
 REPORTS: dict[str, list[tuple[list[str], tuple[str, ...]]]] = {
     "agreement": [
         (["torch:single", "tf:single"], DIGITS),
@@ -36,28 +36,29 @@ REPORTS: dict[str, list[tuple[list[str], tuple[str, ...]]]] = {
 
 
 def main(names: list[str]) -> int:
-    failed: list[str] = []
+    """Train the runs of the named reports; of all reports by default. Returns the exit code."""
+    failures: list[str] = []
     for name in names or REPORTS:
         shutil.rmtree(GALLERY / name, ignore_errors=True)
         for runs, overrides in REPORTS[name]:
             with TemporaryDirectory() as temporary:
-                trainings = plan_runs(runs, overrides, Path(temporary))
-                failed += train_missing(trainings)
-                for each in trainings:
-                    keep(each.directory, GALLERY / name / each.title.replace(" ", "-").replace("=", "-"))
-    print("\n".join(failed))
-    return 1 if failed else 0
+                planned = plan_runs(runs, overrides, Path(temporary))
+                failures += train_missing(planned)
+                for run in planned:
+                    copy_run(run.directory, GALLERY / name / run.title.replace(" ", "-").replace("=", "-"))
+    print("\n".join(failures))
+    return 1 if failures else 0
 
 
-def keep(run_dir: Path, place: Path) -> None:
-    """Copy what a comparison reads, without the places of this machine."""
-    place.mkdir(parents=True)
+def copy_run(run_dir: Path, target: Path) -> None:
+    """Copy the files that a comparison reads, without paths of this machine."""
+    target.mkdir(parents=True)
     for file in FILES:
         if (run_dir / file).exists():
-            shutil.copy(run_dir / file, place)
+            shutil.copy(run_dir / file, target)
     config = OmegaConf.load(run_dir / "config.yaml")
-    config.run_dir, config.resume = f"runs/{place.name}", None
-    OmegaConf.save(config, place / "config.yaml")
+    config.run_dir, config.resume = f"runs/{target.name}", None
+    OmegaConf.save(config, target / "config.yaml")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Draw the annotated pictures of report.md: the pages of docs/gallery in Chromium, with a number on each part.
+"""Draw the annotated pictures of report.md: parts of the pages of docs/gallery in Chromium, with numbers.
 
 python -m docs.draw_report
 """
@@ -17,7 +17,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WIDTH, HEIGHT = 1180, 860  # of the window, in pixels
 MARGIN = 18
 
-# Puts numbers at the top right corner of the elements, and returns the box around all of them.
+# Puts a number at the top right corner of each element, and returns the box around all elements.
 ANNOTATE = """(selectors) => {
     const boxes = selectors.map((selector, index) => {
         const box = document.querySelector(selector).getBoundingClientRect();
@@ -39,25 +39,32 @@ ANNOTATE = """(selectors) => {
 
 
 @dataclass(frozen=True)
-class Picture:
-    """Parts of a page of the gallery, numbered in this order. hover: where the pointer is on the first plot."""
+class AnnotatedPicture:
+    """Picture of parts of a page of the gallery."""
 
-    name: str
-    report: str
-    parts: list[str]
-    hover: float | None = None
+    name: str  # of the file, without ending
+    report: str  # a directory of docs/gallery
+    parts: list[str]  # CSS selectors, numbered in this order
+    hover: float | None = None  # position of the pointer on the first plot, as a share of its width
 
 
 PICTURES = [
-    Picture(
+    AnnotatedPicture(
         "report",
         "agreement",
-        [".verdict", ".answers", ".bar .chips", ".bar .row:nth-child(2)", "[data-plot=loss]", "#readout"]
-        + ["[data-plot=loss-difference]"],
+        [
+            ".verdict",
+            ".answers",
+            ".bar .chips",
+            ".bar .row:nth-child(2)",
+            "[data-plot=loss]",
+            "#readout",
+            "[data-plot=loss-difference]",
+        ],
         hover=0.42,
     ),
-    Picture("report_diverging", "diverging_port", [".verdict", ".answers", "[data-plot=loss-difference]"]),
-    Picture(
+    AnnotatedPicture("report_diverging", "diverging_port", [".verdict", ".answers", "[data-plot=loss-difference]"]),
+    AnnotatedPicture(
         "report_asynchrony",
         "asynchrony",
         [".bars:nth-child(1)", ".bars:nth-child(3)", ".timeline[data-run='3']"],
@@ -66,24 +73,24 @@ PICTURES = [
 
 
 def main() -> None:
-    """Make the pages, and a picture of each."""
+    """Write the pages, and draw a picture of each."""
     with TemporaryDirectory() as directory, sync_playwright() as driver:
         executable = next((path for name in BROWSERS if (path := shutil.which(name))), None)
         if executable is None:
             raise SystemExit(f"error: none of {', '.join(BROWSERS)} is installed")
         browser = driver.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         for picture in PICTURES:
-            place = Path(directory, picture.name)
-            compare([str(GALLERY / picture.report), f"output={place}"])
+            output = Path(directory, picture.name)
+            compare([str(GALLERY / picture.report), f"output={output}"])
             page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
-            page.goto((place / "report.html").resolve().as_uri())
+            page.goto((output / "report.html").resolve().as_uri())
             page.wait_for_selector("canvas")
-            draw(page, picture, DOCS / f"{picture.name}.png")
+            draw_picture(page, picture, DOCS / f"{picture.name}.png")
         browser.close()
 
 
-def draw(page: Page, picture: Picture, path: Path) -> None:
-    """A part of the page as a picture."""
+def draw_picture(page: Page, picture: AnnotatedPicture, path: Path) -> None:
+    """Write the annotated parts of a page as a PNG."""
     page.set_viewport_size({"width": WIDTH, "height": page.evaluate("document.documentElement.scrollHeight")})
     if picture.hover is not None:
         box = page.locator(".u-over").first.bounding_box()

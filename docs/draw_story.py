@@ -1,4 +1,4 @@
-"""Draw the picture of diagnosis.md: how far a Keras port is from PyTorch's curve as its causes are mended one by one.
+"""Draw the picture of diagnosis.md: how far a Keras port is from PyTorch's curve while its bugs are fixed one by one.
 
 python -m docs.draw_story
 """
@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import matplotlib
 
@@ -19,41 +18,41 @@ from common.run.rows import read_rows
 
 STAGES = {  # factories of examples/resnet/naive_keras.py
     "build": "as written",
-    "build_padded_alike": "padding mended",
+    "build_padded_alike": "padding fixed",
     "build_with_epsilon": "and epsilon",
     "build_with_momentum": "and momentum",
 }
-SETTINGS = ["data=arrays", "data.channels=[images]", "optimizer.learning_rate=0.01", "schedule=constant"]
-SETTINGS += ["train.steps=100", "train.eval_every=10", "train.precision=float64", "model.prove=false"]
-EQUAL = 1e-17  # where exactly equal losses are drawn
+OVERRIDES = ["data=arrays", "data.channels=[images]", "optimizer.learning_rate=0.01", "schedule=constant"]
+OVERRIDES += ["train.steps=100", "train.eval_every=10", "train.precision=float64", "model.prove=false"]
+SMALLEST = 1e-17  # equal losses are drawn here, because a logarithmic axis has no zero
 
 
 def train(directory: Path, framework: str, factory: str) -> Path:
-    """The run directory of a training."""
+    """Train one model. Returns its run directory."""
     run_dir = directory / f"{framework}-{factory}"
     files = [f"data.{split}={directory}/data/{split}.npz" for split in ("train", "validation")]
     model = ["model=custom", "model.torch=examples.resnet.model_torch:build"]
     model += [f"model.tf=examples.resnet.naive_keras:{factory}"]
-    places = [f"run_dir={run_dir}", f"cache_dir={directory / 'cache'}"]
-    command = [sys.executable, "-m", f"{framework}_impl.train", *model, *files, *places, *SETTINGS]
+    directories = [f"run_dir={run_dir}", f"cache_dir={directory / 'cache'}"]
+    command = [sys.executable, "-m", f"{framework}_impl.train", *model, *files, *directories, *OVERRIDES]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return run_dir
 
 
 def main() -> None:
-    """Train PyTorch's model and every stage of the port, and draw the differences of their losses."""
+    """Train the PyTorch model and every stage of the port, and draw the differences of their losses."""
     figure, panels = plt.subplots(1, 2, figsize=(9.6, 3.6), sharey=True, layout="constrained")
     with TemporaryDirectory() as name:
         directory = Path(name)
         subprocess.run([sys.executable, "-m", "examples.resnet.data", str(directory / "data")], check=True)
-        right = train(directory, "torch", "build")
+        reference = train(directory, "torch", "build")
         for index, (factory, label) in enumerate(STAGES.items()):
-            line: dict[str, Any] = {"color": COLOURS[index], "label": label, "lw": 5 - index, "marker": "."}
             port = train(directory, "tf", factory)
             for axes, file in zip(panels, ("metrics.jsonl", "evals.jsonl"), strict=True):
-                rows = list(zip(read_rows(right / file), read_rows(port / file), strict=True))
-                differences = [max(abs(a["loss"] - b["loss"]), EQUAL) for a, b in rows]
-                axes.plot([a["step"] for a, _ in rows], differences, **line)
+                rows = list(zip(read_rows(reference / file), read_rows(port / file), strict=True))
+                differences = [max(abs(a["loss"] - b["loss"]), SMALLEST) for a, b in rows]
+                steps = [row["step"] for row, _ in rows]
+                axes.plot(steps, differences, color=COLOURS[index], label=label, lw=5 - index, marker=".")
                 print(f"{label}: {file} {max(differences):.1e}")
     for axes, title in zip(panels, ("training loss", "validation loss"), strict=True):
         axes.set(yscale="log", xlabel="step", title=title)

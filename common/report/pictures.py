@@ -17,9 +17,9 @@ from common.compare.verdict import Comparison
 from common.config.tasks import METRICS
 from common.errors import build_write_error
 from common.report.answers import list_reference_pairs
+from common.report.axes import choose_axis
 from common.report.bars import build_bar_charts
 from common.report.lane_plots import draw_step, draw_updates
-from common.report.page.page_data import choose_axis
 from common.report.plots import draw_bars, draw_curves, draw_difference, draw_evaluations, shorten
 from common.report.step_chart import build_step_chart
 from common.report.time_to_loss import build_time_to_loss_chart

@@ -11,8 +11,8 @@ from matplotlib.ticker import FuncFormatter
 from common.compare.bins import find_first_rows, find_last_rows, max_per_bin, mean_per_bin, min_per_bin
 from common.compare.pair import RunPair
 from common.compare.runs import Run
+from common.report.axes import get_axis_values
 from common.report.bars import BarChart
-from common.report.page.page_data import get_axis_values
 from common.report.style import get_colour, get_dash
 
 CURVE_BINS = 1200  # of a long curve

@@ -16,8 +16,8 @@ from common.report.tables import (
     build_asynchronous_tables,
     build_pair_cells,
     build_run_table,
-    build_traffic_tables,
 )
+from common.report.traffic_tables import build_traffic_tables
 
 STYLES = {LOCKSTEP: "green", DIVERGED: "red"}
 PLAIN_WIDTH = 160  # characters in a line of output that is not a terminal

@@ -11,9 +11,9 @@ from common.compare.pair import RunPair
 from common.compare.runs import Run
 from common.compare.verdict import Comparison
 from common.config.tasks import METRICS
+from common.report.axes import AXES, choose_axis, get_axis_values
 from common.report.style import get_dash
 
-AXES = ("step", "examples", "tokens", "seconds")
 CURVES = ("loss", "grad_norm", "learning_rate")
 ArrayIndex = int  # index into PageData.arrays
 
@@ -99,23 +99,6 @@ def build_page_data(comparison: Comparison) -> PageData:
         "pairs": [_build_pair(pair, indexes, pool) for pair in comparison.pairs],
         "arrays": list(pool.indexes),
     }
-
-
-def choose_axis(runs: list[Run]) -> str:
-    """Return "step", or "examples" if the steps of the runs do not have equal numbers of examples."""
-    if any(run.is_asynchronous for run in runs):
-        return "examples"
-    for run in runs[1:]:
-        _, rows, other_rows = np.intersect1d(runs[0].steps, run.steps, assume_unique=True, return_indices=True)
-        examples, other_examples = runs[0].metrics["examples"][rows], run.metrics["examples"][other_rows]
-        if not np.array_equal(examples, other_examples, equal_nan=True):
-            return "examples" if all(run.has_metric("examples") for run in runs) else "step"
-    return "step"
-
-
-def get_axis_values(run: Run, axis: str) -> np.ndarray:
-    """Return the position of each step of a run on an x-axis."""
-    return run.steps if axis == "step" else run.metrics[axis]
 
 
 def _build_run(run: Run, index: int, bins: int, pool: ArrayPool) -> PageRun:

@@ -23,8 +23,8 @@ from common.report.tables import (
     build_pair_cells,
     build_run_table,
     build_staleness_tables,
-    build_traffic_tables,
 )
+from common.report.traffic_tables import build_traffic_tables
 from common.report.worker_updates import build_worker_timelines
 
 HERE = Path(__file__).parent

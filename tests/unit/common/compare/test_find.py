@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -23,7 +24,7 @@ def test_a_new_strategy_has_its_place_in_the_list_of_strategies(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Fsdp(strategies.StrategySettings):
-        sides = {"torch": "torch_impl.strategies.fsdp:FSDP"}
+        sides: ClassVar[dict[str, str]] = {"torch": "torch_impl.strategies.fsdp:FSDP"}
 
     monkeypatch.setitem(strategies.STRATEGIES, "zz_fsdp", Fsdp)
     run_dirs = [make_run("unknown", strategy="unknown"), make_run("fsdp", strategy="zz_fsdp"), make_run("ddp")]

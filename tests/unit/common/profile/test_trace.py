@@ -1,4 +1,4 @@
-"""Where the time of a step goes, from traces that are written by hand: times in hundredths of what is counted."""
+"""Tests of the shares of phases, from hand-written traces whose profiled time has 100 units."""
 
 import gzip
 import json

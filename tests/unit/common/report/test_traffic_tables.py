@@ -12,8 +12,8 @@ from common.errors import UserError
 from common.report.bars import build_bar_charts
 from common.report.json_report import write_json
 from common.report.page.render import render_html
-from common.report.tables import build_traffic_tables, describe_savings
 from common.report.terminal import print_comparison
+from common.report.traffic_tables import build_traffic_tables, describe_savings
 from tests.unit.common.compare.conftest import MakeRun
 
 TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}

@@ -1,0 +1,24 @@
+"""X-axes of curves."""
+
+import numpy as np
+
+from common.compare.runs import Run
+
+AXES = ("step", "examples", "tokens", "seconds")
+
+
+def choose_axis(runs: list[Run]) -> str:
+    """Return "step", or "examples" if the steps of the runs do not have equal numbers of examples."""
+    if any(run.is_asynchronous for run in runs):
+        return "examples"
+    for run in runs[1:]:
+        _, rows, other_rows = np.intersect1d(runs[0].steps, run.steps, assume_unique=True, return_indices=True)
+        examples, other_examples = runs[0].metrics["examples"][rows], run.metrics["examples"][other_rows]
+        if not np.array_equal(examples, other_examples, equal_nan=True):
+            return "examples" if all(run.has_metric("examples") for run in runs) else "step"
+    return "step"
+
+
+def get_axis_values(run: Run, axis: str) -> np.ndarray:
+    """Return the position of each step of a run on an x-axis."""
+    return run.steps if axis == "step" else run.metrics[axis]

@@ -1,0 +1,79 @@
+"""Tables of the communication between replicas: bytes that DataParallel moves in a step, and bytes that ranks send."""
+
+from itertools import product
+
+import numpy as np
+
+from common.compare.columns import MOVED, TRAFFIC_KINDS
+from common.compare.runs import Run
+from common.report.formats import TableSection, format_bytes
+
+TRAFFIC_COLUMNS = ["run", "replica", "scattered", "broadcast", "gathered", "reduced", "logits held", "peak memory"]
+SENT_COLUMNS = ["run", "rank", "bytes sent", "messages sent"]
+
+
+def build_traffic_tables(runs: list[Run]) -> list[TableSection]:
+    """Return tables of the bytes that runs counted: of each replica in a step, and of each rank in all steps."""
+    tables = []
+    if counted := [run for run in runs if run.traffic]:
+        rows = [
+            [
+                run.label,
+                str(replica),
+                *(format_bytes(run.get_traffic_per_step(kind)[replica]) for kind in TRAFFIC_KINDS),
+            ]
+            for run in counted
+            for replica in range(run.replicas)
+        ]
+        sentences = [sentence for run in counted for sentence in describe_imbalance(run)] + describe_savings(counted)
+        tables.append(TableSection("Traffic of each replica in a step", TRAFFIC_COLUMNS, rows, sentences=sentences))
+    rows = [
+        [run.label, str(rank), format_bytes(count), f"{messages:,}" if messages is not None else "-"]
+        for run in runs
+        for rank, (count, messages) in enumerate(_list_sent(run))
+    ]
+    if rows:
+        tables.append(TableSection("Sent by each rank in all steps", SENT_COLUMNS, rows))
+    return tables
+
+
+def _list_sent(run: Run) -> list[tuple[float | None, int | None]]:
+    """Return the bytes and the messages that each rank sent."""
+    sent = run.summary.get("bytes_sent") or []
+    messages = run.summary.get("messages_sent") or []
+    return list(zip(sent, [*messages, *[None] * (len(sent) - len(messages))], strict=False))
+
+
+def describe_imbalance(run: Run) -> list[str]:
+    """Return a sentence on how unevenly logits, memory and traffic are spread over the replicas."""
+    parts = []
+    logits, memory = run.get_traffic_per_step("logits"), run.get_traffic_per_step("memory")
+    if logits.sum() > 0:
+        largest = int(logits.argmax())
+        parts.append(f"replica {largest} holds {logits[largest] / logits.sum():.0%} of the logits")
+    if memory.sum() > 0:
+        parts.append(f"the largest peak memory is {memory.max() / memory.mean():.2f}x the mean")
+    moved = np.nansum([run.get_traffic_per_step(kind) for kind in MOVED], axis=0)
+    if moved.sum() > 0:
+        parts.append(f"replica {moved.argmax()} moves {moved.max() / moved.mean():.2f}x the mean bytes")
+    return [f"{run}: {', '.join(parts)}."] if parts else []
+
+
+def describe_savings(runs: list[Run]) -> list[str]:
+    """Return sentences on what DataParallel saves if it does not gather the logits, for runs of equal replicas."""
+    dp_runs = [run for run in runs if run.strategy == "dp"]
+    gathering = [run for run in dp_runs if run.config.get("strategy.loss") == "gathered"]
+    sentences = []
+    for base, run in product(gathering, dp_runs):
+        if run in gathering or run.replicas != base.replicas:
+            continue
+        output = int(str(base.config["strategy.output_device"]))
+        gathered, base_gathered = (
+            format_bytes(float(one.get_traffic_per_step("gathered").sum())) for one in (run, base)
+        )
+        held, base_held = (format_bytes(float(one.get_traffic_per_step("logits")[output])) for one in (run, base))
+        sentences.append(
+            f"{run} gathers {gathered} in a step in place of {base_gathered} of {base}, and replica {output} holds "
+            f"{held} of logits in place of {base_held}."
+        )
+    return sentences
