@@ -32,7 +32,7 @@ from common.run_module import module_command
 from common.training.strategy import load_strategy_class
 
 # Informational lines, one of which has two, the logger's note on itself, and that there is no CUDA driver
-# (replica_devices says so where there is a GPU).
+# (select_replica_devices says so where there is a GPU).
 STARTUP_MESSAGES = re.compile(
     r"I\d{4} |To enable the following instructions:|WARNING: All log messages before absl::|E\d{4} .*cuInit"
 )

@@ -1,4 +1,4 @@
-"""A shard's arrays as tensors: the same dtypes, shapes and values. TensorFlow has its own process."""
+"""Tensors of a shard have the types, shapes and values of its arrays. TensorFlow runs in its own process."""
 
 import json
 from typing import Any
@@ -37,20 +37,20 @@ train = SimpleNamespace(global_batch_size=1, seed=0, padding="unpadded")
 task = SimpleNamespace(label_weights=None)
 model = SimpleNamespace(has_aligned_dropout=False, has_global_batch_norm=False)
 config = SimpleNamespace(train=train, model=model, task=task)
-arrays, found = dict(np.load(sys.argv[1])), {}
+arrays, results = dict(np.load(sys.argv[1])), {}
 for kind in {key.partition("/")[0] for key in arrays}:
-    given = {key.partition("/")[2]: array for key, array in arrays.items() if key.startswith(f"{kind}/")}
-    (tensors,) = to_tensors([given])
+    shard = {key.partition("/")[2]: array for key, array in arrays.items() if key.startswith(f"{kind}/")}
+    (tensors,) = to_tensors([shard])
     assert all(isinstance(tensor, tf.Tensor) for tensor in tensors.values())
-    specs = build_input_signature(config, Split(given))[0] if kind != "any" else {}
-    found[kind] = {
-        "tensors": {name: [each.dtype.name, each.shape.as_list(), each.numpy().tolist()]
-                    for name, each in tensors.items()},
+    specs = build_input_signature(config, Split(shard))[0] if kind != "any" else {}
+    results[kind] = {
+        "tensors": {name: [tensor.dtype.name, tensor.shape.as_list(), tensor.numpy().tolist()]
+                    for name, tensor in tensors.items()},
         "signature": {name: [spec.dtype.name, spec.shape.as_list()] for name, spec in specs.items()},
     }
-print(json.dumps(found))
+print(json.dumps(results))
 """
-ANY = {  # values that another dtype would change
+ANY = {  # values that a conversion to another type would change
     "float64": np.array([[0.1, 1e300], [-0.0, np.pi]]),
     "float32": np.array([0.1, 3e38], np.float32),
     "float16": np.array([0.1, 6e4], np.float16),
@@ -66,7 +66,7 @@ Shard = dict[str, np.ndarray]
 
 @pytest.fixture(scope="module")
 def shards(make_split: MakeSplit) -> dict[str, Shard]:
-    """One of text and one of images as strategies get them, and one of anything."""
+    """Shards of text and of images as strategies receive them, and one of all data types."""
     stream, ids = np.random.default_rng(0), np.array([3, 0, 4, 1])
     images = ImageSplit(
         images=stream.integers(0, 256, (5, 6, 4, 1), np.uint8),
@@ -89,20 +89,20 @@ def converted(
     path = tmp_path_factory.mktemp("batches") / "shards.npz"
     arrays: dict[str, Any] = {f"{kind}/{name}": array for kind in shards for name, array in shards[kind].items()}
     np.savez(path, **arrays)
-    found: dict[str, dict[str, Any]] = json.loads(python(CONVERT, path))
-    return found
+    results: dict[str, dict[str, Any]] = json.loads(python(CONVERT, path))
+    return results
 
 
 @pytest.mark.parametrize("kind", ["text", "unpadded", "images", "any"])
-def test_tensors_are_the_arrays(shards: dict[str, Shard], converted: dict[str, dict[str, Any]], kind: str) -> None:
-    found = converted[kind]["tensors"]
-    assert found.keys() == shards[kind].keys()
+def test_tensors_equal_the_arrays(shards: dict[str, Shard], converted: dict[str, dict[str, Any]], kind: str) -> None:
+    tensors = converted[kind]["tensors"]
+    assert tensors.keys() == shards[kind].keys()
     for name, array in shards[kind].items():
-        assert found[name] == [array.dtype.name, list(array.shape), array.tolist()], name
+        assert tensors[name] == [array.dtype.name, list(array.shape), array.tolist()], name
 
 
 @pytest.mark.parametrize("kind", ["text", "unpadded", "images"])
-def test_a_compiled_step_takes_shards_of_any_size(
+def test_input_signature_accepts_shards_of_any_size(
     shards: dict[str, Shard], converted: dict[str, dict[str, Any]], kind: str
 ) -> None:
     expected = {name: [array.dtype.name, [None] * array.ndim] for name, array in shards[kind].items()}

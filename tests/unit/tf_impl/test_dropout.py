@@ -1,4 +1,4 @@
-"""Aligned dropout: the reference's masks, for padded and unpadded tokens, and of attention's probabilities."""
+"""Aligned dropout has the reference's masks, for tokens and for the probabilities of attention."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from common.data.dropout import derive_site_key
 from tests.unit.tf_impl.test_dropout import KEYS, RATES, SHAPES
 from tf_impl.dropout import apply_dropout, apply_mask, compute_mask, hash_rows, hash_token_rows
 
-site, found = tf.constant(derive_site_key("a.dropout"), tf.int64), {}
+site, arrays = tf.constant(derive_site_key("a.dropout"), tf.int64), {}
 for compiled in (False, True):
     @tf.function(jit_compile=compiled, autograph=False)
     def compute(keys):
@@ -33,15 +33,15 @@ for compiled in (False, True):
                     masks[f"{index} {rate} {dtype.name}"] = apply_mask(tf.ones(tf.shape(mask), dtype), rate, mask)
         return masks
 
-    found |= {f"{name} {compiled}": value.numpy() for name, value in compute(tf.constant(KEYS)).items()}
+    arrays |= {f"{name} {compiled}": value.numpy() for name, value in compute(tf.constant(KEYS)).items()}
 padded = hash_rows(tf.constant(KEYS), site, [5]).numpy()
 examples, positions = np.array([0, 0, 0, 0, 1, 2, 2, 2], np.int32), np.array([0, 1, 2, 3, 0, 0, 1, 2], np.int32)
-found["tokens"] = hash_token_rows(tf.constant(KEYS), site, (examples, positions)).numpy()
-found["expected tokens"] = padded[examples, positions]
+arrays["tokens"] = hash_token_rows(tf.constant(KEYS), site, (examples, positions)).numpy()
+arrays["expected tokens"] = padded[examples, positions]
 x = tf.random.normal([3, 4, 6], dtype=tf.float64)
 rows = hash_rows(tf.constant(KEYS), site, [4])
-found["dropped"] = apply_dropout(x, 0.5, rows).numpy() / x.numpy()
-np.savez(sys.argv[1], **found)
+arrays["dropped"] = apply_dropout(x, 0.5, rows).numpy() / x.numpy()
+np.savez(sys.argv[1], **arrays)
 """
 
 ATTEND = """
@@ -63,7 +63,7 @@ layers = {
     "cross": (keras.layers.MultiHeadAttention(2, 4, 3, dropout=0.3), memory, {"attention_mask": padding}),
     "grouped": (keras.layers.GroupQueryAttention(4, 4, 2, dropout=0.3), memory, {"attention_mask": padding}),
 }
-found = {}
+arrays = {}
 for name, (layer, value, masks) in layers.items():
     _, probabilities = layer(query, value, **masks, return_attention_scores=True)
     before = layer(query, value, **masks)
@@ -78,38 +78,38 @@ for name, (layer, value, masks) in layers.items():
             return layer(query, value, **masks, training=True)
 
     projected = np.repeat(layer._value_dense(value), 2 if name == "grouped" else 1, 2)
-    found |= {f"{name} probabilities": probabilities, f"{name} values": projected, f"{name} output": train(KEYS)}
+    arrays |= {f"{name} probabilities": probabilities, f"{name} values": projected, f"{name} output": train(KEYS)}
     kernel, bias = layer._output_dense.get_weights()
-    found |= {f"{name} kernel": kernel, f"{name} bias": bias, f"{name} before": before}
-    found[f"{name} after"] = layer(query, value, **masks, training=False)
+    arrays |= {f"{name} kernel": kernel, f"{name} bias": bias, f"{name} before": before}
+    arrays[f"{name} after"] = layer(query, value, **masks, training=False)
     disable_dropout(layer)
-    train = tf.function(train.python_function)  # traced again
-    found[f"{name} disabled"] = train(KEYS)
-np.savez(sys.argv[1], **found)
+    train = tf.function(train.python_function)  # must be traced again
+    arrays[f"{name} disabled"] = train(KEYS)
+np.savez(sys.argv[1], **arrays)
 """
 
 
-def test_masks_are_the_references(tmp_path: Path, python: Python) -> None:
-    """Compiled by XLA too."""
-    python(COMPUTE, tmp_path / "found.npz")
-    found = dict(np.load(tmp_path / "found.npz"))
+def test_masks_are_those_of_the_reference(tmp_path: Path, python: Python) -> None:
+    """The same holds with XLA."""
+    python(COMPUTE, tmp_path / "arrays.npz")
+    arrays = dict(np.load(tmp_path / "arrays.npz"))
     for index, shape in enumerate(SHAPES):
         for rate in RATES:
             expected = reference_dropout.mask(KEYS, "a.dropout", shape, rate)
             for dtype in ("float64", "float32"):
                 for compiled in (False, True):
-                    mask = found[f"{index} {rate} {dtype} {compiled}"]
+                    mask = arrays[f"{index} {rate} {dtype} {compiled}"]
                     assert mask.dtype == dtype and np.array_equal(mask, expected.astype(dtype))
-    assert np.array_equal(found["tokens"], found["expected tokens"])
-    assert np.array_equal(found["dropped"], reference_dropout.mask(KEYS, "a.dropout", (4, 6), 0.5))
+    assert np.array_equal(arrays["tokens"], arrays["expected tokens"])
+    assert np.array_equal(arrays["dropped"], reference_dropout.mask(KEYS, "a.dropout", (4, 6), 0.5))
 
 
-def test_the_probabilities_of_attention_are_dropped_by_the_references_mask(tmp_path: Path, python: Python) -> None:
-    python(ATTEND, tmp_path / "found.npz")
-    found = dict(np.load(tmp_path / "found.npz"))
+def test_probabilities_are_multiplied_by_the_references_mask(tmp_path: Path, python: Python) -> None:
+    python(ATTEND, tmp_path / "arrays.npz")
+    arrays = dict(np.load(tmp_path / "arrays.npz"))
     for name, heads in {"self": 2, "causal": 2, "cross": 2, "grouped": 4}.items():
         probabilities, value, output, kernel, bias, *others = (
-            found[f"{name} {part}"]
+            arrays[f"{name} {part}"]
             for part in ("probabilities", "values", "output", "kernel", "bias", "before", "after", "disabled")
         )
         mask = reference_dropout.mask(KEYS, "a", (heads, 5, 5 if name in ("self", "causal") else 7), 0.3)

@@ -1,4 +1,4 @@
-"""The optimizer against torch's formulas, and what it saves. TensorFlow has its own process."""
+"""The optimizer against PyTorch's formulas, and its slots. TensorFlow runs in its own process."""
 
 import json
 from collections import defaultdict
@@ -87,10 +87,10 @@ class Training:
             parameter.variable.assign(parameter.to_keras(parameters))
 
     def parameters(self):
-        found = {}
+        arrays = {}
         for parameter in self.model.named_parameters:
-            parameter.to_torch(parameter.variable.numpy(), found)
-        return found
+            parameter.to_torch(parameter.variable.numpy(), arrays)
+        return arrays
 
 for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
     config, data = load_config(path), batches(repeated=path.stem != "distinct")
@@ -104,8 +104,8 @@ for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
     results["whole"] = {"norms": norms, **training.parameters(), **training.optimizer.slots()}
     if "clipped" in path.stem:
         training = Training(config, initial_parameters(), kind, sparse=True)
-        norms_of_sparse = training.train(data, 1)
-        results["sparse"] = {"norms": norms_of_sparse, **training.parameters(), **training.optimizer.slots()}
+        sparse_norms = training.train(data, 1)
+        results["sparse"] = {"norms": sparse_norms, **training.parameters(), **training.optimizer.slots()}
     training = Training(config, initial_parameters(), kind)
     for part, step in (("resumed", HALF), ("ahead", HALF + AHEAD)):
         training.load(parameters)
@@ -118,7 +118,7 @@ for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
 """
 
 WARM_UP = ("schedule=linear", "schedule.warmup_steps=5", "schedule.total_steps=25")
-NATIVE = {  # in float32: in float64 the learning rate, which Keras's SGD has in its slots, is not taken out exactly
+NATIVE = {  # float32 only: dividing out the learning rate, which is in the slots of Keras's SGD, rounds in float64
     f"float32, native {name}": (f"optimizer={name}", "optimizer.semantics=native", *WARM_UP)
     for name in ("sgd", "adam", "adamw")
 }
@@ -132,39 +132,39 @@ Trained = dict[str, dict[str, Arrays]]
 
 @pytest.fixture(scope="module")
 def trained(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python: Python) -> Trained:
-    """By case and by how it was trained: its arrays."""
+    """The arrays of each case, by how the model was trained."""
     folder = tmp_path_factory.mktemp("optimizer")
     paths: dict[str, Path] = {}
     for case, overrides in {**CASES, **NATIVE, **STOCK}.items():
         paths[case] = folder / f"{case}.yaml"
         save_config(parse_config(composed(*overrides)), paths[case])
     python(TRAIN, folder)
-    found: Trained = {}
+    results: Trained = {}
     for case, path in paths.items():
-        found[case] = defaultdict(dict)
+        results[case] = defaultdict(dict)
         for key, array in np.load(path.with_suffix(".npz")).items():
             part, _, name = key.partition("/")
-            found[case][part][name] = array
-    return found
+            results[case][part][name] = array
+    return results
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_it_does_torchs_update(trained: Trained, composed: Compose, case: str) -> None:
+def test_update_follows_the_formulas_of_pytorch(trained: Trained, composed: Compose, case: str) -> None:
     config = parse_config(composed(*CASES[case]))
-    found = errors(trained[case]["whole"], expected(config))
-    assert max(found.values()) <= TOLERANCES[config.train.precision], found
+    differences = errors(trained[case]["whole"], expected(config))
+    assert max(differences.values()) <= TOLERANCES[config.train.precision], differences
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "clipped" in case])
-def test_a_sparse_gradient_makes_the_same_update(trained: Trained, composed: Compose, case: str) -> None:
+def test_sparse_gradient_makes_the_same_update(trained: Trained, composed: Compose, case: str) -> None:
     config = parse_config(composed(*CASES[case]))
-    found = errors(trained[case]["sparse"], expected(config))
-    assert max(found.values()) <= TOLERANCES[config.train.precision], found
+    differences = errors(trained[case]["sparse"], expected(config))
+    assert max(differences.values()) <= TOLERANCES[config.train.precision], differences
 
 
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize(("name", "kind", "override"), FAULTS)
-def test_a_fault_is_seen(
+def test_faults_exceed_the_tolerance(
     trained: Trained, composed: Compose, precision: str, name: str, kind: type[Reference], override: str
 ) -> None:
     case = f"{precision}, {name}, clipped with warm-up"
@@ -173,49 +173,50 @@ def test_a_fault_is_seen(
 
 
 @pytest.mark.parametrize("case", [*CASES, *NATIVE])
-def test_a_resumed_training_is_the_uninterrupted_one(trained: Trained, case: str) -> None:
+def test_resumed_run_equals_the_uninterrupted_one(trained: Trained, case: str) -> None:
     assert_same(trained[case]["resumed from"], trained[case]["saved"])
     assert_same(trained[case]["resumed"], trained[case]["whole"])
 
 
-def assert_same(found: Arrays, expected: Arrays) -> None:
-    assert found.keys() == expected.keys()
+def assert_same(arrays: Arrays, expected: Arrays) -> None:
+    assert arrays.keys() == expected.keys()
     for name, array in expected.items():
-        assert found[name].dtype == array.dtype and np.array_equal(found[name], array), name
+        assert arrays[name].dtype == array.dtype and np.array_equal(arrays[name], array), name
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_updates_beyond_the_steps_count_in_the_bias_correction(trained: Trained, composed: Compose, case: str) -> None:
+def test_bias_correction_counts_extra_updates(trained: Trained, composed: Compose, case: str) -> None:
     config = parse_config(composed(*CASES[case]))
-    found = errors(trained[case]["ahead"], expected(config, AHEAD))
-    assert max(found.values()) <= TOLERANCES[config.train.precision], found
+    differences = errors(trained[case]["ahead"], expected(config, AHEAD))
+    assert max(differences.values()) <= TOLERANCES[config.train.precision], differences
     if "adam" in case:
         assert max(errors(trained[case]["ahead"], expected(config)).values()) > 1e-4
 
 
 @pytest.mark.parametrize("case", [*CASES, *NATIVE])
-def test_slots_are_zeros_before_the_first_update(trained: Trained, case: str) -> None:
+def test_slots_are_zero_before_the_first_update(trained: Trained, case: str) -> None:
     zeros, whole = trained[case]["zeros"], trained[case]["whole"]
     assert zeros.keys() == {name for name in whole if name.partition(".")[0] not in ("norms", "embedding", "dense")}
     for name, array in zeros.items():
         assert array.shape == whole[name].shape and not array.any(), name
 
 
-def test_native_is_kerass_own(trained: Trained, composed: Compose) -> None:
-    """It adds epsilon before the bias correction, and rounds its constants to float32."""
-    config, found = parse_config(composed(*STOCK["distinct"])), trained["distinct"]["whole"]
-    as_keras = errors(found, expected(config, kind=EpsilonHat, repeated=False))
+def test_native_adam_is_that_of_keras(trained: Trained, composed: Compose) -> None:
+    """Keras adds epsilon before the bias correction, and rounds constants to float32."""
+    config, arrays = parse_config(composed(*STOCK["distinct"])), trained["distinct"]["whole"]
+    as_keras = errors(arrays, expected(config, kind=EpsilonHat, repeated=False))
     assert max(as_keras.values()) < 2e-5, as_keras
-    assert max(errors(found, expected(config, repeated=False)).values()) > 1e-4
+    assert max(errors(arrays, expected(config, repeated=False)).values()) > 1e-4
 
 
 def test_keras_adam_squares_repeated_rows_one_by_one(trained: Trained, composed: Compose) -> None:
-    """Why the gradient of an embedding is made dense."""
-    wanted = expected(parse_config(composed(*STOCK["repeated"])), kind=EpsilonHat)
-    found = errors(
-        {name: trained["repeated"]["whole"][name] for name in SHAPES}, {name: wanted[name] for name in SHAPES}
+    """This is why `densify` exists."""
+    arrays, correct = (
+        trained["repeated"]["whole"],
+        expected(parse_config(composed(*STOCK["repeated"])), kind=EpsilonHat),
     )
-    assert found["embedding.weight"] > 1e-2, found
+    differences = errors({name: arrays[name] for name in SHAPES}, {name: correct[name] for name in SHAPES})
+    assert differences["embedding.weight"] > 1e-2, differences
 
 
 DECAY = """
@@ -227,27 +228,28 @@ import tensorflow as tf
 from common.config.compose import load_config
 from tf_impl.optimizer import SCALARS, Optimizer
 
-dense = keras.layers.Dense(5)
-model = keras.Sequential([keras.Input([3]), dense])
-expected = dense.kernel.numpy()
-config = load_config(sys.argv[1])
-optimizer = Optimizer(config, model)
-step = tf.function(lambda scalars: optimizer.update([tf.zeros([3, 5]), tf.zeros([5])], scalars), [SCALARS])
-for index in range(1, 101):
-    step(optimizer.compute_scalars(index))
-    expected *= np.float32(1 - config.optimizer.learning_rate * config.optimizer.weight_decay)
-print(json.dumps(np.array_equal(dense.kernel.numpy(), expected)))
+def is_exact(config):
+    dense = keras.layers.Dense(5)
+    model = keras.Sequential([keras.Input([3]), dense])
+    expected = dense.kernel.numpy()
+    optimizer = Optimizer(config, model)
+    step = tf.function(lambda scalars: optimizer.update([tf.zeros([3, 5]), tf.zeros([5])], scalars), [SCALARS])
+    for index in range(1, 101):
+        step(optimizer.compute_scalars(index))
+        expected *= np.float32(1 - config.optimizer.learning_rate * config.optimizer.weight_decay)
+    return np.array_equal(dense.kernel.numpy(), expected)
+
+print(json.dumps([is_exact(load_config(path)) for path in sys.argv[1:]]))
 """
 
 
-@pytest.mark.parametrize("strategy", ["single", "parameter_server"])  # whose workers share the parameters
-def test_weights_decay_by_the_factor_that_torch_rounds(
-    composed: Compose, tmp_path: Path, python: Python, strategy: str
-) -> None:
-    """To the last digit in 100 updates: what rounding takes from that factor, each update takes again."""
+def test_weight_decay_has_the_rounded_factor_of_pytorch(composed: Compose, tmp_path: Path, python: Python) -> None:
+    """100 updates are exact to the last digit, also if workers share the parameters. Rounding errors would add up."""
     settings = ("optimizer=adamw", "optimizer.learning_rate=1e-3", "optimizer.weight_decay=0.01", "schedule=constant")
-    save_config(parse_config(composed(f"strategy={strategy}", *settings)), tmp_path / "config.yaml")
-    assert python(DECAY, tmp_path / "config.yaml") == "true\n"
+    paths = {strategy: tmp_path / f"{strategy}.yaml" for strategy in ("single", "parameter_server")}
+    for strategy, path in paths.items():
+        save_config(parse_config(composed(f"strategy={strategy}", *settings)), path)
+    assert python(DECAY, *paths.values()) == "[true, true]\n"
 
 
 PLACES = """
@@ -270,17 +272,18 @@ def step(values, rows, scalars):
         return optimizer.update([tf.IndexedSlices(values, rows, [50, 4])], scalars)
 
 print(json.dumps([
-    [operation.type, *(each.op.device[-1:] or each.op.type for each in operation.inputs if each.shape == [50, 4])]
+    [operation.type, *(x.op.device[-1:] or x.op.type for x in operation.inputs if x.shape == [50, 4])]
     for operation in step.get_concrete_function().graph.get_operations()
     if operation.type.startswith("ResourceApply")
 ]))
 """
 
 
-def test_parameter_servers_compute_what_has_the_size_of_a_parameter(
+def test_parameter_servers_compute_arrays_of_the_size_of_a_parameter(
     composed: Compose, tmp_path: Path, python: Python
 ) -> None:
-    """Workers send the rows of an embedding's gradient."""
+    """Workers send only rows of an embedding's gradient."""
     save_config(parse_config(composed("strategy=parameter_server", "optimizer=adamw")), tmp_path / "config.yaml")
-    found = json.loads(python(PLACES, tmp_path / "config.yaml"))
-    assert found == [["ResourceApplyGradientDescent", "ReadVariableOp"], ["ResourceApplyAdam", "1"]]  # it is read there
+    placed = json.loads(python(PLACES, tmp_path / "config.yaml"))
+    # ReadVariableOp runs on the device of its variable.
+    assert placed == [["ResourceApplyGradientDescent", "ReadVariableOp"], ["ResourceApplyAdam", "1"]]

@@ -1,4 +1,4 @@
-"""TensorFlow has its own process."""
+"""A profile of TensorFlow, in its own process, as a Chrome trace."""
 
 import gzip
 import json
@@ -23,7 +23,7 @@ with profile(Path(sys.argv[1])):
 """
 
 
-def test_the_trace_has_what_is_done_in_the_body(tmp_path: Path, python: Python) -> None:
+def test_trace_contains_what_runs_within_the_context(tmp_path: Path, python: Python) -> None:
     path = tmp_path / "profile" / "rank-0.json.gz"
     python(PROFILE, path)
     with gzip.open(path) as file:

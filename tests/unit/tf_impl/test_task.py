@@ -1,4 +1,4 @@
-"""As torch_impl's, in a process of TensorFlow's."""
+"""Losses and metrics of every task against their definitions, in a TensorFlow process."""
 
 from pathlib import Path
 
@@ -15,13 +15,13 @@ from tests.unit.reference_losses import CASES
 from tf_impl.batches import to_tensors
 from tf_impl.task import build_task_functions
 
-found = {}
+arrays = {}
 for name, (task, outputs, labels) in CASES.items():
     (batch,) = to_tensors([{"outputs": outputs, "labels": labels}])
-    losses = build_task_functions(task)
+    functions = build_task_functions(task)
     for part in ("losses", "metric"):
-        found[f"{name}/{part}"] = getattr(losses, part)(batch["outputs"], batch["labels"]).numpy()
-np.savez(sys.argv[1], **found)
+        arrays[f"{name}/{part}"] = getattr(functions, part)(batch["outputs"], batch["labels"]).numpy()
+np.savez(sys.argv[1], **arrays)
 """
 
 
@@ -33,9 +33,9 @@ def computed(tmp_path_factory: pytest.TempPathFactory, python: Python) -> dict[s
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_losses_and_metrics_are_those_of_their_definitions(computed: dict[str, np.ndarray], name: str) -> None:
+def test_losses_and_metrics_follow_their_definitions(computed: dict[str, np.ndarray], name: str) -> None:
     task, outputs, labels = CASES[name]
     for part, wanted in expected(task, outputs, labels).items():
-        found = computed[f"{name}/{part}"]
-        assert found.shape == (5,)
-        np.testing.assert_allclose(found, wanted, rtol=1e-6 if labels.dtype == np.float32 else 1e-12, err_msg=part)
+        array = computed[f"{name}/{part}"]
+        assert array.shape == (5,)
+        np.testing.assert_allclose(array, wanted, rtol=1e-6 if labels.dtype == np.float32 else 1e-12, err_msg=part)

@@ -1,4 +1,4 @@
-"""Ranks of a process group that call what a test sends them, so that many cases share their start."""
+"""Ranks of a process group that call functions for tests, so that many tests share the start of the processes."""
 
 import multiprocessing
 import os
@@ -11,24 +11,24 @@ from common.cluster.network import find_loopback_interface
 
 
 class Ranks:
-    """`size` processes, joined over Gloo; they end with `close`, and with this process."""
+    """Processes that are joined over Gloo. They end with `close`, and with this process."""
 
     def __init__(self, size: int, directory: Path) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["torch.distributed", "transformers.models.bert.modeling_bert"])
         pipes = [context.Pipe() for _ in range(size)]
-        self.pipes = [mine for mine, _ in pipes]
+        self.pipes = [here for here, _ in pipes]
         self.processes = [
-            context.Process(target=_serve, args=(rank, size, str(directory / "rendezvous"), theirs), daemon=True)
-            for rank, (_, theirs) in enumerate(pipes)
+            context.Process(target=_serve, args=(rank, size, str(directory / "rendezvous"), remote), daemon=True)
+            for rank, (_, remote) in enumerate(pipes)
         ]
         for process in self.processes:
             process.start()
-        for _, theirs in pipes:
-            theirs.close()
+        for _, remote in pipes:
+            remote.close()
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """What the function returns in each rank; raises what it raised in one."""
+        """Call a function in every rank. Return the results by rank, or raise the first error."""
         for pipe in self.pipes:
             pipe.send((function, arguments))
         results = [pipe.recv() for pipe in self.pipes]

@@ -1,4 +1,4 @@
-"""Synchronized BatchNorm over threads and over ranks against PyTorch's own on the whole batch."""
+"""Synchronized BatchNorm over threads and over ranks against PyTorch's BatchNorm on the whole batch."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,47 +25,47 @@ from torch_impl.batch_norm import (
 SHARDS = [3, 1, 4]
 
 
-def layer(affine: bool = True) -> nn.BatchNorm2d:
-    made = nn.BatchNorm2d(5, momentum=0.3, affine=affine, dtype=torch.float64)
+def make_layer(affine: bool = True) -> nn.BatchNorm2d:
+    norm = nn.BatchNorm2d(5, momentum=0.3, affine=affine, dtype=torch.float64)
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in norm.parameters():
             parameter.add_(torch.linspace(0.1, 0.9, 5))
-    return made
+    return norm
 
 
-def batch(size: int) -> torch.Tensor:
+def make_batch(size: int) -> torch.Tensor:
     return 3 + torch.randn(size, 5, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(size))
 
 
-def loss_of(outputs: torch.Tensor, first: int) -> torch.Tensor:
-    """In which every output counts differently. first: the place of the first example in the whole batch."""
+def compute_loss(outputs: torch.Tensor, first: int) -> torch.Tensor:
+    """Return a loss that weights every output differently. first: the index of the first example in the whole batch."""
     weights = torch.arange(first * 30, first * 30 + outputs.numel(), dtype=outputs.dtype)
     return (outputs * torch.sin(weights).view(outputs.shape)).sum()
 
 
-def assert_close(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> None:
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11)
+def assert_close(tensors: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
+    for tensor, expected_tensor in zip(tensors, expected, strict=True):
+        torch.testing.assert_close(tensor, expected_tensor, rtol=1e-11, atol=1e-11)
 
 
-def computed(norm: nn.Module, x: torch.Tensor, first: int = 0) -> list[torch.Tensor]:
-    """Outputs, gradients of the inputs and of the parameters, moving statistics."""
+def compute(norm: nn.Module, x: torch.Tensor, first: int = 0) -> list[torch.Tensor]:
+    """Return the outputs, the gradients of the inputs and of the parameters, and the moving statistics."""
     x = x.clone().requires_grad_()
     outputs = norm(x)
-    loss_of(outputs, first).backward()
+    compute_loss(outputs, first).backward()
     assert x.grad is not None
     return [
         outputs.detach(),
         x.grad,
-        *(each.grad for each in norm.parameters()),
+        *(parameter.grad for parameter in norm.parameters()),
         *find_moving_statistics(norm).values(),
     ]
 
 
-def on_threads(
+def compute_on_threads(
     norm: nn.Module, shards: list[torch.Tensor], real: Sequence[torch.Tensor] = (), counted: int | None = None
 ) -> list[torch.Tensor]:
-    """As `computed`, each shard in a thread. counted: so many of the outputs are in the loss."""
+    """Return what `compute` returns, with a thread for each shard. counted: the number of outputs in the loss."""
     total = SumOverThreads(len(shards))
     synchronize_batch_norm(norm, total)
     replicas = [norm, *(deepcopy(norm) for _ in shards[1:])]
@@ -83,8 +83,8 @@ def on_threads(
 
     with ThreadPoolExecutor(len(shards)) as pool:
         outputs = torch.cat(list(pool.map(forward, range(len(shards)))))
-    loss_of(outputs[:counted], 0).backward()
-    gradients = [sum(each.grad for each in parts) for parts in zip(*(r.parameters() for r in replicas), strict=True)]
+    compute_loss(outputs[:counted], 0).backward()
+    gradients = [sum(copy.grad for copy in copies) for copies in zip(*(r.parameters() for r in replicas), strict=True)]
     for replica in replicas[1:]:
         assert_close(list(find_moving_statistics(replica).values()), list(find_moving_statistics(norm).values()))
     of_inputs = torch.cat([shard.grad for shard in shards if shard.grad is not None])
@@ -92,24 +92,26 @@ def on_threads(
 
 
 @given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4), affine=st.booleans())
-def test_over_threads(sizes: list[int], affine: bool) -> None:
-    x = batch(sum(sizes))
-    assert_close(on_threads(layer(affine), list(x.split(sizes))), computed(layer(affine), x))
+def test_statistics_over_threads_are_those_of_the_whole_batch(sizes: list[int], affine: bool) -> None:
+    x = make_batch(sum(sizes))
+    assert_close(compute_on_threads(make_layer(affine), list(x.split(sizes))), compute(make_layer(affine), x))
 
 
 @given(size=st.integers(2, 3), rows=st.integers(1, 2), affine=st.booleans())
-def test_rows_that_fill_up_a_batch_are_left_out(size: int, rows: int, affine: bool) -> None:
-    """Each replica has an example, or a copy of the first; a layer sees so many rows of it."""
-    x, norm = batch(size * rows), layer(affine)
+def test_padding_rows_do_not_count(size: int, rows: int, affine: bool) -> None:
+    """Every replica has an example or, as padding, a copy of the first; a layer receives several rows of it."""
+    x, norm = make_batch(size * rows), make_layer(affine)
     real = torch.tensor([[1]] * size + [[0]] * 2, dtype=torch.int32)
     shards = [*x.split(rows), x[:rows], x[:rows]]
-    outputs, of_inputs, *rest = on_threads(norm, shards, real.unbind(), size * rows)
-    wanted_outputs, wanted_of_inputs, *wanted = computed(layer(affine), x)
-    assert_close([outputs[: size * rows], of_inputs[: size * rows], *rest], [wanted_outputs, wanted_of_inputs, *wanted])
+    outputs, of_inputs, *others = compute_on_threads(norm, shards, real.unbind(), size * rows)
+    expected_outputs, expected_of_inputs, *expected = compute(make_layer(affine), x)
+    assert_close(
+        [outputs[: size * rows], of_inputs[: size * rows], *others], [expected_outputs, expected_of_inputs, *expected]
+    )
     assert_close([of_inputs[size * rows :]], [torch.zeros_like(of_inputs[size * rows :])])
 
 
-def test_a_thread_that_fails_does_not_leave_the_others_waiting() -> None:
+def test_abort_ends_the_wait_of_other_threads() -> None:
     total = SumOverThreads(2)
 
     def wait() -> torch.Tensor:
@@ -124,17 +126,17 @@ def test_a_thread_that_fails_does_not_leave_the_others_waiting() -> None:
 
 
 def test_evaluation_uses_the_moving_statistics() -> None:
-    norm, own = layer().eval(), layer().eval()
-    synchronize_batch_norm(norm, SumOverThreads(2))  # which would wait for the other
-    torch.testing.assert_close(norm(batch(3)), own(batch(3)), rtol=0, atol=0)
+    norm, reference = make_layer().eval(), make_layer().eval()
+    synchronize_batch_norm(norm, SumOverThreads(2))  # a sum would wait for the other thread
+    torch.testing.assert_close(norm(make_batch(3)), reference(make_batch(3)), rtol=0, atol=0)
 
 
-def test_the_mean_of_moving_statistics_is_that_of_the_mean_batch() -> None:
-    """Of two replicas, each with statistics of its own: the all-reduce is a sum with the other's."""
-    one, other = layer(), layer()
+def test_average_statistics_sets_the_mean_over_replicas() -> None:
+    """There are two replicas with separate statistics. The all-reduce adds those of the second to the first's."""
+    one, other = make_layer(), make_layer()
     for step in range(3):
-        one(batch(4 + step))
-        other(batch(9 + step))
+        one(make_batch(4 + step))
+        other(make_batch(9 + step))
     others = iter(list(find_moving_statistics(other).values()))
     means = [
         (a + b) / 2
@@ -147,22 +149,22 @@ def test_the_mean_of_moving_statistics_is_that_of_the_mean_batch() -> None:
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., list[list[torch.Tensor]]]]:
     directory: Path = tmp_path_factory.mktemp("ranks")
-    made = Ranks(len(SHARDS), directory)
-    yield made
-    made.close()
+    processes = Ranks(len(SHARDS), directory)
+    yield processes
+    processes.close()
 
 
-def in_rank() -> list[torch.Tensor]:
+def compute_in_rank() -> list[torch.Tensor]:
     import torch.distributed as dist
 
-    rank, norm = dist.get_rank(), layer()
+    rank, norm = dist.get_rank(), make_layer()
     synchronize_batch_norm(norm, make_sum_over_ranks())
-    return computed(norm, batch(sum(SHARDS)).split(SHARDS)[rank], sum(SHARDS[:rank]))
+    return compute(norm, make_batch(sum(SHARDS)).split(SHARDS)[rank], sum(SHARDS[:rank]))
 
 
-def test_over_ranks(ranks: Callable[..., list[list[torch.Tensor]]]) -> None:
-    outputs, inputs, weight, bias, mean, variance = zip(*ranks(in_rank), strict=True)
-    wanted = computed(layer(), batch(sum(SHARDS)))
-    assert_close([torch.cat(outputs), torch.cat(inputs), sum(weight), sum(bias)], wanted[:4])
-    for statistic, own in ((mean, wanted[4]), (variance, wanted[5])):
-        assert_close(list(statistic), [own] * len(SHARDS))
+def test_statistics_over_ranks_are_those_of_the_whole_batch(ranks: Callable[..., list[list[torch.Tensor]]]) -> None:
+    outputs, inputs, weight, bias, mean, variance = zip(*ranks(compute_in_rank), strict=True)
+    expected = compute(make_layer(), make_batch(sum(SHARDS)))
+    assert_close([torch.cat(outputs), torch.cat(inputs), sum(weight), sum(bias)], expected[:4])
+    for of_ranks, statistic in ((mean, expected[4]), (variance, expected[5])):
+        assert_close(list(of_ranks), [statistic] * len(SHARDS))

@@ -1,4 +1,4 @@
-"""What a batch costs next to the step that it feeds."""
+"""The time to assemble a batch, compared with the step that trains on it."""
 
 import statistics
 import time

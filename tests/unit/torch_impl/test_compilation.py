@@ -1,4 +1,4 @@
-"""Compiled layers: the same numbers, and few graphs. In a process of its own, which counts its own compilations."""
+"""Compiled layers compute the same with few graphs. They run in a separate process, which counts its compilations."""
 
 import json
 
@@ -40,10 +40,10 @@ print(json.dumps([none, before, after, report_compilations()]))
 """
 
 
-def test_layers_are_compiled_once_for_all_of_them_and_all_shapes(python: Python) -> None:
+def test_one_compilation_serves_all_layers_and_shapes(python: Python) -> None:
     none, before, after, counted = json.loads(python(TRAIN))
     assert none == {"compilations": 0, "compile_seconds": 0}
     assert counted["compilations"] == 1
     assert counted["compile_seconds"] > 0
-    for one, other in zip(before, after, strict=True):
-        assert one == pytest.approx(other, rel=1e-5, abs=1e-6)
+    for eager, compiled in zip(before, after, strict=True):
+        assert eager == pytest.approx(compiled, rel=1e-5, abs=1e-6)

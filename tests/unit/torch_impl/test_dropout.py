@@ -1,4 +1,4 @@
-"""Aligned dropout: the reference's masks, for padded and unpadded tokens, features and channels."""
+"""Aligned dropout has the reference's masks, for padded and unpadded tokens, features and channels."""
 
 import numpy as np
 import pytest
@@ -36,16 +36,16 @@ def tensor(keys: np.ndarray) -> torch.Tensor:
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("shape", [(6,), (4, 6), (2, 5, 70)])
-def test_masks_are_the_references(shape: tuple[int, ...], rate: float) -> None:
+def test_masks_are_those_of_the_reference(shape: tuple[int, ...], rate: float) -> None:
     rows = hash_rows(tensor(KEYS), torch.tensor(derive_site_key("a.dropout")), torch.Size(shape[:-1]))
     mask = compute_mask(rows, shape[-1], rate)
     for dtype in (torch.float64, torch.float32):
         expected = torch.from_numpy(reference_dropout.mask(KEYS, "a.dropout", shape, rate)).to(dtype)
-        found = apply_mask(torch.ones(mask.shape, dtype=dtype), rate, mask)
-        assert found.dtype == dtype and torch.equal(found, expected)
+        dropped = apply_mask(torch.ones(mask.shape, dtype=dtype), rate, mask)
+        assert dropped.dtype == dtype and torch.equal(dropped, expected)
 
 
-def test_tokens_without_padding_have_the_rows_of_padded_ones() -> None:
+def test_unpadded_tokens_have_the_hashes_of_padded_ones() -> None:
     site, lengths = torch.tensor(derive_site_key("a")), (4, 1, 3)
     padded = hash_rows(tensor(KEYS), site, torch.Size([5]))
     examples = torch.tensor([index for index, length in enumerate(lengths) for _ in range(length)])
@@ -53,7 +53,7 @@ def test_tokens_without_padding_have_the_rows_of_padded_ones() -> None:
     assert torch.equal(hash_token_rows(tensor(KEYS), site, (examples, positions)), padded[examples, positions])
 
 
-def test_layers_drop_by_keys_in_training_only() -> None:
+def test_layers_drop_only_in_training() -> None:
     model = Sequential(Linear(4, 3), Dropout(0.5), Dropout2d(0.5), Dropout(0.0))
     align_dropout(model)
     assert [type(module).__name__ for module in model] == ["Linear", "AlignedDropout", "AlignedDropout2d", "Dropout"]
@@ -71,7 +71,7 @@ def test_layers_drop_by_keys_in_training_only() -> None:
         model[1](x)
 
 
-def test_in_bfloat16_what_is_kept_is_scaled_in_float32() -> None:
+def test_bfloat16_elements_are_scaled_in_float32() -> None:
     x, rows = torch.full((3, 400), 3.0, dtype=torch.bfloat16), hash_rows(tensor(KEYS), torch.tensor(1), torch.Size())
     dropped = apply_dropout(x, 0.1, rows)
     assert dropped.dtype == torch.bfloat16
@@ -82,14 +82,14 @@ def test_in_bfloat16_what_is_kept_is_scaled_in_float32() -> None:
 def test_losses_and_gradients_do_not_depend_on_the_padding(small_config: MakeConfig, padding: str) -> None:
     context = make_ready(small_config("train.precision=float64", "model.dropout=0.3"))
     split, ids = context.inputs.cache.train, np.arange(11)
-    found = {}
-    for each, seed in (("global", 1), (padding, 1), ("other", 2)):
+    results = {}
+    for name, seed in (("global", 1), (padding, 1), ("other seed", 2)):
         model = build_model(context.config, context.inputs.initial).train()
-        batch = GlobalBatch(1, ids, split, "global" if each == "other" else each, dropout_seed=seed)
+        batch = GlobalBatch(1, ids, split, "global" if name == "other seed" else name, dropout_seed=seed)
         loss = backward(model, TASK, to_tensors(batch.shard(0, 1), torch.device("cpu")), len(ids), "float64")
-        found[each] = [loss, *[parameter.grad for parameter in model.parameters()]]
-    for expected, result in zip(found["global"], found[padding], strict=True):
+        results[name] = [loss, *[parameter.grad for parameter in model.parameters()]]
+    for expected, result in zip(results["global"], results[padding], strict=True):
         assert expected is not None and result is not None
         torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-14)
-    first, other = found["global"][0], found["other"][0]
+    first, other = results["global"][0], results["other seed"][0]
     assert first is not None and other is not None and abs(first - other) > 1e-6

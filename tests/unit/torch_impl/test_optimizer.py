@@ -1,4 +1,4 @@
-"""The optimizer against torch's documented formulas, and what it saves."""
+"""The optimizer against PyTorch's documented formulas, and its slots."""
 
 from collections.abc import Sequence
 
@@ -28,8 +28,14 @@ from tests.unit.reference_optimizer import (
 from torch_impl.optimizer import Optimizer
 
 NATIVE = {
-    f"{precision}, native {name}": (f"optimizer={name}", "optimizer.semantics=native", f"train.precision={precision}")
-    + ("schedule=linear", "schedule.warmup_steps=5", "schedule.total_steps=25")
+    f"{precision}, native {name}": (
+        f"optimizer={name}",
+        "optimizer.semantics=native",
+        f"train.precision={precision}",
+        "schedule=linear",
+        "schedule.warmup_steps=5",
+        "schedule.total_steps=25",
+    )
     for precision in TOLERANCES
     for name in ("sgd", "adam", "adamw")
 }
@@ -38,7 +44,7 @@ Trained = dict[str, dict[str, Arrays]]
 
 class Training:
     def __init__(self, config: Config, parameters: Arrays, sparse: bool = False) -> None:
-        self.sparse = sparse  # whether the embedding's gradient is
+        self.sparse = sparse  # whether the gradient of the embedding is sparse
         self.dtype = torch.float64 if config.train.precision == "float64" else torch.float32
         self.named = {
             name: torch.nn.Parameter(torch.tensor(array, dtype=self.dtype)) for name, array in parameters.items()
@@ -59,13 +65,13 @@ class Training:
         return norm
 
     def state(self) -> Arrays:
-        """Copies, since the optimizer changes its own arrays."""
+        """Return copies, because the optimizer changes its arrays."""
         parameters = {name: parameter.detach().numpy() for name, parameter in self.named.items()}
         return {name: array.copy() for name, array in {**parameters, **self.optimizer.slots()}.items()}
 
 
 def train(config: Config) -> dict[str, Arrays]:
-    """By how it was trained, its arrays."""
+    """Return the arrays after training in several ways."""
     data, training = batches(), Training(config, initial_parameters())
     zeros = training.optimizer.slots()
     norms = training.train(data[:HALF], 1)
@@ -85,27 +91,27 @@ def train(config: Config) -> dict[str, Arrays]:
 
 @pytest.fixture(scope="module")
 def trained(composed: Compose) -> Trained:
-    """By case and by how it was trained: its arrays."""
+    """The arrays of each case, by how the model was trained."""
     return {case: train(parse_config(composed(*overrides))) for case, overrides in {**CASES, **NATIVE}.items()}
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_it_does_torchs_update(trained: Trained, composed: Compose, case: str) -> None:
+def test_update_follows_the_formulas_of_pytorch(trained: Trained, composed: Compose, case: str) -> None:
     config = parse_config(composed(*CASES[case]))
-    found = errors(trained[case]["whole"], expected(config))
-    assert max(found.values()) <= TOLERANCES[config.train.precision], found
+    differences = errors(trained[case]["whole"], expected(config))
+    assert max(differences.values()) <= TOLERANCES[config.train.precision], differences
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_sparse_gradient_makes_the_same_update(trained: Trained, composed: Compose, case: str) -> None:
+def test_sparse_gradient_makes_the_same_update(trained: Trained, composed: Compose, case: str) -> None:
     config = parse_config(composed(*CASES[case]))
-    found = errors(trained[case]["sparse"], expected(config))
-    assert max(found.values()) <= TOLERANCES[config.train.precision], found
+    differences = errors(trained[case]["sparse"], expected(config))
+    assert max(differences.values()) <= TOLERANCES[config.train.precision], differences
 
 
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize(("name", "kind", "override"), FAULTS)
-def test_a_fault_is_seen(
+def test_faults_exceed_the_tolerance(
     trained: Trained, composed: Compose, precision: str, name: str, kind: type[Reference], override: str
 ) -> None:
     case = f"{precision}, {name}, clipped with warm-up"
@@ -114,7 +120,7 @@ def test_a_fault_is_seen(
 
 
 @pytest.mark.parametrize("case", [*CASES, *NATIVE])
-def test_a_resumed_training_is_the_uninterrupted_one(trained: Trained, case: str) -> None:
+def test_resumed_run_equals_the_uninterrupted_one(trained: Trained, case: str) -> None:
     whole, resumed = trained[case]["whole"], trained[case]["resumed"]
     assert whole.keys() == resumed.keys()
     for name, array in whole.items():
@@ -122,16 +128,16 @@ def test_a_resumed_training_is_the_uninterrupted_one(trained: Trained, case: str
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_updates_beyond_the_steps_count_in_the_bias_correction(trained: Trained, composed: Compose, case: str) -> None:
+def test_bias_correction_counts_extra_updates(trained: Trained, composed: Compose, case: str) -> None:
     config = parse_config(composed(*CASES[case]))
-    found = errors(trained[case]["ahead"], expected(config, AHEAD))
-    assert max(found.values()) <= TOLERANCES[config.train.precision], found
+    differences = errors(trained[case]["ahead"], expected(config, AHEAD))
+    assert max(differences.values()) <= TOLERANCES[config.train.precision], differences
     if "adam" in case:
         assert max(errors(trained[case]["ahead"], expected(config)).values()) > 1e-4
 
 
 @pytest.mark.parametrize("case", [*CASES, *NATIVE])
-def test_slots_are_zeros_before_the_first_update(trained: Trained, case: str) -> None:
+def test_slots_are_zero_before_the_first_update(trained: Trained, case: str) -> None:
     zeros, whole = trained[case]["zeros"], trained[case]["whole"]
     assert zeros.keys() == {name for name in whole if name.partition(".")[0] not in ("norms", "embedding", "dense")}
     for name, array in zeros.items():

@@ -1,3 +1,5 @@
+"""A profile of PyTorch as a Chrome trace."""
+
 import gzip
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +10,7 @@ import torch
 from torch_impl.profiling import profile
 
 
-def test_the_trace_has_what_is_done_in_the_body(tmp_path: Path) -> None:
+def test_trace_contains_what_runs_within_the_context(tmp_path: Path) -> None:
     path = tmp_path / "profile" / "rank-0.json.gz"
     torch.ones(3).sigmoid()
     with ThreadPoolExecutor(1) as pool:

@@ -1,4 +1,4 @@
-"""Attentions of transformers that are computed step by step are those of transformers."""
+"""Unfolded attentions of transformers compute what transformers computes."""
 
 from typing import Any
 
@@ -29,17 +29,17 @@ from torch_impl.forward_trace import ForwardTrace
 SIZES: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
 TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 0], [1, 1, 2, 0, 0, 0]])
 REAL = (TOKENS > 0).long()
-PATHS = {  # of the dropout layers that the probabilities go through
+PATHS = {  # of the dropout layers for the probabilities
     "bert": "encoder.layer.1.attention.self.dropout",
     "gpt2": "h.1.attn.attn_dropout",
     "llama": "layers.1.self_attn.attention_dropout",
     "gemma2": "layers.1.self_attn.attention_dropout",
     "t5": "encoder.block.1.layer.0.SelfAttention.dropout",
 }
-IN_FLOAT32 = ("gemma2",)  # by its own attention, the softmax
+IN_FLOAT32 = ("gemma2",)  # whose attention computes the softmax in float32
 
 
-def model(name: str, rate: float = 0.1) -> PreTrainedModel:
+def make_model(name: str, rate: float = 0.1) -> PreTrainedModel:
     torch.manual_seed(0)
     if name == "bert":
         return BertModel(BertConfig(vocab_size=10, attention_probs_dropout_prob=rate, hidden_dropout_prob=0.0, **SIZES))
@@ -58,19 +58,19 @@ def model(name: str, rate: float = 0.1) -> PreTrainedModel:
 
 
 @pytest.mark.parametrize("name", PATHS)
-def test_what_is_computed_stays_the_same(name: str) -> None:
-    """With padding, causal or not, with fewer heads of keys than of queries, with scores that are bounded or biased."""
-    module = model(name).double().eval()
+def test_unfolded_attention_computes_the_same(name: str) -> None:
+    """The models have padding, causal masks, fewer heads of keys than of queries, bounded scores and biased scores."""
+    module = make_model(name).double().eval()
     expected = module(input_ids=TOKENS, attention_mask=REAL).last_hidden_state[REAL == 1]
     unfold_attention(module, UnfoldedAttention)
     assert module.config._attn_implementation == UNFOLDED
-    found = module(input_ids=TOKENS, attention_mask=REAL).last_hidden_state[REAL == 1]
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6 if name in IN_FLOAT32 else 1e-13)
+    outputs = module(input_ids=TOKENS, attention_mask=REAL).last_hidden_state[REAL == 1]
+    torch.testing.assert_close(outputs, expected, rtol=0, atol=1e-6 if name in IN_FLOAT32 else 1e-13)
 
 
-def test_an_attention_with_sinks_stays_its_own() -> None:
-    """It is computed in training too, and its function that drops is seen."""
-    module = model("gpt_oss").eval()
+def test_attention_with_sinks_is_computed_by_the_model() -> None:
+    """The same holds in training; the trace records its dropout function."""
+    module = make_model("gpt_oss").eval()
     expected = module(input_ids=TOKENS, attention_mask=REAL).last_hidden_state
     unfold_attention(module, UnfoldedAttention)
     torch.testing.assert_close(module(input_ids=TOKENS, attention_mask=REAL).last_hidden_state, expected)
@@ -80,32 +80,29 @@ def test_an_attention_with_sinks_stays_its_own() -> None:
     assert trace.noise == ["layers.0.self_attn (dropout)", "layers.1.self_attn (dropout)"]
 
 
-def test_it_gets_all_that_it_is_called_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    module, seen = model("gpt_oss", 0.25), dict[str, Any]()
+def test_models_attention_receives_all_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, seen = make_model("gpt_oss", 0.25), dict[str, Any]()
     unfold_attention(module, UnfoldedAttention)
     attention, array = module.get_submodule("layers.0.self_attn"), torch.ones(1, 2, 3, 4)
-    own = "transformers.models.gpt_oss.modeling_gpt_oss.eager_attention_forward"
-    monkeypatch.setattr(own, lambda *args, **kwargs: seen.update(kwargs))
+    eager_forward = "transformers.models.gpt_oss.modeling_gpt_oss.eager_attention_forward"
+    monkeypatch.setattr(eager_forward, lambda *args, **kwargs: seen.update(kwargs))
     unfolded_attention_forward(
         attention.train(), array, array, array, None, scaling=0.5, position_bias=array, s_aux=array
     )
     assert seen == {"scaling": 0.5, "position_bias": array, "s_aux": array, "dropout": 0.25}
 
 
-def test_without_dropout_it_is_left_alone() -> None:
-    module = model("llama", 0.0)
+def test_model_without_dropout_is_not_changed() -> None:
+    module = make_model("llama", 0.0)
     before = module.config._attn_implementation
     align_dropout(module)
     assert module.config._attn_implementation == before != UNFOLDED
 
 
 @pytest.mark.parametrize("name", PATHS)
-def test_probabilities_are_dropped_by_keys(name: str) -> None:
-    module, keys, path = (
-        model(name, 0.3).double().train(),
-        derive_example_keys(3, 7, torch.arange(3).numpy()),
-        PATHS[name],
-    )
+def test_probabilities_are_multiplied_by_the_references_mask(name: str) -> None:
+    module, path = make_model(name, 0.3).double().train(), PATHS[name]
+    keys = derive_example_keys(3, 7, torch.arange(3).numpy())
     align_dropout(module)
     use_dropout_keys(module, torch.from_numpy(keys))
     seen: dict[str, torch.Tensor] = {}

@@ -1,4 +1,4 @@
-"""The convolutional network against PyTorch's, and its parameters there and back. TensorFlow has its own process."""
+"""The convolutional network against PyTorch's, and its parameters. TensorFlow runs in its own process."""
 
 import numpy as np
 import pytest
@@ -41,14 +41,14 @@ TOLERANCES = {"float64": 1e-14, "float32": 1e-6, "bfloat16": 2e-2}
 
 @pytest.fixture(scope="module")
 def computed(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python: Python) -> Computed:
-    """By precision a config, and what TensorFlow computes of it. The images are not square; dropout is high."""
+    """The config of each precision, and the arrays that TensorFlow computes. Images are not square; dropout is high."""
     folder = tmp_path_factory.mktemp("convnet")
     stream, labels = np.random.default_rng(0), np.arange(8, dtype=np.uint8)
     for prefix in ("train", "t10k"):
         write_idx(folder, prefix, stream.integers(0, 256, (8, 13, 8), np.uint8), labels, zipped=False)
-    made = {}
+    configs = {}
     for precision in TOLERANCES:
-        made[precision] = parse_config(
+        configs[precision] = parse_config(
             composed(
                 "model=convnet",
                 "model.dropout=0.9",
@@ -58,32 +58,32 @@ def computed(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python
                 f"cache_dir={folder / 'cache'}",
             )
         )
-        save_config(made[precision], folder / f"{precision}.yaml")
-    python(COMPUTE, *(folder / f"{precision}.yaml" for precision in made))
-    return {precision: (config, dict(np.load(folder / f"{precision}.npz"))) for precision, config in made.items()}
+        save_config(configs[precision], folder / f"{precision}.yaml")
+    python(COMPUTE, *(folder / f"{precision}.yaml" for precision in configs))
+    return {precision: (config, dict(np.load(folder / f"{precision}.npz"))) for precision, config in configs.items()}
 
 
 @pytest.mark.parametrize("precision", TOLERANCES)
-def test_the_logits_are_pytorchs(computed: Computed, precision: str) -> None:
-    config, found = computed[precision]
+def test_logits_are_those_of_pytorch(computed: Computed, precision: str) -> None:
+    config, arrays = computed[precision]
     _, prepared = prepare_inputs(config, None)
     batch = to_tensors([prepared.cache.train.gather(np.arange(7), np.arange(7))], torch.device("cpu"))[0]
     expected = compute_outputs(build_model(config, prepared.initial).eval(), batch, precision).detach().numpy()
-    assert found["first"].dtype == expected.dtype
-    assert np.abs(found["first"] - expected).max() <= TOLERANCES[precision]
+    assert arrays["first"].dtype == expected.dtype
+    assert np.abs(arrays["first"] - expected).max() <= TOLERANCES[precision]
 
 
 @pytest.mark.parametrize("precision", TOLERANCES)
-def test_the_parameters_are_the_checkpoints(computed: Computed, precision: str) -> None:
-    config, found = computed[precision]
+def test_parameters_are_those_of_the_checkpoint(computed: Computed, precision: str) -> None:
+    config, arrays = computed[precision]
     weights = prepare_inputs(config, None)[1].initial.weights()
     dtype = np.float64 if precision == "float64" else np.float32
     for name, weight in weights.items():
-        assert found[name].dtype == dtype and np.array_equal(found[name], weight.astype(dtype)), name
+        assert arrays[name].dtype == dtype and np.array_equal(arrays[name], weight.astype(dtype)), name
 
 
 @pytest.mark.parametrize("precision", TOLERANCES)
-def test_dropout_is_for_training(computed: Computed, precision: str) -> None:
-    _, found = computed[precision]
-    assert np.array_equal(found["first"], found["again"])
-    assert not np.array_equal(found["first"], found["training"])
+def test_dropout_is_active_only_in_training(computed: Computed, precision: str) -> None:
+    _, arrays = computed[precision]
+    assert np.array_equal(arrays["first"], arrays["again"])
+    assert not np.array_equal(arrays["first"], arrays["training"])

@@ -1,4 +1,4 @@
-"""Kernels between the layouts of PyTorch and Keras. One process has Keras; it answers a line for each line it gets."""
+"""Conversion of kernels between the layouts of PyTorch and Keras. A Keras process answers each line with a line."""
 
 import json
 import math
@@ -21,7 +21,7 @@ import keras
 import numpy as np
 from tf_impl.models.layout import NamedParameter
 
-class WindowsReversed(NamedParameter):  # round trips are right, convolutions are not
+class WindowsReversed(NamedParameter):  # a fault: round trips are right, but convolutions are wrong
     def to_keras(self, arrays):
         return arrays[self.name].reshape(self.kernel).T.reshape(self.variable.shape)
 
@@ -86,21 +86,21 @@ def ask() -> Iterator[Keras]:
 
 @dataclass
 class Kernel:
-    """shape is PyTorch's, variable Keras's."""
+    """A kernel with its shapes in PyTorch and in Keras."""
 
-    kernel: Shape
-    shape: Shape
-    variable: Shape
+    kernel: Shape  # (outputs, inputs, *window)
+    shape: Shape  # in PyTorch
+    variable: Shape  # in Keras
 
     def expected(self) -> np.ndarray:
-        """What Keras must hold of 0, 1, 2, ..."""
+        """Return the array that Keras must hold if PyTorch's values are 0, 1, 2, ..."""
         array = np.arange(math.prod(self.kernel)).reshape(self.kernel)
         return np.moveaxis(array, (0, 1), (-1, -2)).reshape(self.variable)
 
 
 @st.composite
 def kernels(draw: st.DrawFn) -> Kernel:
-    """Dense, convolutions of 1 to 3 dimensions, heads split off inputs or outputs, a flattened convolution as input."""
+    """Draw kernels of linear layers, convolutions of 1 to 3 dimensions, attention heads and flattened convolutions."""
     heads, size, other = draw(sizes), draw(sizes), draw(sizes)
     window = tuple(draw(st.lists(sizes, max_size=3)))
     kind = draw(st.sampled_from(["kernel", "flattened", "heads of outputs", "heads of inputs"]))
@@ -117,7 +117,7 @@ def kernels(draw: st.DrawFn) -> Kernel:
 
 @given(case=kernels())
 @settings(max_examples=300)
-def test_there_and_back(ask: Keras, case: Kernel) -> None:
+def test_round_trips_restore_kernels(ask: Keras, case: Kernel) -> None:
     answer = ask(kernel=case.kernel, shape=case.shape, variable=case.variable)
     assert np.array_equal(answer["there"], case.expected())
     assert np.array_equal(answer["back"], np.arange(math.prod(case.shape)).reshape(case.shape))
@@ -127,7 +127,7 @@ scalar: tuple[int, ...] = ()
 
 
 @pytest.mark.parametrize("shape", [(5,), (4, 3), scalar])
-def test_what_is_no_kernel_stays(ask: Keras, shape: Shape) -> None:
+def test_arrays_that_are_no_kernels_stay_the_same(ask: Keras, shape: Shape) -> None:
     answer = ask(kernel=None, shape=shape, variable=shape)
     array = np.arange(math.prod(shape)).reshape(shape)
     assert np.array_equal(answer["there"], array) and np.array_equal(answer["back"], array)
@@ -143,17 +143,17 @@ def test_known_kernels(ask: Keras) -> None:
         assert convolution[height, width, inputs, outputs] == value
 
 
-def test_a_wrong_order_is_seen(ask: Keras) -> None:
+def test_wrong_order_of_axes_is_noticed(ask: Keras) -> None:
     case = Kernel((2, 3, 2, 2), (2, 3, 2, 2), (2, 2, 3, 2))
     wrong = ask(kernel=case.kernel, shape=case.shape, variable=case.variable, reversed=True)
     assert np.array_equal(wrong["back"], np.arange(24).reshape(case.shape))
     assert not np.array_equal(wrong["there"], case.expected())
 
 
-def convolved(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """torch's convolution of x [inputs, *places]: [outputs, *places]."""
+def convolve(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return PyTorch's convolution of x [inputs, *positions]: [outputs, *positions]."""
     window, axes = weight.shape[2:], tuple(range(1, x.ndim))
-    windows = np.lib.stride_tricks.sliding_window_view(x, window, axes)  # [inputs, *places, *window]
+    windows = np.lib.stride_tricks.sliding_window_view(x, window, axes)  # [inputs, *positions, *window]
     summed = (0, *range(x.ndim, x.ndim + len(window)))
     return np.tensordot(weight, windows, (range(1, weight.ndim), summed))
 
@@ -161,7 +161,7 @@ def convolved(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
 def convolution(dimensions: int) -> tuple[Any, ...]:
     layers = [[f"Conv{dimensions}D", {"filters": 2, "kernel_size": [2, 3, 2][:dimensions], "use_bias": False}]]
     weight = (2, 3, *(2, 3, 2)[:dimensions])
-    return layers, (3, *(4, 5, 3)[:dimensions]), weight, weight, convolved
+    return layers, (3, *(4, 5, 3)[:dimensions]), weight, weight, convolve
 
 
 def linear(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -175,7 +175,7 @@ def heads(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
 DENSE = ["Dense", {"units": 4, "use_bias": False}]
 QUERY = ["EinsumDense", {"equation": "bd,dhk->bhk", "output_shape": [2, 3]}]
 OUTPUT = ["EinsumDense", {"equation": "bhk,hkd->bd", "output_shape": [4]}]
-LAYERS = {  # layers, x of one example in PyTorch's order, weight, kernel, what torch computes
+LAYERS = {  # layers, shape of an example in PyTorch, shape of the weight, kernel, and PyTorch's formula
     "Dense": ([DENSE], (3,), (4, 3), (4, 3), linear),
     "Conv1D": convolution(1),
     "Conv2D": convolution(2),
@@ -187,15 +187,15 @@ LAYERS = {  # layers, x of one example in PyTorch's order, weight, kernel, what 
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_of_keras_computes_what_torchs_does(ask: Keras, name: str) -> None:
-    layers, places, shape, kernel, compute = LAYERS[name]
+def test_keras_layers_compute_what_pytorchs_compute(ask: Keras, name: str) -> None:
+    layers, example_shape, shape, kernel, compute = LAYERS[name]
     stream = np.random.default_rng(0)
-    x, weight = stream.integers(-9, 10, places), stream.integers(-9, 10, shape)  # sums are exact
+    x, weight = stream.integers(-9, 10, example_shape), stream.integers(-9, 10, shape)  # sums are exact
     channels_last = x if layers[0][0] == "EinsumDense" else np.moveaxis(x, 0, -1)
     request = {"layers": layers, "x": channels_last[None].tolist(), "weight": weight.tolist(), "shape": shape}
-    wanted = compute(x, weight)
+    expected = compute(x, weight)
     if name.startswith("Conv"):
-        wanted = np.moveaxis(wanted, 0, -1)
-    assert np.array_equal(ask(**request, kernel=kernel)[0], wanted)
+        expected = np.moveaxis(expected, 0, -1)
+    assert np.array_equal(ask(**request, kernel=kernel)[0], expected)
     flat = shape if kernel != shape else None
-    assert not np.array_equal(ask(**request, kernel=flat)[0], wanted), "another kernel would do as well"
+    assert not np.array_equal(ask(**request, kernel=flat)[0], expected), "the result does not depend on the kernel axes"

@@ -1,4 +1,4 @@
-"""BERT on real tokens alone: what Hugging Face's own forward pass computes of padded batches."""
+"""BERT without padding computes what Hugging Face's forward pass computes from padded batches."""
 
 import numpy as np
 import pytest
@@ -23,22 +23,22 @@ def test_losses_and_gradients_are_those_of_a_padded_batch(small_config: MakeConf
     context = make_ready(small_config("train.precision=float64"))
     split, ids = context.inputs.cache.train, np.arange(11)
     assert len(set(split.lengths(ids).tolist())) > 2
-    found = {}
-    for each in ("global", padding):
+    results = {}
+    for name in ("global", padding):
         model = build_model(context.config, context.inputs.initial).eval()
-        shard = to_tensors(GlobalBatch(1, ids, split, each).shard(0, 1), CPU)
-        assert ("places" in shard[0]) == (each == "unpadded")
+        shard = to_tensors(GlobalBatch(1, ids, split, name).shard(0, 1), CPU)
+        assert ("places" in shard[0]) == (name == "unpadded")
         loss = backward(model, TASK, shard, len(ids), "float64")
         sums = compute_evaluation_sums(model, TASK, shard, "float64")
-        found[each] = [loss, sums, *[parameter.grad for parameter in model.parameters()]]
-    for expected, result in zip(found["global"], found[padding], strict=True):
+        results[name] = [loss, sums, *[parameter.grad for parameter in model.parameters()]]
+    for expected, result in zip(results["global"], results[padding], strict=True):
         assert expected is not None and result is not None
         torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-14)
-    assert len(found["global"]) > 20
+    assert len(results["global"]) > 20
 
 
 def test_linear_layers_multiply_in_bfloat16(small_config: MakeConfig) -> None:
-    found = []
+    results = []
     for override in ("train.matmul_precision=null", "train.matmul_precision=bfloat16"):
         context = make_ready(small_config(override))
         model = build_model(context.config, context.inputs.initial).eval()
@@ -46,7 +46,7 @@ def test_linear_layers_multiply_in_bfloat16(small_config: MakeConfig) -> None:
         loss = backward(model, TASK, shard, 11, "float32")
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
         assert {gradient.dtype for gradient in gradients} == {torch.float32}
-        found.append((loss, torch.cat([gradient.flatten() for gradient in gradients])))
-    (loss, gradient), (rounded_loss, rounded) = found
+        results.append((loss, torch.cat([gradient.flatten() for gradient in gradients])))
+    (loss, gradient), (rounded_loss, rounded) = results
     assert 0 < abs(loss - rounded_loss) < 1e-3
     assert 1e-4 < torch.linalg.vector_norm(rounded - gradient) / torch.linalg.vector_norm(gradient) < 2e-2

@@ -1,11 +1,9 @@
-"""The convolutional network against the tutorial's, written out."""
-
-from pathlib import Path
+"""The convolutional network against the formulas of the tutorial."""
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from common.data.batches import GlobalBatch
 from common.run.prepare import prepare_inputs
@@ -18,7 +16,7 @@ from torch_impl.step import compute_outputs
 CPU = torch.device("cpu")
 
 
-def test_it_computes_what_the_tutorial_does(make_config: MakeConfig) -> None:
+def test_logits_are_those_of_the_tutorial(make_config: MakeConfig) -> None:
     config = make_config("model=convnet", "train.precision=float64")
     _, prepared = prepare_inputs(config, None)
     cache, initial = prepared.cache, prepared.initial
@@ -26,17 +24,17 @@ def test_it_computes_what_the_tutorial_does(make_config: MakeConfig) -> None:
     arrays = cache.train.gather(ids, ids)
     w = {name: torch.from_numpy(weight).double() for name, weight in initial.weights().items()}
     x = torch.from_numpy(np.moveaxis(arrays["images"], 3, 1)).double()
-    x = F.relu(F.max_pool2d(F.conv2d(x, w["conv1.weight"], w["conv1.bias"], padding=2), 2))
-    x = F.relu(F.max_pool2d(F.conv2d(x, w["conv2.weight"], w["conv2.bias"], padding=2), 2))
-    x = F.relu(F.linear(x.reshape(7, -1), w["fc1.weight"], w["fc1.bias"]))
-    expected = F.linear(x, w["fc2.weight"], w["fc2.bias"])
+    x = functional.relu(functional.max_pool2d(functional.conv2d(x, w["conv1.weight"], w["conv1.bias"], padding=2), 2))
+    x = functional.relu(functional.max_pool2d(functional.conv2d(x, w["conv2.weight"], w["conv2.bias"], padding=2), 2))
+    x = functional.relu(functional.linear(x.reshape(7, -1), w["fc1.weight"], w["fc1.bias"]))
+    expected = functional.linear(x, w["fc2.weight"], w["fc2.bias"])
     logits = compute_outputs(build_model(config, initial), to_tensors([arrays], CPU)[0], "float64")
     assert logits.dtype == torch.float64
     assert torch.allclose(logits, expected, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float64"])
-def test_precisions_and_dropout(make_config: MakeConfig, precision: str) -> None:
+def test_precision_of_weights_and_dropout_only_in_training(make_config: MakeConfig, precision: str) -> None:
     config = make_config("model=convnet", "model.dropout=0.5", f"train.precision={precision}")
     _, prepared = prepare_inputs(config, None)
     cache, initial = prepared.cache, prepared.initial
@@ -54,8 +52,8 @@ def test_precisions_and_dropout(make_config: MakeConfig, precision: str) -> None
     assert not torch.equal(first, compute_outputs(model.train(), batch, precision))
 
 
-def test_gradients_have_the_strides_of_their_parameters(make_config: MakeConfig, tmp_path: Path) -> None:
-    """With one channel they may not have; DistributedDataParallel warns of that."""
+def test_gradients_have_the_strides_of_their_parameters(make_config: MakeConfig) -> None:
+    """With one channel they could differ, which DistributedDataParallel warns about."""
     config = make_config("model=convnet")
     _, prepared = prepare_inputs(config, None)
     cache, initial = prepared.cache, prepared.initial
