@@ -27,19 +27,17 @@ CHECKS = {"isinstance", "require_settings"}  # functions that only look at the t
 SECTIONS = {"data", "model", "optimizer", "schedule", "strategy", "train"}
 ONE_SIDED = {  # public names that only one side can have, and why
     "tf_impl/optimizer.py": [
-        "Optimizer.compute_scalars",  # what a compiled step cannot compute in float64 by itself
+        "Optimizer.compute_scalars",  # float64 values that a compiled float32 step receives
         "Optimizer.correct_for_bias",
         "Optimizer.densify",  # only TensorFlow's gradients are sparse
     ],
     "tf_impl/compilation.py": ["round_up_shapes"],  # torch.compile compiles for all shapes
-    "tf_impl/batches.py": [
-        "build_input_signature",
-        "select_replica_shard",
-    ],  # only TensorFlow's steps are compiled, of all replicas
-    # Each framework's name for it; a Keras layer does not know its place in the model.
+    # Only TensorFlow compiles a step, for all replicas at once.
+    "tf_impl/batches.py": ["build_input_signature", "select_replica_shard"],
+    # The frameworks name the method differently, and a Keras layer does not know its name in the model.
     "torch_impl/dropout.py": ["AlignedDropout.forward", "AlignedDropout2d.forward"],
     "tf_impl/dropout.py": ["AlignedDropout.call", "AlignedDropout2d.call", "find_dropout_layers"],
-    # Keras moves its variance by the biased one of the batch, and its variables are averaged by a compiled step.
+    # Keras's moving variance averages biased variances, and a compiled step averages the replicas' statistics.
     "torch_impl/batch_norm.py": [
         "average_statistics",
         "SynchronizedBatchNorm",
@@ -51,11 +49,15 @@ ONE_SIDED = {  # public names that only one side can have, and why
         "SumOverThreads.abort",
     ],
     "tf_impl/batch_norm.py": ["AlignedBatchNorm", "AlignedBatchNorm.call", "build_statistics_averaging"],
-    # PyTorch has a mode of the model, and channels first; Keras has variables without names of their own.
+    # PyTorch has channels first, and Keras passes the training mode with each call.
     "torch_impl/input_adapter.py": ["channels_first"],
     "tf_impl/input_adapter.py": ["get_training_argument"],
-    "tf_impl/forward_trace.py": ["apply_layer"],  # PyTorch's BERT calls its layers
-    "tf_impl/models/custom.py": ["CustomModel", "CustomModel.__init__", "CustomModel.call"],  # PyTorch has hooks for it
+    "tf_impl/forward_trace.py": ["apply_layer"],  # Keras's BERT computes its layers without calling them
+    "tf_impl/models/custom.py": [
+        "CustomModel",
+        "CustomModel.__init__",
+        "CustomModel.call",
+    ],  # PyTorch uses hooks instead
     # TensorFlow's strategies make their process groups themselves.
     "torch_impl/communication/rendezvous.py": ["init_process_group"],
     # TensorFlow has its server in C++.
@@ -77,32 +79,33 @@ ONE_SIDED = {  # public names that only one side can have, and why
 }
 DIFFERENT_PARAMETERS = {  # functions of both sides whose parameters differ, and why
     "batches.py:to_tensors": "TensorFlow's strategies place tensors themselves, and XLA compiles for each shape",
-    "step.py:compute_outputs": "autocast surrounds a call, Keras has a dtype policy and a training mode of calls",
-    "step.py:backward": "the same, and torch keeps gradients in parameters, TensorFlow hands them around",
+    "step.py:compute_outputs": "PyTorch uses autocast; Keras has a dtype policy and a training argument",
+    "step.py:backward": "as compute_outputs; PyTorch keeps gradients in parameters, TensorFlow returns them",
     "step.py:compute_evaluation_sums": "as compute_outputs",
-    "step.py:seed_dropout": "torch draws from one generator, Keras from one in each layer, which counts its draws",
+    "step.py:seed_dropout": "PyTorch has one generator, Keras one in each layer, which counts its draws",
     "step.py:evaluate": "TensorFlow's strategies reduce in a compiled step",
     "batch_norm.py:synchronize_batch_norm": "PyTorch sums over processes or threads, TensorFlow over its own replicas",
-    "input_adapter.py:build_input_adapter": "only PyTorch has channels in another place than the data",
-    "dropout.py:align_dropout": "PyTorch's layers are found by their names, Keras's are paired with them",
+    "input_adapter.py:build_input_adapter": "only PyTorch has channels at another axis than the data",
+    "dropout.py:align_dropout": "PyTorch's layers know their names, Keras's layers are paired with them",
     "dropout.py:use_dropout_keys": "PyTorch's layers keep the keys, Keras's steps are traced once",
     "batch_norm.py:use_real_rows": "as use_dropout_keys",
-    "optimizer.py:Optimizer.__init__": "a torch parameter server has parameters without a model",
-    "optimizer.py:Optimizer.update": "torch keeps gradients in parameters, TensorFlow hands them around",
+    "optimizer.py:Optimizer.__init__": "a PyTorch parameter server has parameters without a model",
+    "optimizer.py:Optimizer.update": "PyTorch keeps gradients in parameters, TensorFlow passes them as arguments",
     "strategies/parameter_server/server.py:serve": "TensorFlow's workers get all data from the coordinator",
 }
 ONE_SIDED_FILES = {  # what only one side has besides strategies, and why
     "torch_impl": [
-        "attention.py",  # Keras's attention has a dropout layer of its own
+        "attention.py",  # Keras's attention already contains a dropout layer
         # By hand: TensorFlow has no point-to-point messages.
         "collectives.py",
         "communication/allreduce.py",
         "communication/connection.py",
         "communication/shared_memory.py",
         "communication/tour.py",
-        "models/linear.py",  # TensorFlow multiplies by oneDNN by itself
+        "models/linear.py",  # TensorFlow uses oneDNN already
     ],
-    # Parameters are kept in PyTorch's layout, which is not Keras's; PyTorch rounds no constants to float32.
+    # Checkpoints have PyTorch's layout and names; Keras rounds constants to float32; TensorFlow's strided 1x1
+    # convolutions can crash.
     "tf_impl": ["models/layout.py", "float64.py", "convolution.py", "keras_paths.py"],
 }
 
