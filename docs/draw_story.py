@@ -14,7 +14,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from common.report.style import COLOURS
-from common.run.rows import read_rows
+from common.training.rows import read_rows
 
 STAGES = {  # factories of examples/resnet/naive_keras.py
     "build": "as written",

@@ -13,7 +13,7 @@ import tensorflow as tf
 from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
 from common.models.spec import LARGE_EMBEDDING
-from common.training.schedule import learning_rate
+from common.training.schedule import compute_learning_rate
 from common.training.state import Position
 from tf_impl.models.layout import NamedParameter, TransformedParameter
 from tf_impl.step import Gradient
@@ -54,7 +54,7 @@ class Optimizer:
 
     def compute_scalars(self, step: int) -> np.ndarray:
         """Return the float64 scalars of the update by global batch `step`, which `correct_for_bias` describes."""
-        self.rate = learning_rate(self.config, step)
+        self.rate = compute_learning_rate(self.config, step)
         if self._native is not None:
             self._native.learning_rate.assign(self.rate)
         return np.array(self.correct_for_bias(self.rate, step + self.extra_updates))
@@ -178,7 +178,7 @@ class Optimizer:
     def load(self, slots: dict[str, np.ndarray], position: Position) -> None:
         """Set the slots to those of a checkpoint. position: the progress of the run in the checkpoint."""
         self.extra_updates = position.step - position.plan_position
-        self.rate = learning_rate(self.config, position.plan_position)
+        self.rate = compute_learning_rate(self.config, position.plan_position)
         if self._native is not None:
             self._native.iterations.assign(position.step)
         by_slot = {

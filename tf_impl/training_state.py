@@ -2,7 +2,7 @@
 
 import keras
 
-from common.training.state import Saved, State
+from common.training.state import SavedState, State
 from tf_impl.models.weights import load_weights, read_weights
 from tf_impl.optimizer import Optimizer
 from tf_impl.step import seed_dropout
@@ -13,7 +13,7 @@ def collect_state(model: keras.Model, optimizer: Optimizer) -> State:
     return State(read_weights(model), optimizer.slots())
 
 
-def load_state(model: keras.Model, optimizer: Optimizer, checkpoint: Saved) -> None:
+def load_state(model: keras.Model, optimizer: Optimizer, checkpoint: SavedState) -> None:
     """Set the weights and the slots to those of a checkpoint. Call it in the strategy's scope."""
     state = checkpoint.load()
     load_weights(model, state.weights)

@@ -9,7 +9,7 @@ from torch.nn.utils import get_total_norm
 from torch.profiler import record_function
 
 from common.config.schema import Config
-from common.training.schedule import learning_rate
+from common.training.schedule import compute_learning_rate
 from common.training.state import Position
 
 
@@ -43,7 +43,7 @@ class Optimizer:
         if self.config.optimizer.max_grad_norm is not None:  # the formula of torch.nn.utils.clip_grads_with_norm_
             torch._foreach_mul_(gradients, (self.config.optimizer.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate(self.config, step)
+            group["lr"] = compute_learning_rate(self.config, step)
         for parameter, gradient in sparse.items():
             if parameter not in self._zeros:
                 self._zeros[parameter] = torch.zeros_like(parameter)

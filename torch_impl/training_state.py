@@ -2,7 +2,7 @@
 
 from torch.nn import Module
 
-from common.training.state import Saved, State
+from common.training.state import SavedState, State
 from torch_impl.models.weights import load_weights, read_weights
 from torch_impl.optimizer import Optimizer
 
@@ -12,7 +12,7 @@ def collect_state(model: Module, optimizer: Optimizer) -> State:
     return State(read_weights(model), optimizer.slots())
 
 
-def load_state(model: Module, optimizer: Optimizer, checkpoint: Saved) -> None:
+def load_state(model: Module, optimizer: Optimizer, checkpoint: SavedState) -> None:
     """Set the weights and the slots to those of a checkpoint."""
     state = checkpoint.load()
     load_weights(model, state.weights)

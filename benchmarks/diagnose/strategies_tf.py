@@ -8,7 +8,7 @@ from typing_extensions import override
 from benchmarks.diagnose.strategies import FaultyStrategySettings, shard_of
 from common.data.batches import GlobalBatch
 from common.run.context import RunContext
-from common.training.schedule import learning_rate
+from common.training.schedule import compute_learning_rate
 from common.training.strategy import StepResult
 from tf_impl.batches import to_tensors
 from tf_impl.communication.rendezvous import Group
@@ -38,7 +38,7 @@ class Faulty(Single[FaultyStrategySettings]):
                 shards.append([tf.convert_to_tensor(each) for each in gradients])
             scalars = self.optimizer.compute_scalars(batch.step)
             if self.fault == "schedule_late":
-                rate = learning_rate(self.config, batch.step - 1) if batch.step > 1 else 0.0
+                rate = compute_learning_rate(self.config, batch.step - 1) if batch.step > 1 else 0.0
                 scalars = tf.constant(self.optimizer.correct_for_bias(rate, batch.step), tf.float64)
             norm = self.optimizer.update(self.reduce(shards, sizes), scalars)
             yield StepResult(batch, tf.add_n(losses), norm)

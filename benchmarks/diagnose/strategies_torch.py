@@ -8,7 +8,7 @@ from typing_extensions import override
 from benchmarks.diagnose.strategies import FaultyStrategySettings, shard_of
 from common.data.batches import GlobalBatch
 from common.run.context import RunContext
-from common.training.schedule import learning_rate
+from common.training.schedule import compute_learning_rate
 from common.training.strategy import StepResult
 from torch_impl.batches import to_tensors
 from torch_impl.communication.rendezvous import Group
@@ -99,13 +99,13 @@ class Faulty(Single[FaultyStrategySettings]):
 
     def update(self, step: int) -> torch.Tensor:
         if self.fault == "rate_scaled":
-            with_rate(self, step, learning_rate(self.config, step) * self.world_size)
+            with_rate(self, step, compute_learning_rate(self.config, step) * self.world_size)
             return self.last_norm
         if self.fault == "schedule_late":
-            with_rate(self, step, learning_rate(self.config, step - 1) if step > 1 else 0.0)
+            with_rate(self, step, compute_learning_rate(self.config, step - 1) if step > 1 else 0.0)
             return self.last_norm
         if self.fault == "rate_inside":
-            with_rate(self, step, 1.0, learning_rate(self.config, step))
+            with_rate(self, step, 1.0, compute_learning_rate(self.config, step))
             return self.last_norm
         if self.fault == "state_lost" and step == 2:
             self.optimizer._optimizer.state.clear()

@@ -15,8 +15,8 @@ from common.bench.settings import LINK, Settings
 from common.bench.turns import Contestant
 from common.profile.lanes import step_lanes
 from common.profile.trace import read_trace, split_step_time
-from common.run.directory import profile_path
-from common.run.summary import installed_versions
+from common.run.directory import make_profile_path
+from common.run.summary import find_versions
 
 PACKAGES = ("lockstep", "torch", "transformers", "accelerate", "tensorflow", "keras", "keras-hub", "numpy")
 
@@ -69,7 +69,7 @@ def figures(settings: Settings, overrides: Sequence[str], measured: Sequence[Mea
         "title": settings.title,
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "hardware": {**hardware.describe_hardware(), "processor": _processor()},
-        "versions": installed_versions(PACKAGES),
+        "versions": find_versions(PACKAGES),
         "overrides": list(overrides),
         "settings": {key: getattr(settings, key) for key in ("rounds", "block_seconds", "warmup_steps", "reference")},
         "matrix_flops_per_second": {
@@ -135,7 +135,7 @@ def _of_summary(directory: Path) -> dict[str, Any]:
 
 def _of_profile(one: Measured) -> dict[str, Any]:
     """Where the time of a step goes, of the steps that a run of Lockstep's has profiled while it was warmed up."""
-    path, framework = profile_path(one.contestant.directory, 0), one.planned.definition.framework
+    path, framework = make_profile_path(one.contestant.directory, 0), one.planned.definition.framework
     events = read_trace(path) if path.exists() else []
     return {
         "time_split": split_step_time(events, framework) if events else None,

@@ -14,9 +14,9 @@ from typing import BinaryIO
 
 from common.cluster.peer_messages import CheckpointOffer
 from common.errors import UserError, build_write_error
-from common.run.checkpoint import DIRECTORY, STATE, Checkpoint, open_checkpoint, reopen_checkpoint, saved
+from common.run.checkpoint import DIRECTORY, STATE, Checkpoint, list_checkpoints, open_checkpoint, reopen_checkpoint
 from common.run.context import RunContext
-from common.run.directory import chief_run_dir
+from common.run.directory import find_chief_run_dir
 from common.run.inputs import open_prepared_checkpoint
 from common.run.prepare import prepare_start
 
@@ -77,8 +77,8 @@ class CheckpointTransfer:
         """Return the checkpoint with this fingerprint if this host has it."""
         if prepared is not None and prepared.fingerprint == fingerprint:
             return prepared
-        for run_dir in (chief_run_dir(self._run_dir, self._host_index), self._run_dir):
-            for directory in reversed(saved(run_dir)):
+        for run_dir in (find_chief_run_dir(self._run_dir, self._host_index), self._run_dir):
+            for directory in reversed(list_checkpoints(run_dir)):
                 with suppress(UserError):  # a damaged checkpoint
                     if reopen_checkpoint(directory).fingerprint == fingerprint:
                         return open_checkpoint(directory)

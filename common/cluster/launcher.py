@@ -11,10 +11,10 @@ from common.cluster.supervisor import Outcome, PeerStatus, Process, supervise
 from common.cluster.topology import HostGroup
 from common.errors import FAILURE, Interrupted, PeerTimeout, UserError
 from common.run.context import RunContext
+from common.run.files import replace_text
 from common.run.prepare import prepare_restart
-from common.run.progress import report_end, see_log
-from common.run.rows import replace_text
-from common.run.summary import RESTARTS, restarts, write_aborted_summary
+from common.run.progress import point_to_log, report_end
+from common.run.summary import RESTARTS, count_restarts, write_aborted_summary
 from common.training.stop import Stop
 
 log = logging.getLogger("lockstep")
@@ -50,7 +50,7 @@ def start(context: RunContext, hosts: HostGroup, processes: list[Process]) -> in
 
 def _run_attempts(context: RunContext, hosts: HostGroup, processes: list[Process], monitor: PeerMonitor) -> Outcome:
     """Run one attempt after another, on all hosts together, until one succeeds or none may follow."""
-    config, attempt = context.config, restarts()
+    config, attempt = context.config, count_restarts()
     limit, outcome = attempt + config.train.max_restarts, None
     while True:
         if outcome and not hosts.host_index:
@@ -105,7 +105,7 @@ def _report(context: RunContext, hosts: HostGroup, chief: str, outcome: Outcome)
             log_file = run_dir / "train.log"  # it is absent if no attempt has begun
             lines = log_file.read_text().splitlines() if log_file.exists() else []
             errors = [line for line in lines if line.startswith("error: ")]  # mistakes that a user can fix
-            print(*errors[-1:] or [f"{status}: {outcome.problem}{see_log(run_dir)}"], file=sys.stderr)
+            print(*errors[-1:] or [f"{status}: {outcome.problem}{point_to_log(run_dir)}"], file=sys.stderr)
         return
     written = (run_dir / "summary.json").exists()
     if not written:

@@ -32,7 +32,7 @@ from common.config.command_line import list_arguments_without
 from common.config.schema import Config
 from common.config.strategies import StrategySettings
 from common.errors import FAILURE, USER_ERROR, Interrupted, PeerTimeout, UserError, one_line
-from common.run.directory import default_run_dir
+from common.run.directory import choose_run_dir
 from common.run.summary import RESTARTS
 from common.training.stop import SIGNALS, Stop
 
@@ -101,7 +101,7 @@ def _make_command(config: Config, nodes: RayNodes, framework: str) -> NodeComman
             f"run_dir={config.run_dir}: would be in Ray's copy of the working directory, which Ray deletes; use an "
             "absolute path on storage that lasts"
         )
-    run_dir = config.run_dir or default_run_dir(config, framework, f"{datetime.now():%Y%m%d-%H%M%S}")
+    run_dir = config.run_dir or choose_run_dir(config, framework, f"{datetime.now():%Y%m%d-%H%M%S}")
     job = int.from_bytes(bytes.fromhex(ray_context.get_job_id()), "little")
     return NodeCommand(
         module=f"{framework}_impl.train",

@@ -10,7 +10,7 @@ from common.config.command_line import PLAN
 from common.config.schema import Config
 from common.run.context import RunContext
 from common.run.prepare import is_complete, open_run, prepare_inputs
-from common.run.preview import describe
+from common.run.preview import describe_plan
 from common.run.progress import log_to, report_end
 
 
@@ -32,7 +32,7 @@ def run_training(
     """
     if PLAN:
         log_to(None)
-        print(describe(config, framework))
+        print(describe_plan(config, framework))
         return
     if isinstance(cluster, ClusterMember):
         sys.exit(join(config, cluster))

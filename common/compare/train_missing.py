@@ -21,7 +21,7 @@ from common.config.compose import collect_values
 from common.config.overrides import expand_sweep, normalize_arguments
 from common.config.strategies import PACKAGES, list_strategies
 from common.errors import USER_ERROR, UserError
-from common.training.stop import interruptible
+from common.training.stop import interrupt_on_signals
 
 RESERVED_KEYS = ("run_dir", "run_name", "resume", "strategy")  # keys that this command sets
 REPLICA_KEYS = ("strategy.replicas", "strategy.workers")
@@ -98,7 +98,7 @@ def train_missing(planned: Sequence[PlannedRun]) -> list[str]:
         Interrupted: The command was interrupted; the run that was training has saved a checkpoint.
     """
     failures = []
-    with interruptible(), _show_progress(planned) as bars:
+    with interrupt_on_signals(), _show_progress(planned) as bars:
         for run in planned:
             run.directory.parent.mkdir(parents=True, exist_ok=True)
             overrides = [*run.overrides, f"run_dir={run.directory}", "resume=auto"]

@@ -28,11 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings, sides = parse_arguments(parser.parse_intermixed_args(arguments).overrides)
     from common.diagnose.report import print_diagnosis, write_diagnosis  # not needed for --help and errors
     from common.diagnose.walk import diagnose
-    from common.training.stop import interruptible
+    from common.training.stop import interrupt_on_signals
 
     if settings.start is not None:
         print(f"from {settings.start}: {settings.steps} steps")
-    with interruptible():
+    with interrupt_on_signals():
         found = diagnose(sides, Path(settings.output))
     print_diagnosis(found)
     for path in write_diagnosis(found, Path(settings.output)):

@@ -10,7 +10,7 @@ from common.config.strategies import PACKAGES, list_strategies
 from common.diagnose.from_run import OF_EXTENSION, arguments_of, quoted, starting_point
 from common.diagnose.rounding import UNITS
 from common.errors import UserError
-from common.run.checkpoint import open_checkpoint, reopen_checkpoint, step_of
+from common.run.checkpoint import open_checkpoint, parse_step, reopen_checkpoint
 
 DEFAULTS = Path(CONF, "diagnose.yaml")
 NAMES = ("a", "b")
@@ -83,7 +83,10 @@ def _of_runs(run_dirs: Sequence[str]) -> list[str]:
         found += [f"++{name}.{each[2:]}" if each.startswith("++") else f"{name}.{each}" for each in overrides]
     if point := starting_point(*map(Path, run_dirs)):
         checkpoint, apart = point
-        found += [f"start={quoted(str(checkpoint))}", f"steps={min(max(apart - step_of(checkpoint), 3), MOST_STEPS)}"]
+        found += [
+            f"start={quoted(str(checkpoint))}",
+            f"steps={min(max(apart - parse_step(checkpoint), 3), MOST_STEPS)}",
+        ]
     return found
 
 

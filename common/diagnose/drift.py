@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from common.diagnose.side_run import Run
-from common.training.schedule import learning_rate
+from common.training.schedule import compute_learning_rate
 
 
 class Drift:
@@ -21,7 +21,7 @@ class Drift:
         self._moved = [dict.fromkeys(rounding, 0.0)]
         settings, moved = run.config.optimizer, dict[str, np.ndarray | float]()
         for batch, state in zip(run.batches, run.states[1:], strict=False):
-            rate = learning_rate(run.config, batch.step)
+            rate = compute_learning_rate(run.config, batch.step)
             for name, norm in rounding.items():
                 weight = state.weights[name]
                 each = norm / weight.size**0.5  # of an element

@@ -11,8 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 from common.config.compose import CONF, collect_values, load_config
 from common.config.strategies import ParameterServerSettings
 from common.errors import UserError
-from common.run.checkpoint import saved, step_of
-from common.run.rows import read_rows
+from common.run.checkpoint import list_checkpoints, parse_step
+from common.training.rows import read_rows
 
 GROUPS = ("data", "task", "model", "optimizer", "schedule")
 OF_EXTENSION = "++strategy.kind="  # of a run's strategy whose YAML file is an extension's: the run does not say where
@@ -60,7 +60,9 @@ def starting_point(a: Path, b: Path) -> tuple[Path, int] | None:
     apart = _first_apart(a, b, {each.train.precision for each in configs})
     if apart is None or configs[0].optimizer.kind != configs[1].optimizer.kind:
         return None
-    before = {step: path for run in (b, a) for path in saved(run) if (step := step_of(path)) < apart}  # rather A's
+    before = {
+        step: path for run in (b, a) for path in list_checkpoints(run) if (step := parse_step(path)) < apart
+    }  # rather A's
     return (before[max(before)], apart) if before else None
 
 

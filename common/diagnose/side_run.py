@@ -23,14 +23,14 @@ from common.data.batches import GlobalBatch
 from common.diagnose.arguments import SideArguments
 from common.diagnose.from_run import quoted
 from common.errors import UserError
-from common.run.checkpoint import reopen_checkpoint, saved
+from common.run.checkpoint import list_checkpoints, reopen_checkpoint
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import RunContext
 from common.run.inputs import PreparedInputs, open_inputs
 from common.run.prepare import prepare_inputs
-from common.run.rows import read_rows
 from common.training.planned_batches import planned_batches
-from common.training.state import Saved, State
+from common.training.rows import read_rows
+from common.training.state import SavedState, State
 
 POLL_SECONDS = 0.1
 NOT_FINITE = r"step \d+: the loss is -?(nan|inf)"
@@ -77,7 +77,7 @@ class Run:
     @cached_property
     def states(self) -> list[State]:
         """Before the first step that is looked at and after each; of an asynchronous run the first and last."""
-        found: list[Saved] = [reopen_checkpoint(each) for each in saved(self.directory)]
+        found: list[SavedState] = [reopen_checkpoint(each) for each in list_checkpoints(self.directory)]
         if self.asynchronous:
             found = [*found[: bool(self.before)], found[-1]]
         states = [each.load() for each in found]

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from common.config.command_line import report_user_errors
-from common.run.export import export
+from common.run.export import export_model
 
 
 def main() -> None:
@@ -14,7 +14,7 @@ def main() -> None:
     parser.add_argument("--best", action="store_true", help="the lowest validation loss, in place of the newest")
     options = parser.parse_args()
     with report_user_errors(()):
-        checkpoint = export(options.run_dir, options.out, options.best)
+        checkpoint = export_model(options.run_dir, options.out, options.best)
         print(f"{options.out}: the model of {checkpoint.directory}")
 
 

@@ -18,7 +18,7 @@ from common.map.map_file import unmatched_lines, write_map
 from common.map.match import Job, match
 from common.map.side import Side
 from common.map.table import table
-from common.training.stop import interruptible
+from common.training.stop import interrupt_on_signals
 
 DEFAULTS = Path(CONF, "map.yaml")
 FREE = ("inputs", "model.arguments")  # the keys below these are the user's
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     job = Job(model.torch, model.tf, inputs, model.arguments, Path(model.map) if model.map else None, settings.seed)
     if settings.write is not None:
         _check_place(Path(settings.write))
-    with interruptible(), Side("torch_impl") as torch, Side("tf_impl") as keras:
+    with interrupt_on_signals(), Side("torch_impl") as torch, Side("tf_impl") as keras:
         found = match(torch, keras, job)
     print(table(found.pairing, found.torch, found.keras))
     for line in unmatched_lines(found.pairing, found.torch, found.keras):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from common.errors import FAILURE, Interrupted, UserError
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import RunContext
-from common.run.export import export
+from common.run.export import export_model
 from common.run.progress import TrainingProgress, log_to
 from common.run.summary import RunFacts, describe_run, write_running, write_summary
 from common.training.loop import Loop, NonFiniteLoss, Profile
@@ -108,7 +108,7 @@ def train_as_chief(
 def _export_model(context: RunContext) -> None:
     """Replace the model directory of the run by the model of the last step."""
     shutil.rmtree(context.run_dir / "model", ignore_errors=True)
-    export(context.run_dir, context.run_dir / "model", of_best=False)
+    export_model(context.run_dir, context.run_dir / "model", of_best=False)
 
 
 def _ending_of(error: Exception, context: RunContext) -> Ending:

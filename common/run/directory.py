@@ -1,4 +1,4 @@
-"""The run directory: created, locked while a run uses it, entered again to resume."""
+"""The run directory: created or entered again by a run, and locked while the run uses it."""
 
 import re
 import shutil
@@ -14,25 +14,29 @@ from common.config import compose
 from common.config.command_line import describe_job, get_sweep_directory, is_sweep_job
 from common.config.schema import Config
 from common.errors import Interrupted, UserError
-from common.run.summary import restarts, write_aborted_summary
-from common.training.stop import interruptible
+from common.run.summary import count_restarts, write_aborted_summary
+from common.training.stop import interrupt_on_signals
 
 RUNS = Path("runs")
 LOCK, LOCK_SECONDS = ".lock", 5.0  # the processes of a run that was killed have ended by then
 
 
 @contextmanager
-def open_run_dir(config: Config, framework: str, node: int = 0) -> Iterator[Path]:
-    """Create the directory of a run and write its config, or with resume=auto enter it again.
+def open_run_dir(config: Config, framework: str, host_index: int = 0) -> Iterator[Path]:
+    """Create the directory of a run and write its config, or with resume=auto enter the directory again.
 
-    node: of the hosts of the run; those after the first have a directory of their own beside the first one's. Until the
-    context ends no other run can use it. A new directory is removed where the body raises UserError; where the body is
-    interrupted, the summary says so.
+    No other run can use the directory until the context ends. If the body raises UserError, a new directory is removed;
+    if the body is interrupted, the summary records the interruption.
+
+    Args:
+        config: the resolved config.
+        framework: "torch" or "tf".
+        host_index: the index of this host. The directories of hosts after the first stand beside that of the first.
     """
-    was_there = config.run_dir is not None and Path(config.run_dir).expanduser().exists()
-    run_dir = _create(config, framework, f"-node{node}" if node else "")
-    _check_new(run_dir, config)  # before the lock leaves its file in somebody's directory
-    with _locked(run_dir), interruptible():
+    existed = config.run_dir is not None and Path(config.run_dir).expanduser().exists()
+    run_dir = _create(config, framework, f"-node{host_index}" if host_index else "")
+    _check_new(run_dir, config)  # before the lock leaves its file in a directory that is not a run directory
+    with _locked(run_dir), interrupt_on_signals():
         _check_new(run_dir, config)  # another run may have entered meanwhile
         try:
             if not (run_dir / "config.yaml").exists():
@@ -42,15 +46,15 @@ def open_run_dir(config: Config, framework: str, node: int = 0) -> Iterator[Path
             write_aborted_summary(run_dir, config, framework, "interrupted", str(interruption))
             raise
         except UserError:
-            if not was_there and {path.name for path in run_dir.iterdir()} <= {"config.yaml", LOCK}:
+            if not existed and {path.name for path in run_dir.iterdir()} <= {"config.yaml", LOCK}:
                 shutil.rmtree(run_dir)
                 if run_dir.parent == RUNS and not any(RUNS.iterdir()):
                     RUNS.rmdir()
             raise
 
 
-def default_run_dir(config: Config, framework: str, time: str) -> Path:
-    """Where a run writes that has no `run_dir`: one of a sweep beside the others, named after what is swept."""
+def choose_run_dir(config: Config, framework: str, time: str) -> Path:
+    """Return the directory for a run without `run_dir`. A job of a sweep is named after its overrides."""
     name = config.run_name or f"{framework}-{config.strategy.kind}"
     if not is_sweep_job():
         return RUNS / f"{time}-{name}"
@@ -58,14 +62,14 @@ def default_run_dir(config: Config, framework: str, time: str) -> Path:
     return get_sweep_directory() / "-".join(filter(None, (name, values)))
 
 
-def profile_path(run_dir: Path, rank: int) -> Path:
-    """Where a rank writes its trace with `train.profile=true`."""
+def make_profile_path(run_dir: Path, rank: int) -> Path:
+    """Return the path of the trace that a rank writes with `train.profile=true`."""
     return run_dir / "profile" / f"rank-{rank}.json.gz"
 
 
-def chief_run_dir(run_dir: Path, node: int) -> Path:
-    """The directory of the run's chief, as this host sees it."""
-    return run_dir.with_name(run_dir.name.removesuffix(f"-node{node}")) if node else run_dir
+def find_chief_run_dir(run_dir: Path, host_index: int) -> Path:
+    """Return the run directory of the chief, as this host sees it. It exists here if the storage is shared."""
+    return run_dir.with_name(run_dir.name.removesuffix(f"-node{host_index}")) if host_index else run_dir
 
 
 @contextmanager
@@ -74,7 +78,9 @@ def _locked(run_dir: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=LOCK_SECONDS)
     except Timeout:
-        raise UserError(f"run_dir={run_dir}: another run is using it; choose another, or end that one first") from None
+        raise UserError(
+            f"run_dir={run_dir}: in use by another run; choose another directory, or end that run first"
+        ) from None
     try:
         yield
     finally:
@@ -82,12 +88,13 @@ def _locked(run_dir: Path) -> Iterator[None]:
 
 
 def _check_new(run_dir: Path, config: Config) -> None:
-    found = {path.name for path in run_dir.iterdir()} - {LOCK}
-    again = config.resume == "auto" or restarts() > 0
-    if found and not (again and "config.yaml" in found):
+    """Raise UserError if the directory has files, unless they belong to the run that is resumed or restarted."""
+    names = {path.name for path in run_dir.iterdir()} - {LOCK}
+    may_enter = config.resume == "auto" or count_restarts() > 0
+    if names and not (may_enter and "config.yaml" in names):
         raise UserError(
-            f"run_dir={run_dir}: is not empty; a run has a directory of its own, choose another"
-            + (", or resume this run with resume=auto" if "config.yaml" in found else "")
+            f"run_dir={run_dir}: not empty; choose a new directory"
+            + (", or resume this run with resume=auto" if "config.yaml" in names else "")
         )
 
 
@@ -100,14 +107,14 @@ def _create(config: Config, framework: str, suffix: str) -> Path:
             probe.touch()
             probe.unlink()
             return run_dir
-        place = f"{default_run_dir(config, framework, f'{datetime.now():%Y%m%d-%H%M%S}')}{suffix}"
+        name = f"{choose_run_dir(config, framework, f'{datetime.now():%Y%m%d-%H%M%S}')}{suffix}"
         for attempt in range(1, 1000):
-            run_dir = Path(place if attempt == 1 else f"{place}-{attempt}")
+            run_dir = Path(name if attempt == 1 else f"{name}-{attempt}")
             try:
                 run_dir.mkdir(parents=True)
                 return run_dir
             except FileExistsError:
                 continue
     except OSError as error:
-        raise UserError(f"run_dir={error.filename}: cannot be written ({error.strerror}); give run_dir=PATH") from error
-    raise UserError(f"run_dir={place}: a thousand runs have this name already; give run_dir=PATH")
+        raise UserError(f"run_dir={error.filename}: cannot be written ({error.strerror}); pass run_dir=PATH") from error
+    raise UserError(f"run_dir={name}: a thousand runs have this name already; pass run_dir=PATH")

@@ -1,30 +1,33 @@
-"""A run's weights as a model directory in Hugging Face format.
+"""Export of the weights of a run as a model directory in Hugging Face format.
 
-Text models load with transformers' and KerasHub's from_pretrained and from_preset, whichever side trained them.
+A text model loads with from_pretrained of transformers and from_preset of KerasHub, whichever side trained it.
 """
 
 import shutil
 from pathlib import Path
 
 from common.errors import UserError
-from common.run.checkpoint import DIRECTORY, OPTIMIZER, STATE, Checkpoint, best, newest
+from common.run.checkpoint import DIRECTORY, OPTIMIZER, STATE, Checkpoint, find_best_checkpoint, find_newest_checkpoint
 
 
-def export(run_dir: Path, out: Path, of_best: bool) -> Checkpoint:
-    """Copy the model of the newest checkpoint, or of the best by validation loss. Raises UserError."""
+def export_model(run_dir: Path, out: Path, of_best: bool) -> Checkpoint:
+    """Copy the model of the newest checkpoint, or of the checkpoint with the lowest validation loss.
+
+    Returns the checkpoint. Raises UserError if the run has no such checkpoint or the output cannot be written.
+    """
     if not (run_dir / DIRECTORY).is_dir():
-        raise UserError(f"{run_dir}: has no {DIRECTORY}/; give the directory of a run")
-    checkpoint = best(run_dir) if of_best else newest(run_dir)
+        raise UserError(f"{run_dir}: has no {DIRECTORY}/; pass a run directory")
+    checkpoint = find_best_checkpoint(run_dir) if of_best else find_newest_checkpoint(run_dir)
     if checkpoint is None:
         raise UserError(
             f"{run_dir}: has no complete checkpoint"
             + (" that was evaluated" if of_best else "")
-            + "; give a run that has"
+            + "; pass another run directory"
         )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out}: exists and is not an empty directory; choose another")
+        raise UserError(f"{out}: exists and is not an empty directory; choose another path")
     try:
         shutil.copytree(checkpoint.directory, out, ignore=shutil.ignore_patterns(OPTIMIZER, STATE), dirs_exist_ok=True)
     except OSError as error:
-        raise UserError(f"{out}: cannot be written ({error.strerror}); choose another") from error
+        raise UserError(f"{out}: cannot be written ({error.strerror}); choose another path") from error
     return checkpoint

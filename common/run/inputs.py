@@ -14,7 +14,7 @@ from common.data.batch_plan import PLAN_VERSION
 from common.data.cache import Cache, reopen_cache
 from common.models.initial_weights import InitialCheckpoint, reopen_initial_checkpoint
 from common.run.checkpoint import Checkpoint, reopen_checkpoint
-from common.run.rows import replace_text
+from common.run.files import replace_text
 from common.training.state import Position
 
 PREPARED = "prepared.json"

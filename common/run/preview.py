@@ -1,4 +1,4 @@
-"""What a run would do, for `--plan`: everything is prepared, nothing is trained."""
+"""Preview of a run for `--plan`: the inputs are prepared, and nothing is trained."""
 
 from pathlib import Path
 
@@ -7,53 +7,53 @@ import numpy as np
 from common.config.schema import Config
 from common.data.batch_plan import compute_shard_bounds, count_examples_until
 from common.models.spec import count_parameters
-from common.run.directory import default_run_dir
+from common.run.directory import choose_run_dir
 from common.run.prepare import prepare_inputs
-from common.training.schedule import learning_rate
+from common.training.schedule import compute_learning_rate
 
 
-def describe(config: Config, framework: str) -> str:
-    """The data, the steps and the places of a resolved config, a line each. Raises UserError as training would."""
-    config, prepared = prepare_inputs(config, Path(config.run_dir).expanduser() if config.run_dir else None)
-    train, schedule, strategy, cache = config.train, config.schedule, config.strategy, prepared.cache
+def describe_plan(config: Config, framework: str) -> str:
+    """Return a table of the data, the steps and the directories of a run. Raises UserError as training would."""
+    config, inputs = prepare_inputs(config, Path(config.run_dir).expanduser() if config.run_dir else None)
+    train, schedule, strategy, cache = config.train, config.schedule, config.strategy, inputs.cache
     examples, steps = len(cache.train), train.steps
     batch = min(train.global_batch_size, examples)
     trained = count_examples_until(examples, train.global_batch_size, steps)
     shards = np.unique(np.diff(compute_shard_bounds(batch, strategy.world_size)))[::-1]
     processes = ", ".join(f"{count} {role}" for role, count in strategy.roles.items())
-    peak = max(learning_rate(config, step) for step in {1, min(steps, schedule.warmup_steps or 1), steps})
-    parameters = count_parameters(config.model, prepared.initial.hf_config)
-    start = prepared.checkpoint.directory if prepared.checkpoint else "the initial weights"
+    peak = max(compute_learning_rate(config, step) for step in {1, min(steps, schedule.warmup_steps or 1), steps})
+    parameters = count_parameters(config.model, inputs.initial.hf_config)
+    start = inputs.checkpoint.directory if inputs.checkpoint else "the initial weights"
     lines = {
         "strategy": f"{framework} {strategy.kind} x{strategy.world_size} (processes: {processes})",
         "model": f"{config.model.name}, {parameters:,} parameters",
         "data": f"{config.data.kind}: {cache}",
-        **{f"class {name}": count for name, count in _counts(cache.train.labels, cache.classes).items()},
+        **{f"class {name}": count for name, count in _count_classes(cache.train.labels, cache.classes).items()},
         "steps": f"{steps:,} of {batch:,} examples: {trained:,} examples, {trained / examples:.2f} epochs",
         **({"updates": f"{steps * strategy.updates_per_batch:,}"} if strategy.updates_per_batch > 1 else {}),
         "shards": f"{' or '.join(map(str, shards))} examples of a step for each replica",
         "learning rate": f"{schedule.kind}, at most {peak:g}; {schedule.warmup_steps} steps of warm-up",
-        "evaluations": _every(train.eval_every, train.virtual_epoch_examples),
-        "checkpoints": _every(train.checkpoint_every, train.virtual_epoch_examples, train.checkpoint_seconds),
-        "starts from": f"{start}, step {prepared.start.step}",
-        "would write": config.run_dir or default_run_dir(config, framework, "<time>"),
+        "evaluations": _format_times(train.eval_every, train.virtual_epoch_examples),
+        "checkpoints": _format_times(train.checkpoint_every, train.virtual_epoch_examples, train.checkpoint_seconds),
+        "starts from": f"{start}, step {inputs.start.step}",
+        "would write": config.run_dir or choose_run_dir(config, framework, "<time>"),
         "cache": cache.directory,
-        "initial weights": prepared.initial.directory,
+        "initial weights": inputs.initial.directory,
     }
     width = max(map(len, lines))
     return "\n".join(f"{name:{width}}  {value}" for name, value in lines.items())
 
 
-def _counts(labels: np.ndarray, classes: list[str]) -> dict[str, str]:
-    """Training examples of each class; of many classes the first and the last; of no classes nothing."""
+def _count_classes(labels: np.ndarray, classes: list[str]) -> dict[str, str]:
+    """Return the number of training examples of each class; of more than 20 classes the first and last 10."""
     if not classes:
         return {}
     counts = np.bincount(labels, minlength=len(classes)).tolist()
-    found = {name: f"{count:,} training examples" for name, count in zip(classes, counts, strict=True)}
-    return found if len(found) <= 20 else dict([*list(found.items())[:10], *list(found.items())[-10:]])
+    lines = {name: f"{count:,} training examples" for name, count in zip(classes, counts, strict=True)}
+    return lines if len(lines) <= 20 else dict([*list(lines.items())[:10], *list(lines.items())[-10:]])
 
 
-def _every(steps: int | None, epoch: int | None, seconds: float | None = None) -> str:
+def _format_times(steps: int | None, epoch: int | None, seconds: float | None = None) -> str:
     times = {
         "every {:,} steps": steps if epoch is None else None,
         "after every {:,} examples": epoch,

@@ -1,17 +1,19 @@
-"""What a person sees of a run: a progress bar on a terminal, plain lines elsewhere, a closing table."""
+"""The display of a run: a progress bar on a terminal, plain lines in a file or a pipe, and a closing table."""
 
-import json
 import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from common.config.tasks import METRICS
 from common.errors import USER_ERROR
-from common.training.observer import Row
-from common.training.state import Position, State
+from common.run.summary import read_summary
+from common.training.observer import Observer
+from common.training.rows import Row
 
-if TYPE_CHECKING:  # a run starts sooner without it
+if TYPE_CHECKING:  # a run starts sooner without this import
     from rich.progress import Progress
 
 log = logging.getLogger("lockstep")
@@ -30,11 +32,11 @@ def log_to(run_dir: Path | None) -> None:
     log.handlers = handlers
     log.setLevel(logging.INFO)
     log.propagate = False
-    logging.raiseExceptions = False  # a train.log that a full disk cuts short is no error of its own
+    logging.raiseExceptions = False  # an incomplete train.log on a full disk is no error
 
 
-class TrainingProgress:
-    """An observer that shows the steps of a run as they are recorded."""
+class TrainingProgress(Observer):
+    """Observer that shows the steps and evaluations of a run."""
 
     def __init__(self, title: str, total_steps: int, log_every: int) -> None:
         self._total, self._log_every = total_steps, log_every
@@ -45,8 +47,9 @@ class TrainingProgress:
             self._task = self._bar.add_task("train", total=total_steps, loss=float("nan"), speed=0.0)
             self._bar.start()
 
-    def steps(self, rows: list[Row], traffic: list[Row], speed: float) -> None:
-        """Show the last of these rows."""
+    @override
+    def record_steps(self, rows: list[Row], traffic: list[Row], speed: float) -> None:
+        """Show the last update of a block."""
         last = rows[-1]
         if self._bar is not None:
             self._bar.update(self._task, completed=last["step"], loss=last["loss"], speed=speed)
@@ -57,19 +60,17 @@ class TrainingProgress:
                 *(last["step"], self._total, last["loss"], last["grad_norm"], last["learning_rate"], speed),
             )
 
-    def evaluation(self, row: Row) -> None:
-        """Show a line, on a terminal above the bar."""
+    @override
+    def record_evaluation(self, row: Row) -> None:
+        """Show a line; on a terminal it stands above the bar."""
         metrics = "".join(f"  {name.replace('_', ' ')} {row[name]:.4f}" for name in METRICS if name in row)
         text = f"step {row['step']}  validation loss {row['loss']:.6f}{metrics} ({row['count']} examples)"
         if self._bar is not None:
             self._bar.console.print(text, highlight=False)
         log.info(text)
 
-    def save(self, state: State, position: Position) -> None:
-        """Nothing to show."""
-
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         if self._bar is not None:
             self._bar.stop()
 
@@ -89,20 +90,15 @@ def _bar(title: str) -> "Progress":
 
 
 def report_end(run_dir: Path, exit_code: int) -> None:
-    """In the command: print how the run ended and what it measured; on standard error what went wrong.
+    """Print a table of the results of a run, and its error on standard error. Only the command of a run calls it.
 
-    Nothing for a user's error, which the chief has printed, or where a full disk has no summary.
+    Print nothing for a user's error, which the chief has printed, or if a full disk left no summary.
     """
-    file = run_dir / "summary.json"
-    if exit_code == USER_ERROR or not file.exists():
+    summary = None if exit_code == USER_ERROR else read_summary(run_dir)
+    if summary is None:
         return
     from rich.console import Console
     from rich.table import Table
-
-    summary = json.loads(file.read_text())
-
-    def shown(key: str, form: str) -> str:
-        return "-" if summary[key] is None else format(summary[key], form)
 
     table = Table(title=f"{summary['framework']} {summary['strategy']} x{summary['replicas']}: {summary['status']}")
     for column in ("steps", "final loss", "accuracy", "examples/s", "tokens/s", "peak memory"):
@@ -110,10 +106,10 @@ def report_end(run_dir: Path, exit_code: int) -> None:
     peaks = summary["peak_memory_bytes"]
     table.add_row(
         str(summary["steps"]),
-        shown("final_loss", ".6f"),
-        shown("accuracy", ".4f"),
-        shown("examples_per_second", ".1f"),
-        shown("tokens_per_second", ".0f") if summary["tokens_per_second"] else "-",
+        _format_number(summary["final_loss"], ".6f"),
+        _format_number(summary["accuracy"], ".4f"),
+        _format_number(summary["examples_per_second"], ".1f"),
+        _format_number(summary["tokens_per_second"] or None, ".0f"),
         f"{max(peaks) / 2**20:.0f} MiB" if peaks else "-",
     )
     console = Console()
@@ -121,10 +117,14 @@ def report_end(run_dir: Path, exit_code: int) -> None:
     console.print(f"run directory: {run_dir}", highlight=False, soft_wrap=True)
     if "error" in summary:
         sys.stdout.flush()
-        print(f"{summary['status']}: {summary['error']}{see_log(run_dir)}", file=sys.stderr)
+        print(f"{summary['status']}: {summary['error']}{point_to_log(run_dir)}", file=sys.stderr)
 
 
-def see_log(run_dir: Path) -> str:
-    """The end of an error that names the run's log; empty where there is none, as where not all ranks arrived."""
+def _format_number(value: float | None, spec: str) -> str:
+    return "-" if value is None else format(value, spec)
+
+
+def point_to_log(run_dir: Path) -> str:
+    """Return the end of an error that names the log of the run; empty if the run ended before it had a log."""
     log_file = run_dir / "train.log"
     return f"; see {log_file}" if log_file.exists() else ""

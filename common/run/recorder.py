@@ -1,4 +1,4 @@
-"""The recorder: an observer that writes what a run measures, as rows and for TensorBoard."""
+"""Recorder: an observer that writes the rows of a run and its TensorBoard events."""
 
 import os
 import shutil
@@ -14,54 +14,65 @@ sys.modules.setdefault("tensorboard.compat.notf", ModuleType("notf"))  # its eve
 from tensorboard.compat.proto.event_pb2 import Event  # noqa: E402
 from tensorboard.compat.proto.summary_pb2 import Summary  # noqa: E402
 from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: E402
+from typing_extensions import override  # noqa: E402
 
 from common.errors import build_write_error  # noqa: E402
-from common.run.rows import append_rows, keep_rows, scalars  # noqa: E402
-from common.training.observer import Row  # noqa: E402
+from common.run.files import drop_rows_after  # noqa: E402
+from common.training.observer import Observer  # noqa: E402
+from common.training.rows import (  # noqa: E402
+    Row,  # noqa: E402
+    append_rows,
+    select_scalars,
+)
 from common.training.state import Position, State  # noqa: E402
 
 
-class Recorder:
-    """Appends complete rows only, so that a killed run leaves valid files.
+class Recorder(Observer):
+    """Observer that appends complete rows to metrics.jsonl, evals.jsonl and traffic.jsonl.
 
-    start: where the run begins; rows after it are dropped, since they will be written again. trained_by: the framework
-    and the strategy, which the first row says.
+    Args:
+        run_dir: the run directory.
+        start: the position at which the run starts. Later rows are dropped, since training writes them again.
+        trained_by: the framework and the strategy, a field of the first row that this process writes.
     """
 
     def __init__(self, run_dir: Path, start: Position, trained_by: str) -> None:
         self.run_dir = run_dir
-        self._said: Row = {"trained_by": trained_by}
-        kept = keep_rows(run_dir, start)
+        self._first_row_fields: Row = {"trained_by": trained_by}
+        earlier_rows = drop_rows_after(run_dir, start)
         shutil.rmtree(run_dir / "tensorboard", ignore_errors=True)
         self._metrics = (run_dir / "metrics.jsonl").open("ab")
         self._evals = (run_dir / "evals.jsonl").open("ab")
-        self._traffic: IO[bytes] | None = None  # only some strategies have any
+        self._traffic: IO[bytes] | None = None  # opened if the strategy counts bytes
         self._events = EventFileWriter(str(run_dir / "tensorboard"))
-        for row in kept:
-            self._scalars(row)
+        for row in earlier_rows:
+            self._write_scalars(row)
 
-    def steps(self, rows: list[Row], traffic: list[Row], speed: float) -> None:
-        """Append rows of metrics.jsonl and traffic.jsonl. Raises UserError where the disk is full."""
-        if rows and self._said:
-            rows = [{**rows[0], **self._said}, *rows[1:]]
-            self._said = {}
+    @override
+    def record_steps(self, rows: list[Row], traffic: list[Row], speed: float) -> None:
+        """Append rows of metrics.jsonl and traffic.jsonl. Raises UserError if the disk is full."""
+        if rows and self._first_row_fields:
+            rows = [{**rows[0], **self._first_row_fields}, *rows[1:]]
+            self._first_row_fields = {}
         append_rows(self._metrics, rows)
         for row in rows:
-            self._scalars(row)
+            self._write_scalars(row)
         if traffic and self._traffic is None:
             self._traffic = (self.run_dir / "traffic.jsonl").open("ab")
         if self._traffic is not None:
             append_rows(self._traffic, traffic)
 
-    def evaluation(self, row: Row) -> None:
-        """Append a row of evals.jsonl. Raises UserError where the disk is full."""
+    @override
+    def record_evaluation(self, row: Row) -> None:
+        """Append a row of evals.jsonl. Raises UserError if the disk is full."""
         append_rows(self._evals, [row])
-        self._scalars(row)
+        self._write_scalars(row)
 
+    @override
     def save(self, state: State, position: Position) -> None:
         """Flush the rows to the disk: a checkpoint must not survive a power failure that its rows do not.
 
-        Raises UserError where the disk is full.
+        Raises UserError if the disk is full.
         """
         for file in filter(None, (self._metrics, self._evals, self._traffic)):
             try:
@@ -75,8 +86,8 @@ class Recorder:
             with suppress(OSError):  # a full disk has been reported
                 file.close()
 
-    def _scalars(self, row: Row) -> None:
-        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars(row).items()]
+    def _write_scalars(self, row: Row) -> None:
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in select_scalars(row).items()]
         try:
             self._events.add_event(Event(wall_time=time.time(), step=row["step"], summary=Summary(value=values)))
         except OSError as error:

@@ -1,141 +1,187 @@
-"""summary.json: what a run was, how it ended, how fast it was; running.json before it has ended."""
+"""summary.json: facts about a run, its end and its speed. Until the run ends, running.json holds the facts."""
 
 import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, cast
+from typing import NotRequired, TypedDict, cast
 
 from common import hardware
 from common.config.schema import Config
 from common.config.tasks import METRICS
 from common.data import batch_plan
 from common.run.context import RunContext
-from common.run.rows import read_rows, replace_text
+from common.run.files import replace_text
+from common.training.rows import Row, read_rows
 
-RESTARTS = "LOCKSTEP_RESTARTS"  # the variable that says how often the run has been restarted
-RUNNING = "running.json"
+RESTARTS = "LOCKSTEP_RESTARTS"  # the environment variable with the number of restarts of the run
+RUNNING, SUMMARY = "running.json", "summary.json"
 PACKAGES = {"torch": ("torch", "transformers"), "tf": ("tensorflow", "keras", "keras-hub")}
 
 
-def restarts() -> int:
-    """How often the run of this process has been restarted."""
+class RunFacts(TypedDict):
+    """The fields of summary.json that are known before training."""
+
+    framework: str
+    strategy: str
+    replicas: int | None
+    restarts: int
+    started: str  # local time, ISO 8601
+    fingerprints: dict[str, str]
+    plan_version: int
+    versions: dict[str, str]  # of Python and of the packages that train
+    hardware: Mapping[str, object]
+    batch_norm: NotRequired[str]  # "global" or "replica"; for models with BatchNorm
+
+
+class Summary(RunFacts):
+    """The contents of summary.json. Strategies add fields about themselves, which their documentation lists."""
+
+    status: str  # "completed", "interrupted" or "failed"
+    steps: int
+    examples_per_second: float | None
+    tokens_per_second: float | None
+    peak_memory_bytes: list[int]  # one value for each replica
+    final_loss: float | None
+    accuracy: float | None
+    error: NotRequired[str]
+    resumed_from: NotRequired[int]  # the step of the checkpoint
+    replicas_changed: NotRequired[list[Row]]
+    trained_by: NotRequired[list[Row]]
+    staleness: NotRequired[dict[str, int]]  # staleness -> number of updates
+
+
+def count_restarts() -> int:
+    """Return how often the run of this process has been restarted."""
     return int(os.environ.get(RESTARTS, "0"))
-
-
-RunFacts = dict[str, Any]
 
 
 def describe_run(context: RunContext) -> RunFacts:
     """Return the fields of summary.json that are known before training."""
-    inputs, model = context.inputs, context.config.model
+    inputs = context.inputs
     fingerprints = {"token_cache": inputs.cache.fingerprint, "initial_weights": inputs.initial.fingerprint}
-    facts = _facts(context.config, context.framework, fingerprints)
+    facts = _collect_facts(context.config, context.framework, fingerprints)
     if inputs.initial.has_batch_norm:
-        facts["batch_norm"] = "global" if model.has_global_batch_norm else "replica"
+        facts["batch_norm"] = "global" if context.config.model.has_global_batch_norm else "replica"
     return facts
 
 
-def _facts(config: Config, framework: str, fingerprints: dict[str, str]) -> RunFacts:
+def _collect_facts(config: Config, framework: str, fingerprints: dict[str, str]) -> RunFacts:
     names = ("lockstep", "numpy", *PACKAGES[framework])
     return {
         "framework": framework,
         "strategy": config.strategy.kind,
         "replicas": config.strategy.replicas,
-        "restarts": restarts(),
+        "restarts": count_restarts(),
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "fingerprints": fingerprints,
         "plan_version": batch_plan.PLAN_VERSION,
-        "versions": {"python": sys.version.split()[0], **installed_versions(names)},
+        "versions": {"python": sys.version.split()[0], **find_versions(names)},
         "hardware": hardware.describe_hardware(),
     }
 
 
-def installed_versions(names: Iterable[str]) -> dict[str, str]:
-    """The versions of these packages, without those that are not installed: Lockstep may run from a checkout."""
-    found = {}
+def find_versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of packages. Packages that are not installed are left out: Lockstep may be a checkout."""
+    versions = {}
     for name in names:
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            versions[name] = metadata.version(name)
+    return versions
 
 
-def write_running(run_dir: Path, about: dict[str, Any]) -> None:
-    """Write running.json, the facts of a run that trains: `write_summary` replaces it."""
-    with suppress(OSError):  # on a full disk the rows fail next, and say so
-        replace_text(run_dir / RUNNING, json.dumps({**about, "status": "running"}, indent=1) + "\n")
+def write_running(run_dir: Path, facts: RunFacts) -> None:
+    """Write running.json when training starts; `write_summary` removes it."""
+    with suppress(OSError):  # on a full disk the rows fail next, and report it
+        replace_text(run_dir / RUNNING, json.dumps({**facts, "status": "running"}, indent=1) + "\n")
 
 
 def write_aborted_summary(run_dir: Path, config: Config, framework: str, status: str, error: str | None) -> None:
-    """Write summary.json for a run whose strategy reported nothing, since it was stopped or killed before."""
-    write_summary(run_dir, config, _facts(config, framework, {}), status, {}, error)
+    """Write the summary of a run that ended before its strategy could report."""
+    write_summary(run_dir, config, _collect_facts(config, framework, {}), status, {}, error)
 
 
 def write_summary(
     run_dir: Path,
     config: Config,
-    about: dict[str, Any],
+    facts: RunFacts,
     status: str,
     report: Mapping[str, object],
     error: str | None = None,
-) -> dict[str, Any]:
-    """Write summary.json from the run's files. Returns what it says. `status` is completed, interrupted or failed.
+) -> Summary:
+    """Write summary.json from the rows of a run, and remove running.json.
 
-    about: the facts. report: of the strategy; see common.training.strategy.
+    Args:
+        run_dir: the run directory, with metrics.jsonl and evals.jsonl.
+        config: the config of the run.
+        facts: the fields that were known before training.
+        status: "completed", "interrupted" or "failed".
+        report: the fields that the strategy adds.
+        error: why the run did not complete.
+
+    Returns:
+        The contents of summary.json.
     """
-    steps, evals = read_rows(run_dir / "metrics.jsonl"), read_rows(run_dir / "evals.jsonl")
-    changed, trained_by = _changes(steps, "replicas"), _changes(steps, "trained_by")
-    before = max(cast(int, report.get("resumed_from", 0)), changed[-1]["step"] - 1 if changed else 0)
-    summary = {
-        **about,
+    steps, evaluations = read_rows(run_dir / "metrics.jsonl"), read_rows(run_dir / "evals.jsonl")
+    replicas_changed, trained_by = _find_changes(steps, "replicas"), _find_changes(steps, "trained_by")
+    last_change = replicas_changed[-1]["step"] - 1 if replicas_changed else 0
+    untimed = max(cast(int, report.get("resumed_from", 0)), last_change) + config.train.warmup_steps_untimed
+    summary: dict[str, object] = {
+        **facts,
         "status": status,
         "steps": len(steps),
-        **_speed(steps, evals, before + config.train.warmup_steps_untimed),
+        **_measure_speed(steps, evaluations, untimed),
         "peak_memory_bytes": [],
         **report,
         "final_loss": steps[-1]["loss"] if steps else None,
         "accuracy": None,
-        **{name: evals[-1][name] for name in METRICS if evals and name in evals[-1]},
+        **{name: evaluations[-1][name] for name in METRICS if evaluations and name in evaluations[-1]},
     }
-    if changed:
-        summary["replicas_changed"] = changed
+    if replicas_changed:
+        summary["replicas_changed"] = replicas_changed
     if trained_by:
         summary["trained_by"] = trained_by
-    if stale := Counter(row["staleness"] for row in steps if "staleness" in row):
-        summary["staleness"] = {str(staleness): stale[staleness] for staleness in sorted(stale)}
+    if counts := Counter(row["staleness"] for row in steps if "staleness" in row):
+        summary["staleness"] = {str(staleness): counts[staleness] for staleness in sorted(counts)}
     if error:
         summary["error"] = error
     with suppress(OSError):  # a full disk is then the error, and has been reported
-        replace_text(run_dir / "summary.json", json.dumps(summary, indent=1) + "\n")
+        replace_text(run_dir / SUMMARY, json.dumps(summary, indent=1) + "\n")
         (run_dir / RUNNING).unlink(missing_ok=True)
-    return summary
+    return cast(Summary, summary)
 
 
-def _changes(steps: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
-    """Each value of a key with the first step that has it; empty where it never changed.
+def read_summary(run_dir: Path) -> Summary | None:
+    """Return the summary of a run; None if the run has none yet."""
+    path = run_dir / SUMMARY
+    return cast(Summary, json.loads(path.read_text())) if path.exists() else None
 
-    steps: rows of metrics.jsonl. Those of earlier versions say neither how many replicas trained them nor which.
+
+def _find_changes(steps: Sequence[Row], key: str) -> list[Row]:
+    """Return each value of a field with the first step that has it; an empty list if the value never changed.
+
+    Rows of earlier versions lack the fields "replicas" and "trained_by".
     """
-    found: list[dict[str, Any]] = []
+    changes: list[Row] = []
     for row in steps:
-        if key in row and (not found or found[-1][key] != row[key]):
-            found.append({"step": row["step"], key: row[key]})
-    return found if len(found) > 1 else []
+        if key in row and (not changes or changes[-1][key] != row[key]):
+            changes.append({"step": row["step"], key: row[key]})
+    return changes if len(changes) > 1 else []
 
 
-def _speed(steps: list[dict[str, Any]], evals: list[dict[str, Any]], untimed: int) -> dict[str, float | None]:
-    """Examples and tokens per second after the first `untimed` steps, evaluations left out."""
+def _measure_speed(steps: Sequence[Row], evaluations: Sequence[Row], untimed: int) -> dict[str, float | None]:
+    """Return examples and tokens per second after the first `untimed` steps, without the time of evaluations."""
     if len(steps) <= untimed:
         return {"examples_per_second": None, "tokens_per_second": None}
     last = steps[-1]
     first = steps[untimed - 1] if untimed else {"step": 0, "examples": 0, "tokens": 0, "seconds": 0.0}
     seconds = last["seconds"] - first["seconds"]
-    seconds -= sum(row["duration"] for row in evals if first["step"] <= row["step"] < last["step"])
+    seconds -= sum(row["duration"] for row in evaluations if first["step"] <= row["step"] < last["step"])
     if seconds <= 0:
         return {"examples_per_second": None, "tokens_per_second": None}
     return {f"{unit}_per_second": (last[unit] - first[unit]) / seconds for unit in ("examples", "tokens")}

@@ -1,6 +1,5 @@
 """One process of a run: it joins its group, makes the strategy and trains."""
 
-import logging
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -12,13 +11,11 @@ from typing import Generic, Protocol, TypeVar
 from common.errors import USER_ERROR, Interrupted, UserError
 from common.run.chief import train_as_chief
 from common.run.context import RunContext
-from common.run.directory import profile_path
+from common.run.directory import make_profile_path
 from common.run.summary import write_aborted_summary
 from common.training.loop import Loop, Profile
 from common.training.stop import Stop
 from common.training.strategy import Strategy
-
-log = logging.getLogger("lockstep")
 
 WAIT_SECONDS = 9.0  # for the chief to save the checkpoint of an agreed stop
 
@@ -110,4 +107,4 @@ def _report_failed_start(context: RunContext, error: UserError) -> None:
 def _profile(context: RunContext, side: SideRuntime[AnyGroup], rank: int) -> Profile | None:
     if not context.config.train.profile or context.config.run_dir is None:
         return None
-    return partial(side.profile, profile_path(context.run_dir, rank))
+    return partial(side.profile, make_profile_path(context.run_dir, rank))

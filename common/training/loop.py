@@ -11,9 +11,10 @@ from common.config.schema import Config
 from common.data.batch_plan import count_examples_until
 from common.data.cache import Cache
 from common.errors import Interrupted
-from common.training.observer import Observer, Row
+from common.training.observer import Observer
 from common.training.planned_batches import planned_batches, validation_batches
-from common.training.schedule import learning_rate
+from common.training.rows import Row
+from common.training.schedule import compute_learning_rate
 from common.training.state import Position
 from common.training.stop import Stop
 from common.training.strategy import Evaluation, StepResult, Strategy
@@ -173,7 +174,7 @@ class Loop:
             "loss": loss,
             "examples": position.examples,
             "tokens": position.tokens,
-            "learning_rate": learning_rate(self.config, batch.step),
+            "learning_rate": compute_learning_rate(self.config, batch.step),
             "grad_norm": grad_norm,
             "seconds": seconds,
             "replicas": self.strategy.world_size,
@@ -187,7 +188,7 @@ class Loop:
             now = self._seconds()
             speed = (self.position.examples - self.shown) / (now - self.since)
             for observer in self.observers:
-                observer.steps(rows, traffic, speed)
+                observer.record_steps(rows, traffic, speed)
             self.shown, self.since = self.position.examples, now
 
     def evaluate(self) -> None:
@@ -205,7 +206,7 @@ class Loop:
             "duration": self.since - start,
         }
         for observer in self.observers:
-            observer.evaluation(row)
+            observer.record_evaluation(row)
 
     def _compare_with_best(self, evaluation: Evaluation) -> None:
         """The same numbers on every rank, so that all of them stop at the same step."""

@@ -1,23 +1,23 @@
-"""What the loop reports while it trains. The recorder, the checkpoints and the progress display listen to it."""
+"""Observers of the training loop: the recorder, the checkpoint writer, the progress display and the trackers."""
 
-from typing import Any, Protocol
-
+from common.training.rows import Row
 from common.training.state import Position, State
 
-Row = dict[str, Any]
 
+class Observer:
+    """Receives the results of training. Only the chief has observers. By default an observer ignores a result."""
 
-class Observer(Protocol):
-    """Gets the results of training. Only the chief has observers."""
+    def record_steps(self, rows: list[Row], traffic: list[Row], speed: float) -> None:
+        """Record a block of updates.
 
-    def steps(self, rows: list[Row], traffic: list[Row], speed: float) -> None:
-        """A block of updates: a row of metrics.jsonl and, where the strategy counts them, of traffic.jsonl for each.
-
-        speed: examples per second over these rows.
+        Args:
+            rows: rows of metrics.jsonl, one for each update.
+            traffic: rows of traffic.jsonl; empty if the strategy does not count bytes.
+            speed: examples per second over these updates.
         """
 
-    def evaluation(self, row: Row) -> None:
-        """An evaluation: a row of evals.jsonl."""
+    def record_evaluation(self, row: Row) -> None:
+        """Record an evaluation, a row of evals.jsonl."""
 
     def save(self, state: State, position: Position) -> None:
-        """A checkpoint is due here."""
+        """Save a checkpoint, or what must not be lost if the run resumes from it."""

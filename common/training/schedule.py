@@ -5,7 +5,7 @@ import math
 from common.config.schema import Config
 
 
-def learning_rate(config: Config, step: int) -> float:
+def compute_learning_rate(config: Config, step: int) -> float:
     """The learning rate of update `step` (from 1).
 
     The first `warmup_steps` updates rise linearly, s / warmup_steps. Then `linear` falls from 1 towards 0 at

@@ -1,29 +1,51 @@
-"""What a run has trained and where it is: what a checkpoint holds, in no framework's terms."""
+"""State and position of a run, independent of the framework. A checkpoint holds both."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypedDict
 
 import numpy as np
 
 
 @dataclass(frozen=True)
 class State:
-    """What a strategy trains: parameters, and optimizer slots as `<slot>.<parameter>`, all in PyTorch's layout.
+    """The arrays that a strategy trains, in PyTorch's layout.
 
-    Slots are `exp_avg` and `exp_avg_sq` of Adam and AdamW, and `momentum_buffer` of SGD, as PyTorch defines them.
+    Attributes:
+        weights: parameters and moving statistics by Hugging Face name.
+        slots: optimizer slots as `<slot>.<parameter>`: `exp_avg` and `exp_avg_sq` of Adam and AdamW, and
+            `momentum_buffer` of SGD, as PyTorch defines them.
     """
 
     weights: dict[str, np.ndarray]
     slots: dict[str, np.ndarray]
 
 
+class PositionValues(TypedDict):
+    """The fields of a Position, as state.json holds them."""
+
+    step: int
+    plan_position: int
+    examples: int
+    tokens: int
+    seconds: float
+    validation: dict[str, float] | None
+    best: float | None
+    waited: int
+
+
 @dataclass
 class Position:
-    """Where a run is. Training continues after it.
+    """The position of a run, after which training continues.
 
-    step: updates made. plan_position: global batches trained on, which asynchronous updates are parts of. seconds:
-    since the first step began, over all that led here. validation: loss and accuracy at this step, where evaluated.
-    best, waited: for early stopping: the best value so far, and the evaluations since then without an improvement.
+    Attributes:
+        step: the number of updates.
+        plan_position: the number of global batches that were trained on; asynchronous updates train on parts of them.
+        examples: the number of training examples, counted once for each time that they were trained on.
+        tokens: the number of tokens, without padding.
+        seconds: the training time in seconds, from the first step of the first run that led here.
+        validation: validation loss and metric at this step; None if it was not evaluated.
+        best: the best value so far of the metric for early stopping.
+        waited: the number of evaluations since the best value.
     """
 
     step: int = 0
@@ -36,12 +58,12 @@ class Position:
     waited: int = 0
 
 
-class Saved(Protocol):
-    """A saved state: see common.run.checkpoint."""
+class SavedState(Protocol):
+    """A saved state and its position; common.run.checkpoint implements it."""
 
     @property
     def position(self) -> Position:
-        """A copy of the position that it was saved at."""
+        """Return a copy of the position at which the state was saved."""
 
     def load(self) -> State:
-        """The arrays."""
+        """Return the weights and the optimizer slots."""

@@ -162,19 +162,19 @@ class Stop:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def interrupt_on_signals() -> Iterator[None]:
     """In the body SIGINT, SIGTERM, SIGHUP and SIGQUIT raise Interrupted, wherever it is."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         raise Interrupted(signum)
 
-    with kept_handlers():
+    with preserve_handlers():
         _on_signals(interrupt)
         yield
 
 
 @contextmanager
-def kept_handlers() -> Iterator[None]:
+def preserve_handlers() -> Iterator[None]:
     """After the body the handlers are those before it, also where a library has taken a signal behind Python's back."""
     handlers = _installed()
     try:

@@ -12,7 +12,7 @@ from common.config.schema import Config
 from common.config.strategies import StrategySettings
 from common.data.batches import GlobalBatch
 from common.errors import UserError
-from common.training.state import Saved, State
+from common.training.state import SavedState, State
 
 T = TypeVar("T", bound=StrategySettings)
 SettingsT = TypeVar("SettingsT", bound=StrategySettings, default=StrategySettings, covariant=True)
@@ -100,7 +100,7 @@ class Strategy(ABC, Generic[SettingsT]):
         """Return the parameters and optimizer slots. Every rank calls it, so that a sharded strategy can gather."""
 
     @abstractmethod
-    def load(self, checkpoint: Saved) -> None:
+    def load(self, checkpoint: SavedState) -> None:
         """Load the state of a checkpoint. Every rank calls it before anything is trained."""
 
     @abstractmethod

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.run.rows import read_rows
+from common.training.rows import read_rows
 from tests.conftest import wait_until
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from benchmarks.two_hosts import ADDRESSES, TwoHosts
-from common.run.checkpoint import newest
+from common.run.checkpoint import find_newest_checkpoint
 from tests.conftest import wait_until
 from tests.faults.conftest import DDP, MULTIWORKER, ROOT, Measured, Run, Start
 
@@ -91,7 +91,7 @@ class Stopping:
         assert not alive, said
         run_dir, summary = self.chief.run_dir, self.chief.summary
         assert summary["status"] == "interrupted", said
-        checkpoint = newest(run_dir)
+        checkpoint = find_newest_checkpoint(run_dir)
         saved = checkpoint.position.step if checkpoint is not None else 0
         assert saved == self.chief.step, (saved, self.chief.step, said)
         assert [row["step"] for row in self.chief.rows] == list(range(1, saved + 1))

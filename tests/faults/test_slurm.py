@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from benchmarks.two_hosts import ADDRESSES
-from common.run.checkpoint import newest
-from common.run.rows import read_rows
+from common.run.checkpoint import find_newest_checkpoint
+from common.training.rows import read_rows
 from tests.conftest import ROOT, wait_until
 from tests.faults.conftest import CORPUS, SHARED, STEPS
 from tests.integration.test_slurm import SMALL, losses, script
@@ -108,7 +108,7 @@ def _change(slurm: Slurm, job: str, run_dir: Path, *changes: str) -> None:
     wait_until(lambda: not _processes(run_dir), 30)
     slurm.check("scontrol", "update", f"JobId={job}", *changes)
     slurm.check("scontrol", "release", job)
-    checkpoint = newest(run_dir)
+    checkpoint = find_newest_checkpoint(run_dir)
     assert checkpoint is not None and checkpoint.position.step == len(losses(run_dir)) < STEPS
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.run.checkpoint import newest, open_checkpoint
-from common.run.rows import read_rows
+from common.run.checkpoint import find_newest_checkpoint, open_checkpoint
+from common.training.rows import read_rows
 from tests.conftest import wait_until
 from tests.faults.conftest import (
     CHECKPOINT_EVERY,
@@ -38,13 +38,13 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from common.run.checkpoint import newest
+from common.run.checkpoint import find_newest_checkpoint
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import open_context
 from common.training.state import Position, State
 
 run_dir = Path(sys.argv[1])
-checkpoint = newest(run_dir)
+checkpoint = find_newest_checkpoint(run_dir)
 checkpoints = CheckpointWriter(open_context(run_dir, "torch", True))
 first = checkpoint.position.step if checkpoint else 0
 for step in range(first + 1, first + 1000):
@@ -71,7 +71,7 @@ def test_killed_while_it_writes_a_checkpoint(start: Start, measured: Measured) -
             time.sleep(moment)
             writer.kill()
             finished = max([finished, *map(int, writer.stdout.read().split())])
-        checkpoint = newest(run.run_dir)
+        checkpoint = find_newest_checkpoint(run.run_dir)
         assert checkpoint is not None and checkpoint.position.step in (finished, finished + 1)
         state = checkpoint.load()
         assert (state.weights["a"] == checkpoint.position.step).all()
@@ -120,7 +120,7 @@ def test_the_disk_is_full_while_it_trains(start: Start, mount: Mount, measured: 
     assert run.process.returncode == 1
     assert "No space left on device" in said.splitlines()[-1] and "Traceback" not in said
     assert [row["step"] for row in run.rows] == list(range(1, run.step + 1))
-    checkpoint = newest(run_dir)
+    checkpoint = find_newest_checkpoint(run_dir)
     assert checkpoint is not None and checkpoint.position.step >= 5
     assert not list((run_dir / "checkpoints").glob("*.partial"))
     shutil.rmtree(run_dir / "checkpoints" / "step-00000005")
@@ -248,10 +248,10 @@ def test_two_runs_of_one_directory(start: Start) -> None:
     second = start(*DDP, "resume=auto", name="shared")
     said = second.end(60)
     assert second.process.returncode == 2
-    assert "another run is using it" in said and said.count("\n") == 1
+    assert "in use by another run" in said and said.count("\n") == 1
     run.at(run.step + 5)
     third = start(*DDP, name="shared")
     said = third.end(60)
     assert third.process.returncode == 2
-    assert "is not empty" in said and said.count("\n") == 1
+    assert "not empty" in said and said.count("\n") == 1
     run.at(run.step + 5)

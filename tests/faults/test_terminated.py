@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from common.run.checkpoint import newest
-from common.run.rows import read_rows
+from common.run.checkpoint import find_newest_checkpoint
+from common.training.rows import read_rows
 from tests.conftest import wait_until
 from tests.faults.conftest import (
     DDP,
@@ -38,7 +38,7 @@ def test_it_saves_its_step_and_is_resumed(
 ) -> None:
     run = start(*kind).at(moment)
     terminate(run)
-    checkpoint = newest(run.run_dir)
+    checkpoint = find_newest_checkpoint(run.run_dir)
     reached = run.step
     assert checkpoint is not None and checkpoint.position.step == reached >= moment
     again = start(*kind, "resume=auto", name=run.run_dir.name)
@@ -57,7 +57,7 @@ def test_in_an_evaluation(start: Start, framework: str) -> None:
     run = start(framework, *long).at(20)
     time.sleep(1)
     terminate(run)
-    checkpoint = newest(run.run_dir)
+    checkpoint = find_newest_checkpoint(run.run_dir)
     assert checkpoint is not None and checkpoint.position.step == 20 and checkpoint.position.validation is None
     assert not read_rows(run.run_dir / "evals.jsonl")
 

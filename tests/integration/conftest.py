@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.two_hosts import TwoHosts
-from common.run.rows import read_rows
+from common.training.rows import read_rows
 from tests.integration.host_commands import SMALL, STEPS, Place
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from common.data.batch_plan import compute_shard_bounds, steps_per_epoch
-from common.run.rows import read_rows
+from common.training.rows import read_rows
 from tests.conftest import in_matrix
 
 EXAMPLES, BATCH, WORKERS, EPOCHS = 310, 32, 3, 2

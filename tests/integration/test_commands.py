@@ -18,7 +18,7 @@ import pytest
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from common.run.rows import read_rows
+from common.training.rows import read_rows
 from tests.conftest import in_matrix
 
 TINY = ["data.train_examples=300", "data.validation_examples=60", "train.steps=12", "train.log_every=4"]

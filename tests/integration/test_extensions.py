@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.two_hosts import ADDRESSES, TwoHosts
-from common.run.rows import read_rows
+from common.training.rows import read_rows
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "extending.md").read_text()

@@ -17,7 +17,7 @@ from common.cluster.supervisor import MIN_LIFETIME_SECONDS
 from common.cluster.topology import place_processes as place_tasks
 from common.config.clusters import HostsSettings
 from common.config.compose import load_config
-from common.run.rows import read_rows
+from common.training.rows import read_rows
 from tests.conftest import in_matrix, selected_values, wait_until
 from tests.integration.host_commands import STEPS, Place, Run
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from benchmarks.two_hosts import ADDRESSES, TwoHosts
-from common.run.rows import read_rows
+from common.training.rows import read_rows
 from tests.conftest import ROOT, in_matrix, wait_until
 from tests.integration.test_slurm import SMALL, losses
 

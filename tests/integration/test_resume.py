@@ -15,8 +15,8 @@ from safetensors.numpy import load_file
 
 from common.compare.verdict import Tolerance, compare_runs
 from common.config.compose import load_config
-from common.run.rows import read_rows
-from common.training.schedule import learning_rate
+from common.training.rows import read_rows
+from common.training.schedule import compute_learning_rate
 from tests.conftest import ROOT, SMALL_MODEL, in_matrix, selected_values
 
 Train = Callable[..., Path]
@@ -160,7 +160,7 @@ def test_into_asynchronous_runs_and_out_of_them(train: Train) -> None:
             assert done == [(batch, part) for batch in of_batches for part in (0, 1)]
             assert json.loads((last / "summary.json").read_text())["version"] == steps
     rates = [row["learning_rate"] for row in rows[50:]]
-    assert rates == [learning_rate(load_config(last / "config.yaml"), step) for step in range(31, 41)]
+    assert rates == [compute_learning_rate(load_config(last / "config.yaml"), step) for step in range(31, 41)]
 
 
 def dropout(name: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from common.run.rows import read_rows
+from common.training.rows import read_rows
 from tests.conftest import ROOT, in_matrix, wait_until
 
 SMALL = ("model=bert_tiny", "train.global_batch_size=8")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.run.rows import read_rows
+from common.training.rows import read_rows
 from tests.conftest import SMALL_MODEL, in_matrix, selected_values, wait_until
 from tests.slurm_cluster import Slurm
 

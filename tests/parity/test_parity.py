@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from common.compare.verdict import RunPair, Tolerance, compare_runs
 from common.data.atomic_directory import compute_checksum
-from common.run.rows import read_rows
+from common.training.rows import read_rows
 from tests.parity.conftest import EXPERIMENTS, FAULTY, PAIRED, Runs
 
 TOLERANCES = {

@@ -13,7 +13,7 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from common.config.schema import Config
-from common.training.schedule import learning_rate
+from common.training.schedule import compute_learning_rate
 
 Arrays = dict[str, np.ndarray]
 Batch = tuple[np.ndarray, np.ndarray]  # ids int32 [4, 5] and upstream float64 [4, 5, 2]
@@ -93,7 +93,7 @@ class Reference:
         }
 
     def update(self, step: int, gradients: Arrays) -> float:
-        settings, rate = self.config.optimizer, learning_rate(self.config, step)
+        settings, rate = self.config.optimizer, compute_learning_rate(self.config, step)
         norm = float(np.sqrt(sum(np.square(gradient).sum() for gradient in gradients.values())))
         for name, gradient in gradients.items():
             gradient, parameter = gradient * self.scale(norm), self.parameters[name]

@@ -8,7 +8,7 @@ from typing_extensions import override
 from common.config.strategies import CentralStorageSettings
 from common.data.batches import GlobalBatch
 from common.run.context import RunContext
-from common.training.state import Saved, State
+from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, StepResult, Strategy
 from tf_impl.batches import build_input_signature, select_replica_shard, to_tensors
 from tf_impl.communication.rendezvous import Group
@@ -83,7 +83,7 @@ class CentralStorage(Strategy[CentralStorageSettings]):
         return collect_state(self.model, self.optimizer)
 
     @override
-    def load(self, checkpoint: Saved) -> None:
+    def load(self, checkpoint: SavedState) -> None:
         with self.strategy.scope():
             load_state(self.model, self.optimizer, checkpoint)
 

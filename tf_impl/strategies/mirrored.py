@@ -9,7 +9,7 @@ from typing_extensions import override
 from common.config.strategies import MirroredSettings
 from common.data.batches import GlobalBatch
 from common.run.context import RunContext
-from common.training.state import Saved, State
+from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, StepResult, Strategy
 from tf_impl.batch_norm import build_statistics_averaging
 from tf_impl.batches import build_input_signature, select_replica_shard, to_tensors
@@ -91,7 +91,7 @@ class Mirrored(Strategy[MirroredSettings]):
         return collect_state(self.model, self.optimizer)
 
     @override
-    def load(self, checkpoint: Saved) -> None:
+    def load(self, checkpoint: SavedState) -> None:
         with self.strategy.scope():
             load_state(self.model, self.optimizer, checkpoint)
 

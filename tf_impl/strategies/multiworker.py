@@ -8,8 +8,8 @@ from typing_extensions import override
 from common.config.strategies import MultiWorkerSettings
 from common.data.batches import GlobalBatch
 from common.run.context import RunContext
-from common.training.state import Saved, State
-from common.training.stop import kept_handlers
+from common.training.state import SavedState, State
+from common.training.stop import preserve_handlers
 from common.training.strategy import Evaluation, StepResult, Strategy
 from tf_impl.batch_norm import build_statistics_averaging
 from tf_impl.batches import build_input_signature, to_tensors
@@ -37,7 +37,7 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
             bytes_per_pack=self.settings.bytes_per_pack,
             implementation=tf.distribute.experimental.CommunicationImplementation[implementation],
         )
-        with kept_handlers():  # TensorFlow's handler would lose a SIGTERM that arrives while the model is built
+        with preserve_handlers():  # TensorFlow's handler would lose a SIGTERM that arrives while the model is built
             self.strategy = tf.distribute.MultiWorkerMirroredStrategy(group.resolver, self.options)
         with self.strategy.scope():
             self.model = build_model(config, context.inputs.initial)
@@ -88,7 +88,7 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
         return collect_state(self.model, self.optimizer)
 
     @override
-    def load(self, checkpoint: Saved) -> None:
+    def load(self, checkpoint: SavedState) -> None:
         with self.strategy.scope():
             load_state(self.model, self.optimizer, checkpoint)
 

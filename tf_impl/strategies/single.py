@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from common.data.batches import GlobalBatch
 from common.run.context import RunContext
-from common.training.state import Saved, State
+from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, SettingsT, StepResult, Strategy
 from tf_impl.batches import build_input_signature, to_tensors
 from tf_impl.communication.rendezvous import Group
@@ -65,7 +65,7 @@ class Single(Strategy[SettingsT]):
         return collect_state(self.model, self.optimizer)
 
     @override
-    def load(self, checkpoint: Saved) -> None:
+    def load(self, checkpoint: SavedState) -> None:
         load_state(self.model, self.optimizer, checkpoint)
 
     @override

@@ -17,7 +17,7 @@ from typing_extensions import override
 from common.config.strategies import DdpSettings
 from common.data.batches import GlobalBatch
 from common.run.context import RunContext
-from common.training.state import Saved, State
+from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, StepResult, Strategy
 from torch_impl.batch_norm import average_statistics, make_sum_over_ranks, synchronize_batch_norm
 from torch_impl.batches import to_tensors
@@ -113,7 +113,7 @@ class DDP(Strategy[DdpSettings]):
         return collect_state(self.model, self.optimizer)
 
     @override
-    def load(self, checkpoint: Saved) -> None:
+    def load(self, checkpoint: SavedState) -> None:
         load_state(self.model, self.optimizer, checkpoint)
 
     @override

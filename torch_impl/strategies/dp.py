@@ -26,7 +26,7 @@ from common.config.strategies import DpSettings
 from common.data.batches import GlobalBatch
 from common.hardware import count_cores
 from common.run.context import RunContext
-from common.training.state import Saved, State
+from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, StepResult, Strategy
 from torch_impl.batch_norm import SumOverThreads, find_moving_statistics, synchronize_batch_norm
 from torch_impl.batches import to_tensors
@@ -183,7 +183,7 @@ class DP(Strategy[DpSettings]):
         return collect_state(self.model, self.optimizer)
 
     @override
-    def load(self, checkpoint: Saved) -> None:
+    def load(self, checkpoint: SavedState) -> None:
         load_state(self.model, self.optimizer, checkpoint)
         for replica in self.cpu_replicas:
             replica.load_state_dict(self.model.state_dict())

@@ -13,7 +13,7 @@ from common.cluster.network import wait_for_address
 from common.cluster.topology import ClusterMember, HostGroup, choose_job_port
 from common.config.clusters import ClusterSettings, ScheduledSettings
 from common.errors import PeerTimeout, UserError
-from common.training.stop import interruptible
+from common.training.stop import interrupt_on_signals
 
 VARIABLES = ("JOB_COMPLETION_INDEX", "PET_NNODES", "PET_MASTER_ADDR")
 INDEX, VOLCANO_INDEX = VARIABLES[0], "VC_TASK_INDEX"  # the variables with this pod's index, from 0
@@ -71,7 +71,7 @@ def _insert_address(hosts: Sequence[str], node: int, timeout: float) -> tuple[st
     address = ""
     for host in (*hosts[:node], *hosts[node + 1 :]):
         try:
-            with interruptible():
+            with interrupt_on_signals():
                 address = wait_for_address(host, deadline)
         except OSError as error:
             raise PeerTimeout(

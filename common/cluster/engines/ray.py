@@ -10,7 +10,7 @@ from common.cluster.engines import env
 from common.cluster.topology import RayNodes
 from common.config import clusters
 from common.errors import UserError, error_reason
-from common.training.stop import kept_handlers
+from common.training.stop import preserve_handlers
 
 VARIABLE = "RAY_ADDRESS"  # `ray job submit` sets it for the command that it starts
 CONNECT_SECONDS = 5.0
@@ -68,7 +68,7 @@ def _connect(kind: str, name: str, address: str) -> None:
     try:
         if host and port.isdecimal():  # without this check Ray would wait forever for a cluster that does not exist
             socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-        with kept_handlers():
+        with preserve_handlers():
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
         reason = error_reason(error).partition(". ")[0]

@@ -6,7 +6,7 @@ from common.diagnose.explain.step_gradients import Reduction, clipping, norm, to
 from common.diagnose.findings import Stage
 from common.diagnose.rounding import BITS
 from common.map.proof import SMALL
-from common.training.schedule import learning_rate
+from common.training.schedule import compute_learning_rate
 
 OF_SLOTS = (
     "optimizer_state_lost",
@@ -96,7 +96,7 @@ def _scaled(found: Reduction) -> Named | None:
     if factors is None or not np.allclose(factors, factors[0], rtol=found.same):
         return None
     value, largest = float(factors[0]), optimizer.max_grad_norm
-    if np.isclose(abs(value), learning_rate(found.config, found.step) * found.scale, rtol=found.same):
+    if np.isclose(abs(value), compute_learning_rate(found.config, found.step) * found.scale, rtol=found.same):
         words = "the momentum has the learning rate inside: its slot is the rate times torch's"
         return "rate_inside_velocity", words
     if np.isclose(value, 1.0, rtol=found.same):

@@ -12,7 +12,7 @@ from common.config.schema import Config
 from common.diagnose.explain.step_gradients import rounded
 from common.diagnose.findings import Check, Stage
 from common.diagnose.rounding import UNITS, at_least_float32
-from common.training.schedule import learning_rate
+from common.training.schedule import compute_learning_rate
 
 Arrays = Mapping[str, np.ndarray]
 OFF = 1e-8  # relative to the norm of all updates: what a formula must reproduce; Keras computes scalars in float32
@@ -151,7 +151,7 @@ def _largest(update: Update) -> float:
 
 
 def _of_config(update: Update) -> Formula:
-    settings, rate = update.config.optimizer, learning_rate(update.config, update.step)
+    settings, rate = update.config.optimizer, compute_learning_rate(update.config, update.step)
     decay = settings.weight_decay if settings.kind == "adamw" else 0.0
     return Formula("sgd" if settings.kind == "sgd" else "adam", rate, settings.epsilon or 0.0, decay=decay)
 
@@ -173,8 +173,8 @@ def _variants(formula: Formula, update: Update) -> Iterator[Formula]:
             formula.rate * update.replicas**0.5,
             f"the learning rate is multiplied by sqrt({update.replicas})",
         ),
-        "schedule_late": (learning_rate(config, step - 1) if step > 1 else 0.0, "the schedule is a step late"),
-        "schedule_early": (learning_rate(config, step + 1), "the schedule is a step early"),
+        "schedule_late": (compute_learning_rate(config, step - 1) if step > 1 else 0.0, "the schedule is a step late"),
+        "schedule_early": (compute_learning_rate(config, step + 1), "the schedule is a step early"),
         "no_schedule": (settings.learning_rate, "the learning rate is constant: the schedule is not applied"),
     }
     for cause, (rate, words) in rates.items():

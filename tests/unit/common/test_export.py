@@ -13,4 +13,4 @@ def test_command_with_a_users_error(
     with pytest.raises(SystemExit) as left:
         main()
     assert left.value.code == 2
-    assert capsys.readouterr().err == f"error: {tmp_path}: has no checkpoints/; give the directory of a run\n"
+    assert capsys.readouterr().err == f"error: {tmp_path}: has no checkpoints/; pass a run directory\n"

@@ -15,8 +15,8 @@ from common.config.strategies import ParameterServerSettings
 from common.data.batches import GlobalBatch
 from common.run.context import RunContext
 from common.training.dispatcher import Dispatcher
-from common.training.schedule import learning_rate
-from common.training.state import Saved, State
+from common.training.schedule import compute_learning_rate
+from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, StepResult, Strategy
 from tf_impl.batches import build_input_signature, to_tensors
 from tf_impl.communication.rendezvous import Group
@@ -91,7 +91,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
             yield StepResult(batch, row.loss, row.grad_norm, int(row.staleness), int(row.worker))
 
     def _schedule(self, batch: GlobalBatch) -> RemoteValue:
-        rate = learning_rate(self.config, batch.step)
+        rate = compute_learning_rate(self.config, batch.step)
         arguments = (to_tensors(batch.shard(0, 1)), batch.weight, rate, self.log.key_of(batch))
         return self.coordinator.schedule(self.update_step, arguments)
 
@@ -169,7 +169,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         return self._retry_reading(lambda: collect_state(self.model, self.optimizer))
 
     @override
-    def load(self, checkpoint: Saved) -> None:
+    def load(self, checkpoint: SavedState) -> None:
         with self.strategy.scope():
             load_state(self.model, self.optimizer, checkpoint)
             self.version.assign(checkpoint.position.step)

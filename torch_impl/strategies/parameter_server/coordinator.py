@@ -15,7 +15,7 @@ from common.data.batches import GlobalBatch
 from common.hardware import count_cores
 from common.run.context import RunContext
 from common.training.dispatcher import Dispatcher
-from common.training.state import Saved, State
+from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, StepResult, Strategy
 from torch_impl.batches import to_tensors
 from torch_impl.communication.connection import accept, listen
@@ -151,7 +151,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         return State(read_weights(self.model), slots)
 
     @override
-    def load(self, checkpoint: Saved) -> None:
+    def load(self, checkpoint: SavedState) -> None:
         """Do nothing: the servers have loaded the checkpoint themselves."""
 
     @override

@@ -18,7 +18,7 @@ from common.cluster.checkpoint_transfer import (
 from common.config.schema import Config
 from common.data.atomic_directory import write_manifest
 from common.errors import UserError
-from common.run.checkpoint import STATE, Checkpoint, newest, open_checkpoint, reopen_checkpoint
+from common.run.checkpoint import STATE, Checkpoint, find_newest_checkpoint, open_checkpoint, reopen_checkpoint
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import RunContext, open_context
 from common.run.inputs import open_inputs
@@ -115,7 +115,7 @@ def test_what_was_received_before_is_found_again(hosts: Hosts, checkpoint: Check
     prepare_run(hosts.config, "torch", hosts.directories[1], 1)
     hosts.follow()
     assert hosts.fetched == 2
-    found = newest(hosts.directories[1])
+    found = find_newest_checkpoint(hosts.directories[1])
     assert found is not None and found.fingerprint == checkpoint.fingerprint
 
 

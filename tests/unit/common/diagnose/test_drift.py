@@ -9,7 +9,7 @@ import pytest
 from common.config.compose import parse_config
 from common.config.schema import Config
 from common.diagnose.drift import Drift
-from common.training.schedule import learning_rate
+from common.training.schedule import compute_learning_rate
 from tests.conftest import Compose
 
 
@@ -29,7 +29,7 @@ def run(config: Config, seconds: list[np.ndarray]) -> Any:
 def test_an_element_that_is_nothing_but_rounding_moves_by_the_learning_rate(config: Config) -> None:
     first, second = 0.001 * np.array([1e-20, 1.0, 1.0, 0.0]), 0.001999 * np.array([1e-20, 1.0, 1.0, 0.0])
     drift = Drift(run(config, [first, second]), {"weight": np.ones(4)}, {"weight": 2e-7})
-    rate = learning_rate(config, 1)
+    rate = compute_learning_rate(config, 1)
     assert drift.of(0, "weight") == 0.0
     assert drift.of(1, "weight") == pytest.approx(rate / 4.0, rel=0.1), "of 1 element of 4, whose norm is 4"
     assert drift.of(2, "weight") == pytest.approx(2 * drift.of(1, "weight"), rel=0.1)
@@ -39,4 +39,4 @@ def test_an_element_that_is_nothing_but_rounding_moves_by_the_learning_rate(conf
 
 def test_ordinary_elements_move_by_their_part_of_rounding(config: Config) -> None:
     drift = Drift(run(config, [0.001 * np.ones(4)]), {"weight": np.ones(4)}, {"weight": 2e-7})
-    assert drift.of(1, "weight") == pytest.approx(learning_rate(config, 1) * 2e-7 / 4.0, rel=1e-3)
+    assert drift.of(1, "weight") == pytest.approx(compute_learning_rate(config, 1) * 2e-7 / 4.0, rel=1e-3)

@@ -13,9 +13,10 @@ import pytest
 from common.config.schema import Config
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import RunContext, open_context
+from common.run.files import ROW_FILES
 from common.run.prepare import open_run, prepare_inputs
 from common.run.recorder import Recorder
-from common.run.rows import ROWS, read_rows
+from common.training.rows import read_rows
 from common.training.state import Position, State
 from common.training.stop import SIGNALS
 from tests.conftest import MakeConfig
@@ -101,10 +102,10 @@ def evaluation(number: int, duration: float = 0.0, accuracy: float = 0.5) -> dic
 
 def record(run_dir: Path, steps: list[dict[str, Any]], evals: list[dict[str, Any]]) -> None:
     recorder = Recorder(run_dir, Position(), "torch single")
-    recorder.steps(steps[:2], [], 1.0)
-    recorder.steps(steps[2:], [], 1.0)
+    recorder.record_steps(steps[:2], [], 1.0)
+    recorder.record_steps(steps[2:], [], 1.0)
     for row in evals:
-        recorder.evaluation(row)
+        recorder.record_evaluation(row)
     recorder.close()
 
 
@@ -121,9 +122,11 @@ def make_run(small_config: MakeConfig, tmp_path: Path) -> MakeRun:
             run_dir = context.run_dir
             checkpoints, recorder = CheckpointWriter(context), Recorder(run_dir, Position(), "torch single")
             for number in range(1, 6):
-                recorder.steps([step(number, 0.1 * number, **values)], [{"step": number, "gathered": [number]}], 1.0)
+                recorder.record_steps(
+                    [step(number, 0.1 * number, **values)], [{"step": number, "gathered": [number]}], 1.0
+                )
                 if number in STEPS:
-                    recorder.evaluation(evaluation(number))
+                    recorder.record_evaluation(evaluation(number))
                     weights = {name: array + number for name, array in context.inputs.initial.weights().items()}
                     position = Position(number, number, 4 * number, validation={"loss": 0.7, "accuracy": 0.5})
                     checkpoints.save(State(weights, {}), position)
@@ -146,4 +149,4 @@ def resume(config: Config) -> int:
 
 def recorded(run_dir: Path) -> list[list[int]]:
     """The steps of the rows of metrics.jsonl, evals.jsonl and traffic.jsonl."""
-    return [[row["step"] for row in read_rows(run_dir / name)] for name in ROWS]
+    return [[row["step"] for row in read_rows(run_dir / name)] for name in ROW_FILES]

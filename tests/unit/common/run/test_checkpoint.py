@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
-from common.run.checkpoint import newest, open_checkpoint, reopen_checkpoint, settings
+from common.run.checkpoint import find_newest_checkpoint, open_checkpoint, reopen_checkpoint
 from common.run.checkpoint_writer import CheckpointWriter
+from common.run.curve_settings import collect_curve_settings
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import make_state, save_step
 
@@ -26,7 +27,7 @@ def test_what_was_saved_is_loaded(checkpoints: CheckpointWriter, run_dir: Path) 
     assert np.array_equal(loaded.weights["a.weight"], make_state(7).weights["a.weight"])
     assert loaded.slots["exp_avg.a.weight"].dtype == np.float64, "as it was"
     assert {path.name for path in checkpoint.directory.iterdir()} == FILES
-    assert newest(run_dir) == checkpoint
+    assert find_newest_checkpoint(run_dir) == checkpoint
 
 
 def test_by_step_and_not_by_time(checkpoints: CheckpointWriter, run_dir: Path) -> None:
@@ -35,7 +36,7 @@ def test_by_step_and_not_by_time(checkpoints: CheckpointWriter, run_dir: Path) -
         save_step(checkpoints, step)
     os.utime(run_dir / "checkpoints" / "step-00000002", (0, 0))
     os.utime(run_dir / "checkpoints" / "step-00000002" / "state.json", (0, 0))
-    found = newest(run_dir)
+    found = find_newest_checkpoint(run_dir)
     assert found is not None and found.position.step == 2
 
 
@@ -91,28 +92,28 @@ def test_a_damaged_one_is_refused_and_the_one_before_it_taken(
         open_checkpoint(directory)
     assert str(raised.value).startswith(f"{directory}: {problem}")
     with caplog.at_level(logging.WARNING, "lockstep"):
-        found = newest(run_dir)
+        found = find_newest_checkpoint(run_dir)
     assert found is not None and found.position.step == 1
     assert problem in caplog.text
     save_step(checkpoints, 2)  # trained again
-    found = newest(run_dir)
+    found = find_newest_checkpoint(run_dir)
     assert found is not None and found.position.step == 2
 
 
 def test_of_another_format(checkpoints: CheckpointWriter, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.run.checkpoint_writer.FORMAT", 3)
     save_step(checkpoints, 1)
-    with pytest.raises(UserError, match="has format 3; this version of Lockstep reads 1 to 2$"):
+    with pytest.raises(UserError, match="has format 3, and this version of Lockstep reads 1 to 2; "):
         open_checkpoint(run_dir / "checkpoints" / "step-00000001")
 
 
 def test_settings_are_what_decides_the_curve(small_config: MakeConfig) -> None:
-    before = settings(small_config(), "data")
+    before = collect_curve_settings(small_config(), "data")
     for same in ("strategy=ddp", "train.steps=7", "run_dir=x", "train.log_every=1", "cluster.timeout=3"):
-        assert settings(small_config(same), "data") == before, same
+        assert collect_curve_settings(small_config(same), "data") == before, same
     for other in ("optimizer.beta1=0.8", "train.seed=1", "schedule=cosine", "train.global_batch_size=8"):
-        assert settings(small_config(other), "data") != before, other
-    assert settings(small_config(), "other data") != before
+        assert collect_curve_settings(small_config(other), "data") != before, other
+    assert collect_curve_settings(small_config(), "other data") != before
 
 
 def test_reopened_without_reading_its_arrays(

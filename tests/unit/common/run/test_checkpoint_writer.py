@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from common.config.schema import Config
 from common.errors import UserError
-from common.run.checkpoint import Checkpoint, best, newest
+from common.run.checkpoint import Checkpoint, find_best_checkpoint, find_newest_checkpoint
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import RunContext
 from common.run.inputs import open_inputs, save_inputs
@@ -29,22 +29,24 @@ def test_a_copy_is_written(checkpoints: CheckpointWriter, run_dir: Path) -> None
     changing.weights["a.weight"][:] = 99
     changing.slots["exp_avg.a.weight"][:] = 99
     checkpoints.finish()
-    checkpoint = newest(run_dir)
+    checkpoint = find_newest_checkpoint(run_dir)
     assert checkpoint is not None
     assert checkpoint.load().weights["a.weight"].max() == 1
     assert checkpoint.load().slots["exp_avg.a.weight"].min() == -1
 
 
 def test_the_newest_and_the_best_are_kept(checkpoints: CheckpointWriter, run_dir: Path) -> None:
-    assert newest(run_dir) is None and best(run_dir) is None
+    assert find_newest_checkpoint(run_dir) is None and find_best_checkpoint(run_dir) is None
     for step, loss in ((1, 0.5), (2, 0.3), (3, None), (4, 0.4), (5, 0.6)):
         save_step(checkpoints, step, loss)
     assert steps(run_dir) == [2, 4, 5]
-    assert [found and found.position.step for found in (newest(run_dir), best(run_dir))] == [5, 2]
+    assert [
+        found and found.position.step for found in (find_newest_checkpoint(run_dir), find_best_checkpoint(run_dir))
+    ] == [5, 2]
     for step in (99_999_999, 100_000_000):  # a digit more
         save_step(checkpoints, step, 0.1)
     assert steps(run_dir) == [99_999_999, 100_000_000]
-    found = newest(run_dir)
+    found = find_newest_checkpoint(run_dir)
     assert found is not None and found.position.step == 100_000_000
 
 
@@ -53,7 +55,7 @@ def test_a_process_is_started_again_after_its_checkpoint_was_removed(
 ) -> None:
     """As a parameter server's worker is, which gets the parameters from the servers."""
     save_step(checkpoints, 1)
-    started = replace(context.inputs, checkpoint=newest(run_dir))
+    started = replace(context.inputs, checkpoint=find_newest_checkpoint(run_dir))
     save_inputs(started, run_dir)
     assert open_inputs(context.config, run_dir).start.step == 1
     resumed = CheckpointWriter(replace(context, inputs=started))
@@ -70,7 +72,7 @@ def test_a_step_that_is_evaluated_later(checkpoints: CheckpointWriter, run_dir: 
     weights = run_dir / "checkpoints" / "step-00000003" / "model.safetensors"
     before = weights.stat()
     position = save_step(checkpoints, 3, 0.2)
-    found = newest(run_dir)
+    found = find_newest_checkpoint(run_dir)
     assert found is not None and found.position == position
     assert (weights.stat().st_ino, weights.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
@@ -81,7 +83,7 @@ def test_what_a_killed_writer_leaves_is_no_checkpoint(
     save_step(checkpoints, 1)
     directory = run_dir / "checkpoints"
     shutil.copytree(directory / "step-00000001", directory / "step-00000002.partial")
-    found = newest(run_dir)
+    found = find_newest_checkpoint(run_dir)
     assert found is not None and found.position.step == 1
     CheckpointWriter(context).close()
     assert steps(run_dir) == [1], "the next run of the directory removes it"
@@ -99,16 +101,16 @@ def test_a_failure_to_write_is_raised(
     with pytest.raises(UserError, match=r"step-00000002: cannot be written \(No space left on device\); make space"):
         checkpoints.finish()
     monkeypatch.undo()
-    found = newest(run_dir)
+    found = find_newest_checkpoint(run_dir)
     assert found is not None and found.position.step == 1
     save_step(checkpoints, 2)  # there is space again
-    found = newest(run_dir)
+    found = find_newest_checkpoint(run_dir)
     assert found is not None and found.position.step == 2
 
 
 def test_it_is_a_model_directory(checkpoints: CheckpointWriter, run_dir: Path, config: Config) -> None:
     save_step(checkpoints, 1)
-    checkpoint = newest(run_dir)
+    checkpoint = find_newest_checkpoint(run_dir)
     assert isinstance(checkpoint, Checkpoint)
     assert json.loads((checkpoint.directory / "config.json").read_text())["model_type"] == "bert"
     assert set(load_file(checkpoint.directory / "model.safetensors")) == {"a.weight"}

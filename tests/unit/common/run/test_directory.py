@@ -11,7 +11,7 @@ import pytest
 
 from common.config import compose as configs
 from common.errors import Interrupted, UserError
-from common.run.directory import chief_run_dir, open_run_dir
+from common.run.directory import find_chief_run_dir, open_run_dir
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import MakeRun, resume
 
@@ -51,7 +51,7 @@ def test_a_directory_that_is_named(make_config: MakeConfig, tmp_path: Path, exis
     with open_run_dir(make_config(f"run_dir={wanted}"), "torch") as run_dir:
         assert run_dir == wanted
     assert sorted(path.name for path in wanted.iterdir()) == [".lock", "config.yaml"]
-    with pytest.raises(UserError, match=f"^run_dir={wanted}: is not empty; a run has a directory of its own, choose"):
+    with pytest.raises(UserError, match=f"^run_dir={wanted}: not empty; choose a new directory"):
         open_run_dir(make_config(f"run_dir={wanted}"), "torch").__enter__()
 
 
@@ -60,7 +60,7 @@ def test_other_hosts_have_directories_beside_the_first_ones(make_config: MakeCon
     for node, name in ((0, "run"), (1, "run-node1"), (12, "run-node12")):
         with open_run_dir(config, "torch", node) as run_dir:
             assert run_dir == tmp_path / name
-            assert chief_run_dir(run_dir, node) == tmp_path / "run"
+            assert find_chief_run_dir(run_dir, node) == tmp_path / "run"
     with open_run_dir(make_config("run_name=n"), "torch", 2) as run_dir:
         assert NAME.sub("", run_dir.name) == "n-node2"
 
@@ -85,7 +85,7 @@ def test_a_place_that_cannot_be_written(make_config: MakeConfig, tmp_path: Path,
     with pytest.raises(UserError) as raised, open_run_dir(config, "torch"):
         pass
     named = re.escape(config.run_dir or "runs/")
-    assert re.match(rf"run_dir={named}.*: cannot be written \([\w ]+\); give run_dir=PATH$", str(raised.value))
+    assert re.match(rf"run_dir={named}.*: cannot be written \([\w ]+\); pass run_dir=PATH$", str(raised.value))
 
 
 def test_it_is_removed_on_a_users_error(make_config: MakeConfig) -> None:
@@ -116,13 +116,13 @@ def test_a_directory_that_is_no_runs(small_config: MakeConfig, tmp_path: Path) -
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.tex").touch()
-    with pytest.raises(UserError, match="is not empty; a run has a directory of its own, choose another$"):
+    with pytest.raises(UserError, match="not empty; choose a new directory$"):
         resume(small_config(f"run_dir={mine}", "resume=auto"))
     assert [path.name for path in mine.iterdir()] == ["thesis.tex"]
 
 
 def test_without_resume_a_run_is_not_overwritten(make_run: MakeRun, small_config: MakeConfig) -> None:
-    with pytest.raises(UserError, match="is not empty; .*, or resume this run with resume=auto$"):
+    with pytest.raises(UserError, match="not empty; .*, or resume this run with resume=auto$"):
         resume(small_config(f"run_dir={make_run('run')}"))
 
 
@@ -133,7 +133,7 @@ def test_two_runs_in_one_directory(
     config = small_config(f"run_dir={make_run('run')}", "resume=auto")
     with (
         open_run_dir(config, "torch"),
-        pytest.raises(UserError, match="another run is using it; choose another, or end that one first$"),
+        pytest.raises(UserError, match="in use by another run; choose another directory, or end that run first$"),
     ):
         resume(small_config(f"run_dir={config.run_dir}", "resume=auto"))
     assert resume(config) == 4

@@ -7,7 +7,7 @@ from safetensors.numpy import load_file
 from common.errors import UserError
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import RunContext
-from common.run.export import export
+from common.run.export import export_model
 from common.run.prepare import prepare_inputs
 from common.training.state import Position, State
 from tests.conftest import MakeConfig
@@ -29,7 +29,7 @@ def run_dir(small_config: MakeConfig, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("of_best", "step"), [(False, 3), (True, 2)])
 def test_the_newest_or_the_best(run_dir: Path, tmp_path: Path, of_best: bool, step: int) -> None:
-    assert export(run_dir, tmp_path / "out", of_best).position.step == step
+    assert export_model(run_dir, tmp_path / "out", of_best).position.step == step
     assert load_file(tmp_path / "out" / "model.safetensors")["a"].tolist() == [step, step]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "config.json",
@@ -41,18 +41,18 @@ def test_the_newest_or_the_best(run_dir: Path, tmp_path: Path, of_best: bool, st
 
 
 def test_what_cannot_be_exported(run_dir: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="has no checkpoints/; give the directory of a run$"):
-        export(tmp_path, tmp_path / "out", False)
-    with pytest.raises(UserError, match="exists and is not an empty directory; choose another$"):
-        export(run_dir, run_dir, False)
+    with pytest.raises(UserError, match="has no checkpoints/; pass a run directory$"):
+        export_model(tmp_path, tmp_path / "out", False)
+    with pytest.raises(UserError, match="exists and is not an empty directory; choose another path$"):
+        export_model(run_dir, run_dir, False)
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="exists and is not an empty directory; choose another$"):
-        export(run_dir, tmp_path / "file", False)
+    with pytest.raises(UserError, match="exists and is not an empty directory; choose another path$"):
+        export_model(run_dir, tmp_path / "file", False)
     with pytest.raises(UserError, match="cannot be written"):
-        export(run_dir, tmp_path / "file" / "below", False)
+        export_model(run_dir, tmp_path / "file" / "below", False)
     for step in (1, 2, 3):
         (run_dir / "checkpoints" / f"step-0000000{step}" / "state.json").write_text("")
     for of_best, end in ((False, ";"), (True, " that was evaluated;")):
         with pytest.raises(UserError, match=f"has no complete checkpoint{end}"):
-            export(run_dir, tmp_path / "out", of_best)
+            export_model(run_dir, tmp_path / "out", of_best)
     assert not (tmp_path / "out").exists()

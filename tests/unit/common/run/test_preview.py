@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from common.config.resolve import resolve_config
-from common.run.preview import _counts, describe
+from common.run.preview import _count_classes, describe_plan
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import MakeRun
 
@@ -24,7 +24,7 @@ def test_what_a_run_would_do(small_config: MakeConfig, tmp_path: Path, monkeypat
         "strategy.replicas=2",
     )
     config = resolve_config(small_config("strategy=ddp", "schedule=linear", *sizes))
-    found = {name.rstrip(): value for name, value in told(describe(config, "torch")).items()}
+    found = {name.rstrip(): value for name, value in told(describe_plan(config, "torch")).items()}
     assert found["strategy"] == "torch ddp x2 (processes: 2 worker)"
     assert found["data"] == "builtin_nli: 60 training and 12 validation examples"
     assert found["class entailment"] == "20 training examples"
@@ -43,22 +43,22 @@ def test_what_a_run_would_do(small_config: MakeConfig, tmp_path: Path, monkeypat
 def test_where_a_run_would_continue(make_run: MakeRun, small_config: MakeConfig) -> None:
     run_dir = make_run("run")
     config = resolve_config(small_config(f"run_dir={run_dir}", "resume=auto"))
-    found = told(describe(config, "torch"))
+    found = told(describe_plan(config, "torch"))
     assert found["starts from"] == f"{run_dir / 'checkpoints' / 'step-00000004'}, step 4"
     assert found["would write"] == str(run_dir)
 
 
 def test_the_updates_of_parameter_servers(small_config: MakeConfig) -> None:
     config = resolve_config(small_config("strategy=parameter_server", "strategy.replicas=3"))
-    assert told(describe(config, "tf"))["updates"] == "900"
+    assert told(describe_plan(config, "tf"))["updates"] == "900"
     synchronous = replace(config, strategy=replace(config.strategy, max_staleness=0))  # type: ignore[call-arg]
-    assert "updates" not in told(describe(synchronous, "tf"))
+    assert "updates" not in told(describe_plan(synchronous, "tf"))
 
 
 def test_classes_are_counted_where_there_are_any() -> None:
-    assert _counts(np.array([0, 2, 2]), ["a", "b", "c"]) == {
+    assert _count_classes(np.array([0, 2, 2]), ["a", "b", "c"]) == {
         "a": "1 training examples",
         "b": "0 training examples",
         "c": "2 training examples",
     }
-    assert _counts(np.array([[0.5, -1], [2, 2]], np.float32), []) == {}
+    assert _count_classes(np.array([[0.5, -1], [2, 2]], np.float32), []) == {}

@@ -14,11 +14,11 @@ from tests.unit.common.run.conftest import evaluation, step
 def show(total: int = 5, log_every: int = 2) -> None:
     """Five steps in two blocks, an evaluation and a checkpoint."""
     progress = TrainingProgress("ddp x2", total, log_every)
-    progress.steps([step(1, 0.1), step(2, 0.2)], [], 20.0)
-    progress.evaluation(evaluation(2))
+    progress.record_steps([step(1, 0.1), step(2, 0.2)], [], 20.0)
+    progress.record_evaluation(evaluation(2))
     progress.save(State({}, {}), Position(2))
-    progress.steps([step(3, 0.3)], [], 30.0)
-    progress.steps([step(4, 0.4), step(5, 0.5)], [], 40.0)
+    progress.record_steps([step(3, 0.3)], [], 30.0)
+    progress.record_steps([step(4, 0.4), step(5, 0.5)], [], 40.0)
     progress.close()
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from common.errors import UserError
 from common.run.recorder import Recorder
-from common.run.rows import read_rows
+from common.training.rows import read_rows
 from common.training.state import Position, State
 from tests.conftest import Python
 from tests.unit.common.run.conftest import evaluation, record, recorded, step
@@ -19,17 +19,17 @@ def test_losses_at_full_precision(run_dir: Path) -> None:
 
 def test_rows_are_there_as_soon_as_they_are_recorded(run_dir: Path) -> None:
     recorder = Recorder(run_dir, Position(), "torch single")
-    recorder.steps([step(1, 0.1)], [], 1.0)
-    recorder.evaluation(evaluation(1))
+    recorder.record_steps([step(1, 0.1)], [], 1.0)
+    recorder.record_evaluation(evaluation(1))
     assert len(read_rows(run_dir / "metrics.jsonl")) == len(read_rows(run_dir / "evals.jsonl")) == 1
     recorder.close()
 
 
 def test_traffic_only_where_there_is_any(run_dir: Path) -> None:
     recorder = Recorder(run_dir, Position(), "torch single")
-    recorder.steps([step(1, 0.1)], [], 1.0)
+    recorder.record_steps([step(1, 0.1)], [], 1.0)
     assert not (run_dir / "traffic.jsonl").exists()
-    recorder.steps([step(2, 0.2)], [{"step": 2, "gathered": [1]}], 1.0)
+    recorder.record_steps([step(2, 0.2)], [{"step": 2, "gathered": [1]}], 1.0)
     recorder.close()
     assert read_rows(run_dir / "traffic.jsonl") == [{"step": 2, "gathered": [1]}]
 
@@ -37,7 +37,7 @@ def test_traffic_only_where_there_is_any(run_dir: Path) -> None:
 def test_rows_after_the_start_are_dropped(run_dir: Path) -> None:
     record(run_dir, [step(number, 0.1) for number in (1, 2, 3)], [evaluation(2), evaluation(3)])
     recorder = Recorder(run_dir, Position(2, validation={"loss": 0.7, "accuracy": 0.5}), "torch single")
-    recorder.steps([step(3, 0.3)], [], 1.0)
+    recorder.record_steps([step(3, 0.3)], [], 1.0)
     recorder.close()
     assert recorded(run_dir) == [[1, 2, 3], [2], []]
     assert len(list((run_dir / "tensorboard").iterdir())) == 1, "the events are written again"
@@ -65,7 +65,7 @@ def test_tensorboard_reads_the_events(run_dir: Path) -> None:
 def test_rows_are_flushed_to_the_disk_before_a_checkpoint(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     recorder = Recorder(run_dir, Position(), "torch single")
-    recorder.steps([step(1, 0.1)], [{"step": 1}], 1.0)
+    recorder.record_steps([step(1, 0.1)], [{"step": 1}], 1.0)
     monkeypatch.setattr("os.fsync", synced.append)
     recorder.save(State({}, {}), Position(1))
     assert len(set(synced)) == 3
@@ -84,7 +84,7 @@ def test_recording_imports_no_framework(run_dir: Path, python: Python) -> None:
         "import sys; from pathlib import Path\n"
         "from common.training.state import Position; from common.run.recorder import Recorder\n"
         "recorder = Recorder(Path(sys.argv[1]), Position(), 'torch single')\n"
-        "recorder.steps([dict(step=1, loss=1.0, learning_rate=1.0, grad_norm=1.0)], [], 1.0)\n"
+        "recorder.record_steps([dict(step=1, loss=1.0, learning_rate=1.0, grad_norm=1.0)], [], 1.0)\n"
         "recorder.close()\n"
         "print([name for name in ('torch', 'tensorflow', 'keras', 'transformers') if name in sys.modules])\n"
     )

@@ -2,7 +2,7 @@ import json
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,13 +12,14 @@ from common.config.keys import CURVE
 from common.config.schema import Config, collect_keys
 from common.data import batch_plan
 from common.errors import UserError
-from common.run.checkpoint import Checkpoint, open_checkpoint, settings
+from common.run.checkpoint import Checkpoint, open_checkpoint
 from common.run.context import open_context
+from common.run.curve_settings import check_resume, collect_curve_settings
 from common.run.prepare import open_run, prepare_inputs
 from common.run.recorder import Recorder
-from common.run.resume import check_resume, find_checkpoint
-from common.run.summary import write_summary
-from common.training.state import Position
+from common.run.resume import find_checkpoint
+from common.run.summary import describe_run, write_summary
+from common.training.state import Position, PositionValues
 from tests.conftest import ROOT, SMALL_CORPUS, MakeConfig
 from tests.unit.common.every_key import CACHE, PAIRS
 from tests.unit.common.run.conftest import STEPS, MakeRun, recorded, resume, step
@@ -81,9 +82,9 @@ def train_further(config: Config, replicas: int, until: int) -> Any:
         run_dir, start = context.run_dir, context.inputs.start
         recorder = Recorder(run_dir, start, "torch single")
         numbers = range(start.step + 1, until + 1)
-        recorder.steps([step(number, 0.1 * number, replicas=replicas) for number in numbers], [], 1.0)
+        recorder.record_steps([step(number, 0.1 * number, replicas=replicas) for number in numbers], [], 1.0)
         recorder.close()
-        return write_summary(run_dir, config, {}, "completed", {}).get("replicas_changed")
+        return write_summary(run_dir, context.config, describe_run(context), "completed", {}).get("replicas_changed")
 
 
 @pytest.mark.parametrize(("place", "last"), [(".", 4), ("checkpoints/step-00000002", 2)])
@@ -130,32 +131,41 @@ def test_other_values_are_refused_and_named(
     assert not (tmp_path / "second").exists()
 
 
-def saved_with(settings: dict[str, Any]) -> Checkpoint:
+def saved_with(settings: dict[str, object]) -> Checkpoint:
     """A checkpoint, not on the disk, of a run with these settings."""
-    return Checkpoint(Path("step-00000000"), {"settings": settings, "position": asdict(Position())})
+    return Checkpoint(
+        Path("step-00000000"),
+        {
+            "format": 2,
+            "position": cast(PositionValues, asdict(Position())),
+            "config_fingerprint": "",
+            "settings": settings,
+            "checksums": {},
+        },
+    )
 
 
 @pytest.mark.parametrize("name", collect_keys())
 def test_every_key_that_decides_the_curve_is_guarded(name: str) -> None:
     """Also a key that is added later, of any kind: its scope decides."""
     config, other = PAIRS[name]
-    checkpoint = saved_with(settings(config, CACHE.fingerprint))
+    checkpoint = saved_with(collect_curve_settings(config, CACHE.fingerprint))
     check_resume(config, CACHE, checkpoint)
     if collect_keys()[name].scope is not CURVE:
         check_resume(other, CACHE, checkpoint)
         return
     with pytest.raises(UserError) as raised:
         check_resume(other, CACHE, checkpoint)
-    assert f"was trained with other values of {name} (1, not 0); give the same, " in str(raised.value)
+    assert f"was trained with other values of {name} (1, not 0); pass the same values, " in str(raised.value)
 
 
 def test_a_key_that_only_the_checkpoint_has_or_lacks_is_guarded() -> None:
     config, _ = PAIRS["train.seed"]
-    saved = settings(config, CACHE.fingerprint)
-    with pytest.raises(UserError, match=r"other values of train\.magic \(None, not 3\); give"):
+    saved = collect_curve_settings(config, CACHE.fingerprint)
+    with pytest.raises(UserError, match=r"other values of train\.magic \(None, not 3\); pass"):
         check_resume(config, CACHE, saved_with({**saved, "train.magic": 3}))
     del saved["train.seed"]
-    with pytest.raises(UserError, match=r"other values of train\.seed \(0, not None\); give"):
+    with pytest.raises(UserError, match=r"other values of train\.seed \(0, not None\); pass"):
         check_resume(config, CACHE, saved_with(saved))
 
 
@@ -166,7 +176,7 @@ def test_more_steps_where_the_schedule_stays(make_run: MakeRun, small_config: Ma
     )
     assert resume(longer) == 4
     before = {path: path.read_bytes() for path in first.rglob("*") if path.is_file()}
-    with pytest.raises(UserError, match=r"^train.steps=3: .*step-00000004 is past it, at 4; raise it$"):
+    with pytest.raises(UserError, match=r"^train.steps=3: .*-00000004 has already trained 4 steps; raise train.steps$"):
         resume(small_config(f"run_dir={first}", "resume=auto", "train.steps=3", "schedule.total_steps=300"))
     assert {path: path.read_bytes() for path in first.rglob("*") if path.is_file()} == before, "nothing is overwritten"
 
@@ -203,8 +213,8 @@ def test_only_the_weights_of_a_checkpoint(make_run: MakeRun, make_config: MakeCo
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("nowhere", "nowhere: no such directory; give a run's, a checkpoint's, or auto"),
-        ("empty", "empty: has no complete checkpoint; give a run or a checkpoint that has"),
+        ("nowhere", "nowhere: no such directory; pass a run directory, a checkpoint directory, or auto"),
+        ("empty", "empty: has no complete checkpoint; pass another run directory or checkpoint"),
         ("damaged", "model.safetensors does not match its checksum"),
     ],
 )
@@ -292,12 +302,12 @@ def first_edition_with_todays_plan() -> Checkpoint:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("optimizer.learning_rate=1e-3", "other values of optimizer.learning_rate (0.001, not 0.0002); give the same"),
-        ("model.layers=2", "other values of model.layers (2, not 1); give the same"),
-        ("schedule=cosine", "other values of schedule.kind (cosine, not linear); give the same"),
-        ("schedule.warmup_steps=5", "other values of schedule.warmup_steps (5, not 2); give the same"),
+        ("optimizer.learning_rate=1e-3", "other values of optimizer.learning_rate (0.001, not 0.0002); pass the same"),
+        ("model.layers=2", "other values of model.layers (2, not 1); pass the same"),
+        ("schedule=cosine", "other values of schedule.kind (cosine, not linear); pass the same"),
+        ("schedule.warmup_steps=5", "other values of schedule.warmup_steps (5, not 2); pass the same"),
         ("optimizer=adam", "other values of optimizer.kind (adam, not adamw), optimizer.weight_decay (0.0, not 0.01)"),
-        ("data.seed=1", "is not what"),
+        ("data.seed=1", "differs from the data of"),
     ],
 )
 def test_a_run_of_the_first_edition_with_other_values_is_refused(

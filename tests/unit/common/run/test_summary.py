@@ -1,6 +1,6 @@
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from common.config.schema import Config
 from common.data import batch_plan
 from common.run.recorder import Recorder
-from common.run.summary import RESTARTS, _facts, installed_versions, write_running, write_summary
+from common.run.summary import RESTARTS, Summary, _collect_facts, find_versions, write_running, write_summary
 from common.training.state import Position
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import evaluation, record, step
@@ -16,8 +16,8 @@ from tests.unit.common.run.conftest import evaluation, record, step
 
 def summary(
     run_dir: Path, config: Config, status: str = "completed", error: str | None = None, **report: Any
-) -> dict[str, Any]:
-    about = _facts(config, "torch", {"token_cache": "1", "initial_weights": "2"})
+) -> Summary:
+    about = _collect_facts(config, "torch", {"token_cache": "1", "initial_weights": "2"})
     written = write_summary(run_dir, config, about, status, {"peak_memory_bytes": [5, 6], **report}, error)
     assert json.loads((run_dir / "summary.json").read_text()) == written
     assert not list(run_dir.glob("*.partial"))
@@ -44,11 +44,11 @@ def test_summary(run_dir: Path, config: Config) -> None:
     }.items() <= found.items()
     assert "error" not in found and "staleness" not in found
     assert {"python", "lockstep", "numpy", "torch", "transformers"} == found["versions"].keys()
-    assert found["hardware"]["cores"] >= 1
+    assert cast(int, found["hardware"]["cores"]) >= 1
 
 
 def test_a_run_is_running_until_it_has_a_summary(run_dir: Path, config: Config) -> None:
-    about = _facts(config, "torch", {"token_cache": "a"})
+    about = _collect_facts(config, "torch", {"token_cache": "a"})
     write_running(run_dir, about)
     assert json.loads((run_dir / "running.json").read_text()) == {**about, "status": "running"}
     write_summary(run_dir, config, about, "completed", {})
@@ -124,12 +124,12 @@ def test_what_trained_a_run_that_went_on_in_another_framework(run_dir: Path, con
     record(run_dir, rows, [])
     assert "trained_by" not in summary(run_dir, config)
     recorder = Recorder(run_dir, Position(2, validation={"loss": 0.7}), "tf mirrored")
-    recorder.steps([step(3, 1.5), step(4, 2.0)], [], 1.0)
+    recorder.record_steps([step(3, 1.5), step(4, 2.0)], [], 1.0)
     recorder.close()
     hops = [{"step": 1, "trained_by": "torch single"}, {"step": 3, "trained_by": "tf mirrored"}]
     assert summary(run_dir, config)["trained_by"] == hops
     recorder = Recorder(run_dir, Position(4, validation={"loss": 0.7}), "tf mirrored")
-    recorder.steps([step(5, 2.5)], [], 1.0)
+    recorder.record_steps([step(5, 2.5)], [], 1.0)
     recorder.close()
     assert summary(run_dir, config)["trained_by"] == hops, "a resume by the same is no change"
 
@@ -150,4 +150,4 @@ def test_summary_of_a_run_that_did_not_complete(run_dir: Path, config: Config, s
 
 
 def test_versions_of_what_is_not_installed_are_left_out() -> None:
-    assert installed_versions(["numpy", "no-such-package"]) == {"numpy": np.__version__}
+    assert find_versions(["numpy", "no-such-package"]) == {"numpy": np.__version__}

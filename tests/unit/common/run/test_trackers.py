@@ -15,9 +15,8 @@ import pytest
 from common.config.schema import Config
 from common.config.validate import check_config
 from common.errors import UserError
-from common.run.rows import scalars
-from common.run.trackers import SERVICES, Trackers
-from common.training.observer import Row
+from common.run.trackers import TRACKERS, Trackers
+from common.training.rows import Row, select_scalars
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import evaluation, step
 
@@ -37,8 +36,8 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def train(config: Config, run_dir: Path, first: int, status: str) -> None:
     trackers = Trackers(config, run_dir)
-    trackers.steps([step(number, 0.1, loss=1 / number) for number in (first, first + 1)], [], 1.0)
-    trackers.evaluation(evaluation(first + 1, accuracy=0.25))
+    trackers.record_steps([step(number, 0.1, loss=1 / number) for number in (first, first + 1)], [], 1.0)
+    trackers.record_evaluation(evaluation(first + 1, accuracy=0.25))
     trackers.close(status)
 
 
@@ -56,7 +55,7 @@ def test_mlflow_has_the_rows_the_settings_and_the_end(small_config: MakeConfig, 
     assert run.info.status == "FINISHED", "a resumed run goes on where it was"
     history = [(each.step, each.value) for each in client.get_metric_history(run.info.run_id, "train/loss")]
     assert sorted(history) == [(number, 1 / number) for number in (1, 2, 3, 4)]
-    assert set(run.data.metrics) == {*scalars(step(1, 0.1)), *scalars(evaluation(1, accuracy=0.25))}
+    assert set(run.data.metrics) == {*select_scalars(step(1, 0.1)), *select_scalars(evaluation(1, accuracy=0.25))}
 
 
 def records(log: bytes) -> Iterator[bytes]:
@@ -109,12 +108,14 @@ def test_a_tracker_that_fails_is_left_out(
         def end(self, status: str) -> None:
             raise AssertionError("it is left out")
 
-    monkeypatch.setitem(SERVICES, "mlflow", Failing)
+    monkeypatch.setitem(TRACKERS, "mlflow", Failing)
     with caplog.at_level(logging.WARNING, "lockstep"):
         logging.getLogger("lockstep").propagate = True
         train(small_config("trackers=[mlflow]"), run_dir, 1, "completed")
     assert sent in ([1], [1, 2], [1, 2, 2]), "one call"
-    assert {*caplog.messages} == {"trackers=[mlflow]: gets no more of this run: ConnectionError: no route to host"}
+    assert {*caplog.messages} == {
+        "trackers=[mlflow]: receives no more rows of this run: ConnectionError: no route to host"
+    }
 
 
 def test_training_does_not_wait_for_a_tracker(
@@ -127,13 +128,13 @@ def test_training_does_not_wait_for_a_tracker(
             released.wait(60)
             raise ConnectionError
 
-    monkeypatch.setitem(SERVICES, "mlflow", Hanging)
-    monkeypatch.setattr("common.run.trackers.HURRY", 0.1)
+    monkeypatch.setitem(TRACKERS, "mlflow", Hanging)
+    monkeypatch.setattr("common.run.trackers.STOPPED_TIMEOUT", 0.1)
     logging.getLogger("lockstep").propagate = True
     began = time.monotonic()
     train(small_config("trackers=[mlflow]"), run_dir, 1, "interrupted")
     assert time.monotonic() - began < 30
-    assert caplog.messages == ["trackers=[mlflow]: did not take the last rows in time; the run directory has them"]
+    assert caplog.messages == ["trackers=[mlflow]: did not accept the last rows in time; the run directory has them"]
     released.set()
 
 

@@ -15,12 +15,12 @@ import pytest
 from common.config.schema import Config
 from common.data.batches import GlobalBatch
 from common.errors import PeerTimeout, UserError
-from common.run.checkpoint import newest
+from common.run.checkpoint import find_newest_checkpoint
 from common.run.context import RunContext
 from common.run.inputs import PreparedInputs
-from common.run.rows import read_rows
 from common.run.worker import SideRuntime, train_rank
-from common.training.state import Saved, State
+from common.training.rows import read_rows
+from common.training.state import SavedState, State
 from common.training.stop import Stop
 from common.training.strategy import Evaluation, StepResult, Strategy
 from tests.conftest import MakeConfig
@@ -52,7 +52,7 @@ class Fake(Strategy):
         self.calls.append("state")
         return State({"a": np.full(2, len(self.calls), np.float32)}, {"exp_avg.a": np.ones(2, np.float32)})
 
-    def load(self, checkpoint: Saved) -> None:
+    def load(self, checkpoint: SavedState) -> None:
         self.calls.append(f"load {checkpoint.position.step}")
 
     def report(self) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def test_a_run_that_completes(rank: Rank) -> None:
         "initial_weights": rank.inputs.initial.fingerprint,
     }
     assert [row["step"] for row in read_rows(rank.run_dir / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6]
-    checkpoint = newest(rank.run_dir)
+    checkpoint = find_newest_checkpoint(rank.run_dir)
     assert checkpoint is not None and checkpoint.position.step == 6
     assert (rank.run_dir / "model" / "model.safetensors").exists()
     assert rank.fake.calls[-1] == "report"
@@ -178,7 +178,7 @@ def test_another_rank_makes_the_same_calls_and_writes_nothing(rank: Rank) -> Non
 @pytest.mark.parametrize("is_chief", [True, False])
 def test_every_rank_loads_the_checkpoint(make_run: MakeRun, small_config: MakeConfig, is_chief: bool) -> None:
     run_dir = make_run("run", "schedule.total_steps=6")
-    checkpoint = newest(run_dir)
+    checkpoint = find_newest_checkpoint(run_dir)
     config = small_config("schedule.total_steps=6", "strategy.replicas=1")
     rank = Rank(config, PreparedInputs(*_opened(config), checkpoint), run_dir)
     assert rank(is_chief=is_chief) == 0
@@ -212,7 +212,7 @@ def test_an_interrupted_chief(rank: Rank) -> None:
     rank.channel = None  # type: ignore[assignment]
     assert rank(before=lambda step: signal.raise_signal(signal.SIGTERM) if step == 3 else None) == 143
     assert (rank.summary["status"], rank.summary["error"]) == ("interrupted", "stopped by SIGTERM")
-    checkpoint = newest(rank.run_dir)
+    checkpoint = find_newest_checkpoint(rank.run_dir)
     assert checkpoint is not None and checkpoint.position.step == 3
     assert not (rank.run_dir / "model").exists()
     assert "report" not in rank.fake.calls
@@ -232,7 +232,7 @@ def test_a_loss_that_is_not_finite(rank: Rank) -> None:
     assert rank({5: math.nan}) == 1
     assert rank.summary["status"] == "failed"
     assert rank.summary["error"].startswith("step 5: the loss is nan; training examples [")
-    checkpoint = newest(rank.run_dir)
+    checkpoint = find_newest_checkpoint(rank.run_dir)
     assert checkpoint is not None and checkpoint.position.step == 4
 
 

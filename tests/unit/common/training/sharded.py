@@ -9,8 +9,8 @@ import numpy as np
 from common.config.schema import Config
 from common.data.batches import GlobalBatch
 from common.training.loop import Loop
-from common.training.schedule import learning_rate
-from common.training.state import Saved, State
+from common.training.schedule import compute_learning_rate
+from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, StepResult, Strategy
 
 SECONDS = 5.0  # that a rank waits for the other before the collective fails
@@ -64,7 +64,7 @@ class Sharded(Strategy):
         for batch in batches:
             loss, gradient = self._loss(f"step {batch.step}", batch)
             self.momentum = 0.9 * self.momentum + gradient
-            self.parameter = self.parameter - learning_rate(self.config, batch.step) * self.momentum
+            self.parameter = self.parameter - compute_learning_rate(self.config, batch.step) * self.momentum
             self.step = batch.step
             yield StepResult(batch, loss, float(abs(gradient)))
 
@@ -89,7 +89,7 @@ class Sharded(Strategy):
         slots = {f"momentum_buffer.{name}": momentum for name, momentum in zip(NAMES, momenta, strict=True)}
         return State(dict(zip(NAMES, parameters, strict=True)), slots)
 
-    def load(self, checkpoint: Saved) -> None:
+    def load(self, checkpoint: SavedState) -> None:
         state, name = checkpoint.load(), NAMES[self.rank]
         self.parameter, self.momentum = state.weights[name], state.slots[f"momentum_buffer.{name}"]
         self.step = checkpoint.position.step

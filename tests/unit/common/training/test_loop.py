@@ -18,16 +18,16 @@ from common.data.batches import GlobalBatch
 from common.data.text.token_cache import TokenCache
 from common.errors import Interrupted
 from common.models.initial_weights import InitialCheckpoint
-from common.run.checkpoint import Checkpoint, newest, open_checkpoint, saved
+from common.run.checkpoint import Checkpoint, find_newest_checkpoint, list_checkpoints, open_checkpoint
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import RunContext
 from common.run.inputs import PreparedInputs
 from common.run.recorder import Recorder
-from common.run.rows import read_rows
 from common.training.loop import Loop, NonFiniteLoss
-from common.training.observer import Observer, Row
+from common.training.observer import Observer
+from common.training.rows import read_rows
 from common.training.state import Position, State
-from common.training.state import Saved as SavedState
+from common.training.state import SavedState as SavedState
 from common.training.stop import Stop
 from common.training.strategy import Evaluation, StepResult, Strategy
 from tests.conftest import MakeConfig, MakeSplit
@@ -101,17 +101,11 @@ def cache(make_split: MakeSplit, tmp_path: Path) -> TokenCache:
     return TokenCache(tmp_path, "", train, validation, ["a", "b", "c"], 100, 0)
 
 
-class Positions:
+class Positions(Observer):
     """An observer that keeps the positions of checkpoints."""
 
     def __init__(self) -> None:
         self.positions: list[Position] = []
-
-    def steps(self, rows: list[Row], traffic: list[Row], speed: float) -> None:
-        """Nothing to do."""
-
-    def evaluation(self, row: Row) -> None:
-        """Nothing to do."""
 
     def save(self, state: State, position: Position) -> None:
         self.positions.append(replace(position))
@@ -586,7 +580,7 @@ def test_a_sharded_state_is_gathered_by_all_ranks_and_resumed(
     raised = part(units=units)
     assert [str(error) for error in raised] == ["stopped by SIGTERM"] * 2
     assert part.ranks[0].states == part.ranks[1].states == states
-    checkpoint = newest(part.directory)
+    checkpoint = find_newest_checkpoint(part.directory)
     assert checkpoint is not None and checkpoint.position.step == states[-1]
     loaded = checkpoint.load()
     for rank, name in zip(part.ranks, sharded.NAMES, strict=True):
@@ -596,7 +590,7 @@ def test_a_sharded_state_is_gathered_by_all_ranks_and_resumed(
     assert part(checkpoint) == [None, None]
     assert part.curve == whole.curve
     assert part.ranks[0].states == part.ranks[1].states == [step for step in (2, 4, 6, 7) if step > states[-1]]
-    ends = [newest(run.directory) for run in (whole, part)]
+    ends = [find_newest_checkpoint(run.directory) for run in (whole, part)]
     assert ends[0] is not None and ends[1] is not None
     assert ends[0].load().weights == ends[1].load().weights
 
@@ -644,8 +638,8 @@ def test_ranks_save_the_same_steps_by_the_clock_of_the_chief(
     assert timed.curve == whole.curve
     steps = timed.ranks[0].states
     assert steps == timed.ranks[1].states and steps[-1] == 30 and len(steps) > 5
-    assert [open_checkpoint(path).position.step for path in saved(timed.directory)] == steps
-    checkpoint = open_checkpoint(saved(timed.directory)[len(steps) // 2])
+    assert [open_checkpoint(path).position.step for path in list_checkpoints(timed.directory)] == steps
+    checkpoint = open_checkpoint(list_checkpoints(timed.directory)[len(steps) // 2])
     assert timed(checkpoint, connected=True) == [None, None]
     assert timed.curve == whole.curve
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from common.config.compose import parse_config
 from common.config.schema import Config
-from common.training.schedule import learning_rate
+from common.training.schedule import compute_learning_rate
 from tests.conftest import Compose
 
 NAMES = ["constant", "linear", "cosine"]
@@ -27,7 +27,7 @@ def rates(config: Config, name: str, warmup: int, total: int, steps: int, base: 
     """The learning rates of updates 1 to `steps`."""
     schedule = replace(config.schedule, kind=name, warmup_steps=warmup, total_steps=total)
     config = replace(config, schedule=schedule, optimizer=replace(config.optimizer, learning_rate=base))
-    return [learning_rate(config, step) for step in range(1, steps + 1)]
+    return [compute_learning_rate(config, step) for step in range(1, steps + 1)]
 
 
 def hugging_face(name: str, current: int, warmup: int, total: int) -> float:
@@ -85,4 +85,4 @@ def test_without_total_steps_the_run_is_all_of_them(config: Config) -> None:
     schedule = replace(config.schedule, kind="linear", warmup_steps=0, total_steps=None)
     config = replace(config, schedule=schedule, train=replace(config.train, steps=4))
     config = replace(config, optimizer=replace(config.optimizer, learning_rate=1.0))
-    assert [learning_rate(config, step) for step in (1, 2, 3, 4, 5)] == [1, 0.75, 0.5, 0.25, 0]
+    assert [compute_learning_rate(config, step) for step in (1, 2, 3, 4, 5)] == [1, 0.75, 0.5, 0.25, 0]

@@ -11,7 +11,7 @@ import pytest
 
 from common.errors import Interrupted
 from common.training import stop as stop_module
-from common.training.stop import SAVE, SIGNALS, Stop, interruptible, kept_handlers
+from common.training.stop import SAVE, SIGNALS, Stop, interrupt_on_signals, preserve_handlers
 from tests.conftest import Python
 
 
@@ -167,7 +167,7 @@ def test_the_wait_is_interruptible() -> None:
     stop = Stop()
     stop.freeze(signal.SIGTERM)
     threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(Interrupted, match="SIGINT"), interruptible():
+    with pytest.raises(Interrupted, match="SIGINT"), interrupt_on_signals():
         stop.check()
 
 
@@ -280,7 +280,7 @@ def test_a_storm_of_signals() -> None:
 
 def test_interruptible(handlers: Callable[[], list[object]]) -> None:
     before = handlers()
-    with pytest.raises(Interrupted, match="^stopped by SIGTERM$"), interruptible():
+    with pytest.raises(Interrupted, match="^stopped by SIGTERM$"), interrupt_on_signals():
         signal.raise_signal(signal.SIGTERM)
     assert handlers() == before
 
@@ -288,7 +288,7 @@ def test_interruptible(handlers: Callable[[], list[object]]) -> None:
 def test_handlers_are_kept_where_a_library_replaces_them() -> None:
     """As TensorFlow's collectives do, without Python's knowledge."""
     stop = Stop()
-    with kept_handlers():
+    with preserve_handlers():
         ctypes.CDLL(None).signal(int(signal.SIGTERM), ctypes.c_void_p(1))  # SIG_IGN
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.signum is None

@@ -7,7 +7,7 @@ from common.config.keys import RUN, key
 from common.config.strategies import DdpSettings, SingleSettings, StrategySettings
 from common.data.batches import GlobalBatch
 from common.errors import UserError
-from common.training.state import Saved, State
+from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, SettingsT, StepResult, Strategy, load_strategy_class
 from tests.conftest import MakeConfig
 
@@ -24,7 +24,7 @@ class Idle(Strategy[SettingsT]):
     def state(self) -> State:
         return State({}, {})
 
-    def load(self, checkpoint: Saved) -> None:
+    def load(self, checkpoint: SavedState) -> None:
         pass
 
     def report(self) -> dict[str, object]:

@@ -10,7 +10,7 @@ from common.config.compose import parse_config
 from common.config.schema import Config
 from common.diagnose.explain.update_formula import Formula, Update, compare_update
 from common.diagnose.findings import Stage
-from common.training.schedule import learning_rate
+from common.training.schedule import compute_learning_rate
 from tests.conftest import Compose
 
 BETAS, DECAY, RATE = (0.9, 0.999), 0.01, 2e-4
@@ -45,7 +45,7 @@ def update_by(formula: Formula, config: Config, step: int = 2, replicas: int = 3
 
 
 def correct(config: Config) -> Formula:
-    return Formula("adam", learning_rate(config, 2), 1e-8, decay=DECAY)
+    return Formula("adam", compute_learning_rate(config, 2), 1e-8, decay=DECAY)
 
 
 FAULTS = {
@@ -60,8 +60,8 @@ FAULTS = {
     "learning_rate_scaled": lambda formula, config: replace(formula, rate=3 * formula.rate),
     "learning_rate_divided": lambda formula, config: replace(formula, rate=formula.rate / 3),
     "learning_rate_root": lambda formula, config: replace(formula, rate=3**0.5 * formula.rate),
-    "schedule_late": lambda formula, config: replace(formula, rate=learning_rate(config, 1)),
-    "schedule_early": lambda formula, config: replace(formula, rate=learning_rate(config, 3)),
+    "schedule_late": lambda formula, config: replace(formula, rate=compute_learning_rate(config, 1)),
+    "schedule_early": lambda formula, config: replace(formula, rate=compute_learning_rate(config, 3)),
     "no_schedule": lambda formula, config: replace(formula, rate=config.optimizer.learning_rate),
 }
 
@@ -70,7 +70,7 @@ FAULTS = {
 def test_a_fault_is_named(cause: str, config: Config) -> None:
     if cause == "learning_rate_scaled":  # by 3 it would be the rate without a schedule's warm-up at step 2 of 6
         replicas = 5
-        formula = replace(correct(config), rate=5 * learning_rate(config, 2))
+        formula = replace(correct(config), rate=5 * compute_learning_rate(config, 2))
     else:
         replicas, formula = 3 if cause != "no_schedule" else 7, FAULTS[cause](correct(config), config)
     stage = Stage("optimizer")

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from common.errors import UserError
-from common.run.rows import append_rows, keep_rows, read_rows, replace_text
+from common.run.files import drop_rows_after, replace_text
+from common.training.rows import append_rows, read_rows
 from common.training.state import Position
 from tests.unit.common.run.conftest import evaluation, record, recorded, step
 
@@ -44,7 +45,7 @@ def test_a_full_disk() -> None:
 )
 def test_rows_after_a_position_are_dropped(run_dir: Path, position: Position, kept: list[list[int]]) -> None:
     record(run_dir, [step(number, 0.1) for number in (1, 2, 3, 4)], [evaluation(2), evaluation(4)])
-    rows = keep_rows(run_dir, position)
+    rows = drop_rows_after(run_dir, position)
     assert recorded(run_dir) == [*kept, []]
     assert [row["step"] for row in rows] == [*kept[0], *kept[1]]
     assert not (run_dir / "traffic.jsonl").exists()

@@ -1,0 +1,52 @@
+"""The settings that decide the curve of a run: a resumed run must have the values of its checkpoint."""
+
+from common.config.compose import collect_values
+from common.config.keys import CURVE
+from common.config.legacy import upgrade_values
+from common.config.models import CustomModelSettings
+from common.config.schema import Config, collect_keys
+from common.data import batch_plan
+from common.data.cache import Cache
+from common.errors import UserError
+from common.models.initial_weights import WEIGHTS
+from common.run.checkpoint import DATA, PLAN, Checkpoint
+
+
+def collect_curve_settings(config: Config, data_fingerprint: str) -> dict[str, object]:
+    """Return the values of the config keys that decide the curve, the fingerprint of the data and the plan version."""
+    return {**upgrade_values(collect_values(config, CURVE)), DATA: data_fingerprint, PLAN: batch_plan.PLAN_VERSION}
+
+
+def check_resume(config: Config, cache: Cache, checkpoint: Checkpoint) -> None:
+    """Raise UserError if a run with this config and data would not continue the curve of the checkpoint."""
+    wanted, saved, table = collect_curve_settings(config, cache.fingerprint), checkpoint.settings, collect_keys()
+    if saved[PLAN] != wanted[PLAN]:
+        raise UserError(
+            f"resume={config.resume}: {checkpoint.directory} was trained in the order of version {saved[PLAN]} of the "
+            f"batch plan, and this is version {wanted[PLAN]}; finish that run with the Lockstep that started it, or "
+            f"start a new one from its weights with {_format_start_from_weights(config, checkpoint)}"
+        )
+    if not config.data.allow_change and saved[DATA] != wanted[DATA]:
+        raise UserError(
+            f"data={config.data.kind}: differs from the data of {checkpoint.directory} (fingerprint {wanted[DATA]}, "
+            f"not {saved[DATA]}); pass the same data, or data.allow_change=true to continue with this data"
+        )
+    keys = [key for key in {**saved, **wanted} if key != DATA and (key not in table or table[key].scope is CURVE)]
+    if differing := [key for key in keys if saved.get(key) != wanted.get(key)]:
+        listed = ", ".join(f"{key} ({wanted.get(key)}, not {saved.get(key)})" for key in differing)
+        raise UserError(
+            f"resume={config.resume}: {checkpoint.directory} was trained with other values of {listed}; pass the same "
+            f"values, or start from its weights with {_format_start_from_weights(config, checkpoint)}"
+        )
+    if checkpoint.position.plan_position > config.train.steps:
+        raise UserError(
+            f"train.steps={config.train.steps}: {checkpoint.directory} has already trained "
+            f"{checkpoint.position.plan_position} steps; raise train.steps"
+        )
+
+
+def _format_start_from_weights(config: Config, checkpoint: Checkpoint) -> str:
+    """Return the overrides that start a run from the weights of a checkpoint."""
+    if isinstance(config.model, CustomModelSettings):
+        return f"model.checkpoint={checkpoint.directory / WEIGHTS}"
+    return f"model=pretrained model.checkpoint={checkpoint.directory}"

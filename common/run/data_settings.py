@@ -1,0 +1,49 @@
+"""The settings that depend on the data: the number of steps and the padding."""
+
+import logging
+from dataclasses import replace
+
+from common.config.resolve import resolve_steps
+from common.config.schema import Config
+from common.data.batch_plan import count_steps_for, steps_per_epoch
+from common.data.batches import Split
+from common.data.padding import choose_padding
+
+log = logging.getLogger("lockstep")
+
+
+def complete_config(config: Config, split: Split) -> Config:
+    """Return the config with its number of steps and its padding, which depend on the training examples.
+
+    Warnings name settings that are allowed but rarely intended. Raises UserError if the steps contradict the schedule.
+    """
+    train, examples, steps = config.train, len(split), None
+    if train.epochs is not None:
+        if train.virtual_epoch_examples is None:
+            steps = train.epochs * steps_per_epoch(examples, train.global_batch_size)
+        else:
+            steps = count_steps_for(examples, train.global_batch_size, train.epochs * train.virtual_epoch_examples)
+        log.info("train.epochs=%d: %d steps (train.steps is not used)", train.epochs, steps)
+    config = resolve_steps(config, steps)
+    if config.model.has_global_batch_norm and train.padding == "auto":
+        config = replace(config, train=replace(config.train, padding="global"))  # statistics are over the global batch
+    elif train.padding == "auto":
+        replicas, unpadded = config.strategy.replicas or 1, config.model.supports_unpadded
+        padding = choose_padding(split, train.global_batch_size, train.seed, replicas, unpadded)
+        config = replace(config, train=replace(config.train, padding=padding))
+    _warn_of_unlikely_settings(config, examples)
+    return config
+
+
+def _warn_of_unlikely_settings(config: Config, examples: int) -> None:
+    train, warmup = config.train, config.schedule.warmup_steps
+    if train.global_batch_size > examples:
+        log.warning(
+            "train.global_batch_size=%d: more than the %d training examples, so every step trains on all of them",
+            *(train.global_batch_size, examples),
+        )
+    if warmup and warmup >= train.steps:
+        log.warning(
+            "schedule.warmup_steps=%d: the run has %d steps, so the learning rate never falls; lower it",
+            *(warmup, train.steps),
+        )

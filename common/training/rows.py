@@ -1,0 +1,48 @@
+"""Rows of metrics.jsonl, evals.jsonl and traffic.jsonl: JSON objects, one a line."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any
+
+from common.config.tasks import METRICS
+from common.errors import build_write_error
+
+Row = dict[str, Any]  # values are numbers, strings, or lists of numbers, depending on the file and the strategy
+
+STEP_SCALARS = ("loss", "learning_rate", "grad_norm")
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Return the complete rows of a file; an empty list if the file does not exist."""
+    return parse_rows(path.read_bytes())[0] if path.exists() else []
+
+
+def parse_rows(content: bytes) -> tuple[list[Row], int]:
+    """Return the complete rows of a file, and their length in bytes.
+
+    A writer that was killed may leave an incomplete last line; it is ignored.
+    """
+    length = content.rfind(b"\n") + 1
+    return [json.loads(line) for line in content[:length].splitlines()], length
+
+
+def append_rows(file: IO[bytes], rows: Iterable[Row]) -> None:
+    """Append rows and flush them. Raises UserError if the disk is full."""
+    try:
+        file.write(format_rows(rows).encode())
+        file.flush()
+    except OSError as error:
+        raise build_write_error(file.name, error) from error
+
+
+def format_rows(rows: Iterable[Row]) -> str:
+    """Return the text of a file with these rows."""
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def select_scalars(row: Row) -> dict[str, float]:
+    """Return the values of a step or an evaluation that TensorBoard and the trackers show: {"train/loss": 0.7, ...}."""
+    if "count" in row:
+        return {f"validation/{name}": row[name] for name in ("loss", *METRICS) if name in row}
+    return {f"train/{name}": row[name] for name in STEP_SCALARS}
