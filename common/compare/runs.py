@@ -66,7 +66,7 @@ class Run:
 
     @property
     def is_running(self) -> bool:
-        """Whether the run has not ended, or was killed before it could record its end."""
+        """True if the run has not ended, or was killed before it could record its end."""
         return self.summary["status"] == RUNNING
 
     @property
@@ -112,7 +112,7 @@ class Run:
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether the run applies updates as they become ready, so that its steps match no step of another run."""
+        """True if the run applies updates as they become ready, so that its steps match no steps of another run."""
         unbounded = self.strategy == "parameter_server" and self.config.get("strategy.max_staleness") != 0
         return unbounded or any(self.staleness.keys() - {0})
 

@@ -44,7 +44,7 @@ class Comparison:
 
     @property
     def is_in_lockstep(self) -> bool:
-        """Whether every pair is in lockstep, asynchronous ones too. A run that is alone or was left out is not.
+        """True if every pair is in lockstep, asynchronous ones too; False for a single run or if a run was left out.
 
         A pair with an external run only needs to have the same curve. A run that has not ended may still diverge.
         """
@@ -144,12 +144,12 @@ def _judge(runs: list[Run], pairs: list[RunPair]) -> tuple[str, str]:
     if not synchronous_pairs:
         subject = f"only {synchronous[0]} is synchronous" if synchronous else "no run is synchronous"
         return NOT_COMPARABLE, (
-            f"{NOT_COMPARABLE}: {subject}, and lockstep is of synchronous runs; {asynchronous}: compared after equal "
-            "examples"
+            f"{NOT_COMPARABLE}: {subject}, and lockstep needs two synchronous runs; {asynchronous}: compared after "
+            "equal examples"
         )
     is_running = any(run.is_running for run in runs)
     verdict, sentence = _judge_synchronous(len(synchronous), synchronous_pairs, is_running)
-    return verdict, sentence + (f"; asynchronous, and so not among them: {asynchronous}" if asynchronous else "")
+    return verdict, sentence + (f"; not among them, because asynchronous: {asynchronous}" if asynchronous else "")
 
 
 def _judge_synchronous(run_count: int, pairs: list[RunPair], is_running: bool) -> tuple[str, str]:

@@ -67,9 +67,7 @@ def draw_curves(runs: list[Run], metric: str, axis: str, axes: Axes) -> list[str
             low, high = min_per_bin(values, first_rows), max_per_bin(values, first_rows)
             axes.fill_between(x, low, high, color=get_colour(index), alpha=0.2, lw=0)
     _finish(axes, lines, axis, AXIS_LABELS[metric])
-    band = (
-        "A band spans the steps that share a place; the line is the last of them, or the mean of asynchronous updates."
-    )
+    band = "A band spans all steps at one position; the line is the last of them, or the mean of asynchronous updates."
     return [CAPTIONS[metric], band] if is_binned else [CAPTIONS[metric]]
 
 
@@ -98,7 +96,7 @@ def draw_difference(runs: list[Run], pairs: Sequence[tuple[Run, RunPair]], metri
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}"))
     _finish(axes, lines, "step", "absolute" if metric == "loss" else "relative to the larger")
     more = [f"{len(sentences) - MAX_SENTENCES} more."] if len(sentences) > MAX_SENTENCES else []
-    about = "The largest of the steps that share a place; equal values have no point. Dashed: the tolerance."
+    about = "The largest difference at each position; equal values have no point. Dashed: the tolerance."
     return [about, *sentences[:MAX_SENTENCES], *more]
 
 

@@ -35,7 +35,7 @@ def print_comparison(comparison: Comparison) -> None:
         widths = _fit_columns(section, console.width)
         console.print(_build_rich_table(section, widths))
         if left_out := [name for name in section.columns if name not in widths]:
-            console.print(f"(no room for {', '.join(left_out)}: see report.html)", style="dim")
+            console.print(f"(no room for {', '.join(left_out)}; report.html shows them)", style="dim")
         for sentence in section.sentences:
             console.print(sentence)
         console.print()

@@ -119,8 +119,8 @@ def test_the_others_go_on_when_one_crashes(started: Any, tmp_path: Path) -> None
     [
         (["run=[torch:ddp]", "train.global_batch_size=0"], "train.global_batch_size=0: must be at least 1"),
         in_matrix(["run=[torch:ddp]", "train.sed=1"], "train.sed: no such key here; did you mean train.seed?"),
-        in_matrix(["run=[torch:ddp]", "run_name=x"], "run_name: is set by run=[...]; leave it out"),
-        (["run=[]", "train.steps=4"], "run=[]: names no training; give 'run=[torch:ddp,tf:mirrored]'"),
+        in_matrix(["run=[torch:ddp]", "run_name=x"], "run_name: set by run=[...]; remove it"),
+        (["run=[]", "train.steps=4"], "run=[]: names no training run; pass 'run=[torch:ddp,tf:mirrored]'"),
         in_matrix(["run=torch:ddp"], "run: must be a list; give 'run=[...,...]'"),
     ],
 )

@@ -42,7 +42,7 @@ def test_the_verdict_is_about_the_synchronous_runs(make_run: MakeRun, make_async
     comparison = compare(make_asynchronous("ps"), make_run("a"), make_run("b", framework="tf", strategy="mirrored"))
     assert comparison.verdict == "lockstep"
     assert comparison.sentence.startswith("lockstep: 2 runs agree at all 20 steps: ")
-    assert comparison.sentence.endswith("; asynchronous, and so not among them: torch parameter_server x2")
+    assert comparison.sentence.endswith("; not among them, because asynchronous: torch parameter_server x2")
     assert comparison.reference.path.name == "a", "the first synchronous one"
     assert comparison.notes == []
     of_a, of_b, other = comparison.pairs
@@ -96,7 +96,7 @@ def test_fewer_than_two_synchronous_runs(
     comparison = compare(*runs)
     assert comparison.verdict == "not comparable"
     assert comparison.sentence == (
-        f"not comparable: {subject}, and lockstep is of synchronous runs; torch parameter_server x2, "
+        f"not comparable: {subject}, and lockstep needs two synchronous runs; torch parameter_server x2, "
         "tf parameter_server x2: compared after equal examples"
     )
     assert main(["--check", *map(str, runs)]) == 1
