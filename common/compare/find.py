@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.compare.run_files import check_run_files, find_summary_file, read_config, read_summary
+from common.compare.run_files import check_run_files, find_summary_file, path_exists, read_config, read_summary
 from common.compare.runs import describe_variant
 from common.config.strategies import TITLES, list_strategies
 from common.errors import UserError
@@ -47,7 +47,9 @@ def find_newest_runs(root: Path) -> tuple[list[Path], list[str], list[str]]:
     """
     entries, errors = _read_entries(_list_run_dirs(root))
     if not entries and not errors:
-        problem = f"runs={root}: " + ("a file, not a directory of runs" if root.is_file() else "no runs found")
+        problem = f"runs={root}: " + (
+            "a file, not a directory of runs" if path_exists(root) and root.is_file() else "no runs found"
+        )
         raise UserError(
             f"{problem}; make some with `python -m torch_impl.train strategy=ddp` and "
             "`python -m tf_impl.train strategy=mirrored`, or name run directories"
@@ -71,7 +73,7 @@ def find_named_runs(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
     runs: list[Path] = []
     errors: list[str] = []
     for path in paths:
-        if not path.exists():
+        if not path_exists(path):
             raise UserError(f"{path}: no such run directory")
         run_dirs = [] if _is_run(path) else _list_run_dirs(path)
         entries, unreadable = _read_entries(run_dirs)

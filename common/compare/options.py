@@ -7,6 +7,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from common.compare.pair import Tolerance
+from common.compare.run_files import path_exists
 from common.config.command_line import compose_options, create_parser
 from common.config.compose import CONF
 from common.config.schema import collect_keys
@@ -89,7 +90,7 @@ def parse_command_line(description: str | None, arguments: Sequence[str] | None 
     )
     parsed = parser.parse_intermixed_args(arguments)
     # The directories of a Hydra sweep may have "=" in their names.
-    overrides = [text for text in parsed.arguments if text.find("=") > 0 and not Path(text).exists()]
+    overrides = [text for text in parsed.arguments if text.find("=") > 0 and not path_exists(text)]
     external = [text for text in overrides if _is_external(text)]
     training: list[str] = []
     if any(text.startswith("run=") for text in overrides):
@@ -111,7 +112,7 @@ def parse_command_line(description: str | None, arguments: Sequence[str] | None 
 
 def _is_external(text: str) -> bool:
     """Check whether an argument NAME=PATH names an external run rather than a key of the config."""
-    return _get_group(text) not in OPTION_GROUPS and Path(text.partition("=")[2]).exists()
+    return _get_group(text) not in OPTION_GROUPS and path_exists(text.partition("=")[2])
 
 
 def _get_group(text: str) -> str:

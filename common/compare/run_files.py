@@ -1,6 +1,7 @@
 """Readers for summary.json and config.yaml of a run directory. Errors name the file and the malformed value."""
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NotRequired, TypedDict, TypeGuard, cast
@@ -57,15 +58,17 @@ class RunSummary(TypedDict):
     hardware: NotRequired[dict[str, object]]
 
 
+def path_exists(path: str | Path) -> bool:
+    """Check whether a path exists; a name that is too long for the file system does not."""
+    return os.path.exists(path)  # noqa: PTH110  Path.exists raises OSError for a name that is too long
+
+
 def check_run_files(path: Path) -> None:
     """Raise UserError if `path` is not a directory or lacks a file that every run has."""
+    if not path_exists(path):
+        raise UserError(f"{path}: no such run directory")
     if not path.is_dir():
-        problem = (
-            "a file; name the directory of a run, or NAME=FILE for an external run"
-            if path.exists()
-            else "no such run directory"
-        )
-        raise UserError(f"{path}: {problem}")
+        raise UserError(f"{path}: a file; name the directory of a run, or NAME=FILE for an external run")
     for name in REQUIRED_FILES:
         if not (path / name).is_file():
             raise UserError(f"{path}: not a run directory: {name} is missing")
