@@ -130,8 +130,8 @@ CLEAN = {
     "common/hardware.py": "import os\nfrom common.errors import UserError",
     "common/config/__init__.py": "",
     "common/config/schema.py": "from common.errors import UserError",
-    "common/data/plan.py": "from common.config import schema",
-    "common/data/text/corpus.py": "from common.data.plan import steps",
+    "common/data/batch_plan.py": "from common.config import schema",
+    "common/data/text/text_corpus.py": "from common.data.batch_plan import steps",
     "common/models/spec.py": "from ..data import plan",
     "common/training/loop.py": "from common.models.spec import Spec",
     "common/run/recorder.py": "import common.training.loop",
@@ -156,15 +156,19 @@ def test_what_keeps_the_order_is_not_reported() -> None:
         ("common/errors.py", "import common.hardware", "common/errors.py imports common/hardware.py"),
         (
             "common/config/schema.py",
-            "from common.data import plan",
-            "common/config/schema.py imports common/data/plan.py",
+            "from common.data import batch_plan",
+            "common/config/schema.py imports common/data/batch_plan.py",
         ),
         (
-            "common/data/text/corpus.py",
+            "common/data/text/text_corpus.py",
             "def read():\n    from common.models.spec import Spec",
-            "common/data/text/corpus.py imports common/models/spec.py",
+            "common/data/text/text_corpus.py imports common/models/spec.py",
         ),
-        ("common/data/plan.py", "from ..run import recorder", "common/data/plan.py imports common/run/recorder.py"),
+        (
+            "common/data/batch_plan.py",
+            "from ..run import recorder",
+            "common/data/batch_plan.py imports common/run/recorder.py",
+        ),
         (
             "common/training/loop.py",
             "if TYPE_CHECKING:\n    from common.run.recorder import Recorder",
@@ -218,14 +222,14 @@ def test_an_import_against_the_order_is_seen(path: str, planted: str, reported: 
             "def f():\n    from common.config.schema import KEYS",
             ["common/config/data.py <-> common/config/schema.py"],
         ),
-        ("common/data/hub.py", "import common.data.text.corpus", ["common/data/hub.py <-> common/data/text"]),
+        ("common/data/hub.py", "import common.data.text.text_corpus", ["common/data/hub.py <-> common/data/text"]),
         ("torch_impl/step.py", "from .strategies import single", ["torch_impl/step.py <-> torch_impl/strategies"]),
     ],
 )
 def test_a_circle_is_seen(path: str, planted: str, reported: list[str]) -> None:
     sources = CLEAN | {
         "common/config/schema.py": "from common.config.data import Data",
-        "common/data/text/hub_corpus.py": "from common.data.hub import download",
+        "common/data/text/hub_text.py": "from common.data.hub import download",
         "common/config/data.py": "",
         "common/data/hub.py": "",
     }

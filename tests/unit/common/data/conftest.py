@@ -72,13 +72,13 @@ def hub_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def hub(hub_root: Path) -> Iterator[FakeHub]:
-    """The hub, which has two commits of a data set and of a checkpoint."""
+    """Start a hub that has two commits of a data set and of a checkpoint."""
     with fake_hub(hub_root) as server:
         yield server
 
 
 class Client:
-    """Runs this project's calls in one fresh process each time, with a cache of its own."""
+    """Runner of calls of common.data in a fresh process, with a separate cache of the hub."""
 
     def __init__(self, cache: Path, url: str):
         self.environment = {
@@ -91,7 +91,7 @@ class Client:
         }
 
     def __call__(self, *calls: str, **environment: str) -> list:
-        """What each call returns, or the message of its UserError."""
+        """Return the result of every call, or the message of its UserError."""
         code = f"""
 import json
 from common.errors import UserError

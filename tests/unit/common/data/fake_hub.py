@@ -24,7 +24,7 @@ def fake_hub(root: Path) -> Iterator["FakeHub"]:
 
 
 class FakeHub(ThreadingHTTPServer):
-    """The server; `requests` are those answered so far, `gated` the ids that ask for a login."""
+    """Server that logs its requests. Repositories in `gated` ask for a login."""
 
     daemon_threads = True
 
@@ -35,7 +35,7 @@ class FakeHub(ThreadingHTTPServer):
         self.gated: set[str] = set()
 
     def stop(self) -> None:
-        """From here on connections are refused."""
+        """Refuse all further connections."""
         self.shutdown()
         self.server_close()
 
@@ -44,8 +44,8 @@ class FakeHub(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
 
-class _Refusal(Exception):
-    pass
+class _RefusedRequestError(Exception):
+    """A request that is answered with an error: (code of the hub, HTTP status)."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -74,23 +74,23 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 kind = parts.pop(0) if parts[0] == "datasets" else "models"
                 self._file(kind, "/".join(parts[:2]), parts[2:])
-        except _Refusal as refusal:
+        except _RefusedRequestError as refusal:
             code, status = refusal.args
             self._send(status, json.dumps({"error": code}).encode(), {"X-Error-Code": code, "X-Error-Message": code})
 
     def _commit(self, kind: str, repo_id: str, revision: str) -> Path:
         repository = self.server.root / kind / repo_id
         if not repository.is_dir():
-            raise _Refusal("RepoNotFound", 404)
+            raise _RefusedRequestError("RepoNotFound", 404)
         if repo_id in self.server.gated:
-            raise _Refusal("GatedRepo", 401)
+            raise _RefusedRequestError("GatedRepo", 401)
         commit = max(repository.iterdir()) if revision == "main" else repository / revision
         if not commit.is_dir():
-            raise _Refusal("RevisionNotFound", 404)
+            raise _RefusedRequestError("RevisionNotFound", 404)
         return commit
 
-    def _api(self, kind: str, repo_id: str, rest: list[str], query: dict, form: dict) -> None:
-        action, revision, *path = [*rest, "", ""] if rest else ["revision", "main"]
+    def _api(self, kind: str, repo_id: str, path_parts: list[str], query: dict, form: dict) -> None:
+        action, revision, *path = [*path_parts, "", ""] if path_parts else ["revision", "main"]
         commit = self._commit(kind, repo_id, revision)
         within = commit / "/".join(filter(None, path))
         headers = {"Content-Type": "application/json"}
@@ -108,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif action == "paths-info":
             answer = [self._entry(commit, commit / name) for name in form["paths"] if (commit / name).exists()]
         else:
-            raise _Refusal("EntryNotFound", 404)
+            raise _RefusedRequestError("EntryNotFound", 404)
         self._send(200, json.dumps(answer).encode(), headers)
 
     def _entries(self, commit: Path, within: Path, recursive: bool) -> list[dict]:
@@ -121,11 +121,11 @@ class _Handler(BaseHTTPRequestHandler):
         content = path.read_bytes()
         return {"type": "file", "oid": hashlib.sha1(content).hexdigest(), "size": len(content), **entry}
 
-    def _file(self, kind: str, repo_id: str, rest: list[str]) -> None:
-        if rest[:1] != ["resolve"]:
-            raise _Refusal("EntryNotFound", 404)
-        commit = self._commit(kind, repo_id, rest[1])
-        path = commit / "/".join(rest[2:])
+    def _file(self, kind: str, repo_id: str, path_parts: list[str]) -> None:
+        if path_parts[:1] != ["resolve"]:
+            raise _RefusedRequestError("EntryNotFound", 404)
+        commit = self._commit(kind, repo_id, path_parts[1])
+        path = commit / "/".join(path_parts[2:])
         if not path.is_file():
             self._send(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit.name})
             return

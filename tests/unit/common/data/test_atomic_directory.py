@@ -1,3 +1,5 @@
+"""Atomic directories: built once, sealed, verified and repaired."""
+
 import json
 import logging
 import shutil
@@ -10,16 +12,16 @@ import pytest
 from common.data import atomic_directory as store
 from common.errors import UserError
 
-Build = Callable[[Path], dict[str, Any]]
+Entries = dict[str, Any]
 
 
 class Builder:
-    """Builds two files, one of them in a subdirectory, and counts how often."""
+    """Builder of two files, one of them in a subdirectory, that counts its calls."""
 
     def __init__(self) -> None:
         self.builds = 0
 
-    def __call__(self, directory: Path) -> dict[str, Any]:
+    def __call__(self, directory: Path) -> Entries:
         assert not list(directory.iterdir())
         self.builds += 1
         (directory / "a.bin").write_bytes(b"a" * 3_000_000)
@@ -38,24 +40,24 @@ def names(directory: Path) -> set[str]:
 
 
 def test_built_once_and_sealed(tmp_path: Path, build: Builder) -> None:
-    directory = tmp_path / "parent" / "made"
+    directory = tmp_path / "parent" / "cache"
     manifest = store.open_or_build(directory, build)
     assert store.open_or_build(directory, build) == manifest
     assert build.builds == 1
     assert manifest["rows"] == 7
     assert manifest["checksums"] == {name: store.compute_checksum(directory / name) for name in ("a.bin", "sub/b.txt")}
-    assert names(directory.parent) == {"made", "made.lock"}
+    assert names(directory.parent) == {"cache", "cache.lock"}
 
 
 def test_an_exception_leaves_nothing(tmp_path: Path, build: Builder) -> None:
-    def fail(directory: Path) -> dict[str, Any]:
+    def fail(directory: Path) -> Entries:
         build(directory)
         raise RuntimeError("disk on fire")
 
     with pytest.raises(RuntimeError, match="disk on fire"):
-        store.open_or_build(tmp_path / "made", fail)
-    assert names(tmp_path) == {"made.lock"}
-    store.open_or_build(tmp_path / "made", build)
+        store.open_or_build(tmp_path / "cache", fail)
+    assert names(tmp_path) == {"cache.lock"}
+    store.open_or_build(tmp_path / "cache", build)
     assert build.builds == 2
 
 
@@ -88,10 +90,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_found_reported_and_repaired(
+def test_damage_is_reported_and_repaired(
     tmp_path: Path, build: Builder, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
-    directory = tmp_path / "made"
+    directory = tmp_path / "cache"
     manifest = store.open_or_build(directory, build)
     do_damage, problem = DAMAGES[damage]
     do_damage(directory)
@@ -101,36 +103,36 @@ def test_damage_is_found_reported_and_repaired(
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert caplog.messages[0].startswith(f"{directory}: {problem}")
     assert caplog.messages[0].endswith("; building it again")
-    assert names(tmp_path) == {"made", "made.lock"}
+    assert names(tmp_path) == {"cache", "cache.lock"}
     assert names(directory) == {"a.bin", "sub", "manifest.json"}
 
 
-def test_what_a_killed_builder_left_is_removed(tmp_path: Path, build: Builder) -> None:
-    (tmp_path / "made.12345.partial").mkdir()
-    (tmp_path / "made.12345.partial" / "a.bin").write_bytes(b"half")
+def test_directories_of_killed_builders_are_removed(tmp_path: Path, build: Builder) -> None:
+    (tmp_path / "cache.12345.partial").mkdir()
+    (tmp_path / "cache.12345.partial" / "a.bin").write_bytes(b"half")
     (tmp_path / "other.12345.partial").mkdir()
-    store.open_or_build(tmp_path / "made", build)
-    assert names(tmp_path) == {"made", "made.lock", "other.12345.partial"}
+    store.open_or_build(tmp_path / "cache", build)
+    assert names(tmp_path) == {"cache", "cache.lock", "other.12345.partial"}
 
 
 def test_a_whole_directory_needs_no_lock(tmp_path: Path, build: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.open_or_build(tmp_path / "made", build)
+    store.open_or_build(tmp_path / "cache", build)
     monkeypatch.setattr(store, "FileLock", None)
-    store.open_or_build(tmp_path / "made", build)
-    shutil.rmtree(tmp_path / "made")
+    store.open_or_build(tmp_path / "cache", build)
+    shutil.rmtree(tmp_path / "cache")
     with pytest.raises(TypeError):
-        store.open_or_build(tmp_path / "made", build)
+        store.open_or_build(tmp_path / "cache", build)
 
 
 def test_a_verified_directory_is_not_hashed_again(tmp_path: Path, build: Builder) -> None:
-    manifest = store.open_or_build(tmp_path / "made", build)
-    flip_a_byte(tmp_path / "made")
-    assert store.read_manifest(tmp_path / "made") == manifest
+    manifest = store.open_or_build(tmp_path / "cache", build)
+    flip_a_byte(tmp_path / "cache")
+    assert store.read_manifest(tmp_path / "cache") == manifest
 
 
 @pytest.mark.parametrize("damage", [name for name in DAMAGES if "manifest" in name])
 def test_a_damaged_manifest_of_a_verified_directory(tmp_path: Path, build: Builder, damage: str) -> None:
-    directory = tmp_path / "made"
+    directory = tmp_path / "cache"
     store.open_or_build(directory, build)
     do_damage, problem = DAMAGES[damage]
     do_damage(directory)
@@ -142,14 +144,14 @@ def test_a_damaged_manifest_of_a_verified_directory(tmp_path: Path, build: Build
 
 
 def test_a_directory_that_was_removed(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="^.*made: cannot be read .*No such file"):
-        store.read_manifest(tmp_path / "made")
+    with pytest.raises(UserError, match="^.*cache: cannot be read .*No such file"):
+        store.read_manifest(tmp_path / "cache")
 
 
-def test_a_place_that_cannot_be_written(tmp_path: Path, build: Builder) -> None:
+def test_a_path_that_cannot_be_written(tmp_path: Path, build: Builder) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="^cache_dir=.*file: cannot be written .Not a directory|File exists.; choose"):
-        store.open_or_build(tmp_path / "file" / "made", build)
+        store.open_or_build(tmp_path / "file" / "cache", build)
 
 
 def test_fingerprint_does_not_depend_on_the_order_of_keys() -> None:

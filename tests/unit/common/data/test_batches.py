@@ -1,3 +1,5 @@
+"""Global batches: their shards, micro-batches and padding."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -18,18 +20,18 @@ paddings = st.sampled_from(PADDINGS)
 
 
 def batch_of(make_split: MakeSplit, lengths: list[int], padding: str = "global") -> GlobalBatch:
-    """All the examples of a split in reverse."""
+    """Return all examples of a split in reverse."""
     return GlobalBatch(1, np.arange(len(lengths))[::-1], make_split(lengths), padding)
 
 
 def examples_of(part: Arrays) -> list[tuple[list[int], list[int], int]]:
-    """Token ids, their types, and the label of each example that counts; found through what the model is told."""
+    """Return the token ids, types and label of every example with weight, read with the arrays that a model gets."""
     mask = part["attention_mask"] == 1
     ids, types = part["input_ids"], part["token_type_ids"]
     if "places" in part:
-        room = np.zeros((2, mask.size), np.int32)
-        room[:, part["places"]] = ids, types
-        ids, types = room.reshape(2, *mask.shape)
+        layout = np.zeros((2, mask.size), np.int32)
+        layout[:, part["places"]] = ids, types
+        ids, types = layout.reshape(2, *mask.shape)
     return [
         (ids[row][mask[row]].tolist(), types[row][mask[row]].tolist(), int(part["labels"][row]))
         for row in np.flatnonzero(part["weights"])
@@ -53,7 +55,7 @@ def test_world_size_and_padding_change_only_who_computes_what(
 
 @given(count=st.integers(1, 9), world_size=world_sizes)
 def test_rows_that_fill_up_are_marked(make_split: MakeSplit, count: int, world_size: int) -> None:
-    """Also where examples have no weight."""
+    """Rows are marked even if the examples have no weight."""
     batch = replace(batch_of(make_split, [3] * count), mark_real=True, class_weights=[0.0, 0.0, 0.0])
     parts = [batch.shard(rank, world_size)[0] for rank in range(world_size)]
     assert sum(part["real_rows"].sum() for part in parts) == count

@@ -14,19 +14,17 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("total", [None, 1000])
-def test_lines_now_and_then(
-    total: int | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_log_lines(total: int | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     clock = iter(range(0, 1000, 6))
     monkeypatch.setattr(build_progress.time, "monotonic", lambda: next(clock))
     with caplog.at_level(logging.INFO, "lockstep"):
         assert list(show_progress(range(1000), "tokenizing", total)) == list(range(1000))
-    # It looks at the clock, which is 6 s further each time, after 256, 512 and 768 items.
+    # The clock is read after 256, 512 and 768 items, and advances by 6 s in between.
     expected = "768 so far, 43 per second" if total is None else "768 of 1000, 43 per second, 5 s left"
     assert caplog.messages == [f"tokenizing: {expected}"]
 
 
-def test_nothing_is_said_of_what_is_soon_done(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_logged_for_short_work(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "lockstep"):
         assert list(show_progress(range(1000), "tokenizing", 1000)) == list(range(1000))
     assert not caplog.messages
@@ -41,7 +39,7 @@ def test_a_bar_on_a_terminal(total: int | None, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_it_is_lazy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No item is taken before it is asked for."""
+    """Items are taken only when the caller asks for them."""
     for stream in (sys.stdout, Terminal()):
         monkeypatch.setattr(sys, "stdout", stream)
         items = iter(range(10))

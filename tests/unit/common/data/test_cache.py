@@ -17,8 +17,7 @@ from common.data import atomic_directory
 from common.data.batches import Split
 from common.data.cache import _warn_of_unused_classes, open_cache, reopen_cache
 from common.data.identity import collect_source_keys
-from common.data.images.image_corpus import ImageCorpus
-from common.data.images.image_corpus import LabelledImages as ImageSplit
+from common.data.images.image_corpus import ImageCorpus, LabelledImages
 from common.data.text.text_rows import TextRows, TextSource
 from common.errors import UserError
 from tests.conftest import MakeConfig
@@ -28,12 +27,12 @@ ARRAYS = {"text": "train.tokens.npy", "images": "train.images.npy"}
 
 @pytest.fixture(params=ARRAYS)
 def config(request: pytest.FixtureRequest, small_config: MakeConfig, make_config: MakeConfig) -> Config:
-    """A config of text and one of images."""
+    """Return a config of text, then one of images."""
     return small_config() if request.param == "text" else make_config("model=convnet", "data=digits")
 
 
-def everything(split: Split) -> dict[str, list]:
-    """The arrays of all examples."""
+def gather_all(split: Split) -> dict[str, list]:
+    """Return the arrays of all examples."""
     ids = np.arange(len(split))
     return {name: array.tolist() for name, array in split.gather(ids, ids).items()}
 
@@ -43,8 +42,8 @@ def test_a_reopened_cache_is_the_same(config: Config) -> None:
     again = reopen_cache(config, opened.directory)
     assert type(again) is type(opened)
     assert (again.fingerprint, again.classes, str(again)) == (opened.fingerprint, opened.classes, str(opened))
-    assert everything(again.train) == everything(opened.train)
-    assert everything(again.validation) == everything(opened.validation)
+    assert gather_all(again.train) == gather_all(opened.train)
+    assert gather_all(again.validation) == gather_all(opened.validation)
 
 
 def test_a_reopened_cache_is_not_hashed(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,11 +94,11 @@ def test_every_class_has_an_example(config: Config, caplog: pytest.LogCaptureFix
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_each_opening_warns_of_one_class(
+def test_each_opening_warns_of_use_one_class(
     config: Config, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, read in (("poems", read_poems), ("stamps", read_stamps)):
-        add_module(monkeypatch, name, lambda data, read=read: one_class(read(data)))
+        add_module(monkeypatch, name, lambda data, read=read: use_one_class(read(data)))
     data = Poems("poems", False, "anna", "top") if config.data.reads == "text" else Stamps("stamps", False, "Peru")
     config = replace(config, data=data)
     for _ in ("built", "opened"):
@@ -108,7 +107,7 @@ def test_each_opening_warns_of_one_class(
         assert [message for message in caplog.messages if "all 2 training examples are of class" in message]
 
 
-# A new kind of data is a schema and a source module.
+# A new kind of data: settings and a source module.
 
 
 @dataclass(frozen=True)
@@ -133,12 +132,12 @@ def read_poems(data: Poems) -> TextSource:
 
 def read_stamps(data: Stamps) -> ImageCorpus:
     images = np.arange(2 * 4 * 4, dtype=np.uint8).reshape(2, 4, 4, 1)
-    split = ImageSplit(images, np.array([0, 1], np.int32), "stamps", "stamps")
+    split = LabelledImages(images, np.array([0, 1], np.int32), "stamps", "stamps")
     return ImageCorpus(split, split, [data.country, "other"])
 
 
-def one_class(corpus: TextSource | ImageCorpus) -> TextSource | ImageCorpus:
-    """The corpus with one label for all training examples."""
+def use_one_class(corpus: TextSource | ImageCorpus) -> TextSource | ImageCorpus:
+    """Return the corpus with one label for all training examples."""
     if isinstance(corpus, ImageCorpus):
         corpus.train.labels[:] = corpus.train.labels[0]
         return corpus
@@ -154,7 +153,7 @@ def test_a_new_kind_of_text(small_config: MakeConfig, monkeypatch: pytest.Monkey
     add_module(monkeypatch, "poems", read_poems)
     config = replace(small_config(), data=Poems("poems", False, poet="anna", shelf="top"))
     opened = open_cache(config, None)
-    assert (opened.classes, everything(opened.train)["labels"]) == (["new", "old"], [1, 0])
+    assert (opened.classes, gather_all(opened.train)["labels"]) == (["new", "old"], [1, 0])
     assert open_cache(replace(config, data=Poems("poems", True, "anna", "low")), None).directory == opened.directory
     assert open_cache(replace(config, data=Poems("poems", False, "ben", "top")), None).directory != opened.directory
 
@@ -163,4 +162,4 @@ def test_a_new_kind_of_images(make_config: MakeConfig, monkeypatch: pytest.Monke
     add_module(monkeypatch, "stamps", read_stamps)
     config = replace(make_config("model=convnet"), data=Stamps("stamps", False, country="Peru"))
     opened = open_cache(config, None)
-    assert (opened.classes, everything(opened.validation)["labels"]) == (["Peru", "other"], [0, 1])
+    assert (opened.classes, gather_all(opened.validation)["labels"]) == (["Peru", "other"], [0, 1])

@@ -1,4 +1,4 @@
-"""Aligned dropout: its keys, and that its masks look random wherever one looks."""
+"""Aligned dropout: its keys, and the randomness of its masks."""
 
 import math
 
@@ -15,7 +15,7 @@ RATE = 0.1
 
 
 @given(seed=st.integers(0, 2**63 - 1), step=st.integers(1, 2**40), ids=st.lists(st.integers(0, 2**40), max_size=9))
-def test_the_keys_are_the_references(seed: int, step: int, ids: list[int]) -> None:
+def test_the_keys_match_the_reference(seed: int, step: int, ids: list[int]) -> None:
     keys = derive_example_keys(seed, step, np.array(ids, np.int64))
     assert keys.dtype == np.int64
     assert [int(key) for key in keys.view(np.uint64)] == [
@@ -23,7 +23,7 @@ def test_the_keys_are_the_references(seed: int, step: int, ids: list[int]) -> No
     ]
 
 
-def test_keys_belong_to_examples_whatever_the_shards(make_split: MakeSplit) -> None:
+def test_keys_belong_to_examples_in_all_shards(make_split: MakeSplit) -> None:
     split = make_split(list(range(3, 40)))
     for step, batch in enumerate(training_batches(split, 8, 5, range(6, 10), "unpadded", aligned_dropout=True), 6):
         expected = dict(zip(batch.ids.tolist(), derive_example_keys(5, step, batch.ids), strict=True))
@@ -58,8 +58,8 @@ def test_masks_are_uniform_and_independent() -> None:
     for step in range(steps):
         keys = derive_example_keys(0, step + 1, np.arange(examples))
         for index, site in enumerate(("bert.encoder.layer.0.output.dropout", "bert.encoder.layer.1.output.dropout")):
-            kept = reference_dropout.mask(keys, site, (positions, features), RATE)
-            dropped[index, step] = (kept == 0) - RATE
+            mask = reference_dropout.mask(keys, site, (positions, features), RATE)
+            dropped[index, step] = (mask == 0) - RATE
     variance = RATE * (1 - RATE)
 
     def deviations(values: np.ndarray, variance: float) -> float:

@@ -1,4 +1,4 @@
-"""Checkpoints of the hub, and a hub that cannot be reached. For data sets see text/test_hub.py, images/test_hub.py."""
+"""Checkpoints of the hub, and a hub that cannot be reached. test_hub_text.py and test_hub_images.py test data sets."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""train.padding=auto: what it chooses, and what it counts."""
+"""Choice of the padding for train.padding=auto."""
 
 import numpy as np
 import pytest
@@ -24,19 +24,19 @@ def test_the_lengths_decide(make_split: MakeSplit, lengths: list[int], unpadded:
     assert choose_padding(make_split(lengths), 16, 0, 2, unpadded) == expected
 
 
-def test_images_have_none() -> None:
+def test_images_have_no_padding() -> None:
     split = ImageSplit(np.zeros((9, 4, 4, 1), np.uint8), np.zeros(9, np.int32), np.zeros(256, np.float32))
     assert choose_padding(split, 4, 0, 2, False) == "global"
 
 
-def test_texts_and_images_have_one_loss_and_count_alike(make_split: MakeSplit) -> None:
+def test_texts_and_images_have_one_loss_and_equal_weights(make_split: MakeSplit) -> None:
     images = ImageSplit(np.zeros((9, 4, 4, 1), np.uint8), np.zeros(9, np.int32), np.zeros(256, np.float32))
     for split in (make_split(MIXED), images):
-        for found in (split.weights(np.array([3, 1])), split.loss_counts(np.array([3, 1]))):
-            assert (found.dtype, found.tolist()) == (np.float64, [1, 1])
+        for ones in (split.weights(np.array([3, 1])), split.loss_counts(np.array([3, 1]))):
+            assert (ones.dtype, ones.tolist()) == (np.float64, [1, 1])
 
 
-def test_what_is_computed(make_split: MakeSplit) -> None:
+def test_computed_tokens(make_split: MakeSplit) -> None:
     split = make_split(MIXED)
     steps = 25  # of 64 examples, all there are
     assert count_computed_tokens(split, 64, 0, 1, "global") == steps * 64 * 64

@@ -18,5 +18,5 @@ def test_places() -> None:
 
 
 def test_mask() -> None:
-    found = build_mask(np.array([2, 0, 3]), 3)
-    assert (found.dtype, found.tolist()) == (np.int32, [[1, 1, 0], [0, 0, 0], [1, 1, 1]])
+    mask = build_mask(np.array([2, 0, 3]), 3)
+    assert (mask.dtype, mask.tolist()) == (np.int32, [[1, 1, 0], [0, 0, 0], [1, 1, 1]])

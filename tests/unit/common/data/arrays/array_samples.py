@@ -13,18 +13,18 @@ FORMATS = (".npz", "", ".safetensors", ".parquet")  # "": a directory of .npy fi
 
 
 def flat(arrays: Values) -> dict[str, np.ndarray]:
-    """Ragged arrays as their values and offsets."""
-    found = {}
+    """Return ragged arrays as their values and offsets."""
+    flat_arrays = {}
     for name, array in arrays.items():
         if isinstance(array, list):
-            found[f"{name}.offsets"] = np.cumsum([0, *map(len, array)])
+            flat_arrays[f"{name}.offsets"] = np.cumsum([0, *map(len, array)])
             array = np.concatenate(array)
-        found[name] = array
-    return found
+        flat_arrays[name] = array
+    return flat_arrays
 
 
 def write(directory: Path, name: str, suffix: str, arrays: Values) -> str:
-    """Write a split. Returns what names it."""
+    """Write a split and return its path."""
     path = directory / f"{name}{suffix}"
     if suffix == ".npz":
         np.savez(path, **flat(arrays))  # type: ignore[arg-type]
@@ -34,16 +34,16 @@ def write(directory: Path, name: str, suffix: str, arrays: Values) -> str:
         pq.write_table(pa.table({name: column(array) for name, array in arrays.items()}), path, row_group_size=7)
     else:
         path.mkdir(exist_ok=True)
-        for each, array in flat(arrays).items():
-            np.save(path / f"{each}.npy", array)
+        for array_name, array in flat(arrays).items():
+            np.save(path / f"{array_name}.npy", array)
     return str(path)
 
 
 def column(array: np.ndarray | list) -> pa.Array:
-    """An array of one axis, or of lists."""
+    """Return an array of one axis, or of lists."""
     if isinstance(array, list):
         return pa.array(
-            [each.tolist() for each in array], pa.list_(column(np.concatenate(array)).type), from_pandas=False
+            [example.tolist() for example in array], pa.list_(column(np.concatenate(array)).type), from_pandas=False
         )
     if array.ndim == 1:
         return pa.array(array)

@@ -1,4 +1,4 @@
-"""A split of every sort of array, and a config of what a test writes."""
+"""A split with every kind of array, and fixtures that write arrays and open their cache."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +18,7 @@ Opened = Callable[..., ArrayCache]
 
 
 def sample(seed: int, count: int) -> dict[str, Any]:
-    """Inputs of every sort, labels of three classes."""
+    """Return inputs of every kind and labels of three classes."""
     stream = np.random.default_rng(seed)
     lengths = stream.integers(0, 20, count)
     return {
@@ -36,7 +36,7 @@ def sample(seed: int, count: int) -> dict[str, Any]:
 
 @pytest.fixture
 def arrays_config(make_config: MakeConfig) -> Callable[..., Config]:
-    """A config of these splits."""
+    """Return a function that makes a config of two files."""
 
     def make(train: str, validation: str, **keys: Any) -> Config:
         config = make_config("data=arrays", "data.train=t", "data.validation=v")
@@ -48,7 +48,7 @@ def arrays_config(make_config: MakeConfig) -> Callable[..., Config]:
 
 @pytest.fixture
 def opened(arrays_config: Callable[..., Config], tmp_path: Path) -> Opened:
-    """The cache of these arrays, written in a format; validation is the same where it is not given."""
+    """Return a function that writes arrays and opens their cache. By default validation is the same as training."""
 
     def open_arrays(train: Values, validation: Values | None = None, suffix: str = ".npz", **keys: Any) -> ArrayCache:
         train_at = write(tmp_path, "train", suffix, train)

@@ -1,4 +1,4 @@
-"""The cache of named arrays: what is in it, whatever format it was built from."""
+"""The array cache, built from every format."""
 
 import os
 from collections.abc import Callable
@@ -29,7 +29,7 @@ INPUTS = {
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_what_the_files_hold(opened: Opened, suffix: str) -> None:
+def test_the_cache_has_the_arrays_of_the_files(opened: Opened, suffix: str) -> None:
     cache = opened(TRAIN, VALIDATION, suffix, weight="weight", channels=["image"])
     assert (str(cache), cache.classes) == ("17 training and 5 validation examples", ["0", "1", "2"])
     assert cache.inputs == INPUTS
@@ -57,7 +57,7 @@ def test_types_on_disk(opened: Opened) -> None:
     columns = {name: str(column.values.dtype) for name, column in cache.train.inputs.items()}
     assert columns == {name: dtype for name, (dtype, _) in INPUTS.items()} | {"image": "uint8"}
     assert all(isinstance(column.values, np.memmap) for column in cache.train.inputs.values())
-    assert not [path for path in cache.directory.iterdir() if path.is_dir()]  # what was unpacked is gone
+    assert not [path for path in cache.directory.iterdir() if path.is_dir()]  # the unpacked arrays are removed
 
 
 @pytest.mark.parametrize("dtype", ["float16", ">f8", ">i4", "uint16", "int8"])
@@ -96,7 +96,7 @@ def test_labels(opened: Opened, suffix: str, labels: Any, dtype: str, shape: tup
     )
 
 
-def test_lists_of_one_length_are_ragged_where_those_of_the_other_split_differ(opened: Opened) -> None:
+def test_lists_of_one_length_are_ragged_if_the_other_split_differs(opened: Opened) -> None:
     arrays = {"labels": np.arange(2)}
     even = {**arrays, "x": [np.array([1, 2]), np.array([3, 4])]}
     longer = {**arrays, "x": [np.array([1, 2, 3]), np.array([4, 5, 6])]}
@@ -128,7 +128,7 @@ def test_reopened(arrays_config: Callable[..., Config], tmp_path: Path, monkeypa
         open_cache(config, None)
 
 
-def test_channels_are_checked_also_where_the_cache_is_there(opened: Opened) -> None:
+def test_channels_are_checked_even_if_the_cache_exists(opened: Opened) -> None:
     opened(TRAIN, channels=["image", "track"])
     with pytest.raises(UserError, match="^data.channels: no input 'images'; there are"):
         opened(TRAIN, channels=["images"])

@@ -23,7 +23,7 @@ Said = Callable[..., str]
 
 @pytest.fixture
 def said(arrays_config: Callable[..., Config], tmp_path: Path) -> Said:
-    """The error of a file to train on, its directory left out."""
+    """Return the error of a training file, without the directory."""
 
     def say(name: str) -> str:
         with pytest.raises(UserError) as raised:

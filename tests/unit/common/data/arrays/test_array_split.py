@@ -24,7 +24,7 @@ def make(labels: Column) -> ArraySplit:
 CLASSES = Column(np.arange(8, dtype=np.int32) % 3)
 
 
-def test_what_is_gathered() -> None:
+def test_gather() -> None:
     ids, batch = np.array([3, 0]), np.array([0, 3, 6])
     arrays = make(CLASSES).gather(ids, batch)
     assert {name: (str(array.dtype), array.shape) for name, array in arrays.items()} == {
@@ -54,7 +54,7 @@ def test_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "terms"),
+    ("labels", "expected"),
     [
         (CLASSES, [1] * 8),
         (Column(np.zeros(8, np.float32)), [1] * 8),
@@ -64,10 +64,10 @@ def test_weights() -> None:
         (ragged([[1, -1, 2], [], [-100], [0]] * 2), [2, 0, 0, 1] * 2),
     ],
 )
-def test_terms(labels: Column, terms: list[int]) -> None:
-    found = make(labels).loss_counts(ALL)
-    assert (found.dtype, found.tolist()) == (np.float64, terms)
-    assert make(labels).loss_counts(ALL[::-1][:3]).tolist() == terms[::-1][:3]
+def test_loss_counts(labels: Column, expected: list[int]) -> None:
+    counts = make(labels).loss_counts(ALL)
+    assert (counts.dtype, counts.tolist()) == (np.float64, expected)
+    assert make(labels).loss_counts(ALL[::-1][:3]).tolist() == expected[::-1][:3]
 
 
 def test_without_ragged_inputs_the_labels_of_tokens_are_counted() -> None:
@@ -96,10 +96,10 @@ def test_ragged_labels_are_padded_with_no_label() -> None:
     padding=st.sampled_from(["global", "micro_batches", "unpadded"]),
 )
 def test_a_global_batch(world_size: int, ids: list[int], padding: str) -> None:
-    """Every example is in one shard, whole, whatever the shards."""
+    """Every example is completely in exactly one shard, for any number of shards."""
     split = make(CLASSES)
     batch = GlobalBatch(1, np.array(ids), split, padding)
-    found = []
+    examples = []
     for rank in range(world_size):
         for part in batch.shard(rank, world_size):
             widest = split.inputs["words"].lengths(np.array(ids)).max()
@@ -107,8 +107,8 @@ def test_a_global_batch(world_size: int, ids: list[int], padding: str) -> None:
             assert padding != "global" or part["words"].shape[1] == max(8, -(-widest // 8) * 8)
             for row in np.flatnonzero(part["weights"]):
                 words = part["words"][row][part["words_mask"][row] == 1].tolist()
-                found.append((part["x"][row, 0] / 2, words, part["labels"][row]))
-    assert sorted(found) == [(i, WORDS[i], i % 3) for i in sorted(ids)]
+                examples.append((part["x"][row, 0] / 2, words, part["labels"][row]))
+    assert sorted(examples) == [(i, WORDS[i], i % 3) for i in sorted(ids)]
     assert batch.tokens == sum(len(WORDS[i]) + min(len(WORDS[i]), 5) for i in ids)
 
 

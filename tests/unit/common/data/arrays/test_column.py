@@ -15,7 +15,7 @@ def ragged(examples: list[list[int]]) -> Column:
 
 
 @given(examples=lists, data=st.data(), padding=st.sampled_from([0, -1]))
-def test_padding_is_what_lists_would_be(examples: list[list[int]], data: st.DataObject, padding: int) -> None:
+def test_ragged_examples_are_padded_like_lists(examples: list[list[int]], data: st.DataObject, padding: int) -> None:
     batch = data.draw(st.lists(st.integers(0, len(examples) - 1), min_size=1, max_size=9))
     ids = data.draw(st.lists(st.sampled_from(batch), min_size=1, max_size=9))
     width = next(width for width in range(8, 100, 8) if width >= max(len(examples[i]) for i in batch))

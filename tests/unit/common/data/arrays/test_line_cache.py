@@ -23,7 +23,7 @@ TRAIN, VALIDATION = "To be, or not to be: that is the question.\n", "Whether 'ti
 
 @pytest.fixture
 def lines_config(make_config: MakeConfig, tmp_path: Path) -> LinesConfig:
-    """A config of these texts in blocks of five tokens."""
+    """Return a function that makes a config of two texts in blocks of five tokens."""
 
     def make(train: str | bytes = TRAIN, validation: str = VALIDATION, tokenizer: str = "bytes") -> Config:
         (tmp_path / "train.txt").write_bytes(train if isinstance(train, bytes) else train.encode())
@@ -53,7 +53,7 @@ def test_blocks_of_bytes(lines_config: LinesConfig, length: int) -> None:
         assert isinstance(split.labels, np.memmap) and np.array_equal(split.labels, arrays["labels"])
 
 
-def test_what_is_left_over_is_logged(lines_config: LinesConfig, caplog: pytest.LogCaptureFixture) -> None:
+def test_left_over_tokens_are_logged(lines_config: LinesConfig, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     open_cache(lines_config("0123456789abcd"), None)
     assert "train.txt: 14 tokens in 2 blocks of 5; 3 left over" in caplog.text

@@ -17,7 +17,7 @@ TEXT = "the cat saw the dog\n\nthe dog — saw the cat\r\nthe end"
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BPE of bytes, which keeps all of a text; it is saved with padding, truncation and a special token."""
+    """Return a byte-level BPE, which loses nothing of a text, saved with padding, truncation and a special token."""
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trained.decoder = decoders.ByteLevel()
@@ -37,31 +37,31 @@ def written(directory: Path, text: str) -> Path:
     return path
 
 
-def test_each_line_is_tokenized_whole(tokenizer: Path, tmp_path: Path) -> None:
-    found = np.concatenate(list(open_tokenizer(str(tokenizer))(written(tmp_path, TEXT))))
+def test_lines_are_tokenized_one_by_one(tokenizer: Path, tmp_path: Path) -> None:
+    tokens = np.concatenate(list(open_tokenizer(str(tokenizer))(written(tmp_path, TEXT))))
     library = Tokenizer.from_file(str(tokenizer))
-    assert library.decode(found.tolist()) == TEXT
+    assert library.decode(tokens.tolist()) == TEXT
     library.no_padding()
     library.no_truncation()
     lines = [f"{line}\n" for line in TEXT.split("\n")[:-1]] + ["the end"]
-    assert found.tolist() == [each for line in lines for each in library.encode(line).ids]
+    assert tokens.tolist() == [token for line in lines for token in library.encode(line).ids]
 
 
 @given(
     text=st.text(st.sampled_from("ab —\n\r\u2028😀"), max_size=60), size=st.integers(1, 9), longest=st.integers(1, 20)
 )
-def test_pieces_do_not_matter(
+def test_tokens_do_not_depend_on_the_pieces(
     tmp_path_factory: pytest.TempPathFactory, tokenizer: Path, text: str, size: int, longest: int
 ) -> None:
-    """However a file is read, all of it becomes tokens."""
+    """The whole file becomes tokens, however it is divided into pieces."""
     path = written(tmp_path_factory.getbasetemp(), text)
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr("common.data.text.utf8_files.PIECE", size)
         monkeypatch.setattr(plain_text_tokens, "MAX_LINE", longest)
         library = Tokenizer.from_file(str(tokenizer))
         for name, decode in (("bytes", lambda ids: bytes(ids).decode()), (str(tokenizer), library.decode)):
-            found = [token for piece in open_tokenizer(name)(path) for token in piece.tolist()]
-            assert decode(found) == text
+            tokens = [token for piece in open_tokenizer(name)(path) for token in piece.tolist()]
+            assert decode(tokens) == text
         assert "".join(line for lines in plain_text_tokens._read_lines(path) for line in lines) == text
 
 
@@ -83,7 +83,7 @@ def test_a_word_that_a_tokenizer_does_not_have(tmp_path: Path) -> None:
 
 
 def test_missing_and_damaged_tokenizers(tmp_path: Path) -> None:
-    remedy = "give bytes or the path of a tokenizer.json"
+    remedy = "use bytes or the path of a tokenizer.json"
     for name, expected in (
         ("byte", f"data.tokenizer: no such file: byte; {remedy}"),
         (str(tmp_path), f"data.tokenizer: not a file: {tmp_path}; {remedy}"),

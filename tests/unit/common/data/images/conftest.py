@@ -20,7 +20,7 @@ def labels_of(images: np.ndarray) -> np.ndarray:
 
 @pytest.fixture
 def idx_config(make_config: MakeConfig, tmp_path: Path) -> Config:
-    """A config of the images above in IDX files."""
+    """Return a config of the images above in IDX files."""
     for prefix, images in (("train", TRAIN), ("t10k", TEST)):
         write_idx(tmp_path, prefix, images, labels_of(images), zipped=prefix == "train")
     return make_config("model=convnet", "data=idx", f"data.directory={tmp_path}")

@@ -12,7 +12,7 @@ def encode(array: np.ndarray) -> bytes:
 
 
 def write_idx(folder: Path, prefix: str, images: np.ndarray, labels: np.ndarray, zipped: bool) -> tuple[Path, Path]:
-    """The paths of the two files."""
+    """Write images and labels and return the paths of the two files."""
     paths = []
     for kind, array in (("images", images), ("labels", labels)):
         path = folder / f"{prefix}-{kind}-idx{array.ndim}-ubyte{'.gz' if zipped else ''}"

@@ -16,7 +16,7 @@ FEATURES = {"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat"
 
 
 def on_the_hub(monkeypatch: pytest.MonkeyPatch, images: list[Any], labels: list[int], **features: Any) -> None:
-    """The hub has this for both splits."""
+    """Let the hub have this data for both splits."""
     kinds = {**FEATURES, **features}
     split = datasets.Dataset.from_dict({"image": images, "label": labels}, datasets.Features(kinds))
     monkeypatch.setattr("common.data.hub.load_splits", lambda data: {"train_split": split, "validation_split": split})
@@ -35,7 +35,9 @@ def test_images_of_the_hub(
     cache = open_cache(make_config("model=convnet", "data=mnist"), None)
     assert (len(cache.train), cache.classes, cache.validation.labels.tolist()) == (4, ["cat", "dog"], [1, 0, 1, 1])
     assert cache.image_shape == (6, 5, 3 if mode == "RGB" else 1)
-    assert np.array_equal(cache.train.images.reshape(4, *shape), np.stack([np.asarray(each) for each in pictures]))
+    assert np.array_equal(
+        cache.train.images.reshape(4, *shape), np.stack([np.asarray(picture) for picture in pictures])
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import UserError
-from tests.unit.common.data.text.text_samples import Corpus, files, message, read_corpus, write
+from tests.unit.common.data.text.text_samples import CorpusLists, files, message, read_corpus, write
 
 SUFFIXES = [".jsonl", ".csv", ".tsv", ".parquet"]
 TEXT_SUFFIXES = [".csv", ".tsv"]
 
 
-def read(directory: Path, suffix: str, labels: list[Any], validation: list[Any] | None = None, **keys: Any) -> Corpus:
-    """The corpus of files with these labels."""
+def read(
+    directory: Path, suffix: str, labels: list[Any], validation: list[Any] | None = None, **keys: Any
+) -> CorpusLists:
+    """Write files with these labels and read them."""
     splits = {"train": labels, "validation": labels if validation is None else validation}
     paths = [
         write(directory / f"{name}{suffix}", [("p", "h", label) for label in split]) for name, split in splits.items()
@@ -62,7 +64,7 @@ def test_validation_may_write_booleans_in_another_way(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("classes", "expected"), [(["no", "yes"], [1, 0]), (["True", "False"], [0, 1]), (["true", "false"], [0, 1])]
 )
-def test_booleans_are_found_by_name_before_their_index(
+def test_booleans_are_matched_by_name_before_their_index(
     tmp_path: Path, suffix: str, classes: list[str], expected: list[int]
 ) -> None:
     assert read(tmp_path, suffix, [True, False], classes=classes).train.labels == expected
@@ -110,7 +112,7 @@ def test_numbers_that_are_not_whole_may_be_named(tmp_path: Path, suffix: str) ->
 
 
 @pytest.mark.parametrize("suffix", TEXT_SUFFIXES)
-def test_whole_floats_are_found_by_name_like_integers(tmp_path: Path, suffix: str) -> None:
+def test_whole_floats_are_matched_by_name_like_integers(tmp_path: Path, suffix: str) -> None:
     corpus = read(tmp_path, suffix, [2.0, 1.0], [1, 2], classes=["1", "2"])
     assert (corpus.train.labels, corpus.validation.labels) == ([1, 0], [0, 1])
 

@@ -1,7 +1,8 @@
-"""Building a token cache: streamed, in order, and the same however the corpus is divided into files."""
+"""Builder of the token cache: it streams, keeps the order, and does not depend on how the corpus is divided."""
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tests.unit.common.data.text.text_samples import write
 PAIRS = [(f"the dog saw {n} cats", f"anna did not see {n * 'x'}", n % 3) for n in range(50)]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     return train_wordpiece([text for *texts, _ in PAIRS for text in texts], 120)
 
@@ -50,7 +51,7 @@ def test_the_cache_is_the_same_however_the_corpus_is_divided(config: Config, tmp
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 50, 4096])
-def test_the_order_does_not_depend_on_which_chunk_is_ready_first(
+def test_the_order_does_not_depend_on_the_chunks(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
     monkeypatch.setattr(token_cache_builder, "CHUNK", chunk)
@@ -59,18 +60,16 @@ def test_the_order_does_not_depend_on_which_chunk_is_ready_first(
     arrays = {name: np.load(tmp_path / f"train.{name}.npy") for name in ARRAYS}
     encodings = [tokenizer.encode(premise, hypothesis) for premise, hypothesis, _ in PAIRS]
     bounds = arrays["offsets"]
-    assert [arrays["tokens"][a:b].tolist() for a, b in zip(bounds[:-1], bounds[1:], strict=True)] == [
-        encoding.ids for encoding in encodings
-    ]
+    assert [arrays["tokens"][a:b].tolist() for a, b in pairwise(bounds)] == [encoding.ids for encoding in encodings]
     assert arrays["first_lengths"].tolist() == [encoding.type_ids.count(0) for encoding in encodings]
     assert arrays["labels"].tolist() == [label for *_, label in PAIRS]
 
 
 def test_a_split_is_never_held(tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No more rows are read than a few chunks ahead of those whose tokens are on the disk."""
+    """Rows are read at most a few chunks ahead of the tokens on disk."""
     read, ahead = 0, []
 
-    def records() -> Iterator[tuple[int, Any]]:
+    def read_rows() -> Iterator[tuple[int, Any]]:
         nonlocal read
         for read in range(1, 3001):
             yield read, (0, "the dog", "a cat")
@@ -82,7 +81,7 @@ def test_a_split_is_never_held(tokenizer: Tokenizer, tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(token_cache_builder, "CHUNK", 10)
     monkeypatch.setattr(token_cache_builder, "ArrayWriter", Writer)
-    rows = TextRows("data.train", COLUMNS, [RowReader("row ", records)])
+    rows = TextRows("data.train", COLUMNS, [RowReader("row ", read_rows)])
     token_cache_builder.write_token_arrays(tokenizer, LabelledTexts(rows, {0: 0}, 3000, 0), tmp_path, "train")
     assert np.load(tmp_path / "train.labels.npy").shape == (3000,)
     assert max(ahead) <= 10 * (token_cache_builder.MAX_PENDING + 1)

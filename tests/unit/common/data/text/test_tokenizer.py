@@ -35,17 +35,17 @@ def test_the_vocabulary_is_bounded_and_a_function_of_the_texts(texts: list[str],
 @given(texts=st.lists(st.text(max_size=30), max_size=10), chunk=st.integers(1, 4))
 def test_characters_are_counted_as_in_the_normalized_texts(texts: list[str], chunk: int) -> None:
     normalize = BertWordPieceTokenizer(lowercase=True).normalize
-    whole = Counter(each for text in texts for each in normalize(text) if not each.isspace())
+    expected = Counter(c for text in texts for c in normalize(text) if not c.isspace())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokenizer, "CHUNK", chunk)
-        assert tokenizer._count_characters(normalize, texts) == whole
+        assert tokenizer._count_characters(normalize, texts) == expected
 
 
 def test_more_characters_than_the_vocabulary_holds() -> None:
     texts = ["猫 dog", *(chr(0x4E00 + i) for i in range(1000))] * 2 + ["猫 dog"]
     tokenizer = train_wordpiece(texts, 100)
     assert tokenizer.get_vocab_size() <= 100
-    assert "[UNK]" not in tokenizer.encode("dog 猫").tokens, "the frequent characters are kept"
+    assert "[UNK]" not in tokenizer.encode("dog 猫").tokens, "frequent characters are in the vocabulary"
 
 
 def test_pairs_are_encoded_as_bert_does() -> None:

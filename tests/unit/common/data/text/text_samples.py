@@ -1,4 +1,4 @@
-"""Files of text as tests need them."""
+"""Files of text for tests, and corpora as lists."""
 
 import csv
 import gzip
@@ -17,7 +17,7 @@ from common.errors import UserError
 
 
 @dataclass
-class Listed:
+class SplitLists:
     """The examples of a split as parallel lists."""
 
     premises: list[str]
@@ -27,25 +27,27 @@ class Listed:
 
 
 @dataclass
-class Corpus:
+class CorpusLists:
     """A corpus in memory."""
 
-    train: Listed
-    validation: Listed
+    train: SplitLists
+    validation: SplitLists
     classes: list[str]
 
 
-def read_corpus(data: DataSettings, classes: list[str] | None = None) -> Corpus:
-    """What common.data.text.text_corpus streams, listed."""
-    found = text_corpus.read_corpus(data, classes)
-    return Corpus(_listed(found.train), _listed(found.validation), found.classes)
+def read_corpus(data: DataSettings, classes: list[str] | None = None) -> CorpusLists:
+    """Read a corpus with `text_corpus.read_corpus`, and list its examples."""
+    corpus = text_corpus.read_corpus(data, classes)
+    return CorpusLists(_list_examples(corpus.train), _list_examples(corpus.validation), corpus.classes)
 
 
-def _listed(split: text_corpus.LabelledTexts) -> Listed:
+def _list_examples(split: text_corpus.LabelledTexts) -> SplitLists:
     examples = list(split)
     columns = [list(column) for column in zip(*(texts for texts, _ in examples), strict=True)]
     assert len(examples) == len(split)
-    return Listed(columns[0], columns[1] if len(columns) > 1 else None, [label for _, label in examples], split.dropped)
+    return SplitLists(
+        columns[0], columns[1] if len(columns) > 1 else None, [label for _, label in examples], split.dropped
+    )
 
 
 def write(path: Path, rows: list[tuple], columns: tuple[str, ...] = ("premise", "hypothesis", "label")) -> str:
@@ -56,7 +58,7 @@ def write(path: Path, rows: list[tuple], columns: tuple[str, ...] = ("premise", 
     with (
         gzip.open(path, "wt", encoding="utf-8", newline="")
         if path.suffix == ".gz"
-        else open(path, "w", encoding="utf-8", newline="") as file
+        else path.open("w", encoding="utf-8", newline="") as file
     ):
         if ".json" in path.name:
             file.writelines(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows)
@@ -68,20 +70,20 @@ def write(path: Path, rows: list[tuple], columns: tuple[str, ...] = ("premise", 
 
 
 def files(train: str | Path, validation: str | Path | None = None, **keys: Any) -> FilesSettings:
-    """The config of files; without a validation file it is the training file."""
+    """Return the settings of files. Without a validation file both splits are the training file."""
     columns: dict[str, Any] = {"premise": "premise", "hypothesis": "hypothesis", "label": "label", "classes": None}
     places = {"train": str(train), "validation": str(validation or train)}
     return FilesSettings(**{"kind": "files", "allow_change": False, **columns, **places, **keys})
 
 
-def read_text(path: Path, text: str | bytes, checkpoint: list[str] | None = None, **keys: Any) -> Corpus:
-    """The corpus of a file with this content."""
+def read_text(path: Path, text: str | bytes, checkpoint: list[str] | None = None, **keys: Any) -> CorpusLists:
+    """Write a file with this content and read it as a corpus."""
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return read_corpus(files(path, **keys), checkpoint)
 
 
 def message(raised: pytest.ExceptionInfo[UserError]) -> str:
-    """The text of an error, which is one line."""
+    """Return the text of an error. Check that it is one line."""
     text = str(raised.value)
     assert "\n" not in text
     return text
