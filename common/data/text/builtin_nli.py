@@ -4,7 +4,8 @@ import hashlib
 
 from common.config.data import BuiltinNliSettings
 from common.data.identity import Identity, collect_source_keys
-from common.data.text.nli_grammar import PHENOMENA, StableRandom
+from common.data.text.nli_grammar import PHENOMENA
+from common.data.text.nli_lexicon import StableRandom
 from common.data.text.text_rows import TextRows, TextSource
 from common.errors import UserError
 

@@ -1,4 +1,4 @@
-"""Grammar and lexicon of the built-in sentence pairs.
+"""Grammar of the built-in sentence pairs.
 
 No label is written by hand. A phenomenon is a small set of possible worlds and a list of sentence forms, each with the
 worlds in which it is true. A hypothesis is entailed if it is true in every world in which the premise is true,
@@ -6,41 +6,24 @@ contradicted if it is true in none of them, and neutral otherwise. So the class 
 hardly on the words in them.
 """
 
-import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import TypeVar
 
-Slots = dict[str, str]  # name of a slot in a sentence form -> words
+from common.data.text.nli_lexicon import (
+    NUMBERS,
+    Slots,
+    StableRandom,
+    fill_colours,
+    fill_deeds,
+    fill_kinds,
+    fill_whereabouts,
+)
+
 World = tuple[int, ...]  # one value for each fact
 Forms = Mapping[str, Callable[..., bool]]  # sentence with slots -> whether it is true in a world
 
-Item = TypeVar("Item")
-
-# Lexicon. The grammar adds an s to a noun for its plural, so every noun must have a regular plural.
-
-NAMES = ["Anna", "Ben", "Carl", "Dora", "Emma", "Felix", "Grace", "Henry"]
-DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
-NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
-SIGHTINGS = {"see": "saw", "draw": "drew", "notice": "noticed", "find": "found", "photograph": "photographed"}
-DEEDS = {"help": "helped", "call": "called", "thank": "thanked", "visit": "visited", "invite": "invited"}
-DOINGS = ["singing", "dancing", "reading", "cooking", "sleeping", "working", "waiting"]
-PLACES = ["in the house", "in the garden", "in the street", "at the station", "at the market", "near the lake"]
-KINDS = {  # general noun -> nouns of its kinds
-    "flower": ["rose", "tulip", "orchid", "daffodil"],
-    "animal": ["dog", "cat", "horse", "rabbit"],
-    "tool": ["hammer", "drill", "shovel", "chisel"],
-    "vehicle": ["car", "truck", "van", "tractor"],
-    "garment": ["coat", "shirt", "skirt", "sweater"],
-    "vegetable": ["carrot", "onion", "leek", "cucumber"],
-    "instrument": ["violin", "guitar", "trumpet", "flute"],
-    "toy": ["doll", "ball", "kite", "puzzle"],
-}
-COLOURS = ["red", "blue", "green", "white", "black", "orange"]
-COLOURED = ["coat", "hat", "jacket", "kite", "tent", "umbrella", "boat", "bicycle"]
-
-# Grammar: the sentence forms of each phenomenon, and for each form whether it is true in a world.
+# The sentence forms of each phenomenon, and for each form whether it is true in a world.
 # The comment before each table says which facts make up a world.
 
 # Did `a` see an x, a y (of the same kind as x), another thing of the kind, a thing of another kind?
@@ -105,52 +88,6 @@ CONNECTIVE_FORMS: Forms = {
 }
 
 
-class StableRandom(random.Random):
-    """Random choices that are the same in every Python version, which only `random()` itself guarantees."""
-
-    def draw_one(self, items: Iterable[Item]) -> Item:
-        """Return a random item."""
-        return self.draw_some(items, 1)[0]
-
-    def draw_some(self, items: Iterable[Item], count: int) -> list[Item]:
-        """Return `count` different items in a random order."""
-        remaining = list(items)
-        return [remaining.pop(int(self.random() * len(remaining))) for _ in range(count)]
-
-
-def _add_article(noun: str) -> str:
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
-
-
-def _fill_sighting(generator: StableRandom, x: str, y: str, kind: str) -> Slots:
-    see, saw = generator.draw_one(SIGHTINGS.items())
-    nouns = {"x": x, "y": y, "kind": kind}
-    articles = {"an_x": _add_article(x), "a_y": _add_article(y), "a_kind": _add_article(kind)}
-    name, place = generator.draw_one(NAMES), generator.draw_one(PLACES)
-    return {**nouns, **articles, "a": name, "see": see, "saw": saw, "there": place}
-
-
-def _fill_kinds(generator: StableRandom) -> Slots:
-    kind = generator.draw_one(KINDS)
-    x, y = generator.draw_some(KINDS[kind], 2)
-    return _fill_sighting(generator, x, y, kind)
-
-
-def _fill_colours(generator: StableRandom) -> Slots:
-    thing, (x, y) = generator.draw_one(COLOURED), generator.draw_some(COLOURS, 2)
-    return _fill_sighting(generator, f"{x} {thing}", f"{y} {thing}", thing)
-
-
-def _fill_deeds(generator: StableRandom) -> Slots:
-    (base, past), (a, b) = generator.draw_one(DEEDS.items()), generator.draw_some(NAMES, 2)
-    return {"a": a, "b": b, "help": base, "helped": past, "day": generator.draw_one(DAYS)}
-
-
-def _fill_whereabouts(generator: StableRandom) -> Slots:
-    a, b = generator.draw_some(NAMES, 2)
-    return {"a": a, "b": b, "there": generator.draw_one(PLACES + DOINGS)}
-
-
 @dataclass
 class Phenomenon:
     """A linguistic phenomenon: possible worlds, sentence forms, and how the slots of the forms are filled."""
@@ -191,10 +128,10 @@ def _list_worlds(values: int, facts: int) -> list[World]:
 
 
 PHENOMENA = {
-    "hypernyms": Phenomenon(_list_worlds(2, 4), KIND_FORMS, KIND_FORMS, _fill_kinds),
-    "modifiers": Phenomenon(_list_worlds(2, 4), KIND_FORMS, KIND_FORMS, _fill_colours),
-    "numerals": Phenomenon(_list_worlds(9, 1), NUMBER_FORMS, NUMBER_FORMS, _fill_kinds),
-    "quantifiers": Phenomenon(_list_worlds(3, 2), QUANTIFIER_FORMS, QUANTIFIER_FORMS, _fill_kinds, implicatures=True),
-    "voice": Phenomenon(_list_worlds(2, 2), ACTIVE_FORMS, PASSIVE_FORMS, _fill_deeds),
-    "connectives": Phenomenon(_list_worlds(2, 2), CONNECTIVE_FORMS, CONNECTIVE_FORMS, _fill_whereabouts),
+    "hypernyms": Phenomenon(_list_worlds(2, 4), KIND_FORMS, KIND_FORMS, fill_kinds),
+    "modifiers": Phenomenon(_list_worlds(2, 4), KIND_FORMS, KIND_FORMS, fill_colours),
+    "numerals": Phenomenon(_list_worlds(9, 1), NUMBER_FORMS, NUMBER_FORMS, fill_kinds),
+    "quantifiers": Phenomenon(_list_worlds(3, 2), QUANTIFIER_FORMS, QUANTIFIER_FORMS, fill_kinds, implicatures=True),
+    "voice": Phenomenon(_list_worlds(2, 2), ACTIVE_FORMS, PASSIVE_FORMS, fill_deeds),
+    "connectives": Phenomenon(_list_worlds(2, 2), CONNECTIVE_FORMS, CONNECTIVE_FORMS, fill_whereabouts),
 }

@@ -14,7 +14,8 @@ import pytest
 from common.config.data import BuiltinNliSettings
 from common.data.identity import identify
 from common.data.text.builtin_nli import CLASSES, LabelledPair, generate
-from common.data.text.nli_grammar import DAYS, NAMES, PHENOMENA, StableRandom
+from common.data.text.nli_grammar import PHENOMENA
+from common.data.text.nli_lexicon import DAYS, NAMES, StableRandom
 from common.errors import UserError
 from tests.unit.common.data.text.text_samples import read_corpus
 
