@@ -29,7 +29,7 @@ class FakeHub(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, root: Path):
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", 0), _HubRequestHandler)
         self.root = root
         self.requests: list[str] = []
         self.gated: set[str] = set()
@@ -48,7 +48,7 @@ class _RefusedRequestError(Exception):
     """A request that is answered with an error: (code of the hub, HTTP status)."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _HubRequestHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: FakeHub
 
