@@ -1,0 +1,1 @@
+"""Benchmark of common.diagnose: causes that are planted and must be named."""

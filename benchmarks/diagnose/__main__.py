@@ -1,108 +1,129 @@
-"""Plant every cause and have it diagnosed: python -m benchmarks.diagnose [PART OF A NAME ...]
+"""Plant every cause and diagnose it: `python -m benchmarks.diagnose [PART OF A NAME ...]`.
 
-Without names: all plants, two plants at once, and all clean pairs, into docs/diagnosis_table.md. Exits with 1 where a
-clean pair is said to differ, or where fewer than 95 % of the plants are named, or both of two in fewer than 80 %.
+Without names: all plants, two plants at once, and all clean pairs, into docs/diagnosis_table.md. Exits with 1 if a
+clean pair is said to differ, if fewer than 95 % of the plants are named, or both of two in fewer than 80 %.
 """
 
-import json
 import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from benchmarks.diagnose.data import write
-from benchmarks.diagnose.plants import Plant, clean, plants, two_at_once
+from benchmarks.diagnose.catalog import list_double_plants, list_single_plants
+from benchmarks.diagnose.clean_pairs import list_clean_pairs
+from benchmarks.diagnose.faulty_data import write_data
+from benchmarks.diagnose.plant import Plant
+from common.diagnose.diagnosis import DiagnosisRecord, read_diagnosis
 
 TABLE = Path("docs/diagnosis_table.md")
-WANTED, WANTED_BOTH = 0.95, 0.8
-SECONDS = 300
-
-
-def run(plant: Plant, directory: Path) -> dict[str, Any]:
-    """diagnosis.json of a plant; with only `error` where there is none."""
-    output = directory / "diagnosis"
-    (output / "diagnosis.json").unlink(missing_ok=True)
-    arguments = [
-        *shlex.split(plant.arguments.format(data=directory)),
-        f"output={output}",
-        f"cache_dir={directory}/cache",
-    ]
-    command = [sys.executable, "-m", "common.diagnose", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
-    if done.returncode not in (0, 1) or not (output / "diagnosis.json").exists():
-        return {"error": (done.stderr.strip() or "no output").splitlines()[-1]}
-    found: dict[str, Any] = json.loads((output / "diagnosis.json").read_text())
-    return found
-
-
-def judge(plant: Plant, found: dict[str, Any]) -> tuple[bool, list[str]]:
-    """Whether the first cause that is named is right, of two whether both are; and what is named in error."""
-    causes = [each["cause"] for each in found.get("causes", [])]
-    if not plant.causes:
-        return found.get("equal") is True, causes
-    expected = (*plant.causes, *plant.others)
-    named = bool(causes) and causes[0] in expected
-    if plant.others:
-        named = all(not {*causes}.isdisjoint(each) for each in (plant.causes, plant.others))
-    return named, [each for each in causes if each not in expected]
+REQUIRED_SHARE, REQUIRED_SHARE_OF_BOTH = 0.95, 0.8
+TIMEOUT_SECONDS = 300
 
 
 @dataclass
 class Row:
-    """What was said of a plant: whether it was named, what else was blamed, and the sentences."""
+    """Result of a plant.
+
+    Attributes:
+        plant: The planted cause.
+        is_named: Whether the first cause of the diagnosis is right, of two planted causes whether both are named, and
+            for a clean pair whether the diagnosis finds no difference.
+        blamed: Other causes of the diagnosis.
+        is_equal: Whether the diagnosis finds no difference; None if the command failed.
+        sentence: What the diagnosis says.
+    """
 
     plant: Plant
-    named: bool
+    is_named: bool
     blamed: list[str]
-    equal: bool | None
-    said: str
+    is_equal: bool | None
+    sentence: str
 
     def __str__(self) -> str:
-        return f"| {self.plant.name} | {'yes' if self.named else 'no'} | {', '.join(self.blamed)} | {self.said} |"
+        """Return the row of the table."""
+        cells = (self.plant.name, "yes" if self.is_named else "no", ", ".join(self.blamed), self.sentence)
+        return f"| {' | '.join(cells)} |"
 
 
-def diagnose(plant: Plant, directory: Path) -> Row:
-    found = run(plant, directory)
-    first = found.get("headline", found.get("error", "")).partition(" differ: ")
-    said = first[2] or first[0]
-    if plant.others:
-        said = "; ".join(each["sentence"] for each in found.get("causes", [])) or said
-    named, blamed = judge(plant, found)
-    return Row(plant, named, blamed, found.get("equal"), said.replace(str(directory), "").replace("|", "/"))
+def run_diagnosis(plant: Plant, directory: Path) -> DiagnosisRecord | str:
+    """Run the command on a plant. Return its diagnosis, or the last line of its error."""
+    output = directory / "diagnosis"
+    record = output / "diagnosis.json"
+    record.unlink(missing_ok=True)
+    arguments = shlex.split(plant.arguments.format(data=directory))
+    command = [sys.executable, "-m", "common.diagnose", *arguments, f"output={output}", f"cache_dir={directory}/cache"]
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    if completed.returncode not in (0, 1) or not record.exists():
+        return (completed.stderr.strip() or "no output").splitlines()[-1]
+    return read_diagnosis(record)
+
+
+def judge(plant: Plant, diagnosis: DiagnosisRecord | str) -> Row:
+    """Compare a diagnosis with what was planted."""
+    if isinstance(diagnosis, str):
+        return Row(plant, False, [], None, diagnosis)
+    causes = [cause["cause"] for cause in diagnosis["causes"]]
+    sentence = diagnosis["headline"].partition(" differ: ")[2] or diagnosis["headline"]
+    if not plant.causes:
+        return Row(plant, diagnosis["equal"], causes, diagnosis["equal"], sentence)
+    expected = (*plant.causes, *plant.other_causes)
+    is_named = bool(causes) and causes[0] in expected
+    if plant.other_causes:
+        is_named = all(not {*causes}.isdisjoint(planted) for planted in (plant.causes, plant.other_causes))
+        sentence = "; ".join(cause["sentence"] for cause in diagnosis["causes"]) or sentence
+    return Row(plant, is_named, [cause for cause in causes if cause not in expected], diagnosis["equal"], sentence)
+
+
+def diagnose_plant(plant: Plant, directory: Path) -> Row:
+    """Run the command on a plant and judge its diagnosis."""
+    row = judge(plant, run_diagnosis(plant, directory))
+    row.sentence = row.sentence.replace(str(directory), "").replace("|", "/")
+    return row
 
 
 def main(names: list[str]) -> int:
-    every = [*plants(), *two_at_once(), *clean()]
-    chosen = [each for each in every if not names or any(name in each.name for name in names)]
+    """Diagnose the plants whose names contain one of `names`, or all. Return the exit code."""
+    plants = [*list_single_plants(), *list_double_plants(), *list_clean_pairs()]
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
-        write(Path(temporary))
-        for plant in chosen:
-            rows.append(row := diagnose(plant, Path(temporary)))
-            print("ok   " if row.named and not row.blamed else "WRONG", row, flush=True)
-    planted = [row for row in rows if row.plant.causes and not row.plant.others]
-    both = [row for row in rows if row.plant.others]
-    equal = [row for row in rows if not row.plant.causes]
-    alarms = sum(row.equal is not True for row in equal)
-    blamed, both_blamed = (sum(bool(row.blamed) for row in found) for found in (planted, both))
-    named, both_named = (sum(row.named for row in found) for found in (planted, both))
-    summary = (
-        f"{len(planted)} planted causes: {sum(row.equal is False for row in planted)} detected, {named} named first, "
-        f"{blamed} with something else blamed; {len(both)} times two causes: both named in {both_named}, {both_blamed} "
-        f"with something else blamed; {len(equal)} clean pairs: {alarms} false alarms"
-    )
+        write_data(Path(temporary))
+        for plant in plants:
+            if not names or any(name in plant.name for name in names):
+                row = diagnose_plant(plant, Path(temporary))
+                print("ok   " if row.is_named and not row.blamed else "WRONG", row, flush=True)
+                rows.append(row)
+    single = [row for row in rows if row.plant.causes and not row.plant.other_causes]
+    double = [row for row in rows if row.plant.other_causes]
+    clean = [row for row in rows if not row.plant.causes]
+    summary = _summarize(single, double, clean)
     print(summary)
     if not names:
-        tables = [_table("named first", planted), _table("both named", both)]
+        tables = [_draw_table("named first", single), _draw_table("both named", double)]
         TABLE.write_text(f"{summary}. Made by `make bench-diagnose`.\n\n" + "\n".join(tables))
-    enough = named >= WANTED * len(planted) and both_named >= WANTED_BOTH * len(both)
-    return 0 if not alarms and enough else 1
+    is_enough = _count_named(single) >= REQUIRED_SHARE * len(single)
+    is_enough &= _count_named(double) >= REQUIRED_SHARE_OF_BOTH * len(double)
+    return 0 if is_enough and all(row.is_equal for row in clean) else 1
 
 
-def _table(named: str, rows: list[Row]) -> str:
+def _count_named(rows: Sequence[Row]) -> int:
+    return sum(row.is_named for row in rows)
+
+
+def _summarize(single: Sequence[Row], double: Sequence[Row], clean: Sequence[Row]) -> str:
+    detected = sum(row.is_equal is False for row in single)
+    blamed, blamed_beside_two = (sum(bool(row.blamed) for row in rows) for rows in (single, double))
+    return (
+        f"{len(single)} planted causes: {detected} detected, {_count_named(single)} named first, "
+        f"{blamed} with something else blamed; {len(double)} times two causes: both named in {_count_named(double)}, "
+        f"{blamed_beside_two} with something else blamed; {len(clean)} clean pairs: "
+        f"{sum(row.is_equal is not True for row in clean)} false alarms"
+    )
+
+
+def _draw_table(named: str, rows: Sequence[Row]) -> str:
     lines = [f"| planted | {named} | also blamed | sentence |", "| --- | --- | --- | --- |", *map(str, rows)]
     return "\n".join(lines) + "\n"
 

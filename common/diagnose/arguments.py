@@ -1,4 +1,4 @@
-"""The arguments of common.diagnose: two sides, with overrides of both or of one."""
+"""Arguments of common.diagnose: its own options, and the overrides of each side."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,20 +7,21 @@ from pathlib import Path
 from common.config.command_line import compose_options
 from common.config.compose import CONF
 from common.config.strategies import PACKAGES, list_strategies
-from common.diagnose.from_run import OF_EXTENSION, arguments_of, quoted, starting_point
-from common.diagnose.rounding import UNITS
+from common.diagnose.from_run import EXTENSION_KIND, find_starting_point, read_run_overrides
+from common.diagnose.overrides import key_of, quote_value, value_of
+from common.diagnose.rounding import MACHINE_EPSILON
 from common.errors import UserError
 from common.run.checkpoint import open_checkpoint, parse_step, reopen_checkpoint
 
 DEFAULTS = Path(CONF, "diagnose.yaml")
-NAMES = ("a", "b")
-MOST_STEPS = 100
-TRAINED_IN = "train.precision"
+SIDE_NAMES = ("a", "b")
+FEWEST_STEPS, MOST_STEPS = 2, 100
+PRECISION_KEY = "train.precision"
 
 
 @dataclass
-class Settings:
-    """The keys of conf/diagnose.yaml."""
+class DiagnoseOptions:
+    """The command's own keys, as conf/diagnose.yaml describes them."""
 
     a: str | None
     b: str | None
@@ -32,7 +33,15 @@ class Settings:
 
 @dataclass(frozen=True)
 class SideArguments:
-    """name: a or b. overrides: as `python -m torch_impl.train` takes them. start: the checkpoint to start from."""
+    """What one side trains.
+
+    Attributes:
+        name: The side: "a" or "b".
+        framework: "torch" or "tf".
+        strategy: Name of a strategy of that framework.
+        overrides: All other overrides, as the framework's train command takes them.
+        start: Checkpoint to start from; None starts from the initial weights.
+    """
 
     name: str
     framework: str
@@ -42,105 +51,120 @@ class SideArguments:
 
     @property
     def title(self) -> str:
-        """For example: A (torch ddp)."""
+        """Name of the side in reports, such as "A (torch ddp)"."""
         return f"{self.name.upper()} ({self.framework} {self.strategy})"
 
     @property
-    def for_training(self) -> list[str]:
-        """The overrides with the one that chooses a file of conf/strategy."""
-        has_kind = any(each.startswith(OF_EXTENSION) for each in self.overrides)
-        return [f"strategy={'single' if has_kind else self.strategy}", *self.overrides]
+    def train_overrides(self) -> list[str]:
+        """All overrides, including the one that chooses a file of conf/strategy."""
+        is_extension = any(override.startswith(EXTENSION_KIND) for override in self.overrides)
+        return [f"strategy={'single' if is_extension else self.strategy}", *self.overrides]
 
 
-def parse_arguments(arguments: Sequence[str]) -> tuple[Settings, list[SideArguments]]:
-    """The command's own settings and the two sides. Raises UserError."""
-    run_dirs = [each for each in arguments if "=" not in each]
+def parse_arguments(arguments: Sequence[str]) -> tuple[DiagnoseOptions, list[SideArguments]]:
+    """Return the command's own options and the two sides. Raise UserError for a mistake in them."""
+    run_dirs = [argument for argument in arguments if "=" not in argument]
     if run_dirs:
-        return parse_arguments([*_of_runs(run_dirs), *(each for each in arguments if "=" in each)])
-    own, shared, single = [], [], {name: list[str]() for name in NAMES}
-    for each in arguments:
-        key = each.partition("=")[0]
-        if key in Settings.__dataclass_fields__:
-            own.append(each)
-        elif (bare := key.lstrip("+~"))[:2] in ("a.", "b."):
-            single[bare[0]].append(each.replace(bare[:2], "", 1))
+        arguments = [*_expand_run_dirs(run_dirs), *(argument for argument in arguments if "=" in argument)]
+    own_overrides: list[str] = []
+    side_overrides: dict[str, list[str]] = {name: [] for name in SIDE_NAMES}
+    shared_overrides: list[str] = []
+    for argument in arguments:
+        key = argument.partition("=")[0]
+        key_in_side = key.lstrip("+~")
+        if key in DiagnoseOptions.__dataclass_fields__:
+            own_overrides.append(argument)
+        elif key_in_side.startswith(("a.", "b.")):
+            side = key_in_side[0]
+            side_overrides[side].append(argument.replace(f"{side}.", "", 1))
         else:
-            shared.append(each)
-    settings = _settings(own)
-    overrides = {name: [*shared, *single[name]] for name in NAMES}
-    _check_precision(settings, list(overrides.values()))
-    return settings, [_side(settings, name, overrides[name]) for name in NAMES]
+            shared_overrides.append(argument)
+    options = _compose_options(own_overrides)
+    overrides = {name: [*shared_overrides, *side_overrides[name]] for name in SIDE_NAMES}
+    _check_precision(options, list(overrides.values()))
+    return options, [_compose_side(options, name, overrides[name]) for name in SIDE_NAMES]
 
 
-def _of_runs(run_dirs: Sequence[str]) -> list[str]:
-    """The arguments that two run directories stand for."""
-    if len(run_dirs) != 2:
-        raise UserError(f"{run_dirs[0]}: give two run directories, or a=torch:ddp b=tf:mirrored and keys of a training")
-    found = []
-    for name, run_dir in zip(NAMES, run_dirs, strict=True):
-        side, overrides = arguments_of(Path(run_dir))
-        found.append(f"{name}={side}")
-        found += [f"++{name}.{each[2:]}" if each.startswith("++") else f"{name}.{each}" for each in overrides]
-    if point := starting_point(*map(Path, run_dirs)):
-        checkpoint, apart = point
-        found += [
-            f"start={quoted(str(checkpoint))}",
-            f"steps={min(max(apart - parse_step(checkpoint), 3), MOST_STEPS)}",
-        ]
-    return found
-
-
-def _settings(overrides: Sequence[str]) -> Settings:
-    settings = compose_options(Settings, "diagnose", overrides, "the keys are a, b, steps, precision, start, output")
-    if not 2 <= settings.steps <= MOST_STEPS:
-        raise UserError(f"steps={settings.steps}: must be 2 to {MOST_STEPS}")
-    if settings.precision not in UNITS:
-        raise UserError(f"precision={settings.precision}: must be one of {', '.join(UNITS)}")
-    if settings.start is not None:
-        open_checkpoint(Path(settings.start))
-    return settings
-
-
-def _check_precision(settings: Settings, sides: Sequence[Sequence[str]]) -> None:
-    """train.precision may differ between the sides, which is a cause then; that of both sides is `precision`."""
-    found = set()
-    for overrides in sides:
-        given = [each.partition("=")[2] for each in overrides if each.partition("=")[0].lstrip("+") == TRAINED_IN]
-        found.add(given[-1] if given else settings.precision)
-    if len(found) == 1 and found != {settings.precision}:
-        value = found.pop()
+def _expand_run_dirs(run_dirs: Sequence[str]) -> list[str]:
+    """Return the arguments that repeat two runs from before the step at which they diverge."""
+    if len(run_dirs) != len(SIDE_NAMES):
         raise UserError(
-            f"{TRAINED_IN}={value}: both sides train in precision={settings.precision}; give precision={value}"
+            f"{run_dirs[0]}: pass two run directories, or a=torch:ddp b=tf:mirrored and keys of a training run"
+        )
+    arguments = []
+    for name, run_dir in zip(SIDE_NAMES, run_dirs, strict=True):
+        side, overrides = read_run_overrides(Path(run_dir))
+        arguments.append(f"{name}={side}")
+        for override in overrides:
+            arguments.append(f"++{name}.{override[2:]}" if override.startswith("++") else f"{name}.{override}")
+    if starting_point := find_starting_point(*map(Path, run_dirs)):
+        checkpoint, step_of_divergence = starting_point
+        steps = min(max(step_of_divergence - parse_step(checkpoint), 3), MOST_STEPS)
+        arguments += [f"start={quote_value(str(checkpoint))}", f"steps={steps}"]
+    return arguments
+
+
+def _compose_options(overrides: Sequence[str]) -> DiagnoseOptions:
+    advice = "the keys are a, b, steps, precision, start, output"
+    options = compose_options(DiagnoseOptions, "diagnose", overrides, advice)
+    if not FEWEST_STEPS <= options.steps <= MOST_STEPS:
+        raise UserError(f"steps={options.steps}: must be {FEWEST_STEPS} to {MOST_STEPS}")
+    if options.precision not in MACHINE_EPSILON:
+        raise UserError(f"precision={options.precision}: must be one of {', '.join(MACHINE_EPSILON)}")
+    if options.start is not None:
+        open_checkpoint(Path(options.start))
+    return options
+
+
+def _check_precision(options: DiagnoseOptions, sides: Sequence[Sequence[str]]) -> None:
+    """Raise UserError if both sides set one train.precision that is not `precision`.
+
+    Two different values are allowed: they are a difference of the configs.
+    """
+    precisions = set()
+    for overrides in sides:
+        values = [value_of(override) for override in overrides if key_of(override) == PRECISION_KEY]
+        precisions.add(values[-1] if values else options.precision)
+    if len(precisions) == 1 and precisions != {options.precision}:
+        value = precisions.pop()
+        raise UserError(
+            f"{PRECISION_KEY}={value}: both sides train in precision={options.precision}; set precision={value}"
         )
 
 
-def _side(settings: Settings, name: str, overrides: list[str]) -> SideArguments:
-    value = getattr(settings, name)
+def _compose_side(options: DiagnoseOptions, name: str, overrides: list[str]) -> SideArguments:
+    value = getattr(options, name)
     if value is None:
-        raise UserError(f"{name}: has no value; give {name}=torch:ddp or another strategy")
+        raise UserError(f"{name}: has no value; set {name}=torch:ddp or another strategy")
     framework, _, strategy = value.partition(":")
     if framework not in PACKAGES or not strategy:
         raise UserError(f"{name}={value}: must be torch:STRATEGY or tf:STRATEGY, such as {name}=torch:ddp")
-    if strategy not in list_strategies(framework) and not any(each.startswith("extensions=") for each in overrides):
+    has_extensions = any(override.startswith("extensions=") for override in overrides)
+    if strategy not in list_strategies(framework) and not has_extensions:
         choices = ", ".join(list_strategies(framework))
-        raise UserError(f"{name}={value}: no such strategy of {framework}; there are {choices}")
-    start = Path(settings.start) if settings.start is not None else None
-    return SideArguments(name, framework, strategy, _for_training(settings, name, overrides), start)
+        raise UserError(f"{name}={value}: not a strategy of {framework}; use one of {choices}")
+    start = Path(options.start) if options.start is not None else None
+    return SideArguments(name, framework, strategy, _add_train_overrides(options, name, overrides), start)
 
 
-def _for_training(settings: Settings, name: str, overrides: list[str]) -> list[str]:
-    """In `precision`, a few steps of the schedule of all, with a checkpoint after each."""
-    given = {each.partition("=")[0]: each.partition("=")[2] for each in overrides}
-    kept = [each for each in overrides if each.partition("=")[0] not in ("train.steps", "train.epochs")]
-    if given.get("schedule.total_steps", "null") == "null":
-        kept.append(f"schedule.total_steps={given.get('train.steps', 300)}")
-    if given.get("model") == "custom" and "model.prove" not in given:
-        kept.append("model.prove=false")
-    defaults = {TRAINED_IN: settings.precision, "train.checkpoint_every": 1, "train.log_every": 1}
-    before = reopen_checkpoint(Path(settings.start)).position.plan_position if settings.start is not None else 0
-    defaults |= {"train.keep_checkpoints": settings.steps + 1, "train.steps": before + settings.steps}
-    return [
-        *(f"{key}={value}" for key, value in defaults.items() if key not in given or key == "train.steps"),
-        *kept,
-        f"run_dir={Path(settings.output, name).absolute()}",
-    ]
+def _add_train_overrides(options: DiagnoseOptions, name: str, overrides: list[str]) -> list[str]:
+    """Return a side's overrides with those that train a few steps and save a checkpoint after each.
+
+    The learning rate follows the schedule of the whole run, not of the few steps.
+    """
+    values = {override.partition("=")[0]: value_of(override) for override in overrides}
+    steps_before = reopen_checkpoint(Path(options.start)).position.plan_position if options.start is not None else 0
+    defaults = {
+        PRECISION_KEY: options.precision,
+        "train.checkpoint_every": 1,
+        "train.log_every": 1,
+        "train.keep_checkpoints": options.steps + 1,
+    }
+    composed = [f"{key}={value}" for key, value in defaults.items() if key not in values]
+    composed.append(f"train.steps={steps_before + options.steps}")
+    composed += [override for override in overrides if not override.startswith(("train.steps=", "train.epochs="))]
+    if values.get("schedule.total_steps", "null") == "null":
+        composed.append(f"schedule.total_steps={values.get('train.steps', 300)}")
+    if values.get("model") == "custom" and "model.prove" not in values:
+        composed.append("model.prove=false")
+    return [*composed, f"run_dir={Path(options.output, name).absolute()}"]

@@ -1,51 +1,75 @@
-"""What rounding alone does to the weights in a few steps."""
+"""The distance that rounding errors alone move the weights in a few steps."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
-from common.diagnose.side_run import Run
+from common.config.schema import Config
+from common.diagnose.side_run import SideRun
 from common.training.schedule import compute_learning_rate
 
 
-class Drift:
-    """By how much a run's weights may be off after each step, if its gradients are off by rounding.
+class RoundingDrift:
+    """How far a run's weights may be off after each step because its gradients are off by rounding.
 
-    gradients: of the first step, by parameter. rounding: the norm of what rounding makes each differ by. Adam divides
-    an element by its own size: elements that are nothing but rounding move at random, by the learning rate at most.
+    Adam divides the gradient of an element by its own size. An element whose gradient is rounding only therefore moves
+    at random, by at most the learning rate in each step.
     """
 
-    def __init__(self, run: Run, gradients: Mapping[str, np.ndarray], rounding: Mapping[str, float]) -> None:
-        self._slopes = {name: float(np.linalg.norm(each)) for name, each in gradients.items()}
-        self._sizes = [{name: float(np.linalg.norm(each)) for name, each in s.weights.items()} for s in run.states]
-        self._moved = [dict.fromkeys(rounding, 0.0)]
-        settings, moved = run.config.optimizer, dict[str, np.ndarray | float]()
+    def __init__(self, run: SideRun, gradients: Mapping[str, np.ndarray], gradient_noise: Mapping[str, float]) -> None:
+        """Add up the drift of all steps.
+
+        Args:
+            run: The run whose weights drift.
+            gradients: Gradients of the first compared step, by parameter.
+            gradient_noise: Norm of the rounding error of each of these gradients.
+        """
+        self._gradient_norms = _norms(gradients)
+        self._weight_norms = [_norms(state.weights) for state in run.states]
+        self._drift_norms = [dict.fromkeys(gradient_noise, 0.0)]
+        drift: dict[str, np.ndarray | float] = {}
         for batch, state in zip(run.batches, run.states[1:], strict=False):
             rate = compute_learning_rate(run.config, batch.step)
-            for name, norm in rounding.items():
+            for name, noise in gradient_noise.items():
                 weight = state.weights[name]
-                each = norm / weight.size**0.5  # of an element
-                second = state.slots.get(f"exp_avg_sq.{name}")
-                if second is None:
-                    change = np.full(weight.shape, each / (1 - (settings.momentum or 0.0)))
+                noise_per_element = noise / weight.size**0.5
+                second_moment = state.slots.get(f"exp_avg_sq.{name}")
+                if second_moment is None:
+                    change = np.full(weight.shape, _sgd_change(run.config, noise_per_element))
                 else:
-                    root = np.sqrt(second / (1 - (settings.beta2 or 0.0) ** batch.step)) + (settings.epsilon or 0.0)
-                    change = np.where(second > 0, np.minimum(1.0, each / np.where(second > 0, root, 1.0)), 0.0)
-                moved[name] = moved.get(name, 0.0) + rate * change
-            self._moved.append({name: float(np.linalg.norm(each)) for name, each in moved.items()})
+                    change = _adam_change(run.config, noise_per_element, second_moment, batch.step)
+                drift[name] = drift.get(name, 0.0) + rate * change
+            self._drift_norms.append({name: float(np.linalg.norm(distance)) for name, distance in drift.items()})
 
-    def of(self, steps: int, name: str) -> float:
-        """Of a parameter after some steps, relative to its norm; of a moving statistic that of all parameters."""
-        moved, sizes = self._moved[steps], self._sizes[steps]
-        if name in moved:
-            return moved[name] / sizes[name] if sizes[name] else 0.0
-        return self._total(moved.values()) / (self._total(sizes[each] for each in moved) or 1.0)
+    def of_weight(self, steps: int, name: str) -> float:
+        """Return a parameter's drift after some steps, relative to its norm.
+
+        A moving statistic depends on all parameters: its drift is their drift as one vector.
+        """
+        drift, weights = self._drift_norms[steps], self._weight_norms[steps]
+        if name in drift:
+            return drift[name] / weights[name] if weights[name] else 0.0
+        total_weight = float(np.linalg.norm([weights[parameter] for parameter in drift]))
+        return float(np.linalg.norm([*drift.values()])) / (total_weight or 1.0)
 
     def of_loss(self, steps: int, loss: float) -> float:
-        """Of a loss after some steps, relative to it."""
-        change = sum(self._slopes[name] * each for name, each in self._moved[steps].items())
+        """Return the drift of a loss after some steps, relative to the loss."""
+        change = sum(self._gradient_norms[name] * distance for name, distance in self._drift_norms[steps].items())
         return change / abs(loss) if loss else 0.0
 
-    @staticmethod
-    def _total(norms: Iterable[float]) -> float:
-        return float(np.linalg.norm([*norms]))
+
+def _norms(arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
+    return {name: float(np.linalg.norm(array)) for name, array in arrays.items()}
+
+
+def _sgd_change(config: Config, noise: float) -> float:
+    """Return how far SGD moves an element by noise, over all steps in which the momentum keeps that noise."""
+    return noise / (1 - (config.optimizer.momentum or 0.0))
+
+
+def _adam_change(config: Config, noise: float, second_moment: np.ndarray, step: int) -> np.ndarray:
+    """Return how far Adam moves each element by noise, before the learning rate; 1 at most."""
+    corrected = second_moment / (1 - (config.optimizer.beta2 or 0.0) ** step)
+    root = np.sqrt(corrected) + (config.optimizer.epsilon or 0.0)
+    change = np.minimum(1.0, noise / np.where(second_moment > 0, root, 1.0))
+    return np.where(second_moment > 0, change, 0.0)

@@ -1,48 +1,83 @@
-"""The ladder: what is compared at each stage, by how much it differs, and what explains it."""
+"""Findings of the diagnosis: the check of a tensor, the cause of a difference, and the stage that collects them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from common.diagnose.histogram import Values, values_of
-from common.diagnose.rounding import tolerance
+from common.diagnose.rounding import rounding_tolerance
+from common.diagnose.value_summary import ValueSummary, summarize_values
 from common.map.differences import relative
 
-ALL = 1.0  # of a tensor's norm
-SHOWN = 3  # tensors that a note names
 EQUAL, DIFFERS, INHERITED, NOT_COMPARED = "equal", "differs", "inherited", "not compared"
+WHOLE_TENSOR = 1.0  # a tolerance as large as the tensor's norm: nothing is left to compare
+LISTED_TENSORS = 3  # number of tensors that a note lists by name
 
 
 @dataclass(frozen=True)
-class Check:
-    """One tensor. difference and noise: relative to its norm. culprit: whether the difference began here.
+class TensorCheck:
+    """Comparison of one tensor of A with its counterpart in B.
 
-    values: of both sides, where they are arrays that differ. precision: in which they are compared.
+    Attributes:
+        tensor: Name of the tensor in reports.
+        difference: Norm of the difference, relative to the tensor's norm; infinite if the two cannot be compared.
+        noise: Part of the difference that rounding explains, as it was measured, relative to the tensor's norm.
+        starts_here: Whether a difference would begin at this stage, and is not inherited from an earlier one.
+        summary: Statistics and histograms of both arrays, if they differ.
+        precision: Precision in which the two are compared.
     """
 
     tensor: str
     difference: float
     noise: float = 0.0
-    culprit: bool = True
-    values: Values | None = field(default=None, repr=False)
+    starts_here: bool = True
+    summary: ValueSummary | None = field(default=None, repr=False)
     precision: str = "float64"
 
     @property
     def tolerance(self) -> float:
-        """The largest difference that rounding explains."""
-        return tolerance(self.noise, self.precision)
+        """The largest relative difference that rounding explains."""
+        return rounding_tolerance(self.noise, self.precision)
 
     @property
     def differs(self) -> bool:
+        """Whether the difference is larger than rounding explains."""
         return self.difference > self.tolerance
+
+    @property
+    def begins(self) -> bool:
+        """Whether a difference begins here."""
+        return self.differs and self.starts_here
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Reason for a difference between two arrays, before it becomes a cause of a stage.
+
+    Attributes:
+        cause: Name of the cause in diagnosis.json.
+        sentence: The reason, for a reader of the report.
+        confirmed: Whether a computation reproduced the difference exactly.
+        side: The faulty side, a or b.
+    """
+
+    cause: str
+    sentence: str
+    confirmed: bool = True
+    side: str = "b"
 
 
 @dataclass(frozen=True)
 class Cause:
-    """What makes the sides differ. side: a, b, or "both" where neither is the right one.
+    """Cause of a difference between the sides, as diagnosis.json stores it.
 
-    confirmed: whether a computation with the cause removed, or with it alone, gave exactly what was seen.
+    Attributes:
+        cause: Name of the cause.
+        side: The side that departs from the reference: a or b.
+        stage: Name of the stage that the cause belongs to.
+        tensor: Name of the tensor that differs.
+        sentence: Description for a reader.
+        confirmed: Whether a computation reproduced the difference exactly.
     """
 
     cause: str
@@ -55,79 +90,90 @@ class Cause:
 
 @dataclass
 class Stage:
-    """One stage. note: what is not compared, and why. precision: of its arrays, where `compare` is not told another."""
+    """One stage of the diagnosis with its checks and causes.
+
+    Attributes:
+        name: Name in reports, such as "activations".
+        checks: Comparisons of tensors.
+        causes: Causes of the differences that begin at this stage.
+        note: What is not compared, and why.
+        precision: Precision of the arrays, unless `compare_arrays` receives another one.
+    """
 
     name: str
-    checks: list[Check] = field(default_factory=list)
+    checks: list[TensorCheck] = field(default_factory=list)
     causes: list[Cause] = field(default_factory=list)
     note: str = ""
     precision: str = "float64"
 
     @property
     def verdict(self) -> str:
-        if any(each.differs and each.culprit for each in self.checks) or self.causes:
+        """One of EQUAL, DIFFERS, INHERITED and NOT_COMPARED."""
+        if self.causes or any(check.begins for check in self.checks):
             return DIFFERS
-        if any(each.differs for each in self.checks):
+        if any(check.differs for check in self.checks):
             return INHERITED
         return EQUAL if self.checks else NOT_COMPARED
 
     @property
-    def lost(self) -> str:
-        """What rounding leaves nothing to compare of; empty where there is no such tensor."""
-        names = [each.tensor for each in self.checks if each.tolerance >= ALL]
-        more = f" and {len(names) - SHOWN} others" if len(names) > SHOWN else ""
-        words = f"not compared in {self.precision}, in which they are little but rounding: "
-        return words + ", ".join(names[:SHOWN]) + more if names else ""
+    def rounding_note(self) -> str:
+        """Note that names the tensors in which rounding hides everything; empty if there are none."""
+        names = [check.tensor for check in self.checks if check.tolerance >= WHOLE_TENSOR]
+        if not names:
+            return ""
+        more = f" and {len(names) - LISTED_TENSORS} others" if len(names) > LISTED_TENSORS else ""
+        listed = ", ".join(names[:LISTED_TENSORS]) + more
+        return f"not compared in {self.precision}, because they contain little but rounding errors: {listed}"
 
     @property
-    def worst(self) -> Check | None:
-        """Of those where a difference began; else of all."""
-        began = [each for each in self.checks if each.differs and each.culprit]
-        return max(began or self.checks, key=lambda each: each.difference, default=None)
+    def worst_check(self) -> TensorCheck | None:
+        """The largest difference among those that begin here, or among all if none begins here."""
+        beginning = [check for check in self.checks if check.begins]
+        return max(beginning or self.checks, key=lambda check: check.difference, default=None)
 
-    def compare(
+    def compare_arrays(
         self,
         tensor: str,
         a: np.ndarray,
         b: np.ndarray,
         noise: float = 0.0,
-        culprit: bool = True,
-        least: float = 0.0,
+        *,
+        starts_here: bool = True,
+        min_norm: float = 0.0,
         precision: str | None = None,
-    ) -> Check:
-        """Add the check of two arrays of one shape. Elements that are NaN in both are equal. least: see `relative`."""
-        numbers = ~(np.isnan(a) & np.isnan(b))
-        difference = relative(a, b, least) if numbers.all() else relative(a[numbers], b[numbers], least)
-        found = Check(tensor, difference, noise, culprit, precision=precision or self.precision)
-        if found.differs:
-            found = replace(found, values=values_of(a, b))
-        self.checks.append(found)
-        return found
+    ) -> TensorCheck:
+        """Add a check of two arrays of one shape. Elements that are NaN in both are equal.
 
-    def blame(self, cause: str, side: str, tensor: str, sentence: str, confirmed: bool = True) -> None:
-        """Add a cause."""
+        Args:
+            tensor: Name of the tensor in reports.
+            a: Array of side A.
+            b: Array of side B.
+            noise: Relative difference that rounding explains.
+            starts_here: Whether a difference would begin at this stage.
+            min_norm: Norm to which the difference is relative if the arrays' norms are smaller.
+            precision: Precision of the comparison, if it is not the stage's.
+        """
+        numbers = ~(np.isnan(a) & np.isnan(b))
+        difference = relative(a, b, min_norm) if numbers.all() else relative(a[numbers], b[numbers], min_norm)
+        check = TensorCheck(tensor, difference, noise, starts_here, precision=precision or self.precision)
+        if check.differs:
+            check = replace(check, summary=summarize_values(a, b))
+        self.checks.append(check)
+        return check
+
+    def add_mismatch(self, tensor: str, starts_here: bool = True) -> None:
+        """Add the check of a tensor that cannot be compared, such as one that a side lacks."""
+        self.checks.append(TensorCheck(tensor, np.inf, starts_here=starts_here))
+
+    def add_cause(self, cause: str, side: str, tensor: str, sentence: str, confirmed: bool = True) -> None:
+        """Add a cause of this stage."""
         self.causes.append(Cause(cause, side, self.name, tensor, sentence, confirmed))
 
+    def add_explanation(self, tensor: str, explanation: Explanation, prefix: str = "") -> None:
+        """Add an explanation of a tensor's difference as a cause; its sentence starts with `prefix`."""
+        sentence = prefix + explanation.sentence
+        self.add_cause(explanation.cause, explanation.side, tensor, sentence, explanation.confirmed)
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """The stages in order. titles: of the two sides. unpaired: what has no counterpart. precision: of the trainings."""
-
-    titles: dict[str, str]
-    stages: Sequence[Stage]
-    unpaired: Sequence[str] = ()
-    precision: str = "float64"
-
-    @property
-    def first(self) -> Stage | None:
-        """The first stage in which a difference began."""
-        return next((each for each in self.stages if each.verdict == DIFFERS), None)
-
-    @property
-    def causes(self) -> list[Cause]:
-        """Of all stages, in order."""
-        return [cause for stage in self.stages for cause in stage.causes]
-
-    @property
-    def equal(self) -> bool:
-        return all(each.verdict in (EQUAL, NOT_COMPARED) for each in self.stages)
+    def has_cause_of(self, side: str, causes: Sequence[str] | None = None) -> bool:
+        """Check whether a cause of this side is known: any cause, or one of `causes`."""
+        return any(known.side == side and (causes is None or known.cause in causes) for known in self.causes)

@@ -1,35 +1,36 @@
-"""What to do about each cause, in the order of the stages. docs/diagnosis.md has the same table."""
+"""Remedies: what to do about each cause, in the order of the stages. docs/diagnosis.md has the same table."""
 
 from common.diagnose.findings import Cause
 
-GROUPS = {  # names of causes, and what to do about each of them
-    "other_examples order_of_examples": "use the same `train.seed` and the same data files",
+# Names of causes, separated by spaces, and one remedy for all of them
+REMEDY_GROUPS = {
+    "other_examples order_of_examples": "use the same `train.seed` and the same data files on both sides",
     "epoch_not_reshuffled": "call `DistributedSampler.set_epoch` in every epoch",
-    "batch_size missing_array shape": "give both sides the same arrays, of the same shapes",
+    "batch_size missing_array shape": "pass the same arrays, with the same shapes, to both sides",
     "examples_swapped reversed order_of_values inverted array_of_zeros array_of_ones scaled_inputs "
-    "other_values": "prepare the data alike",
+    "other_values": "prepare the data in the same way on both sides",
     "truncation_side padding_side renumbered": (
         "compare `truncation_side`, `padding_side`, vocabulary and lower case of the tokenizers, and the order of "
         "the classes"
     ),
     "missing_parameter transposed_kernel swapped_weights other_weights": "compare the parameter map and the checkpoint",
     "gate_order block_order": (
-        "mend the code that copies the weights, or the cell: PyTorch has the gates i, f, g, o and r, z, n, Keras "
+        "correct the code that copies the weights, or the cell: PyTorch orders the gates i, f, g, o and r, z, n, Keras "
         "i, f, g, o and z, r, h"
     ),
-    "activation": "name the activation on both sides: Keras's `gelu` is exact, KerasHub's BERT uses tanh",
+    "activation": "set the activation explicitly on both sides: Keras's `gelu` is exact, KerasHub's BERT uses tanh",
     "computed_in_tf32 computed_in_bfloat16 computed_in_float16 computed_in_float32": (
-        "look for casts in the layer, its `dtype`, and autocast"
+        "look for casts in the layer, for its `dtype`, and for autocast"
     ),
     "epsilon": (
-        "give it on both sides: a normalization has 1e-3 in Keras and 1e-5 in PyTorch, Adam 1e-7 in Keras and "
-        "1e-8 in PyTorch"
+        "set it on both sides: the default of a normalization is 1e-3 in Keras and 1e-5 in PyTorch, that of Adam 1e-7 "
+        "in Keras and 1e-8 in PyTorch"
     ),
     "attention_scale attention_mask attention_order attention_heads": "compare the code of the attention",
-    "pooling": "pool alike",
+    "pooling": "use the same pooling on both sides",
     "same_padding_at_strides": 'pad by `ZeroPadding2D` and use `padding="valid"`',
     "scale flatten_order bias_ignored code_between_layers layer recurrent_layer shape_of_outputs "
-    "training_mode": "look at the code where the sentence says",
+    "training_mode": "compare the code at the place that the sentence names",
     "not_finite": "look for a mask value or an epsilon that the precision cannot hold, and for an overflow of float16",
     "lower_precision": "compute normalizations, softmax and sums in float32",
     "label_smoothing double_softmax broadcast_in_loss scaled_loss mean_instead_of_losses loss_function": (
@@ -50,9 +51,10 @@ GROUPS = {  # names of causes, and what to do about each of them
     ),
     "weight_decay_coupled no_weight_decay weight_decay weight_decay_on_biases weight_decay_twice "
     "weight_decay_without_rate l2_counted_twice": (
-        "give the decay and what decays on both sides: AdamW decays by 0.004 in Keras and by 0.01 in PyTorch"
+        "set the weight decay, and which parameters decay, on both sides: the default of AdamW is 0.004 in Keras and "
+        "0.01 in PyTorch"
     ),
-    "optimizer_state_lost": "restore the optimizer's state with the weights",
+    "optimizer_state_lost": "restore the optimizer's state together with the weights",
     "epsilon_place bias_correction beta2 rate_inside_velocity repeated_indices second_moment optimizer "
     "not_updated": "use `optimizer.semantics=aligned`, or compare the optimizers' formulas",
     "learning_rate_scaled learning_rate_divided learning_rate_root schedule_late schedule_early "
@@ -63,19 +65,20 @@ GROUPS = {  # names of causes, and what to do about each of them
     "moving_statistics": "compare the momentum: Keras's is 1 - PyTorch's",
     "dropout_masks": "use `model.dropout_semantics=aligned`",
     "same_masks_in_all_steps same_masks_on_all_ranks": (
-        "draw the masks from a seed that has the step and the rank in it"
+        "draw the masks from a seed that depends on the step and the rank"
     ),
     "asynchronous": "set `strategy.max_staleness=0`, or expect another curve",
-    "examples_not_evaluated evaluation": "evaluate all examples, in a last, smaller batch too",
+    "examples_not_evaluated evaluation": "evaluate all examples, including a last, smaller batch",
 }
-REMEDIES = {cause: remedy for causes, remedy in GROUPS.items() for cause in causes.split()}
-OF_STAGES = {  # of causes that are named by a key, a setting of a layer, or a formula
-    "config": "set the key alike on both sides",
-    "activations": "set it alike in both layers",
+REMEDIES = {cause: remedy for causes, remedy in REMEDY_GROUPS.items() for cause in causes.split()}
+# Remedies for causes that are named after a config key, a setting of a layer, or a loss formula
+STAGE_REMEDIES = {
+    "config": "set the key to the same value on both sides",
+    "activations": "set it to the same value in both layers",
     "loss": REMEDIES["loss_function"],
 }
 
 
-def remedy_of(cause: Cause) -> str | None:
-    """What to do, in one sentence; None where no more is known than what the cause itself says."""
-    return REMEDIES.get(cause.cause, OF_STAGES.get(cause.stage))
+def find_remedy(cause: Cause) -> str | None:
+    """Return what to do in one sentence, or None if nothing is known beyond the cause's own sentence."""
+    return REMEDIES.get(cause.cause, STAGE_REMEDIES.get(cause.stage))

@@ -1,60 +1,28 @@
-"""A diagnosis on the terminal, as JSON and as a page."""
+"""The report of a diagnosis: on the terminal, as diagnosis.html and as diagnosis.json."""
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from common.diagnose.findings import Check, Diagnosis, Stage
-from common.diagnose.remedies import remedy_of
+from common.diagnose.diagnosis import Diagnosis, write_diagnosis
+from common.diagnose.findings import Cause, Stage, TensorCheck
+from common.diagnose.remedies import find_remedy
 
-SHOWN = 12  # rows of a stage on the page
-
-
-def headline(diagnosis: Diagnosis) -> str:
-    """The result in one sentence."""
-    a, b = diagnosis.titles["a"], diagnosis.titles["b"]
-    if diagnosis.equal:
-        return f"no difference: {a} and {b} are the same at every stage, in {diagnosis.precision}"
-    first = diagnosis.first
-    if first is None:
-        return f"{a} and {b} differ, and no stage explains where it began"
-    if not diagnosis.causes:
-        worst = first.worst
-        return f"{a} and {b} differ first at the stage {first.name}: {worst.tensor if worst else ''}"
-    cause = diagnosis.causes[0]
-    return f"{a} and {b} differ: {cause.sentence}" + ("" if cause.confirmed else " (not confirmed)")
+ROWS_PER_STAGE = 12  # of the table on the page
 
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:
-    """The headline, all causes and what to do about them, and the ladder."""
+    """Print the headline, all causes with their remedies, and the stages."""
     console = Console(soft_wrap=True, highlight=False)
-    console.print(escape(headline(diagnosis)))
+    console.print(escape(diagnosis.headline))
     for cause in diagnosis.causes:
-        confirmed = "confirmed" if cause.confirmed else "not confirmed"
-        console.print(escape(f"cause: {cause.cause}, {cause.stage}, {cause.tensor}: {cause.sentence} ({confirmed})"))
-        if (remedy := remedy_of(cause)) is not None:
-            console.print(escape(f"  what to do: {remedy}"))
-    table = Table(box=None, pad_edge=False)
-    for column in ("stage", "worst tensor", "difference", "noise", "verdict"):
-        right, whole = column in ("difference", "noise"), column != "worst tensor"
-        table.add_column(column, justify="right" if right else "left", no_wrap=whole, overflow="fold")
-    for stage in diagnosis.stages:
-        worst = stage.worst
-        table.add_row(
-            stage.name,
-            escape(worst.tensor if worst else stage.note),
-            _number(worst.difference) if worst else "",
-            _number(worst.noise) if worst else "",
-            stage.verdict,
-        )
-    console.print(table)
+        _print_cause(console, cause)
+    console.print(_draw_table(diagnosis.stages))
     console.print(f"compared in {diagnosis.precision}")
     for stage in diagnosis.stages:
         if stage.checks and stage.note:
@@ -63,80 +31,69 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
         console.print(escape(f"not paired: {name}"))
 
 
-def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
-    """The content of diagnosis.json."""
-    first = diagnosis.first
-    return {
-        "equal": diagnosis.equal,
-        "sides": diagnosis.titles,
-        "precision": diagnosis.precision,
-        "headline": headline(diagnosis),
-        "first": {"stage": first.name, "tensor": first.worst.tensor if first.worst else None} if first else None,
-        "causes": [vars(each) for each in diagnosis.causes],
-        "ladder": [_row(stage) for stage in diagnosis.stages],
-        "unpaired": list(diagnosis.unpaired),
-    }
-
-
-def write_diagnosis(diagnosis: Diagnosis, output: Path) -> list[Path]:
-    """Write diagnosis.json and diagnosis.html. Returns their paths."""
-    paths = [output / "diagnosis.html", output / "diagnosis.json"]
+def write_report(diagnosis: Diagnosis, output: Path) -> list[Path]:
+    """Write diagnosis.html and diagnosis.json. Return their paths."""
     environment = Environment(loader=PackageLoader("common.diagnose", ""), autoescape=select_autoescape(default=True))
-    page = environment.get_template("diagnosis.html.j2")
-    stages = [(stage, sorted(stage.checks, key=_weight)[:SHOWN]) for stage in diagnosis.stages]
-    paths[0].write_text(
-        page.render(
-            diagnosis=diagnosis,
-            headline=headline(diagnosis),
-            stages=stages,
-            number=_number,
-            shade=_shade,
-            row=_row,
-            outline=_outline,
-            remedy_of=remedy_of,
-        )
+    page = environment.get_template("diagnosis.html.j2").render(
+        diagnosis=diagnosis,
+        stages=[(stage, sorted(stage.checks, key=_sort_key)[:ROWS_PER_STAGE]) for stage in diagnosis.stages],
+        format_number=_format_number,
+        opacity=_opacity,
+        draw_histogram=_draw_histogram,
+        find_remedy=find_remedy,
     )
-    paths[1].write_text(json.dumps(as_json(diagnosis), indent=1) + "\n")
+    paths = [output / "diagnosis.html", output / "diagnosis.json"]
+    paths[0].write_text(page)
+    write_diagnosis(diagnosis, paths[1])
     return paths
 
 
-def _row(stage: Stage) -> dict[str, Any]:
-    worst = stage.worst
-    return {
-        "stage": stage.name,
-        "tensor": worst.tensor if worst else None,
-        "difference": _finite(worst.difference) if worst else None,
-        "noise": worst.noise if worst else None,
-        "verdict": stage.verdict,
-        "note": stage.note,
-    }
+def _print_cause(console: Console, cause: Cause) -> None:
+    confirmed = "confirmed" if cause.confirmed else "not confirmed"
+    console.print(escape(f"cause: {cause.cause}, {cause.stage}, {cause.tensor}: {cause.sentence} ({confirmed})"))
+    if (remedy := find_remedy(cause)) is not None:
+        console.print(escape(f"  what to do: {remedy}"))
 
 
-def _outline(counts: Sequence[int], most: int) -> str:
-    """The path of a histogram in a picture of 100 by 100. most: the count that is as high as the picture."""
+def _draw_table(stages: Sequence[Stage]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("stage", "worst tensor", "difference", "noise", "verdict"):
+        is_number, may_wrap = column in ("difference", "noise"), column == "worst tensor"
+        table.add_column(column, justify="right" if is_number else "left", no_wrap=not may_wrap, overflow="fold")
+    for stage in stages:
+        worst = stage.worst_check
+        table.add_row(
+            stage.name,
+            escape(worst.tensor if worst else stage.note),
+            _format_number(worst.difference) if worst else "",
+            _format_number(worst.noise) if worst else "",
+            stage.verdict,
+        )
+    return table
+
+
+def _draw_histogram(counts: Sequence[int], highest: int) -> str:
+    """Return the SVG path of a histogram in a picture of 100 by 100, in which `highest` elements fill the height."""
     width = 100 / len(counts)
-    return "M0,100 " + " ".join(f"V{100 - 100 * each / most:.1f} h{width:g}" for each in counts) + " V100 Z"
+    return "M0,100 " + " ".join(f"V{100 - 100 * count / highest:.1f} h{width:g}" for count in counts) + " V100 Z"
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     if not math.isfinite(value):
         return "inf"
     return "0" if value == 0 else f"{value:.1e}"
 
 
-def _weight(check: Check) -> tuple[bool, float]:
-    return not (check.differs and check.culprit), -check.difference
+def _sort_key(check: TensorCheck) -> tuple[bool, float]:
+    """Sort differences that begin here first, and larger ones before smaller ones."""
+    return not check.begins, -check.difference
 
 
-def _shade(check: Check) -> float:
-    """From 0 for what rounding explains to 1 for a difference as large as the tensor."""
+def _opacity(check: TensorCheck) -> float:
+    """Return 0 for a difference that rounding explains, and up to 1 for one as large as the tensor."""
     if not check.differs:
         return 0.0
     if not math.isfinite(check.difference):
         return 1.0
-    low, high = math.log10(min(check.tolerance, 0.5)), 0.0
-    return min(1.0, max(0.15, (math.log10(check.difference) - low) / (high - low)))
+    lowest = math.log10(min(check.tolerance, 0.5))
+    return min(1.0, max(0.15, 1 - math.log10(check.difference) / lowest))

@@ -1,31 +1,41 @@
-"""What rounding explains of a difference, in each precision."""
+"""Rounding errors in each precision: their size, and the tolerances that follow from it."""
 
 import numpy as np
 
 from common.map.differences import relative
 
-UNITS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7}  # in the last place of numbers near one
-FLOORS = {"float64": 1e-12, "float32": 100 * 2.0**-23, "bfloat16": 2 * 2.0**-7}  # rounding, whatever noise was measured
-MARGINS = {"float64": 100.0, "float32": 100.0, "bfloat16": 4.0}  # times the measured noise
-EXACT = {"float64": 1e-9, "float32": 1e-5, "bfloat16": 2e-2}  # what an explanation must reproduce
-SAME = {"float64": 1e-6, "float32": 1e-3, "bfloat16": 0.1}  # factors that an explanation tells from each other
-BITS = {"bfloat16": 8, "float16": 11, "float32": 24}  # of the mantissa, with the one that is not stored
+# The distance between 1 and the next larger number of each precision
+MACHINE_EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7}
+# The smallest tolerance of a relative difference, however small the measured noise is
+SMALLEST_TOLERANCE = {"float64": 1e-12, "float32": 100 * 2.0**-23, "bfloat16": 2 * 2.0**-7}
+# The tolerance as a multiple of the measured noise
+NOISE_FACTOR = {"float64": 100.0, "float32": 100.0, "bfloat16": 4.0}
+# The largest relative difference between an array and an explanation that reproduces it
+EXPLANATION_TOLERANCE = {"float64": 1e-9, "float32": 1e-5, "bfloat16": 2e-2}
+# The largest relative difference between two factors that count as equal
+FACTOR_TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "bfloat16": 0.1}
+# The length of a mantissa, including the leading bit that is not stored
+SIGNIFICANT_BITS = {"bfloat16": 8, "float16": 11, "float32": 24}
 
 
-def at_least_float32(precision: str) -> str:
-    """Of weights, slots and losses: in bfloat16 only the model computes in that."""
+def precision_of_weights(precision: str) -> str:
+    """Return the precision of weights, slots and losses if a run trains in `precision`.
+
+    A run in bfloat16 uses bfloat16 inside the model only and keeps everything else in float32.
+    """
     return "float32" if precision == "bfloat16" else precision
 
 
-def tolerance(noise: float, precision: str = "float64") -> float:
-    """The largest difference that rounding explains."""
-    return max(FLOORS[precision], MARGINS[precision] * noise)
+def rounding_tolerance(noise: float, precision: str = "float64") -> float:
+    """Return the largest relative difference that rounding explains."""
+    return max(SMALLEST_TOLERANCE[precision], NOISE_FACTOR[precision] * noise)
 
 
-def narrowest(array: np.ndarray) -> str:
-    """The narrowest type that holds all numbers of an array: bfloat16, float16, float32 or float64.
+def find_narrowest_type(array: np.ndarray) -> str:
+    """Return the narrowest of bfloat16, float16, float32 and float64 that holds every number of an array.
 
-    By their values: neither framework hands bfloat16 to NumPy, and a sum in bfloat16 may be cast back to float32.
+    The values decide, not the dtype: neither framework passes bfloat16 to NumPy, and a sum in bfloat16 may have been
+    cast back to float32.
     """
     if array.dtype != np.float32:
         return "float64"
@@ -35,32 +45,48 @@ def narrowest(array: np.ndarray) -> str:
         return "float16" if np.array_equal(array.astype(np.float16), array, equal_nan=True) else "float32"
 
 
-def precision_of(a: np.ndarray, b: np.ndarray) -> str:
-    """The precision in which two arrays are compared: that of the one with more digits."""
-    found = {narrowest(each) for each in (a, b)}
-    if "float64" in found:
+def find_common_precision(a: np.ndarray, b: np.ndarray) -> str:
+    """Return the precision in which two arrays are compared: the precision of the array with more digits."""
+    types = {find_narrowest_type(a), find_narrowest_type(b)}
+    if "float64" in types:
         return "float64"
-    return "bfloat16" if found == {"bfloat16"} else "float32"
+    return "bfloat16" if types == {"bfloat16"} else "float32"
 
 
-def close(a: np.ndarray, b: np.ndarray, exact: float | None = None) -> bool:
-    """Whether a candidate is what was seen. exact: None for that of the array with fewer digits."""
-    if exact is None:
-        found = {narrowest(each) for each in (a, b)}
-        exact = EXACT[next((each for each in ("bfloat16", "float32") if each in found), "float64")]
+def is_close(a: np.ndarray, b: np.ndarray, tolerance: float | None = None) -> bool:
+    """Check whether two arrays have one shape and equal values, up to rounding.
+
+    Args:
+        a: First array.
+        b: Second array.
+        tolerance: Largest relative difference; None chooses it by the array with fewer digits.
+    """
+    if tolerance is None:
+        types = {find_narrowest_type(a), find_narrowest_type(b)}
+        precision = next((name for name in ("bfloat16", "float32") if name in types), "float64")
+        tolerance = EXPLANATION_TOLERANCE[precision]
     norm = max(float(np.linalg.norm(a)), float(np.linalg.norm(b)))
-    return a.shape == b.shape and float(np.linalg.norm(a - b)) <= exact * norm
+    return a.shape == b.shape and float(np.linalg.norm(a - b)) <= tolerance * norm
 
 
-def disturbed(array: np.ndarray, unit: float, seed: int = 0) -> np.ndarray:
-    """Its numbers with a random unit in the last place more or less."""
+def perturb(array: np.ndarray, epsilon: float, seed: int = 0) -> np.ndarray:
+    """Multiply every number at random by 1 + epsilon or 1 - epsilon."""
     stream = np.random.default_rng(seed)
-    return np.asarray(array * (1 + unit * stream.choice([-1, 1], array.shape))).astype(array.dtype)
+    return np.asarray(array * (1 + epsilon * stream.choice([-1, 1], array.shape))).astype(array.dtype)
 
 
-def noise(a: np.ndarray | None, disturbed: np.ndarray | None, otherwise: float = 0.0, least: float = 0.0) -> float:
-    """What rounding does to an array. otherwise: where it was not measured. least: see `relative`."""
-    if a is None or disturbed is None or a.shape != disturbed.shape:
-        return otherwise
-    found = relative(a, disturbed, least)
-    return found if np.isfinite(found) else 0.0
+def measure_noise(
+    array: np.ndarray | None, perturbed: np.ndarray | None, default: float = 0.0, min_norm: float = 0.0
+) -> float:
+    """Return the relative difference between an array and the same array after a perturbation of its inputs.
+
+    Args:
+        array: Result of the original computation.
+        perturbed: Result of the perturbed computation.
+        default: Result if the two arrays cannot be compared.
+        min_norm: Norm to which the difference is relative if the arrays' norms are smaller.
+    """
+    if array is None or perturbed is None or array.shape != perturbed.shape:
+        return default
+    difference = relative(array, perturbed, min_norm)
+    return difference if np.isfinite(difference) else 0.0  # an overflow does not measure rounding

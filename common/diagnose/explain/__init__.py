@@ -1,0 +1,1 @@
+"""Explanations of differences, each confirmed by a computation that reproduces it."""

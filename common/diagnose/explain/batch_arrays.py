@@ -1,111 +1,125 @@
-"""What makes an array of B's batch of A's: the mistakes of preparing data."""
+"""Mistakes in the preparation of data that turn an array of A's batch into B's."""
 
 from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
-OVERLAP = 2  # values that two cuts of one text share at least
+from common.diagnose.findings import Explanation
+
+SMALLEST_OVERLAP = 2  # number of values that two cuts of one text share at least
 
 
-def contents(batches: Iterable[Mapping[str, np.ndarray]]) -> dict[str, set[bytes]]:
-    """The examples of some batches by the names of their arrays, in a form that `explain_array` can look up."""
-    found: dict[str, set[bytes]] = {}
+def index_examples(batches: Iterable[Mapping[str, np.ndarray]]) -> dict[str, set[bytes]]:
+    """Return the examples of some batches by array name, as the keys that `explain_array` looks up."""
+    index: dict[str, set[bytes]] = {}
     for batch in batches:
         for name, array in batch.items():
-            found.setdefault(name, set()).update(_content(each) for each in array.astype(np.float64))
-    return found
+            index.setdefault(name, set()).update(_example_key(example) for example in array.astype(np.float64))
+    return index
 
 
-def explain_array(a: np.ndarray, b: np.ndarray, known: Collection[bytes] = ()) -> tuple[str, str]:
-    """The cause, and what B's array is, in words.
+def explain_array(a: np.ndarray, b: np.ndarray, known_examples: Collection[bytes] = ()) -> Explanation:
+    """Return what turns A's array into B's.
 
-    a, b: float64 of one shape, an example in each row, and not equal. known: the contents of A's examples in all steps
-    that are compared.
+    Args:
+        a: A's array, float64, with an example in each row.
+        b: B's array, of the same shape and type, not equal to A's.
+        known_examples: Keys of A's examples in all compared steps.
     """
-    rows = [each for each in range(len(a)) if not np.array_equal(a[each], b[each])]
+    differing = [row for row in range(len(a)) if not np.array_equal(a[row], b[row])]
     if not b.any():
-        return "array_of_zeros", "is all zeros"
+        return Explanation("array_of_zeros", "is all zeros")
     if (b == 1).all() and np.isin(a, (0, 1)).all():
-        return "array_of_ones", "is all ones: nothing is masked"
+        return Explanation("array_of_ones", "is all ones: nothing is masked")
     if np.array_equal(b, 1 - a):
-        return "inverted", "has 0 where A has 1, and 1 where A has 0"
-    for explain in (_renumbered, _swapped, _moved_within_examples, _scaled, _truncated):
-        if found := explain(a, b, rows):
-            return found
-    found_again = sum(_content(b[row]) in known for row in rows)
-    if a.ndim > 1 and found_again > len(rows) / 2:
-        return "examples_swapped", f"has A's values of other examples in {found_again} of {len(a)} places"
-    words = f"has other values in {len(rows)} of {len(a)} examples, first in example {rows[0]} of the batch"
-    return "other_values", words
+        return Explanation("inverted", "has 0 for each 1 of A, and 1 for each 0")
+    for explain in (_explain_numbers, _explain_swap, _explain_order_within_examples, _explain_scale, _explain_cut):
+        if explanation := explain(a, b, differing):
+            return explanation
+    known_count = sum(_example_key(b[row]) in known_examples for row in differing)
+    if a.ndim > 1 and known_count > len(differing) / 2:
+        sentence = f"has A's values of other examples in {known_count} of {len(a)} places"
+        return Explanation("examples_swapped", sentence)
+    sentence = (
+        f"has other values in {len(differing)} of {len(a)} examples, first in example {differing[0]} of the batch"
+    )
+    return Explanation("other_values", sentence, confirmed=False)
 
 
-def _swapped(a: np.ndarray, b: np.ndarray, rows: list[int]) -> tuple[str, str] | None:
+def _explain_numbers(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explanation | None:
+    """Check whether each integer of A always becomes the same integer in B, as with another vocabulary."""
+    if not (np.array_equal(a, np.round(a)) and np.array_equal(b, np.round(b))):
+        return None
+    pairs = set(zip(a.ravel().tolist(), b.ravel().tolist(), strict=True))
+    numbers = {x for x, _ in pairs}
+    changed_pairs = sorted((x, y) for x, y in pairs if x != y)
+    changed_numbers = {x for x, _ in changed_pairs}
+    is_function = len(pairs) == len(numbers)
+    is_repeated = (a != b).sum() >= 2 * len(changed_numbers)  # a number that occurs once proves nothing
+    if not is_function or len(changed_numbers) < 2 or not is_repeated:
+        return None
+    number, replacement = changed_pairs[0]
+    sentence = (
+        f"has other numbers for {len(changed_numbers)} of A's {len(numbers)}, such as {replacement:g} for {number:g}: "
+        "another vocabulary, case or order of classes"
+    )
+    return Explanation("renumbered", sentence, confirmed=False)
+
+
+def _explain_swap(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explanation | None:
     if sorted(map(bytes, a)) != sorted(map(bytes, b)):
         return None
-    return "examples_swapped", f"has {len(rows)} examples of A in other places"
+    return Explanation("examples_swapped", f"has {len(differing)} examples of A in other places")
 
 
-def _moved_within_examples(a: np.ndarray, b: np.ndarray, rows: list[int]) -> tuple[str, str] | None:
+def _explain_order_within_examples(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explanation | None:
     if a.ndim == 1 or not np.array_equal(np.sort(a, axis=1), np.sort(b, axis=1)):
         return None
-    if a.ndim == 2 and all(_padded_at_the_other_end(a[row], b[row]) for row in rows):
-        return "padding_side", f"is padded at the other end than A's, in {len(rows)} of {len(a)} examples"
+    if a.ndim == 2 and all(_is_padded_at_other_end(a[row], b[row]) for row in differing):
+        sentence = f"is padded at the other end than A's, in {len(differing)} of {len(a)} examples"
+        return Explanation("padding_side", sentence)
     for axis in range(1, a.ndim):
         if np.array_equal(np.flip(a, axis), b):
-            return "reversed", f"is A's reversed along axis {axis}"
-    return "order_of_values", "has the same values in another order within the examples"
+            return Explanation("reversed", f"is A's reversed along axis {axis}")
+    return Explanation("order_of_values", "has the same values in another order within the examples")
 
 
-def _padded_at_the_other_end(a: np.ndarray, b: np.ndarray) -> bool:
-    last, first = (len(a) - len(np.trim_zeros(a, end)) for end in ("b", "f"))
-    return np.array_equal(np.roll(a, last or -first), b)
+def _is_padded_at_other_end(a: np.ndarray, b: np.ndarray) -> bool:
+    zeros_at_end, zeros_at_start = (len(a) - len(np.trim_zeros(a, end)) for end in ("b", "f"))
+    return np.array_equal(np.roll(a, zeros_at_end or -zeros_at_start), b)
 
 
-def _scaled(a: np.ndarray, b: np.ndarray, rows: list[int]) -> tuple[str, str] | None:
-    if len(rows) < len(a) or a.size < 3:
+def _explain_scale(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explanation | None:
+    if len(differing) < len(a) or a.size < 3:
         return None
     factor, shift = np.polyfit(a.ravel(), b.ravel(), 1)
     if not np.allclose(a * factor + shift, b, rtol=1e-5, atol=1e-6 * float(np.abs(b).max())):
         return None
-    words = f"is {factor:.6g} times A's, plus {shift:.6g}: the inputs are prepared in another way"
-    return "scaled_inputs", words
+    sentence = f"is {factor:.6g} times A's, plus {shift:.6g}: the inputs are prepared in another way"
+    return Explanation("scaled_inputs", sentence)
 
 
-def _renumbered(a: np.ndarray, b: np.ndarray, rows: list[int]) -> tuple[str, str] | None:
-    """Whether each integer of A always stands for one integer in B, as by another vocabulary or order of classes."""
-    changed = a != b
-    if not (np.array_equal(a, np.round(a)) and np.array_equal(b, np.round(b))):
+def _explain_cut(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explanation | None:
+    """Check whether only examples of full length differ, and are cut off at the other end."""
+    if a.ndim != 2 or len(differing) == len(a):
         return None
-    pairs = {(x, y) for x, y in zip(a.ravel().tolist(), b.ravel().tolist(), strict=True)}
-    numbers = {x for x, y in pairs if x != y}
-    if len(pairs) != len({x for x, _ in pairs}) or len(numbers) < 2 or changed.sum() < 2 * len(numbers):
-        return None  # a number for each place proves nothing
-    first = sorted((x, y) for x, y in pairs if x != y)[0]
-    words = f"has other numbers for {len(numbers)} of A's {len({x for x, _ in pairs})}, such as {first[1]:g} for"
-    return "renumbered", f"{words} {first[0]:g}: another vocabulary, case or order of classes"
-
-
-def _truncated(a: np.ndarray, b: np.ndarray, rows: list[int]) -> tuple[str, str] | None:
-    """Whether only examples differ that fill the whole length, and are cut off at the other end."""
-    if a.ndim != 2 or any((a[row] == 0).any() or (b[row] == 0).any() for row in rows):
+    if any((a[row] == 0).any() or (b[row] == 0).any() or not _overlaps(a[row], b[row]) for row in differing):
         return None
-    if len(rows) == len(a) or not all(_overlap(a[row], b[row]) for row in rows):
-        return None
-    words = f"differs in the {len(rows)} examples that fill the whole length: they are cut off at the other end"
-    return "truncation_side", words
+    sentence = f"differs in the {len(differing)} examples that fill the whole length: they are cut off at the other end"
+    return Explanation("truncation_side", sentence, confirmed=False)
 
 
-def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether one ends as the other begins, apart from a special token at each end."""
-    for kept in (0, 1):
-        x, y = (each[kept : len(each) - kept] for each in (a, b))
-        for shift in range(1, len(x) - OVERLAP + 1):
+def _overlaps(a: np.ndarray, b: np.ndarray) -> bool:
+    """Check whether one text ends as the other begins, apart from one special token at each end."""
+    for special_tokens in (0, 1):
+        x, y = (text[special_tokens : len(text) - special_tokens] for text in (a, b))
+        for shift in range(1, len(x) - SMALLEST_OVERLAP + 1):
             if np.array_equal(x[shift:], y[:-shift]) or np.array_equal(y[shift:], x[:-shift]):
                 return True
     return False
 
 
-def _content(example: np.ndarray) -> bytes:
-    """Without the zeros that padding adds at the end."""
+def _example_key(example: np.ndarray) -> bytes:
+    """Return the bytes of an example without the zeros at its end, which padding adds."""
     flat = example.ravel()
     return bytes(flat[: int(flat.nonzero()[0].max(initial=-1)) + 1])

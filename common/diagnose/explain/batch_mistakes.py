@@ -1,70 +1,66 @@
-"""What else the replicas may have trained on in a step: mistakes of a sampler, and of the seed of dropout's masks."""
+"""Mistakes of a sampler or of dropout's seed: what the replicas may have trained on instead of their shards."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from common.data.batch_plan import steps_per_epoch
-from common.data.batches import Arrays, GlobalBatch
-from common.diagnose.side_run import Run
+from common.diagnose.side_run import Shards, SideRun, split_batch
 from common.training.planned_batches import find_batch
-
-Shards = Sequence[Sequence[Arrays]]
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """stage: the one that the cause belongs to. tensor: what of the batch is another. shards: of each replica.
+class BatchMistake:
+    """Shards that a replica may have trained on by mistake.
 
-    weight: of the global batch.
+    Attributes:
+        cause: Name of the cause.
+        stage: Name of the stage that the cause belongs to.
+        tensor: The part of the batch that is wrong.
+        sentence: Description of the mistake; the side's name precedes it.
+        shards: Wrong shard of each replica.
+        weight: Weight of the wrong global batch, over which the loss is averaged.
     """
 
     cause: str
     stage: str
     tensor: str
-    words: str
+    sentence: str
     shards: Shards
     weight: float
 
 
-def mistakes(run: Run, index: int) -> Iterator[Mistake]:
-    """Of the step at this index of those that are looked at."""
-    batch, count = run.batches[index], count_of_shards(run)
-    period = steps_per_epoch(len(batch.split), run.config.train.global_batch_size)
-    epoch, position = divmod(batch.step - 1, period)
+def list_batch_mistakes(run: SideRun, index: int) -> Iterator[BatchMistake]:
+    """Yield the mistakes that are possible in the compared step of this index."""
+    batch, count = run.batches[index], run.shard_count
+    epoch_length = steps_per_epoch(len(batch.split), run.config.train.global_batch_size)
+    epoch, step_in_epoch = divmod(batch.step - 1, epoch_length)
     if epoch:
-        again = replace(batch, ids=find_batch(run.config, batch.split, position + 1).ids)
-        words = f"trains on the examples of step {position + 1} again: the order is not drawn anew in epoch"
-        words += f" {epoch + 1} (set_epoch)"
-        yield Mistake("epoch_not_reshuffled", "batch", "ids", words, shards_of(again, count), again.weight)
+        repeated = replace(batch, ids=find_batch(run.config, batch.split, step_in_epoch + 1).ids)
+        sentence = (
+            f"trains on the examples of step {step_in_epoch + 1} again: the data are not shuffled again in epoch "
+            f"{epoch + 1} (set_epoch)"
+        )
+        shards = split_batch(repeated, count)
+        yield BatchMistake("epoch_not_reshuffled", "batch", "ids", sentence, shards, repeated.weight)
     if batch.dropout_seed is None:
         return
     if batch.step > 1:
-        words = "drops by the masks of step 1 again: the seed of its masks does not have the step"
-        masked = shards_of(replace(batch, step=1), count)
-        yield Mistake("same_masks_in_all_steps", "dropout", "masks", words, masked, batch.weight)
+        sentence = "uses the dropout masks of step 1 again: the seed of its masks does not depend on the step"
+        shards = split_batch(replace(batch, step=1), count)
+        yield BatchMistake("same_masks_in_all_steps", "dropout", "masks", sentence, shards, batch.weight)
     if count > 1:
-        words = "has the same dropout masks on all ranks: the seed of its masks does not have the rank"
-        masked = with_masks_of_one(shards_of(batch, count))
-        yield Mistake("same_masks_on_all_ranks", "dropout", "masks", words, masked, batch.weight)
+        sentence = "uses the same dropout masks on all ranks: the seed of its masks does not depend on the rank"
+        shards = share_masks(split_batch(batch, count))
+        yield BatchMistake("same_masks_on_all_ranks", "dropout", "masks", sentence, shards, batch.weight)
 
 
-def count_of_shards(run: Run) -> int:
-    """One for each replica; one for all where BatchNorm has the statistics of all of them."""
-    return 1 if run.config.model.has_global_batch_norm else run.replicas
-
-
-def shards_of(batch: GlobalBatch, count: int) -> list[list[Arrays]]:
-    """What each of so many replicas trains on."""
-    return [batch.shard(rank, count) for rank in range(count)]
-
-
-def with_masks_of_one(shards: Shards) -> list[list[Arrays]]:
-    """The examples of each shard with the masks that the largest shard has for the examples in the same places."""
+def share_masks(shards: Shards) -> Shards:
+    """Give every shard the dropout masks of the largest shard, by the positions of the examples."""
     largest = max(shards, key=lambda shard: sum(len(part["dropout_keys"]) for part in shard))
     return [
         [
-            {**part, "dropout_keys": other["dropout_keys"][: len(part["dropout_keys"])]}
-            for other, part in zip(largest, shard, strict=True)
+            {**part, "dropout_keys": masks["dropout_keys"][: len(part["dropout_keys"])]}
+            for masks, part in zip(largest, shard, strict=True)
         ]
         for shard in shards
     ]

@@ -1,4 +1,4 @@
-"""In which order a recurrent layer has its gates."""
+"""Order of the gates of recurrent layers."""
 
 from collections.abc import Mapping
 from itertools import permutations
@@ -6,69 +6,90 @@ from itertools import permutations
 import numpy as np
 from scipy.special import expit
 
-from common.diagnose.rounding import close
+from common.diagnose.rounding import is_close
 
-GATES = {4: "ifgo", 3: "rzn"}  # of an LSTM and a GRU, by their number, as PyTorch orders them
+LSTM_GATES, GRU_GATES = "ifgo", "rzn"  # as PyTorch orders them
+GATES = {len(gates): gates for gates in (LSTM_GATES, GRU_GATES)}
 
 
-def gates_of(name: str, weights: Mapping[str, np.ndarray], x: np.ndarray, returned: np.ndarray) -> str | None:
-    """The order in which a layer reads the blocks of its weights, such as "i, f, g, o"; None where none explains it.
+def find_gate_order(name: str, weights: Mapping[str, np.ndarray], x: np.ndarray, result: np.ndarray) -> str | None:
+    """Return the order in which a layer reads the blocks of its weights, such as "i, f, g, o".
 
-    Only of one layer and direction, without masks. name: of the layer. weights: by PyTorch's names. x: [n, tokens,
-    features]. returned: the states of all tokens [n, tokens, units], or that of the last.
+    Covers layers with one direction and without masks. The result is None if no order reproduces the layer's output.
+
+    Args:
+        name: Name of the layer, with which the names of its weights begin.
+        weights: Weights by PyTorch's parameter names.
+        x: Input [n, tokens, features].
+        result: States of all tokens [n, tokens, units], or of the last token [n, units].
     """
-    found = [weights.get(f"{name}.{role}_l0") for role in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
-    arrays = [each for each in found if each is not None]
-    if x.ndim != 3 or len(arrays) < len(found):
+    roles = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    arrays = [array for role in roles if (array := weights.get(f"{name}.{role}_l0")) is not None]
+    if x.ndim != 3 or len(arrays) < len(roles):
         return None
     count = len(arrays[1]) // arrays[1].shape[1]
-    for order in permutations(range(count)) if count in GATES else ():
-        states = {4: lstm_states, 3: gru_states}[count](x, *(_ordered(each, order) for each in arrays))
-        if close(states if returned.ndim == 3 else states[:, -1], returned):
-            return in_words(order)
+    if count not in GATES:
+        return None
+    compute_states = compute_lstm_states if GATES[count] == LSTM_GATES else compute_gru_states
+    for order in permutations(range(count)):
+        states = compute_states(x, *(_reorder_blocks(array, order) for array in arrays))
+        if is_close(states if result.ndim == 3 else states[:, -1], result):
+            return describe_order(order)
     return None
 
 
-def in_words(order: tuple[int, ...]) -> str:
-    """The gates that the blocks of the weights are for. order: the block that each gate reads."""
+def describe_order(order: tuple[int, ...]) -> str:
+    """Return the names of the gates in the order of the weights' blocks, from the block that each gate reads."""
     gates = dict(zip(order, GATES[len(order)], strict=True))
     return ", ".join(gates[block] for block in sorted(gates))
 
 
-def _ordered(array: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
+def _reorder_blocks(array: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
     blocks = np.split(array, len(order))
-    return np.concatenate([blocks[each] for each in order])
+    return np.concatenate([blocks[index] for index in order])
 
 
-def lstm_states(x: np.ndarray, w: np.ndarray, u: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """torch.nn.LSTM's formulas: states [n, tokens, units]."""
-    states, cell, state = [], np.zeros(()), np.zeros((len(x), u.shape[1]))
+def compute_lstm_states(
+    x: np.ndarray, weight_ih: np.ndarray, weight_hh: np.ndarray, bias_ih: np.ndarray, bias_hh: np.ndarray
+) -> np.ndarray:
+    """Compute the states [n, tokens, units] by the formulas of torch.nn.LSTM."""
+    states, cell, state = [], np.zeros(()), np.zeros((len(x), weight_hh.shape[1]))
     for token in x.swapaxes(0, 1):
-        i, f, g, o = np.split(token @ w.T + b + state @ u.T + c, 4, axis=1)
+        i, f, g, o = np.split(token @ weight_ih.T + bias_ih + state @ weight_hh.T + bias_hh, 4, axis=1)
         cell = expit(f) * cell + expit(i) * np.tanh(g)
         state = expit(o) * np.tanh(cell)
         states.append(state)
     return np.stack(states, 1)
 
 
-def gru_states(x: np.ndarray, w: np.ndarray, u: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """torch.nn.GRU's formulas: states [n, tokens, units]."""
-    states, state = [], np.zeros((len(x), u.shape[1]))
+def compute_gru_states(
+    x: np.ndarray, weight_ih: np.ndarray, weight_hh: np.ndarray, bias_ih: np.ndarray, bias_hh: np.ndarray
+) -> np.ndarray:
+    """Compute the states [n, tokens, units] by the formulas of torch.nn.GRU."""
+    states, state = [], np.zeros((len(x), weight_hh.shape[1]))
     for token in x.swapaxes(0, 1):
-        (r, z, n), (s, y, m) = np.split(token @ w.T + b, 3, axis=1), np.split(state @ u.T + c, 3, axis=1)
-        update = expit(z + y)
-        state = (1 - update) * np.tanh(n + expit(r + s) * m) + update * state
+        reset_x, update_x, new_x = np.split(token @ weight_ih.T + bias_ih, 3, axis=1)
+        reset_h, update_h, new_h = np.split(state @ weight_hh.T + bias_hh, 3, axis=1)
+        update = expit(update_x + update_h)
+        new = np.tanh(new_x + expit(reset_x + reset_h) * new_h)
+        state = (1 - update) * new + update * state
         states.append(state)
     return np.stack(states, 1)
 
 
-def blocks_of(a: np.ndarray, b: np.ndarray, count: int) -> tuple[int, ...] | None:
-    """Where B has each block of A, along the first or the last axis; None where B is not A in another order."""
+def find_block_order(a: np.ndarray, b: np.ndarray, count: int) -> tuple[int, ...] | None:
+    """Return the position in B of each block of A, along the first or the last axis.
+
+    The result is None unless B consists of the same blocks in another order.
+    """
     for axis in {0, a.ndim - 1}:
         if a.shape != b.shape or a.shape[axis] % count:
             continue
-        ours, theirs = (np.split(each, count, axis) for each in (a, b))
-        order = [next((k for k, other in enumerate(theirs) if np.array_equal(each, other)), -1) for each in ours]
+        blocks_a, blocks_b = np.split(a, count, axis), np.split(b, count, axis)
+        order = [
+            next((place for place, block_b in enumerate(blocks_b) if np.array_equal(block_a, block_b)), -1)
+            for block_a in blocks_a
+        ]
         if sorted(order) == list(range(count)) and order != sorted(order):
             return tuple(order)
     return None

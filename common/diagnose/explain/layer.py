@@ -1,130 +1,152 @@
-"""Why a layer returns something else on the same input."""
+"""Reasons why two layers return different arrays for the same input."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from common.diagnose.explain.attention import activation_of, epsilon_of
-from common.diagnose.explain.gates import gates_of
-from common.diagnose.explain.low_precision import TYPES, precision_of
-from common.diagnose.findings import Stage
-from common.diagnose.observation import LayerPair, Model
-from common.diagnose.rounding import close, narrowest
+from common.diagnose.explain.activation import NO_ACTIVATION, find_activation
+from common.diagnose.explain.gates import find_gate_order
+from common.diagnose.explain.low_precision import STORED_BITS, Product, find_product_type
+from common.diagnose.explain.normalization import epsilons_explain, find_epsilon
+from common.diagnose.findings import Explanation
+from common.diagnose.layer_match import LayerMatch
+from common.diagnose.rounding import find_narrowest_type, is_close
 from common.map.description import Call
 from common.map.differences import different_settings, has_strides, relative
 
-Array = np.ndarray
-Named = tuple[str, str]  # a cause, and the sentence
-HALVES = {"bfloat16": 2.0**-7, "float16": 2.0**-10}  # the largest difference that their rounding makes
+Weights = Mapping[str, np.ndarray]
+HALF_PRECISION_ERROR = {"bfloat16": 2.0**-7, "float16": 2.0**-10}  # largest relative error of rounding to the type
 
 
-def explain_numbers(stage: Stage, tensor: str, a: np.ndarray | None, b: np.ndarray | None) -> bool:
-    """Numbers that are none, and numbers of fewer digits."""
-    if a is None or b is None:
-        return False
-    for side, name, found, other in (("b", "B", b, a), ("a", "A", a, b)):
-        if count := int((~np.isfinite(found) & np.isfinite(other)).sum()):
-            what = "NaN" if np.isnan(found[np.isfinite(other)]).any() else "infinite"
-            words = (
-                f"{tensor} is {what} in {name} in {count} of {found.size} places where it is finite on the other side"
-            )
-            stage.blame("not_finite", side, tensor, words)
-            return True
-        kind = narrowest(found)
-        if kind in HALVES and kind != narrowest(other) and relative(a, b) < HALVES[kind]:
-            words = f"{tensor} is rounded to {kind} in {name}, to {narrowest(other)} on the other side"
-            stage.blame("lower_precision", side, tensor, words)
-            return True
-    return False
+@dataclass(frozen=True)
+class LayerArrays:
+    """Arrays of a layer that both sides computed from the same input.
+
+    Attributes:
+        x: Input of both layers.
+        a: Output of A's layer.
+        b: Output of B's layer.
+        weight: Weight of the layer, if it has one of this name.
+        bias: Bias of the layer, if it has one of this name.
+    """
+
+    x: np.ndarray
+    a: np.ndarray
+    b: np.ndarray
+    weight: np.ndarray | None
+    bias: np.ndarray | None
 
 
-def explain_layer(stage: Stage, pair: LayerPair, a: Call, b: Call, model: Model) -> None:
-    """The layer itself: on the same input it returns something else."""
-    if explain_numbers(stage, pair.title, a.returned, b.returned):
-        return
-    if settings := different_settings(*pair.settings):
-        name, x, y = settings[0]
-        confirmed = name == "epsilon" and _epsilon_explains(pair, a, b, model)
-        stage.blame(name, "b", pair.title, f"{pair.title}: {name} is {x} in A and {y} in B", confirmed)
-        return
-    if a.received is not None and a.returned is not None and b.returned is not None:
-        for explain in (_linear, _precision, _activation, _epsilon, _gates):
-            if found := explain(pair, a.received, a.returned, b.returned, model.weights):
-                stage.blame(found[0], "b", pair.title, f"{pair.title}: {found[1]}")
-                return
-    cause, words = _guess(pair)
-    stage.blame(cause, "b", pair.title, f"{pair.title}: {words}", confirmed=False)
-
-
-def _linear(pair: LayerPair, x: Array, ours: Array, theirs: Array, weights: Mapping[str, Array]) -> Named | None:
-    weight, bias = (weights.get(f"{pair.name}.{name}") for name in ("weight", "bias"))
-    if pair.kind != "linear" or weight is None or x.ndim != 2:
-        return None
-    shift = 0 if bias is None else bias
-    if weight.shape[0] == weight.shape[1] and close(x @ weight + shift, theirs):
-        return "transposed_kernel", "B multiplies by the transposed kernel"
-    if bias is not None and close(x @ weight.T, theirs):
-        return "bias_ignored", "B does not add the bias"
+def explain_numbers(tensor: str, a: np.ndarray, b: np.ndarray) -> Explanation | None:
+    """Check whether one side has NaN or infinite numbers, or numbers with fewer digits."""
+    for side, array, other in (("b", b, a), ("a", a, b)):
+        name = side.upper()
+        if count := int((~np.isfinite(array) & np.isfinite(other)).sum()):
+            kind = "NaN" if np.isnan(array[np.isfinite(other)]).any() else "infinite"
+            sentence = f"{tensor} is {kind} in {name} in {count} of {array.size} places, and finite on the other side"
+            return Explanation("not_finite", sentence, side=side)
+        narrow, wide = find_narrowest_type(array), find_narrowest_type(other)
+        if narrow in HALF_PRECISION_ERROR and narrow != wide and relative(a, b) < HALF_PRECISION_ERROR[narrow]:
+            sentence = f"{tensor} is rounded to {narrow} in {name}, to {wide} on the other side"
+            return Explanation("lower_precision", sentence, side=side)
     return None
 
 
-def _precision(pair: LayerPair, x: Array, ours: Array, theirs: Array, weights: Mapping[str, Array]) -> Named | None:
-    weight = weights.get(f"{pair.name}.weight")
-    if weight is None or ours.shape != theirs.shape:
+def explain_layer(layer: LayerMatch, a: Call, b: Call, weights: Weights) -> Explanation:
+    """Return why B's layer returns another array for the same input.
+
+    Args:
+        layer: The pair of layers.
+        a: What A's layer received and returned.
+        b: What B's layer returned when it received A's array.
+        weights: Weights by parameter name.
+    """
+    if a.returned is not None and b.returned is not None:
+        numbers = explain_numbers(layer.title, a.returned, b.returned)
+        if numbers is not None:
+            return numbers
+    explanation = _explain_settings(layer, a, b, weights) or _explain_output(layer, a, b, weights) or _guess(layer)
+    return Explanation(explanation.cause, f"{layer.title}: {explanation.sentence}", explanation.confirmed)
+
+
+def _explain_settings(layer: LayerMatch, a: Call, b: Call, weights: Weights) -> Explanation | None:
+    settings = different_settings(layer.settings_a, layer.settings_b)
+    if not settings:
         return None
-    bias, stride = weights.get(f"{pair.name}.bias", np.zeros(len(weight))), pair.settings[0].get("stride", 1)
-    name = precision_of(x, weight, bias, int(np.max(stride)), ours, theirs)
+    name, value_a, value_b = settings[0]
+    confirmed = name == "epsilon" and epsilons_explain(layer, a, b, weights)
+    return Explanation(name, f"{name} is {value_a} in A and {value_b} in B", confirmed)
+
+
+def _explain_output(layer: LayerMatch, a: Call, b: Call, weights: Weights) -> Explanation | None:
+    if a.received is None or a.returned is None or b.returned is None:
+        return None
+    weight, bias = (weights.get(f"{layer.name}.{name}") for name in ("weight", "bias"))
+    arrays = LayerArrays(a.received, a.returned, b.returned, weight, bias)
+    for explain in (_explain_linear, _explain_precision, _explain_activation, _explain_epsilon):
+        if explanation := explain(layer, arrays):
+            return explanation
+    return _explain_gates(layer, arrays, weights)
+
+
+def _explain_linear(layer: LayerMatch, arrays: LayerArrays) -> Explanation | None:
+    x, weight, bias = arrays.x, arrays.weight, arrays.bias
+    if layer.kind != "linear" or weight is None or x.ndim != 2:
+        return None
+    if weight.shape[0] == weight.shape[1] and is_close(x @ weight + (0 if bias is None else bias), arrays.b):
+        return Explanation("transposed_kernel", "B multiplies by the transposed kernel")
+    if bias is not None and is_close(x @ weight.T, arrays.b):
+        return Explanation("bias_ignored", "B does not add the bias")
+    return None
+
+
+def _explain_precision(layer: LayerMatch, arrays: LayerArrays) -> Explanation | None:
+    weight = arrays.weight
+    if weight is None or arrays.a.shape != arrays.b.shape:
+        return None
+    bias = np.zeros(len(weight)) if arrays.bias is None else arrays.bias
+    stride = int(np.max(np.asarray(layer.settings_a.get("stride", 1))))
+    name = find_product_type(Product(arrays.x, weight, bias, stride), arrays.a, arrays.b)
     if name is None:
         return None
-    words = "its output is that of products in float32"
-    if name in TYPES:
-        words = f"its output is that of inputs and weights rounded to {TYPES[name][0]} bits of mantissa"
-    return f"computed_in_{name}", f"B multiplies in {name}: {words}"
+    reason = "its output equals products in float32"
+    if name in STORED_BITS:
+        reason = f"its output equals that of inputs and weights rounded to {STORED_BITS[name]} bits of mantissa"
+    return Explanation(f"computed_in_{name}", f"B multiplies in {name}: {reason}")
 
 
-def _activation(pair: LayerPair, x: Array, ours: Array, theirs: Array, weights: Mapping[str, Array]) -> Named | None:
-    after = activation_of(ours, theirs)
-    return None if after in (None, "no activation") else ("activation", f"B has {after} after it, A has not")
-
-
-def _epsilon(pair: LayerPair, x: Array, ours: Array, theirs: Array, weights: Mapping[str, Array]) -> Named | None:
-    weight, bias = (weights.get(f"{pair.name}.{name}") for name in ("weight", "bias"))
-    if weight is None or bias is None:
+def _explain_activation(layer: LayerMatch, arrays: LayerArrays) -> Explanation | None:
+    activation = find_activation(arrays.a, arrays.b)
+    if activation in (None, NO_ACTIVATION):
         return None
-    a, b = (epsilon_of(x, weight, bias, each) for each in (ours, theirs))
-    return ("epsilon", f"epsilon is {a:.3g} in A and {b:.3g} in B") if a is not None and b is not None else None
+    return Explanation("activation", f"B applies {activation} after it, A does not")
 
 
-def _gates(pair: LayerPair, x: Array, ours: Array, theirs: Array, weights: Mapping[str, Array]) -> Named | None:
-    a, b = (gates_of(pair.name, weights, x, each) for each in (ours, theirs))
-    return ("gate_order", f"the gates are {a} in A and {b} in B") if a and b and a != b else None
+def _explain_epsilon(layer: LayerMatch, arrays: LayerArrays) -> Explanation | None:
+    if arrays.weight is None or arrays.bias is None:
+        return None
+    epsilon_a, epsilon_b = (
+        find_epsilon(arrays.x, arrays.weight, arrays.bias, output) for output in (arrays.a, arrays.b)
+    )
+    if epsilon_a is None or epsilon_b is None:
+        return None
+    return Explanation("epsilon", f"epsilon is {epsilon_a:.3g} in A and {epsilon_b:.3g} in B")
 
 
-def _guess(pair: LayerPair) -> Named:
-    """What nothing confirms."""
-    if pair.kind == "convolution" and any(map(has_strides, pair.settings)):
-        words = "padding='same' at strides pads more at the end than at the start, PyTorch's padding as much on both"
-        return "same_padding_at_strides", words
-    if pair.kind in ("LSTM", "GRU", "RNN"):
-        words = "the layer's output differs on the same input: compare the order of gates, reset_after, activations"
-        return "recurrent_layer", words
-    return "layer", "on the same input B returns something else"
+def _explain_gates(layer: LayerMatch, arrays: LayerArrays, weights: Weights) -> Explanation | None:
+    order_a, order_b = (find_gate_order(layer.name, weights, arrays.x, output) for output in (arrays.a, arrays.b))
+    if not order_a or not order_b or order_a == order_b:
+        return None
+    return Explanation("gate_order", f"the gates are {order_a} in A and {order_b} in B")
 
 
-def _epsilon_explains(pair: LayerPair, a: Call, b: Call, model: Model) -> bool:
-    """Whether each side's output is what its epsilon makes of the same input, by a layer norm or a batch norm."""
-    x, gamma = a.received, model.weights.get(f"{pair.name}.weight")
-    if pair.kind not in ("layer norm", "batch norm") or x is None or gamma is None:
-        return False
-    if pair.kind == "layer norm":
-        mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
-        shape = [len(gamma)]
-    else:
-        shape = [
-            len(gamma) if axis == (x.ndim - 1 if x.shape[-1] == len(gamma) else 1) else 1 for axis in range(x.ndim)
-        ]
-        mean, variance = (model.weights[f"{pair.name}.running_{each}"].reshape(shape) for each in ("mean", "var"))
-    beta = model.weights.get(f"{pair.name}.bias", np.zeros_like(gamma))
-    epsilons = [float(each["epsilon"]) for each in pair.settings]
-    normal = [(x - mean) / np.sqrt(variance + each) * gamma.reshape(shape) + beta.reshape(shape) for each in epsilons]
-    return all(call.returned is not None and close(y, call.returned) for y, call in zip(normal, (a, b), strict=True))
+def _guess(layer: LayerMatch) -> Explanation:
+    """Return the most likely reason if no computation confirms one."""
+    if layer.kind == "convolution" and any(map(has_strides, (layer.settings_a, layer.settings_b))):
+        sentence = "padding='same' at strides pads more at the end than at the start, PyTorch pads equally at both ends"
+        return Explanation("same_padding_at_strides", sentence, confirmed=False)
+    if layer.kind in ("LSTM", "GRU", "RNN"):
+        sentence = "the outputs differ for the same input: compare the order of gates, reset_after, and activations"
+        return Explanation("recurrent_layer", sentence, confirmed=False)
+    return Explanation("layer", "B returns another output for the same input", confirmed=False)

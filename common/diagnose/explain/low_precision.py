@@ -1,92 +1,118 @@
-"""In which precision a linear layer or a convolution multiplies."""
+"""Linear layers and convolutions that multiply in a lower precision."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 
-from common.diagnose.rounding import close
+from common.diagnose.rounding import is_close
 
-# By type: the bits of its mantissa that are stored, and its largest number. TF32 has the range of float32.
-TYPES = {"tf32": (10, np.inf), "bfloat16": (7, np.inf), "float16": (10, 65504.0)}
-SMALLEST = 2.0**-24  # float16's numbers below 2^-14 are multiples of it
-EXPLAINED = 0.1  # of a difference: what the order in which float32 sums may leave
-FLOAT32 = 1e-5  # relative: more than float32's rounding makes of one product
+STORED_BITS = {"tf32": 10, "bfloat16": 7, "float16": 10}  # bits of the mantissa
+LARGEST_FLOAT16 = 65504.0  # TF32 and bfloat16 have the range of float32
+SMALLEST_NORMAL_FLOAT16, FLOAT16_STEP = 2.0**-14, 2.0**-24  # smaller numbers are multiples of the step
+UNEXPLAINED_SHARE = 0.1  # part of a difference that may remain, since float32 sums may be in another order
+FLOAT32_ERROR = 1e-5  # relative: an upper bound of float32's rounding in one product
+
 Multiply = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
-def rounded(x: np.ndarray, name: str) -> np.ndarray:
-    """To the nearest numbers of a type, ties to even."""
-    bits, largest = TYPES[name]
+@dataclass(frozen=True)
+class Product:
+    """Operands of a linear layer or a convolution.
+
+    Attributes:
+        x: Input of the layer.
+        weight: Weight in PyTorch's layout.
+        bias: Bias, or zeros.
+        stride: Stride of a convolution.
+    """
+
+    x: np.ndarray
+    weight: np.ndarray
+    bias: np.ndarray
+    stride: int = 1
+
+
+def round_to_type(x: np.ndarray, name: str) -> np.ndarray:
+    """Round to the nearest numbers of a type, ties to even."""
+    bits = STORED_BITS[name]
     mantissa, exponent = np.frexp(x)
     nearest = np.ldexp(np.rint(np.ldexp(mantissa, bits + 1)), exponent - bits - 1)
     if name == "float16":
-        nearest = np.where(np.abs(x) < 2.0**-14, np.rint(x / SMALLEST) * SMALLEST, nearest)
-        nearest = np.where(np.abs(nearest) > largest, np.copysign(np.inf, x), nearest)
+        nearest = np.where(np.abs(x) < SMALLEST_NORMAL_FLOAT16, np.rint(x / FLOAT16_STEP) * FLOAT16_STEP, nearest)
+        nearest = np.where(np.abs(nearest) > LARGEST_FLOAT16, np.copysign(np.inf, x), nearest)
     return np.asarray(nearest)
 
 
-def precision_of(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray, stride: int, ours: np.ndarray, theirs: np.ndarray
-) -> str | None:
-    """The type in which `theirs` was computed where `ours` was not; None where no type explains it.
+def find_product_type(product: Product, a: np.ndarray, b: np.ndarray) -> str | None:
+    """Return the type in which B multiplied, or None if no type explains the difference between the outputs.
 
-    x: what a linear layer or a convolution received. weight, bias: in PyTorch's layout. stride: of a convolution.
+    Args:
+        product: The operands, which are equal on both sides.
+        a: Output of A's layer, at full precision.
+        b: Output of B's layer.
     """
-    multiply = _product(x, weight, bias, stride, ours)
+    multiply = _find_multiplication(product, a)
     if multiply is None:
         return None
-    apart = float(np.linalg.norm(theirs - ours))
-    off = {
-        name: min(float(np.linalg.norm(each - theirs)) for each in _computed(multiply, x, weight, bias, name, theirs))
-        for name in TYPES
+    difference = float(np.linalg.norm(b - a))
+    errors = {
+        name: min(float(np.linalg.norm(output - b)) for output in _multiply_rounded(multiply, product, name, b))
+        for name in STORED_BITS
     }
-    name = min(off, key=lambda each: off[each])
-    if off[name] <= EXPLAINED * apart:
+    name = min(errors, key=errors.__getitem__)
+    if errors[name] <= UNEXPLAINED_SHARE * difference:
         return name
-    in_float32 = np.array_equal(theirs, theirs.astype(np.float32)) and apart <= FLOAT32 * float(np.linalg.norm(ours))
-    return "float32" if in_float32 else None
+    is_float32 = np.array_equal(b, b.astype(np.float32)) and difference <= FLOAT32_ERROR * float(np.linalg.norm(a))
+    return "float32" if is_float32 else None
 
 
-def _computed(
-    multiply: Multiply, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, name: str, seen: np.ndarray
-) -> Iterator[np.ndarray]:
-    """What operands of a type give. TF32 is of operands alone; a layer in another type may also return that."""
-    x, weight = rounded(x, name), rounded(weight, name)
-    if name == "tf32" or not np.array_equal(rounded(seen, name), seen):
+def _multiply_rounded(multiply: Multiply, product: Product, name: str, output: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield what operands of a type compute. TF32 rounds operands only; other types may also round the output."""
+    x, weight, bias = round_to_type(product.x, name), round_to_type(product.weight, name), product.bias
+    if name == "tf32" or not np.array_equal(round_to_type(output, name), output):
         yield multiply(x, weight, bias)
         return
-    bias = rounded(bias, name)
-    yield rounded(multiply(x, weight, bias), name)
-    product, added = multiply(x, weight, np.zeros_like(bias)), multiply(np.zeros_like(x), weight, bias)
-    yield rounded(rounded(product, name) + added, name)  # where the bias is added apart
+    bias = round_to_type(bias, name)
+    yield round_to_type(multiply(x, weight, bias), name)
+    without_bias = round_to_type(multiply(x, weight, np.zeros_like(bias)), name)
+    bias_only = multiply(np.zeros_like(x), weight, bias)
+    yield round_to_type(without_bias + bias_only, name)  # if the bias is added in a second operation
 
 
-def _product(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, stride: int, returned: np.ndarray) -> Multiply | None:
-    """The function that makes a layer's output of x, its weight and its bias, where it is one of these."""
+def _find_multiplication(product: Product, output: np.ndarray) -> Multiply | None:
+    """Return the function of x, weight and bias that computes a layer's output, if it is one of these."""
 
     def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
         return np.asarray(x @ weight.T + bias)
 
-    def channels_first(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
-        return _convolved(x, weight, stride, returned.shape[2:]) + bias[:, None, None]
+    def convolve_channels_first(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+        return _convolve(x, weight, product.stride, output.shape[2:]) + bias[:, None, None]
 
-    def channels_last(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
-        moved = _convolved(np.moveaxis(x, -1, 1), weight, stride, returned.shape[1:-1])
-        return np.asarray(np.moveaxis(moved, 1, -1) + bias)
+    def convolve_channels_last(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+        convolved = _convolve(np.moveaxis(x, -1, 1), weight, product.stride, output.shape[1:-1])
+        return np.asarray(np.moveaxis(convolved, 1, -1) + bias)
 
-    kinds: dict[int, list[Multiply]] = {2: [linear], 4: [channels_first, channels_last]}
-    for multiply in kinds.get(weight.ndim, []):
-        with suppress(ValueError):  # shapes that it does not take
-            if close(multiply(x, weight, bias), returned):
+    candidates: dict[int, list[Multiply]] = {2: [linear], 4: [convolve_channels_first, convolve_channels_last]}
+    for multiply in candidates.get(product.weight.ndim, []):
+        with suppress(ValueError):  # the shapes do not fit
+            if is_close(multiply(product.x, product.weight, product.bias), output):
                 return multiply
     return None
 
 
-def _convolved(x: np.ndarray, weight: np.ndarray, stride: int, size: tuple[int, ...]) -> np.ndarray:
-    """A convolution of x [n, channels, height, width] in one group, padded alike on both sides. size: of the output."""
+def _convolve(x: np.ndarray, weight: np.ndarray, stride: int, size: tuple[int, ...]) -> np.ndarray:
+    """Convolve x [n, channels, height, width] in one group, with equal padding at both ends of an axis.
+
+    Args:
+        x: Input.
+        weight: Weight [outputs, channels, height, width].
+        stride: Stride in both directions.
+        size: Height and width of the output.
+    """
     window = weight.shape[2:]
     missing = [(n - 1) * stride + k - m for n, k, m in zip(size, window, x.shape[2:], strict=True)]
-    padded = np.pad(x, [(0, 0), (0, 0), *((max(0, -(-each // 2)),) * 2 for each in missing)])
+    padded = np.pad(x, [(0, 0), (0, 0), *((max(0, -(-count // 2)),) * 2 for count in missing)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, window, (2, 3))[:, :, ::stride, ::stride]
     return np.einsum("nchwij,ocij->nohw", windows[:, :, : size[0], : size[1]], weight)

@@ -1,168 +1,175 @@
-"""The stage of the reduction: what makes an update's gradients differ from the sum over the replicas."""
+"""Faults of a strategy or an optimizer that change the gradients of an update."""
 
 import numpy as np
 
-from common.diagnose.explain.step_gradients import Reduction, clipping, norm, total
-from common.diagnose.findings import Stage
-from common.diagnose.rounding import BITS
-from common.map.proof import SMALL
+from common.diagnose.explain.step_gradients import StepGradients, clip_factor, global_norm, sum_gradients
+from common.diagnose.findings import Explanation
+from common.diagnose.rounding import SIGNIFICANT_BITS
 from common.training.schedule import compute_learning_rate
 
-OF_SLOTS = (
-    "optimizer_state_lost",
-    "rate_inside_velocity",
-)  # causes that the optimizer's slots tell, and its update too
-Named = tuple[str, str]  # a cause, and the sentence
+UNEXPLAINED = "reduction"
+# Causes that the optimizer's slots show. The update of such a step differs for the same reason.
+SLOT_CAUSES = ("optimizer_state_lost", "rate_inside_velocity")
 
 
-def compare_reduction(stage: Stage, side: str, found: Reduction) -> None:
-    """Compare the update's gradients with the sum over the shards, and name what made them differ."""
-    largest = norm(found.summed)
-    differing, where = [], f"{side.upper()}, step {found.step}"
-    for name in found.names:
-        summed, title = found.summed[name] * found.scale, f"{where}: {name}"
-        size, precision = max(float(np.linalg.norm(summed)), SMALL * largest), found.config.train.precision
-        noise = max(1e-13, found.rounding.get(name, 0.0) / size if size else 0.0)
-        if stage.compare(title, summed, found.found[name], noise, least=size, precision=precision).differs:
-            differing.append(name)
-    if not differing or any(each.side == side for each in stage.causes):
-        return
-    for name in differing:
-        if np.isfinite(found.summed[name]).all() and not np.isfinite(found.found[name]).all():
-            words = f"in {where}: {name}: the sum over the shards is finite, the gradient of the update is not"
-            stage.blame("not_finite", side, name, words)
-            return
-    frozen = [name for name in differing if not found.found[name].any()]
-    if len(frozen) == len(differing) < len(found.names):
-        stage.blame("no_gradient", side, frozen[0], f"in {where}: {', '.join(frozen[:3])}: gets no gradient")
-        return
-    cause, words = explain(found)
-    stage.blame(cause, side, differing[0], f"in {where}: {words}", confirmed=cause != "reduction")
+def explain_reduction(gradients: StepGradients) -> Explanation:
+    """Return the first fault that reproduces exactly the gradients that an update used."""
+    for explain in (
+        _explain_shard_factors,
+        _explain_clipping,
+        _explain_scale,
+        _explain_stale_gradients,
+        _explain_lost_state,
+        _explain_weight_decay,
+        _explain_precision,
+    ):
+        if explanation := explain(gradients):
+            return explanation
+    error = _relative_error(gradients)
+    sentence = f"the gradients of the update are {error:.1e} off the sum over the replicas"
+    return Explanation(UNEXPLAINED, sentence, confirmed=False)
 
 
-def explain(found: Reduction) -> Named:
-    """The first explanation that gives exactly the update's gradients."""
-    explanations = (_counted_otherwise, _clipped_otherwise, _scaled, _stale, _forgotten, _decayed, _rounded)
-    named = next(filter(None, (each(found) for each in explanations)), None)
-    return named or ("reduction", f"the gradients of the update are {_off(found):.1e} off the sum over the replicas")
+def is_unexplained(gradients: StepGradients) -> bool:
+    """Check whether an update used other gradients than the sum, and no fault explains them."""
+    return not gradients.is_as_expected and explain_reduction(gradients).cause == UNEXPLAINED
 
 
-def unexplained(found: Reduction) -> bool:
-    """Whether the update was made from other gradients, and nothing here says which."""
-    return not found.explains_update and explain(found)[0] == "reduction"
-
-
-def _counted_otherwise(found: Reduction) -> Named | None:
-    """Whether the shards count as they should not."""
-    factors, count = found.factors, len(found.shards)
+def _explain_shard_factors(gradients: StepGradients) -> Explanation | None:
+    """Check whether shards are counted too often, too rarely, or in another proportion."""
+    factors, count, tolerance = gradients.shard_factors, len(gradients.shards), gradients.factor_tolerance
     if factors is None or count == 1:
         return None
-    if np.allclose(factors / found.scale, 1 / count, rtol=found.same):
-        return "averaged_twice", f"the gradients are averaged twice: each counts 1/{count}"
-    if np.allclose(factors, count, rtol=found.same):
-        return "not_averaged", f"the gradients are {count} times too large: summed where they should be averaged"
-    missing = [each for each, factor in enumerate(factors) if abs(factor) < found.same * float(np.abs(factors).max())]
+    if np.allclose(factors / gradients.expected_factor, 1 / count, rtol=tolerance):
+        return Explanation("averaged_twice", f"the gradients are averaged twice: each counts 1/{count}")
+    if np.allclose(factors, count, rtol=tolerance):
+        sentence = f"the gradients are {count} times too large: summed where they should be averaged"
+        return Explanation("not_averaged", sentence)
+    missing = [rank for rank, factor in enumerate(factors) if abs(factor) < tolerance * float(np.abs(factors).max())]
     if missing:
-        return "missing_gradient", f"the gradient of replica {missing[0]} is missing"
-    ratio = factors * found.share
-    if np.ptp(found.share) > 1e-9 and np.allclose(ratio / ratio[0], 1, rtol=found.same):
-        return "mean_of_means", "the loss is the mean of the replicas' means, though their shards differ in weight"
+        return Explanation("missing_gradient", f"the gradient of replica {missing[0]} is missing")
+    weighted = factors * gradients.shard_shares
+    if np.ptp(gradients.shard_shares) > 1e-9 and np.allclose(weighted / weighted[0], 1, rtol=tolerance):
+        sentence = "the loss is the mean of the replicas' means, though their shards differ in weight"
+        return Explanation("mean_of_means", sentence)
     return None
 
 
-def _clipped_otherwise(found: Reduction) -> Named | None:
-    """Whether each variable, or each replica, is clipped by its own norm."""
-    largest = found.config.optimizer.max_grad_norm
-    if largest is None or found.near(found.vector(found.summed) * found.scale, found.exact):
+def _explain_clipping(gradients: StepGradients) -> Explanation | None:
+    """Check whether each variable, or each replica, is clipped by its own norm."""
+    max_norm = gradients.config.optimizer.max_grad_norm
+    if max_norm is None or gradients.is_as_expected:
         return None
-    by_variable = {name: each * min(1.0, largest / (norm({name: each}) + 1e-6)) for name, each in found.summed.items()}
-    parts = []
-    for each, share in zip(found.shards, found.share, strict=True):
-        own = {name: array / share for name, array in each.items()}  # the gradient of the shard's own mean
-        parts.append({name: array * clipping(found.config, own) * share for name, array in own.items()})
-    for clipped, cause, words in (
-        (by_variable, "clipped_per_variable", "each variable's gradient is clipped by its own norm, not that of all"),
-        (total(parts), "clipped_before_reduction", "each replica clips its gradients before they are reduced"),
-    ):
-        for scale in (1.0, clipping(found.config, clipped)):  # perhaps once more, by the norm of all
-            if found.near(found.vector(clipped) * scale, max(1e-6, found.exact)):
-                return cause, words
+    per_variable = {
+        name: gradient * clip_factor(global_norm({name: gradient}), max_norm)
+        for name, gradient in gradients.expected_sum.items()
+    }
+    clipped_shards = []
+    for shard, share in zip(gradients.shards, gradients.shard_shares, strict=True):
+        mean = {name: gradient / share for name, gradient in shard.items()}  # of the shard's own examples
+        factor = gradients.clip_factor(mean)
+        clipped_shards.append({name: gradient * factor * share for name, gradient in mean.items()})
+    candidates = {
+        "clipped_per_variable": (per_variable, "each variable's gradient is clipped by its own norm, not that of all"),
+        "clipped_before_reduction": (
+            sum_gradients(clipped_shards),
+            "each replica clips its gradients before they are reduced",
+        ),
+    }
+    for cause, (clipped, sentence) in candidates.items():
+        for factor in (1.0, gradients.clip_factor(clipped)):  # possibly clipped again by the global norm
+            if gradients.matches(gradients.flatten(clipped) * factor, max(1e-6, gradients.tolerance)):
+                return Explanation(cause, sentence)
     return None
 
 
-def _scaled(found: Reduction) -> Named | None:
-    """Whether the sum is multiplied by something else than it should be clipped by."""
-    factors, optimizer = found.factors, found.config.optimizer
-    if factors is None or not np.allclose(factors, factors[0], rtol=found.same):
+def _explain_scale(gradients: StepGradients) -> Explanation | None:
+    """Check whether the sum is multiplied by another factor than clipping."""
+    factors, tolerance = gradients.shard_factors, gradients.factor_tolerance
+    optimizer = gradients.config.optimizer
+    if factors is None or not np.allclose(factors, factors[0], rtol=tolerance):
         return None
-    value, largest = float(factors[0]), optimizer.max_grad_norm
-    if np.isclose(abs(value), compute_learning_rate(found.config, found.step) * found.scale, rtol=found.same):
-        words = "the momentum has the learning rate inside: its slot is the rate times torch's"
-        return "rate_inside_velocity", words
-    if np.isclose(value, 1.0, rtol=found.same):
-        return "not_clipped", f"the gradients are not clipped to optimizer.max_grad_norm ({norm(found.summed):.4g})"
-    if largest is not None and np.isclose(value, min(1.0, largest / (found.reported + 1e-6)), rtol=found.same):
-        return "clipping_norm", (
-            f"the gradients are clipped by a norm of {found.reported:.6g} where theirs is {norm(found.summed):.6g}, as "
-            "where repeated rows of an embedding's gradient are not merged"
+    factor, norm = float(factors[0]), global_norm(gradients.expected_sum)
+    rate = compute_learning_rate(gradients.config, gradients.step)
+    if np.isclose(abs(factor), rate * gradients.expected_factor, rtol=tolerance):
+        sentence = "the momentum includes the learning rate: its slot is the rate times torch's"
+        return Explanation("rate_inside_velocity", sentence)
+    if np.isclose(factor, 1.0, rtol=tolerance):
+        sentence = f"the gradients are not clipped to optimizer.max_grad_norm (their norm is {norm:.4g})"
+        return Explanation("not_clipped", sentence)
+    reported_factor = clip_factor(gradients.reported_norm, optimizer.max_grad_norm)
+    if optimizer.max_grad_norm is not None and np.isclose(factor, reported_factor, rtol=tolerance):
+        sentence = (
+            f"the gradients are clipped by a norm of {gradients.reported_norm:.6g}, but their norm is {norm:.6g}; this "
+            "happens if repeated rows of an embedding's gradient are not merged"
         )
-    factor = value / found.scale
-    words = f"the gradients are {factor:.6g} times what they should be"
-    if optimizer.beta1 and found.step == 1:
-        words += f", or beta1 is {1 - factor * (1 - optimizer.beta1):.4g}"
-    return "scaled_gradient", words
+        return Explanation("clipping_norm", sentence)
+    excess = factor / gradients.expected_factor
+    sentence = f"the gradients are {excess:.6g} times what they should be"
+    if optimizer.beta1 and gradients.step == 1:
+        sentence += f", or beta1 is {1 - excess * (1 - optimizer.beta1):.4g}"
+    return Explanation("scaled_gradient", sentence)
 
 
-def _stale(found: Reduction) -> Named | None:
-    if found.before is None:
+def _explain_stale_gradients(gradients: StepGradients) -> Explanation | None:
+    previous = _clip_previous(gradients)
+    if previous is None or not gradients.matches(previous, gradients.tolerance):
         return None
-    vector = found.vector(found.before) * clipping(found.config, found.before)
-    words = "the update is made from the gradients of the step before"
-    return ("stale_gradient", words) if found.near(vector, found.exact) else None
+    return Explanation("stale_gradient", "the update uses the gradients of the step before")
 
 
-def _forgotten(found: Reduction) -> Named | None:
-    """Whether the optimizer began from zero in the second step: the first gradient, which it should keep, is gone."""
-    optimizer = found.config.optimizer
-    keep = optimizer.momentum if optimizer.kind == "sgd" else optimizer.beta1
-    if found.before is None or found.step != 2 or not keep:
+def _explain_lost_state(gradients: StepGradients) -> Explanation | None:
+    """Check whether the optimizer's second step started from empty slots, without the first gradient."""
+    optimizer, previous = gradients.config.optimizer, _clip_previous(gradients)
+    decay = optimizer.momentum if optimizer.kind == "sgd" else optimizer.beta1
+    if previous is None or gradients.step != 2 or not decay:
         return None
-    last = found.vector(found.before) * clipping(found.config, found.before)
-    if not found.near(found.vector(found.summed) * found.scale - keep * last, found.exact):
+    if not gradients.matches(gradients.expected - decay * previous, gradients.tolerance):
         return None
-    return "optimizer_state_lost", "the optimizer starts from zero: its state of the step before was not restored"
+    sentence = "the optimizer starts from zero: its state of the step before was not restored"
+    return Explanation("optimizer_state_lost", sentence)
 
 
-def _decayed(found: Reduction) -> Named | None:
-    """Whether a multiple of the parameters is added."""
-    columns = np.stack([found.vector(found.summed), found.vector(found.parameters)], axis=1)
-    (kept, decay), *_ = np.linalg.lstsq(columns, found.target, rcond=None)
-    added = abs(decay) * float(np.linalg.norm(columns[:, 1]))
-    if not found.near(columns @ [kept, decay], found.exact) or added <= found.exact * norm(found.summed):
+def _clip_previous(gradients: StepGradients) -> np.ndarray | None:
+    """Return the clipped gradients of the step before, as one vector."""
+    previous = gradients.previous_sum
+    return None if previous is None else gradients.flatten(previous) * gradients.clip_factor(previous)
+
+
+def _explain_weight_decay(gradients: StepGradients) -> Explanation | None:
+    """Check whether a multiple of the parameters is added."""
+    columns = np.stack([gradients.flatten(gradients.expected_sum), gradients.flatten(gradients.weights)], axis=1)
+    (factor, decay), *_ = np.linalg.lstsq(columns, gradients.target, rcond=None)
+    added_norm = abs(decay) * float(np.linalg.norm(columns[:, 1]))
+    is_negligible = added_norm <= gradients.tolerance * global_norm(gradients.expected_sum)
+    if is_negligible or not gradients.matches(columns @ [factor, decay], gradients.tolerance):
         return None
-    penalty = found.config.optimizer.weight_decay
-    if found.config.optimizer.kind != "adamw" and np.isclose(decay / kept, penalty, rtol=found.same):
-        return "l2_counted_twice", (
-            f"the L2 penalty counts twice: {2 * penalty:.4g} times the parameters are added to the gradients, as where "
-            "it is in the loss and in the optimizer, or is Keras's l2, whose gradient is twice its factor"
+    optimizer = gradients.config.optimizer
+    penalty = optimizer.weight_decay
+    if optimizer.kind != "adamw" and np.isclose(decay / factor, penalty, rtol=gradients.factor_tolerance):
+        sentence = (
+            f"the L2 penalty counts twice: {2 * penalty:.4g} times the parameters are added to the gradients; either "
+            "the loss and the optimizer both contain it, or it is Keras's l2, whose gradient is twice its factor"
         )
-    return "weight_decay_coupled", (
-        f"{decay / kept:.4g} times the parameters are added to the gradients: weight decay as an L2 penalty, which "
+        return Explanation("l2_counted_twice", sentence)
+    sentence = (
+        f"{decay / factor:.4g} times the parameters are added to the gradients: weight decay as an L2 penalty, which "
         "Adam divides by the gradients' size"
     )
+    return Explanation("weight_decay_coupled", sentence)
 
 
-def _rounded(found: Reduction) -> Named | None:
-    """Whether the difference has the size of a precision's rounding."""
-    off = _off(found)
-    for name, bits in BITS.items():
-        if name != found.config.train.precision and 0.01 * 2.0**-bits < off < 4 * 2.0**-bits:
-            return f"reduced_in_{name}", f"the gradients are reduced in {name}: off by {off:.1e}"
+def _explain_precision(gradients: StepGradients) -> Explanation | None:
+    """Check whether the difference is as large as the rounding errors of a precision."""
+    error = _relative_error(gradients)
+    for name, bits in SIGNIFICANT_BITS.items():
+        if name != gradients.config.train.precision and 0.01 * 2.0**-bits < error < 4 * 2.0**-bits:
+            return Explanation(f"reduced_in_{name}", f"the gradients are reduced in {name}: off by {error:.1e}")
     return None
 
 
-def _off(found: Reduction) -> float:
-    """By how much the update's gradients are off the sum, relative to that; clipped by the norm that was reported."""
-    largest, summed = found.config.optimizer.max_grad_norm, found.vector(found.summed)
-    scale = 1.0 if largest is None else min(1.0, largest / (found.reported + 1e-6))
-    return float(np.linalg.norm(summed - found.target / scale) / np.linalg.norm(summed))
+def _relative_error(gradients: StepGradients) -> float:
+    """Return the difference between the update's gradients before clipping and the sum, relative to the sum."""
+    factor = clip_factor(gradients.reported_norm, gradients.config.optimizer.max_grad_norm)
+    expected = gradients.flatten(gradients.expected_sum)
+    return float(np.linalg.norm(expected - gradients.target / factor) / np.linalg.norm(expected))

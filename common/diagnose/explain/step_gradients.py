@@ -1,144 +1,177 @@
-"""What a strategy made of the gradients of its replicas' shards in one step, recovered from its checkpoints."""
+"""Gradients of one training step: those of the replicas' shards, and those that the optimizer's update used."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from common.config.schema import Config
-from common.diagnose.rounding import EXACT, SAME, UNITS, at_least_float32
+from common.diagnose.rounding import EXPLANATION_TOLERANCE, FACTOR_TOLERANCE, MACHINE_EPSILON, precision_of_weights
 
 Gradients = Mapping[str, np.ndarray]
-SLOT_UNITS = 0.1  # what a slot's rounding is as noise: it is bounded, and needs no margin for what was not measured
+SLOT_NOISE_FACTOR = 0.1  # of a slot's rounding error: that is an upper bound, and needs no further margin
+CLIP_EPSILON = 1e-6  # added to a norm by torch.nn.utils.clip_grad_norm_
 
 
-def recovered(config: Config, before: Gradients, after: Gradients, weights: Gradients) -> dict[str, np.ndarray]:
-    """The gradients that an update was made from, clipped, by the optimizer's slots before and after it.
+class GradientSlot(NamedTuple):
+    """The optimizer's slot that accumulates gradients: slot' = decay * slot + share * gradient."""
 
-    Adam's m' = beta1 m + (1 - beta1) g, SGD's b' = momentum b + g, each solved for g. weights: before the update, since
-    Adam and SGD add weight_decay times these to the gradient.
+    name: str
+    decay: float
+    share: float
+
+
+def recover_gradients(config: Config, before: Gradients, after: Gradients, weights: Gradients) -> dict[str, np.ndarray]:
+    """Return the clipped gradients that an update used, from the optimizer's slots before and after it.
+
+    Adam's m' = beta1 m + (1 - beta1) g and SGD's b' = momentum b + g are solved for g. Adam and SGD add
+    weight_decay * weights to g, which is subtracted again.
+
+    Args:
+        config: Config of the run.
+        before: Slots before the update; empty before the first.
+        after: Slots after the update.
+        weights: Weights before the update.
     """
-    settings, (slot, keep, share) = config.optimizer, _first_slot(config)
-    found = {}
-    for name in [each.removeprefix(f"{slot}.") for each in after if each.startswith(f"{slot}.")]:
-        now = after[f"{slot}.{name}"].astype(np.float64)
-        last = before.get(f"{slot}.{name}", np.zeros_like(now))
-        found[name] = (now - keep * last) / share
-        if settings.kind != "adamw":
-            found[name] = found[name] - settings.weight_decay * weights[name]
-    return found
+    slot, gradients = _gradient_slot(config), {}
+    for name in _list_parameters(slot, after):
+        new = after[f"{slot.name}.{name}"].astype(np.float64)
+        old = before.get(f"{slot.name}.{name}", np.zeros_like(new))
+        gradients[name] = (new - slot.decay * old) / slot.share
+        if config.optimizer.kind != "adamw":
+            gradients[name] = gradients[name] - config.optimizer.weight_decay * weights[name]
+    return gradients
 
 
-def rounded(config: Config, before: Gradients, after: Gradients) -> dict[str, float]:
-    """The norm of what rounding makes each gradient differ by that `recovered` finds: m' - beta1 m loses digits."""
-    slot, keep, share = _first_slot(config)
-    unit = UNITS[at_least_float32(config.train.precision)]
-    found = {}
-    for name in [each.removeprefix(f"{slot}.") for each in after if each.startswith(f"{slot}.")]:
-        now, last = after[f"{slot}.{name}"], before.get(f"{slot}.{name}", np.zeros(1))
-        found[name] = SLOT_UNITS * unit * float(np.linalg.norm(now) + keep * np.linalg.norm(last)) / share
-    return found
+def estimate_slot_noise(config: Config, before: Gradients, after: Gradients) -> dict[str, float]:
+    """Return the norm of the rounding error in each recovered gradient: m' - beta1 m loses digits."""
+    slot, noise = _gradient_slot(config), {}
+    epsilon = MACHINE_EPSILON[precision_of_weights(config.train.precision)]
+    for name in _list_parameters(slot, after):
+        new, old = after[f"{slot.name}.{name}"], before.get(f"{slot.name}.{name}", np.zeros(1))
+        size = float(np.linalg.norm(new) + slot.decay * np.linalg.norm(old))
+        noise[name] = SLOT_NOISE_FACTOR * epsilon * size / slot.share
+    return noise
 
 
-def _first_slot(config: Config) -> tuple[str, float, float]:
-    """What keeps the gradients, how much of it is kept in an update, and what a new gradient counts."""
-    settings = config.optimizer
-    if settings.kind == "sgd":
-        return "momentum_buffer", settings.momentum or 0.0, 1.0
-    assert settings.beta1 is not None
-    return "exp_avg", settings.beta1, 1 - settings.beta1
+def _gradient_slot(config: Config) -> GradientSlot:
+    optimizer = config.optimizer
+    if optimizer.kind == "sgd":
+        return GradientSlot("momentum_buffer", optimizer.momentum or 0.0, 1.0)
+    assert optimizer.beta1 is not None
+    return GradientSlot("exp_avg", optimizer.beta1, 1 - optimizer.beta1)
 
 
-def clipping(config: Config, summed: Gradients) -> float:
-    """What torch.nn.utils.clip_grad_norm_ multiplies the gradients by."""
-    largest = config.optimizer.max_grad_norm
-    return 1.0 if largest is None else min(1.0, largest / (norm(summed) + 1e-6))
+def _list_parameters(slot: GradientSlot, slots: Gradients) -> list[str]:
+    return [name.removeprefix(f"{slot.name}.") for name in slots if name.startswith(f"{slot.name}.")]
 
 
-def norm(gradients: Gradients) -> float:
-    """Of all of them as one vector."""
-    return float(np.sqrt(sum(float(np.square(each).sum()) for each in gradients.values())))
+def clip_factor(norm: float, max_norm: float | None) -> float:
+    """Return the factor by which torch.nn.utils.clip_grad_norm_ multiplies gradients of this norm."""
+    return 1.0 if max_norm is None else min(1.0, max_norm / (norm + CLIP_EPSILON))
+
+
+def global_norm(gradients: Gradients) -> float:
+    """Return the norm of all gradients as one vector."""
+    return float(np.sqrt(sum(float(np.square(gradient).sum()) for gradient in gradients.values())))
+
+
+def sum_gradients(shards: Sequence[Gradients]) -> dict[str, np.ndarray]:
+    """Return the sum over the shards."""
+    return {name: np.sum([shard[name] for shard in shards], axis=0) for name in shards[0]}
 
 
 @dataclass(frozen=True)
-class Reduction:
-    """What one side made of the gradients of its replicas in one step.
+class StepGradients:
+    """Gradients of one side in one step: what its replicas computed, and what its update used.
 
-    shards: of each replica, over the weight of the global batch. weights: of their examples. found: the gradients that
-    the update was made from. before: the sum that the step before should have had, None in the first. reported: the
-    norm before clipping that the run wrote. parameters: before the step. rounding: the norm of what rounding makes each
-    of the gradients differ by.
+    Attributes:
+        config: Config of the run.
+        step: Number of the step.
+        shards: Gradients of each replica's part of the mean loss over the global batch.
+        shard_weights: Summed weight of each replica's examples.
+        recovered: Gradients that the update used, clipped.
+        previous_sum: Sum over the shards of the step before; None in the first compared step.
+        reported_norm: Norm before clipping that the run wrote to metrics.jsonl.
+        weights: Parameters before the step.
+        noise: Norm of the rounding error of each gradient.
     """
 
     config: Config
     step: int
     shards: Sequence[Gradients]
-    weights: Sequence[float]
-    found: Gradients
-    before: Gradients | None
-    reported: float
-    parameters: Gradients
-    rounding: Mapping[str, float] = field(default_factory=dict)
+    shard_weights: Sequence[float]
+    recovered: Gradients
+    previous_sum: Gradients | None
+    reported_norm: float
+    weights: Gradients
+    noise: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def same(self) -> float:
-        """What factors differ by, where that is not rounding."""
-        return SAME[self.config.train.precision]
+    def factor_tolerance(self) -> float:
+        """Largest relative difference between two factors that count as equal."""
+        return FACTOR_TOLERANCE[self.config.train.precision]
 
     @cached_property
-    def exact(self) -> float:
-        """What an explanation must reproduce."""
-        size = float(np.linalg.norm(self.target)) or 1.0
-        return max(EXACT[self.config.train.precision], 10 * float(np.linalg.norm([*self.rounding.values()])) / size)
+    def tolerance(self) -> float:
+        """Largest relative difference between an explanation and the recovered gradients."""
+        noise = float(np.linalg.norm([*self.noise.values()])) / (float(np.linalg.norm(self.target)) or 1.0)
+        return max(EXPLANATION_TOLERANCE[self.config.train.precision], 10 * noise)
 
     @cached_property
-    def summed(self) -> dict[str, np.ndarray]:
-        """What the update should be made from, but for clipping."""
-        return total(self.shards)
+    def expected_sum(self) -> dict[str, np.ndarray]:
+        """Sum over the shards: what the update should use, before clipping."""
+        return sum_gradients(self.shards)
 
     @cached_property
-    def scale(self) -> float:
-        """What clipping should multiply the sum by."""
-        return clipping(self.config, self.summed)
+    def expected_factor(self) -> float:
+        """Factor by which clipping should multiply the sum."""
+        return self.clip_factor(self.expected_sum)
 
     @cached_property
-    def share(self) -> np.ndarray:
-        """Each replica's part of the weight of the global batch."""
-        return np.asarray(self.weights) / sum(self.weights)
-
-    @cached_property
-    def names(self) -> list[str]:
-        """Of the parameters whose gradients are known on both sides."""
-        return [each for each in self.summed if each in self.found]
+    def expected(self) -> np.ndarray:
+        """Gradients that the update should use, clipped, as one vector."""
+        return self.flatten(self.expected_sum) * self.expected_factor
 
     @cached_property
     def target(self) -> np.ndarray:
-        """The gradients of the update as one vector."""
-        return self.vector(self.found)
+        """Gradients that the update used, as one vector."""
+        return self.flatten(self.recovered)
 
     @cached_property
-    def factors(self) -> np.ndarray | None:
-        """What each shard counts in the update; None where that is no combination of the shards."""
-        columns = np.stack([self.vector(each) for each in self.shards], axis=1)
+    def shard_shares(self) -> np.ndarray:
+        """Share of each replica's examples in the weight of the global batch."""
+        return np.asarray(self.shard_weights) / sum(self.shard_weights)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Parameters whose gradients are both computed and recovered."""
+        return [name for name in self.expected_sum if name in self.recovered]
+
+    @cached_property
+    def shard_factors(self) -> np.ndarray | None:
+        """Factor of each shard in the update, or None if the update is no unique combination of the shards."""
+        columns = np.stack([self.flatten(shard) for shard in self.shards], axis=1)
         factors, *_ = np.linalg.lstsq(columns, self.target, rcond=None)
-        fits = self.near(columns @ factors, self.exact) and np.linalg.matrix_rank(columns) == len(self.shards)
-        return factors if fits else None
+        is_unique = np.linalg.matrix_rank(columns) == len(self.shards)
+        return factors if self.matches(columns @ factors, self.tolerance) and is_unique else None
 
     @property
-    def explains_update(self) -> bool:
-        """Whether the update was made from the sum over the shards, clipped as it should be."""
-        return self.near(self.vector(self.summed) * self.scale, self.exact)
+    def is_as_expected(self) -> bool:
+        """Whether the update used the sum over the shards, clipped by its norm."""
+        return self.matches(self.expected, self.tolerance)
 
-    def vector(self, gradients: Gradients) -> np.ndarray:
-        """All gradients as one vector."""
+    def clip_factor(self, gradients: Gradients) -> float:
+        """Return the factor by which clipping multiplies these gradients."""
+        return clip_factor(global_norm(gradients), self.config.optimizer.max_grad_norm)
+
+    def flatten(self, gradients: Gradients) -> np.ndarray:
+        """Return all gradients as one vector."""
         return np.concatenate([np.ravel(gradients[name]) for name in self.names])
 
-    def near(self, vector: np.ndarray, tolerance: float) -> bool:
-        """Whether a vector is the update's."""
-        return float(np.linalg.norm(vector - self.target)) < tolerance * (float(np.linalg.norm(self.target)) or 1.0)
-
-
-def total(shards: Sequence[Gradients]) -> dict[str, np.ndarray]:
-    """The sum over the shards."""
-    return {name: np.sum([each[name] for each in shards], axis=0) for name in shards[0]}
+    def matches(self, vector: np.ndarray, tolerance: float) -> bool:
+        """Check whether a vector equals the gradients that the update used."""
+        size = float(np.linalg.norm(self.target)) or 1.0
+        return float(np.linalg.norm(vector - self.target)) < tolerance * size

@@ -1,0 +1,1 @@
+"""The stages of the diagnosis, each of which compares one part of training."""

@@ -1,103 +1,138 @@
-"""The stages of the updates: what each side's strategy and optimizer made of its own weights and examples."""
+"""The stages "reduction" and "optimizer": each update of each side, computed again from the side's own weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-import numpy as np
-
-from common.data.batches import Arrays
-from common.diagnose.explain.batch_mistakes import count_of_shards, mistakes, shards_of
-from common.diagnose.explain.reduction_faults import OF_SLOTS, compare_reduction, unexplained
-from common.diagnose.explain.step_gradients import Reduction, recovered, rounded
-from common.diagnose.explain.update_formula import Update, compare_update
-from common.diagnose.findings import Check, Stage
-from common.diagnose.side_run import Run
+from common.diagnose.comparison import Comparison, Gradients
+from common.diagnose.explain.batch_mistakes import BatchMistake, list_batch_mistakes
+from common.diagnose.explain.reduction_faults import SLOT_CAUSES, is_unexplained
+from common.diagnose.explain.step_gradients import StepGradients, estimate_slot_noise, recover_gradients
+from common.diagnose.explain.update_formula import OptimizerUpdate
+from common.diagnose.findings import Stage, TensorCheck
+from common.diagnose.side_run import Shards, SideRun, split_batch
+from common.diagnose.stages.optimizer import compare_optimizer
+from common.diagnose.stages.reduction import compare_reduction
 from common.map.differences import relative
 from common.map.proof import received
 from common.map.side import Side
 
 
-def _not_recovered(run: Run) -> str:
-    """Why the gradients of a run's updates cannot be recovered; empty where they can."""
-    if run.asynchronous:
-        return f"{run.arguments.title} updates asynchronously"
-    if run.config.model.dropout_semantics == "native" and getattr(run.config.model, "dropout", 1.0) > 0:
-        return f"{run.arguments.title} draws its own dropout masks"
-    if run.config.optimizer.kind == "sgd" and not run.config.optimizer.momentum:
-        return "SGD without momentum keeps nothing of its gradients"
-    return ""
+def compare_updates(comparison: Comparison) -> list[Stage]:
+    """Compare the gradients and the update of every step, on both sides.
 
-
-def compare_updates(
-    runs: Mapping[str, tuple[Run, Side]], before_them: Sequence[Stage], rounding: Mapping[str, float]
-) -> list[Stage]:
-    """Each step of each side, by its own weights: the sum over its shards, and the update by the optimizer.
-
-    before_them: the stages before, which get the causes that only an update shows. rounding: the norm of what it makes
-    each gradient of the first step differ by.
+    A side is left out if the slots of its optimizer do not determine the gradients.
     """
-    earlier = {each.name: each for each in before_them}
-    precision = next(run.precision for run, _ in runs.values())
-    reduction, optimizer = Stage("reduction", precision=precision), Stage("optimizer")
-    reduction.note = optimizer.note = next(filter(None, (_not_recovered(run) for run, _ in runs.values())), "")
-    compared = {name: each for name, each in runs.items() if not _not_recovered(each[0])}
-    before: dict[str, dict[str, np.ndarray]] = {}
-    for index in range(max((len(run.states) - 1 for run, _ in compared.values()), default=0)):
-        compared = {name: each for name, each in compared.items() if index < len(each[0].states) - 1}
-        shards = {name: shards_of(run.batches[index], count_of_shards(run)) for name, (run, _) in compared.items()}
-        computed = _gradients_of_shards(compared, shards, index)
-        for name, (run, _) in compared.items():
-            previous, now, step = run.states[index], run.states[index + 1], run.batches[index].step
-            gradients = recovered(run.config, previous.slots, now.slots, previous.weights)
-            weights = [sum(float(part["weights"].sum()) for part in shard) for shard in shards[name]]
-            reported = float(run.rows[index]["grad_norm"])
-            slots = rounded(run.config, previous.slots, now.slots)
-            off = {each: slots[each] + rounding.get(each, 0.0) for each in slots}
-            found = Reduction(
-                run.config, step, computed[name], weights, gradients, before.get(name), reported, previous.weights, off
+    reduction, optimizer = Stage("reduction", precision=comparison.precision), Stage("optimizer")
+    reasons = {name: _why_not_recoverable(run) for name, run in comparison.runs.items()}
+    reduction.note = optimizer.note = reasons["a"] or reasons["b"]
+    previous_sums: dict[str, Gradients] = {}
+    for index, runs in _list_steps({name: run for name, run in comparison.runs.items() if not reasons[name]}):
+        shards = {name: split_batch(run.batches[index], run.shard_count) for name, run in runs.items()}
+        computed = _compute_gradients(comparison, runs, index, shards)
+        for name, run in runs.items():
+            gradients = StepGradients(
+                config=run.config,
+                step=run.batches[index].step,
+                shards=computed[name],
+                shard_weights=[sum(float(part["weights"].sum()) for part in shard) for shard in shards[name]],
+                previous_sum=previous_sums.get(name),
+                reported_norm=run.rows[index]["grad_norm"],
+                weights=run.states[index].weights,
+                recovered=_recover_gradients(run, index),
+                noise=_estimate_noise(run, index, comparison.gradient_noise),
             )
-            if unexplained(found):
-                found = _trained_on_others(runs[name], index, found, earlier)
-            compare_reduction(reduction, name, found)
-            before[name] = found.summed
-            update = Update(
-                run.config, step, run.replicas, previous.weights, now.weights, previous.slots, now.slots, gradients
-            )
-            if not any(each.side == name and each.cause in OF_SLOTS for each in reduction.causes):
-                compare_update(optimizer, name, update)
+            if is_unexplained(gradients):
+                gradients = _explain_by_batch_mistake(comparison, run, index, gradients)
+            compare_reduction(reduction, name, gradients)
+            previous_sums[name] = gradients.expected_sum
+            if not reduction.has_cause_of(name, SLOT_CAUSES):
+                compare_optimizer(optimizer, name, _open_update(run, index, gradients.recovered))
     return [reduction, optimizer]
 
 
-def _trained_on_others(
-    run_and_side: tuple[Run, Side], index: int, found: Reduction, earlier: Mapping[str, Stage]
-) -> Reduction:
-    """The reduction of the shards that a mistake makes, where these explain the update; the cause is named then."""
-    run, side = run_and_side
-    for each in mistakes(run, index):
-        weights = run.states[index].weights
-        gradients = [side.call("gradients", weights=weights, shard=shard, weight=each.weight) for shard in each.shards]
-        other = replace(found, shards=gradients)
-        if other.explains_update:
-            stage, where = earlier[each.stage], f"step {found.step}"
-            if not any((cause.cause, cause.side) == (each.cause, run.name) for cause in stage.causes):
-                apart = relative(found.vector(found.summed) * found.scale, found.target)
-                stage.checks.append(Check(f"{run.name.upper()}, {where}: {each.tensor} of the update", apart))
-                stage.blame(each.cause, run.name, each.tensor, f"{where}: {run.name.upper()} {each.words}")
-            return other
-    return found
+def _why_not_recoverable(run: SideRun) -> str:
+    """Return why the gradients of a run's updates cannot be recovered, or an empty string."""
+    if run.is_asynchronous:
+        return f"{run.title} updates asynchronously"
+    if run.config.model.dropout_semantics == "native" and getattr(run.config.model, "dropout", 1.0) > 0:
+        return f"{run.title} draws its own dropout masks"
+    if run.config.optimizer.kind == "sgd" and not run.config.optimizer.momentum:
+        return "SGD without momentum keeps no gradients in its slots"
+    return ""
 
 
-def _gradients_of_shards(
-    runs: Mapping[str, tuple[Run, Side]], shards: Mapping[str, list[list[Arrays]]], index: int
-) -> dict[str, list[dict[str, np.ndarray]]]:
-    """By the weights that each run had before a step; both sides compute at once."""
-    found: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in runs}
+def _list_steps(runs: Mapping[str, SideRun]) -> Iterator[tuple[int, dict[str, SideRun]]]:
+    """Yield the index of each compared step, and the runs that reached it."""
+    for index in range(max((len(run.states) - 1 for run in runs.values()), default=0)):
+        yield index, {name: run for name, run in runs.items() if index < len(run.states) - 1}
+
+
+def _compute_gradients(
+    comparison: Comparison, runs: Mapping[str, SideRun], index: int, shards: Mapping[str, Shards]
+) -> dict[str, list[Gradients]]:
+    """Compute the gradients of each shard with the weights before a step, on both sides at once."""
+    gradients: dict[str, list[Gradients]] = {name: [] for name in runs}
     for rank in range(max(map(len, shards.values()))):
-        asked = [name for name in runs if rank < len(shards[name])]
-        for name in asked:
-            run, side = runs[name]
-            weights, weight = run.states[index].weights, run.batches[index].weight
-            side.send("gradients", weights=weights, shard=shards[name][rank], weight=weight)
-        for name, each in zip(asked, received(*(runs[name][1] for name in asked)), strict=True):
-            found[name].append(each)
-    return found
+        names = [name for name in runs if rank < len(shards[name])]
+        for name in names:
+            weights, batch = runs[name].states[index].weights, runs[name].batches[index]
+            process: Side = comparison.processes[name]
+            process.send("gradients", weights=weights, shard=shards[name][rank], weight=batch.weight)
+        for name, computed in zip(names, received(*(comparison.processes[name] for name in names)), strict=True):
+            gradients[name].append(computed)
+    return gradients
+
+
+def _recover_gradients(run: SideRun, index: int) -> Gradients:
+    before, after = run.states[index], run.states[index + 1]
+    return recover_gradients(run.config, before.slots, after.slots, before.weights)
+
+
+def _estimate_noise(run: SideRun, index: int, gradient_noise: Mapping[str, float]) -> dict[str, float]:
+    """Return the norm of the rounding error of each gradient: of its computation and of its recovery from slots."""
+    slot_noise = estimate_slot_noise(run.config, run.states[index].slots, run.states[index + 1].slots)
+    return {name: noise + gradient_noise.get(name, 0.0) for name, noise in slot_noise.items()}
+
+
+def _open_update(run: SideRun, index: int, gradients: Gradients) -> OptimizerUpdate:
+    before, after = run.states[index], run.states[index + 1]
+    return OptimizerUpdate(
+        config=run.config,
+        step=run.batches[index].step,
+        replicas=run.replicas,
+        weights_before=before.weights,
+        weights_after=after.weights,
+        slots_before=before.slots,
+        slots_after=after.slots,
+        gradients=gradients,
+    )
+
+
+def _explain_by_batch_mistake(
+    comparison: Comparison, run: SideRun, index: int, gradients: StepGradients
+) -> StepGradients:
+    """Look for the mistake of a sampler or of dropout's seed that explains the gradients of an update.
+
+    The mistake becomes a cause of the stage that it belongs to. Returns the gradients of the shards that the mistake
+    leads to, or the same gradients if no mistake explains them.
+    """
+    weights, process = run.states[index].weights, comparison.processes[run.name]
+    for mistake in list_batch_mistakes(run, index):
+        shards = [
+            process.call("gradients", weights=weights, shard=shard, weight=mistake.weight) for shard in mistake.shards
+        ]
+        mistaken = replace(gradients, shards=shards)
+        if mistaken.is_as_expected:
+            _add_mistake(comparison.stage(mistake.stage), run.name, mistake, gradients)
+            return mistaken
+    return gradients
+
+
+def _add_mistake(stage: Stage, side: str, mistake: BatchMistake, gradients: StepGradients) -> None:
+    """Add the first occurrence of a mistake as a cause."""
+    if stage.has_cause_of(side, [mistake.cause]):
+        return
+    difference = relative(gradients.expected, gradients.target)
+    name, step = side.upper(), f"step {gradients.step}"
+    stage.checks.append(TensorCheck(f"{name}, {step}: {mistake.tensor} of the update", difference))
+    stage.add_cause(mistake.cause, side, mistake.tensor, f"{step}: {name} {mistake.sentence}")

@@ -1,4 +1,4 @@
-"""A run's config as overrides, which compose the same config again."""
+"""Overrides that repeat a run, and the checkpoint that two runs are compared from."""
 
 import importlib
 import json
@@ -10,7 +10,7 @@ import pytest
 from common.config.compose import collect_values, parse_config, save_config
 from common.config.strategies import STRATEGIES
 from common.diagnose.arguments import parse_arguments
-from common.diagnose.from_run import arguments_of, starting_point
+from common.diagnose.from_run import find_starting_point, read_run_overrides
 from common.errors import UserError
 from tests.conftest import Compose
 
@@ -41,11 +41,11 @@ CHOICES = {
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_the_same_config_is_composed(name: str, composed: Compose, tmp_path: Path) -> None:
+def test_overrides_compose_the_same_config(name: str, composed: Compose, tmp_path: Path) -> None:
     config = parse_config(composed(*CHOICES[name]))
     save_config(config, tmp_path / "config.yaml")
     (tmp_path / "summary.json").write_text(json.dumps({"framework": "tf"}))
-    side, overrides = arguments_of(tmp_path)
+    side, overrides = read_run_overrides(tmp_path)
     assert side == f"tf:{config.strategy.kind}"
     again = parse_config(composed(f"strategy={config.strategy.kind}", *overrides))
     assert collect_values(replace(again, train=config.train)) == collect_values(config)
@@ -53,35 +53,35 @@ def test_the_same_config_is_composed(name: str, composed: Compose, tmp_path: Pat
 
 
 @pytest.fixture
-def _without_extension_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its strategy is not left to other tests."""
-    importlib.import_module("benchmarks.diagnose.strategies")
+def _remove_extension_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the extension's strategy from other tests."""
+    importlib.import_module("benchmarks.diagnose.faulty_strategy")
     monkeypatch.setitem(STRATEGIES, "faulty", STRATEGIES.pop("faulty"))
 
 
-@pytest.mark.usefixtures("_without_extension_afterwards")
-def test_a_run_of_an_extension_needs_no_file_of_its_strategy(composed: Compose, tmp_path: Path) -> None:
-    chosen = ("extensions=[benchmarks.diagnose.strategies]", "strategy.kind=faulty", "+strategy.fault=stale")
+@pytest.mark.usefixtures("_remove_extension_afterwards")
+def test_a_strategy_of_an_extension_needs_no_yaml_file(composed: Compose, tmp_path: Path) -> None:
+    chosen = ("extensions=[benchmarks.diagnose.faulty_strategy]", "strategy.kind=faulty", "+strategy.fault=stale")
     config = parse_config(composed("strategy=single", *chosen, "strategy.replicas=3"))
     save_config(config, tmp_path / "config.yaml")
     (tmp_path / "summary.json").write_text(json.dumps({"framework": "torch"}))
     _, sides = parse_arguments([str(tmp_path), str(tmp_path), f"output={tmp_path / 'diagnosis'}"])
-    assert [each.title for each in sides] == ["A (torch faulty)", "B (torch faulty)"]
-    for each in sides:
-        assert parse_config(composed(*each.for_training)).strategy == config.strategy
+    assert [side.title for side in sides] == ["A (torch faulty)", "B (torch faulty)"]
+    for side in sides:
+        assert parse_config(composed(*side.train_overrides)).strategy == config.strategy
 
 
-def test_a_run_whose_extension_is_gone_is_refused(composed: Compose, tmp_path: Path) -> None:
+def test_a_run_with_a_missing_extension_is_rejected(composed: Compose, tmp_path: Path) -> None:
     save_config(parse_config(composed()), tmp_path / "config.yaml")
     text = (tmp_path / "config.yaml").read_text().replace("extensions: []", "extensions: [gone]")
     (tmp_path / "config.yaml").write_text(text)
     (tmp_path / "summary.json").write_text(json.dumps({"framework": "torch"}))
     with pytest.raises(UserError, match="^extensions: no module gone; add its directory to PYTHONPATH$"):
-        arguments_of(tmp_path)
+        read_run_overrides(tmp_path)
 
 
 def make_run(directory: Path, composed: Compose, losses: dict[int, float], steps: list[int], *overrides: str) -> Path:
-    """A run with these losses and empty checkpoints of these steps."""
+    """Write a run with these losses, and empty checkpoints of these steps."""
     directory.mkdir()
     for step in steps:
         (directory / "checkpoints" / f"step-{step:08}").mkdir(parents=True)
@@ -92,35 +92,35 @@ def make_run(directory: Path, composed: Compose, losses: dict[int, float], steps
 
 
 LOSSES = {step: 1.0 / step for step in range(1, 31)}
-APART = {step: loss + (1e-3 if step >= 23 else 1e-7) for step, loss in LOSSES.items()}
+DIVERGING_LOSSES = {step: loss + (1e-3 if step >= 23 else 1e-7) for step, loss in LOSSES.items()}
 
 
-def test_where_two_runs_come_apart(composed: Compose, tmp_path: Path) -> None:
+def test_the_checkpoint_before_two_runs_diverge(composed: Compose, tmp_path: Path) -> None:
     a = make_run(tmp_path / "a", composed, LOSSES, [10, 20, 30])
-    b = make_run(tmp_path / "b", composed, APART, [5, 20, 25])
-    newer = make_run(tmp_path / "newer", composed, APART, [5, 22])
-    assert starting_point(a, b) == (a / "checkpoints" / "step-00000020", 23)
-    assert starting_point(a, newer) == (newer / "checkpoints" / "step-00000022", 23)
+    b = make_run(tmp_path / "b", composed, DIVERGING_LOSSES, [5, 20, 25])
+    newer = make_run(tmp_path / "newer", composed, DIVERGING_LOSSES, [5, 22])
+    assert find_starting_point(a, b) == (a / "checkpoints" / "step-00000020", 23)
+    assert find_starting_point(a, newer) == (newer / "checkpoints" / "step-00000022", 23)
     rows = (a / "metrics.jsonl").read_text()
     (a / "metrics.jsonl").write_text(
         rows.replace('"loss": 0.0625, "grad_norm": 2.0', '"loss": 0.0625, "grad_norm": 2.1')
     )
-    assert starting_point(a, b) == (a / "checkpoints" / "step-00000010", 16), "grad_norm is apart before the loss"
+    assert find_starting_point(a, b) == (a / "checkpoints" / "step-00000010", 16), "grad_norm diverges before the loss"
 
 
 @pytest.mark.parametrize(
     ("losses", "steps", "overrides"),
     [
         (LOSSES, [10], ()),
-        (APART, [], ()),
-        (APART, [10], ("optimizer=sgd",)),
-        (APART, [10], ("strategy=parameter_server",)),
-        (APART, [10], ("train.precision=bfloat16",)),
+        (DIVERGING_LOSSES, [], ()),
+        (DIVERGING_LOSSES, [10], ("optimizer=sgd",)),
+        (DIVERGING_LOSSES, [10], ("strategy=parameter_server",)),
+        (DIVERGING_LOSSES, [10], ("train.precision=bfloat16",)),
     ],
-    ids=["never apart", "no checkpoint", "another optimizer", "asynchronous", "within the coarser tolerance"],
+    ids=["never diverging", "no checkpoint", "another optimizer", "asynchronous", "within the coarser tolerance"],
 )
-def test_the_first_step_where_there_is_nothing_to_start_from(
+def test_runs_without_a_common_starting_point(
     composed: Compose, tmp_path: Path, losses: dict[int, float], steps: list[int], overrides: tuple[str, ...]
 ) -> None:
     a = make_run(tmp_path / "a", composed, LOSSES, [25])
-    assert starting_point(a, make_run(tmp_path / "b", composed, losses, steps, *overrides)) is None
+    assert find_starting_point(a, make_run(tmp_path / "b", composed, losses, steps, *overrides)) is None

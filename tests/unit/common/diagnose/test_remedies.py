@@ -1,41 +1,40 @@
-"""What to do about each cause: the same in the program and in docs/diagnosis.md, and for all that can be planted."""
+"""Remedies: the same in the program and in docs/diagnosis.md, and one for each cause that the benchmark plants."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-from benchmarks.diagnose.plants import plants
+from benchmarks.diagnose.catalog import list_single_plants
 from common.diagnose.findings import Cause
-from common.diagnose.remedies import GROUPS, REMEDIES, remedy_of
+from common.diagnose.remedies import REMEDIES, REMEDY_GROUPS, find_remedy
+from tests.conftest import ROOT
 
-DOCUMENT = Path(__file__).parents[4] / "docs/diagnosis.md"
+PLANTED_CAUSES = {
+    cause for plant in list_single_plants() if not plant.name.startswith("config") for cause in plant.causes
+}
+LAYER_SETTINGS = {"padding"}
 
 
-def test_the_document_has_the_same() -> None:
-    table = DOCUMENT.read_text().partition("## Causes")[2].partition("## Planted")[0]
+def test_the_document_lists_the_same_remedies() -> None:
+    document = (ROOT / "docs/diagnosis.md").read_text()
+    table = document.partition("## Causes")[2].partition("## Planted")[0]
     rows = [[cell.strip() for cell in line.split(" | ")] for line in table.splitlines() if line.startswith("| `")]
-    assert {" ".join(re.findall(r"`(\w+)`", names)): remedy for names, _, remedy, *_ in rows} == GROUPS
+    assert {" ".join(re.findall(r"`(\w+)`", names)): remedy for names, _, remedy, *_ in rows} == REMEDY_GROUPS
 
 
-PLANTED = {cause for plant in plants() if not plant.name.startswith("config") for cause in plant.causes}
-SETTINGS = {"padding"}  # of layers
-
-
-@pytest.mark.parametrize("cause", sorted(PLANTED - SETTINGS))
-def test_there_is_one_for_whatever_is_planted(cause: str) -> None:
-    assert cause in REMEDIES
+def test_every_planted_cause_has_a_remedy() -> None:
+    assert REMEDIES.keys() >= PLANTED_CAUSES - LAYER_SETTINGS
 
 
 @pytest.mark.parametrize(
     ("stage", "cause", "remedy"),
     [
-        ("config", "optimizer.beta2", "set the key alike on both sides"),
-        ("activations", "padding", "set it alike in both layers"),
+        ("config", "optimizer.beta2", "set the key to the same value on both sides"),
+        ("activations", "padding", "set it to the same value in both layers"),
         ("loss", "huber_loss", "compare the loss functions: each returns one loss for each example"),
         ("loss", "not_finite", REMEDIES["not_finite"]),
         ("state", "unexplained", None),
     ],
 )
-def test_causes_without_one_of_their_own(stage: str, cause: str, remedy: str | None) -> None:
-    assert remedy_of(Cause(cause, "b", stage, "", "", True)) == remedy
+def test_the_stage_decides_if_a_cause_has_no_remedy(stage: str, cause: str, remedy: str | None) -> None:
+    assert find_remedy(Cause(cause, "b", stage, "", "", True)) == remedy

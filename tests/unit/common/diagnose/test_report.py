@@ -1,81 +1,81 @@
-"""A diagnosis as text, JSON and a page."""
+"""The report of a diagnosis as text, JSON and a page."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from common.diagnose.findings import Check, Diagnosis, Stage
-from common.diagnose.report import print_diagnosis, write_diagnosis
+from common.diagnose.diagnosis import Diagnosis, read_diagnosis
+from common.diagnose.findings import Stage, TensorCheck
+from common.diagnose.report import print_diagnosis, write_report
 
 TITLES = {"a": "A (torch ddp)", "b": "B (tf <script>)"}
+EPSILON = "norm: epsilon is 1e-05 in A and 0.001 in B"
 
 
+@pytest.fixture(scope="module")
 def diagnosis() -> Diagnosis:
-    batch = Stage("batch", [Check("step 1: ids", 0.0)])
-    layers = Stage("activations", [Check("norm", 1e-3, 1e-16), Check("fc", 1e-14, 1e-15), Check("x", np.inf)])
-    layers.compare("pooler", np.arange(6.0).reshape(2, 3), np.array([[0, 1, 2], [3, np.inf, 50.0]]))
-    layers.blame("epsilon", "b", "norm", "norm: epsilon is 1e-05 in A and 0.001 in B")
-    state = Stage("state", [Check("step 1: norm", 1e-4, culprit=False)])
+    batch = Stage("batch", [TensorCheck("step 1: ids", 0.0)])
+    checks = [TensorCheck("norm", 1e-3, 1e-16), TensorCheck("fc", 1e-14, 1e-15), TensorCheck("x", np.inf)]
+    layers = Stage("activations", checks)
+    layers.compare_arrays("pooler", np.arange(6.0).reshape(2, 3), np.array([[0, 1, 2], [3, np.inf, 50.0]]))
+    layers.add_cause("epsilon", "b", "norm", EPSILON)
+    state = Stage("state", [TensorCheck("step 1: norm", 1e-4, starts_here=False)])
     return Diagnosis(TITLES, [batch, layers, state, Stage("dropout", note="the models have no dropout")], ["tail"])
 
 
-def test_the_files(tmp_path: Path) -> None:
-    page, data = write_diagnosis(diagnosis(), tmp_path)
-    found = json.loads(data.read_text())
-    assert found["equal"] is False
-    assert found["first"] == {"stage": "activations", "tensor": "x"}
-    assert found["causes"] == [
+def test_the_files(diagnosis: Diagnosis, tmp_path: Path) -> None:
+    page, data = write_report(diagnosis, tmp_path)
+    record = read_diagnosis(data)
+    assert record["equal"] is False
+    assert record["first"] == {"stage": "activations", "tensor": "x"}
+    assert record["causes"] == [
         {
             "cause": "epsilon",
             "side": "b",
             "stage": "activations",
             "tensor": "norm",
-            "sentence": "norm: epsilon is 1e-05 in A and 0.001 in B",
+            "sentence": EPSILON,
             "confirmed": True,
         }
     ]
-    verdicts = [each["verdict"] for each in found["ladder"]]
-    assert verdicts == ["equal", "differs", "inherited", "not compared"]
+    assert [row["verdict"] for row in record["ladder"]] == ["equal", "differs", "inherited", "not compared"]
     text = page.read_text()
     assert "<script>" not in text and "&lt;script&gt;" in text
-    assert "norm: epsilon is 1e-05 in A and 0.001 in B" in text and "http" not in text
-    assert "What to do: give it on both sides: a normalization has 1e-3 in Keras" in text
-    assert text.count("<svg") == 1 and "farthest apart, at [1, 1]" in text, "values of what has them"
+    assert EPSILON in text and "http" not in text
+    assert "What to do: set it on both sides: the default of a normalization is 1e-3 in Keras" in text
+    assert text.count("<svg") == 1 and "largest difference, at [1, 1]" in text, "values of the one tensor that has some"
 
 
-def test_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    print_diagnosis(diagnosis())
+def test_the_terminal(diagnosis: Diagnosis, capsys: pytest.CaptureFixture[str]) -> None:
+    print_diagnosis(diagnosis)
     first, cause, remedy, *_ = capsys.readouterr().out.splitlines()
-    assert first == "A (torch ddp) and B (tf <script>) differ: norm: epsilon is 1e-05 in A and 0.001 in B"
+    assert first == f"A (torch ddp) and B (tf <script>) differ: {EPSILON}"
     assert cause.startswith("cause: epsilon, activations, norm: ") and cause.endswith("(confirmed)")
-    assert remedy.startswith("  what to do: give it on both sides")
+    assert remedy.startswith("  what to do: set it on both sides")
 
 
 def test_nothing_differs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    equal = Diagnosis(TITLES, [Stage("batch", [Check("step 1: ids", 0.0)]), Stage("dropout", note="none")])
+    equal = Diagnosis(TITLES, [Stage("batch", [TensorCheck("step 1: ids", 0.0)]), Stage("dropout", note="none")])
     print_diagnosis(equal)
     assert capsys.readouterr().out.startswith(
         "no difference: A (torch ddp) and B (tf <script>) are the same at every stage, in float64"
     )
-    _, data = write_diagnosis(equal, tmp_path)
-    found = json.loads(data.read_text())
-    assert (found["equal"], found["first"], found["causes"]) == (True, None, [])
+    _, data = write_report(equal, tmp_path)
+    record = read_diagnosis(data)
+    assert (record["equal"], record["first"], record["causes"]) == (True, None, [])
 
 
-def test_the_precision_and_what_is_not_compared_in_it_are_said(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    stage = Stage(
-        "gradients", [Check("fc.weight", 1e-8, precision="float32")], note="not compared in float32: key.bias"
-    )
-    found = Diagnosis(TITLES, [stage], precision="float32")
-    print_diagnosis(found)
+def test_the_precision_and_its_limits_are_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    checks = [TensorCheck("fc.weight", 1e-8, precision="float32")]
+    stage = Stage("gradients", checks, note="not compared in float32: key.bias")
+    diagnosis = Diagnosis(TITLES, [stage], precision="float32")
+    print_diagnosis(diagnosis)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("are the same at every stage, in float32")
     assert lines[-2:] == ["compared in float32", "gradients: not compared in float32: key.bias"]
-    page, data = (each.read_text() for each in write_diagnosis(found, tmp_path))
-    assert json.loads(data)["precision"] == "float32"
-    assert json.loads(data)["ladder"][0]["note"] == "not compared in float32: key.bias"
-    assert "compared in float32" in page and "gradients: not compared in float32: key.bias" in page
+    page, data = write_report(diagnosis, tmp_path)
+    record = read_diagnosis(data)
+    assert (record["precision"], record["ladder"][0]["note"]) == ("float32", "not compared in float32: key.bias")
+    assert "trained in float32" in page.read_text()
+    assert "gradients: not compared in float32: key.bias" in page.read_text()

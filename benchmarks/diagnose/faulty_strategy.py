@@ -1,6 +1,7 @@
-"""Faulty strategies: replicas one after the other in one process, with a fault in batches, reduction or update."""
+"""A faulty strategy: its replicas run one after the other in one process, with a fault in batches or updates."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from common.config.keys import RUN, key
 from common.config.schema import Config
@@ -12,11 +13,15 @@ from common.training.planned_batches import find_batch
 
 @dataclass(frozen=True)
 class FaultyStrategySettings(StrategySettings):
-    """fault: one of strategies_torch.py and strategies_tf.py; none is a correct strategy."""
+    """Settings of the faulty strategy.
 
-    sides = {
-        "torch": "benchmarks.diagnose.strategies_torch:Faulty",
-        "tf": "benchmarks.diagnose.strategies_tf:Faulty",
+    Attributes:
+        fault: A fault of faulty_strategy_torch.py and faulty_strategy_tf.py; "none" is a correct strategy.
+    """
+
+    sides: ClassVar[dict[str, str]] = {
+        "torch": "benchmarks.diagnose.faulty_strategy_torch:Faulty",
+        "tf": "benchmarks.diagnose.faulty_strategy_tf:Faulty",
     }
 
     fault: str = key(RUN)
@@ -25,8 +30,8 @@ class FaultyStrategySettings(StrategySettings):
 STRATEGIES["faulty"] = FaultyStrategySettings
 
 
-def shard_of(batch: GlobalBatch, rank: int, config: Config, fault: str) -> list[Arrays]:
-    """What a replica trains on, with the faults of samplers and of dropout's seeds."""
+def take_shard(batch: GlobalBatch, rank: int, config: Config, fault: str) -> list[Arrays]:
+    """Return the shard that a replica trains on, with the faults of samplers and of dropout's seeds."""
     world_size = config.strategy.world_size
     if fault == "set_epoch":
         step = (batch.step - 1) % steps_per_epoch(len(batch.split), config.train.global_batch_size) + 1
@@ -35,7 +40,7 @@ def shard_of(batch: GlobalBatch, rank: int, config: Config, fault: str) -> list[
         batch = replace(batch, step=1)
     shard = batch.shard(rank, world_size)
     if fault == "mask_without_rank":
-        each = [batch.shard(other, world_size)[0]["dropout_keys"] for other in range(world_size)]
-        keys = max(each, key=len)
+        keys_of_ranks = [batch.shard(other, world_size)[0]["dropout_keys"] for other in range(world_size)]
+        keys = max(keys_of_ranks, key=len)
         shard = [{**part, "dropout_keys": keys[: len(part["dropout_keys"])]} for part in shard]
     return shard

@@ -1,13 +1,14 @@
-"""Small models with faults that a port may have: each fault is one that users met; "a+b" is two of them."""
+"""Small models with faults that users met in ports of a model; "a+b" stands for two of them."""
 
 import torch
 from torch import nn
+from typing_extensions import override
 
 WIDTH = 16
 
 
 class Text(nn.Module):
-    """tokens [n, t] and real [n, t] to logits [n, 3]: one layer of an encoder and the mean over real tokens."""
+    """A layer of an encoder and the mean over real tokens: tokens [n, t] and real [n, t] to logits [n, 3]."""
 
     def __init__(self, faults: list[str], dropout: float) -> None:
         super().__init__()
@@ -22,6 +23,7 @@ class Text(nn.Module):
         if "frozen" in faults:
             self.embedding.weight.requires_grad = False
 
+    @override
     def forward(self, tokens: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         x = self.embedding(tokens)
         x = self.norm(x + self.dropout(self.out(self.attend(x, real))))
@@ -44,11 +46,13 @@ class Text(nn.Module):
         return logits.softmax(-1) if "double_softmax" in self.faults else logits
 
     def activate(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply the activation of the feed-forward layer."""
         if "relu" in self.faults:
             return x.relu()
         return nn.functional.gelu(x, approximate="tanh" if "gelu_tanh" in self.faults else "none")
 
     def attend(self, x: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+        """Attend to the real tokens [n, t, features]."""
         q, k, v = self.query(x), self.key(x), self.value(x)
         if "query_key" in self.faults:
             q, k = k, q
@@ -67,16 +71,17 @@ class Text(nn.Module):
 
 
 class NormInBfloat16(nn.LayerNorm):
-    """Computes in bfloat16 what autocast computes in float32."""
+    """A layer norm that computes in bfloat16, which autocast leaves in float32."""
 
+    @override
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        x, weight, bias = (each.bfloat16() for each in (input, self.weight, self.bias))
+        x, weight, bias = (x.bfloat16() for x in (input, self.weight, self.bias))
         with torch.autocast(input.device.type, enabled=False):
             return nn.functional.layer_norm(x, self.normalized_shape, weight, bias, self.eps).to(input.dtype)
 
 
 class Images(nn.Module):
-    """images [n, 3, 8, 8] to logits [n, 3]."""
+    """A convolutional network: images [n, 3, 8, 8] to logits [n, 3]."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__()
@@ -91,6 +96,7 @@ class Images(nn.Module):
         self.square = nn.Linear(6, 6)
         self.classifier = nn.Linear(6, 3)
 
+    @override
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         x = self.norm(self.first(images))
         x = nn.functional.leaky_relu(x, 0.2) if "leaky" in self.faults else x.relu()
@@ -104,7 +110,7 @@ class Images(nn.Module):
 
 
 def bias_variance(norm: nn.Module, inputs: tuple[torch.Tensor, ...], _: torch.Tensor) -> None:
-    """Have the moving variance follow sums of squares over n, not n - 1."""
+    """Let the moving variance divide by n, not n - 1."""
     assert isinstance(norm, nn.BatchNorm2d) and norm.running_var is not None and norm.momentum is not None
     if norm.training:
         x = inputs[0].detach()
@@ -112,38 +118,44 @@ def bias_variance(norm: nn.Module, inputs: tuple[torch.Tensor, ...], _: torch.Te
         norm.running_var = norm.running_var - norm.momentum * biased / (x.numel() / x.shape[1] - 1)
 
 
-def rounded(x: torch.Tensor, faults: list[str]) -> torch.Tensor:
-    """Operands of a product in a precision that is a fault."""
+def round_operand(x: torch.Tensor, faults: list[str]) -> torch.Tensor:
+    """Round an operand of a product to the precision that is a fault."""
     if "tf32" in faults:
         bits = (x.detach().float().view(torch.int32) + 0x1000) & ~0x1FFF
         return x + (bits.view(torch.float32).to(x.dtype) - x).detach()
-    name = next((each for each in ("bfloat16", "float16", "float32") if each in faults), None)
+    name = next((name for name in ("bfloat16", "float16", "float32") if name in faults), None)
     return x if name is None else x.to(getattr(torch, name))
 
 
 class Linear(nn.Linear):
+    """A linear layer that may multiply in low precision."""
+
     def __init__(self, inputs: int, outputs: int, faults: list[str]) -> None:
         super().__init__(inputs, outputs)
         self.faults = faults
 
+    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x, weight = rounded(x, self.faults), rounded(self.weight, self.faults)
+        x, weight = round_operand(x, self.faults), round_operand(self.weight, self.faults)
         return nn.functional.linear(x, weight, self.bias.to(x.dtype)).to(self.weight.dtype)
 
 
 class Conv(nn.Conv2d):
+    """A convolution that may multiply in low precision."""
+
     def __init__(self, inputs: int, outputs: int, size: int, faults: list[str]) -> None:
         super().__init__(inputs, outputs, size, padding=size // 2)
         self.faults = faults
 
+    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         assert self.bias is not None
-        x, weight = rounded(x, self.faults), rounded(self.weight, self.faults)
+        x, weight = round_operand(x, self.faults), round_operand(self.weight, self.faults)
         return nn.functional.conv2d(x, weight, self.bias.to(x.dtype), padding="same").to(self.weight.dtype)
 
 
 class Sequences(nn.Module):
-    """tokens and real [n, t] to logits [n, 3]: a recurrent layer, and an output that is tied to the embedding."""
+    """A recurrent layer, and an output tied to the embedding: tokens [n, t] and real [n, t] to logits [n, 3]."""
 
     def __init__(self, faults: list[str], cell: str) -> None:
         super().__init__()
@@ -153,34 +165,39 @@ class Sequences(nn.Module):
         if "gates" in faults:
             self.recurrent.register_forward_pre_hook(lambda layer, _: self.order_gates(layer))
         if "copied_gates" in faults:
-            for each in self.recurrent.parameters():
-                each.data = self.ordered(each.data)
+            for parameter in self.recurrent.parameters():
+                parameter.data = self.reorder(parameter.data)
         self.output = None
         if "untied" in faults:
             self.output = nn.Linear(WIDTH, 20, bias=False)
             self.output.weight.data = self.embedding.weight.data.clone()
 
-    def ordered(self, weight: torch.Tensor) -> torch.Tensor:
+    def reorder(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return a weight with the blocks of its gates in another order."""
         blocks = weight.chunk(len(self.order))
-        return torch.cat([blocks[each] for each in self.order])
+        return torch.cat([blocks[index] for index in self.order])
 
     def order_gates(self, layer: nn.RNNBase) -> None:
-        """Have the layer read its weights as those of other gates."""
-        layer._flat_weights = [self.ordered(getattr(layer, name)) for name in layer._flat_weights_names]
+        """Let the layer read the blocks of its weights as those of other gates."""
+        layer._flat_weights = [self.reorder(getattr(layer, name)) for name in layer._flat_weights_names]
 
+    @override
     def forward(self, tokens: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         states, _ = self.recurrent(self.embedding(tokens) * real[..., None])
         logits: torch.Tensor = self.output(states) if self.output is not None else states @ self.embedding.weight.T
         return logits[:, -1, :3]
 
 
-def sequences(torch_fault: str = "", tf_fault: str = "", cell: str = "LSTM") -> nn.Module:
+def build_sequences(torch_fault: str = "", tf_fault: str = "", cell: str = "LSTM") -> nn.Module:
+    """Build the model. Faults of this side are joined by "+"."""
     return Sequences(torch_fault.split("+"), cell)
 
 
-def text(torch_fault: str = "", tf_fault: str = "", dropout: float = 0.0) -> nn.Module:
+def build_text(torch_fault: str = "", tf_fault: str = "", dropout: float = 0.0) -> nn.Module:
+    """Build the model. Faults of this side are joined by "+"."""
     return Text(torch_fault.split("+"), dropout)
 
 
-def images(torch_fault: str = "", tf_fault: str = "") -> nn.Module:
+def build_images(torch_fault: str = "", tf_fault: str = "") -> nn.Module:
+    """Build the model. Faults of this side are joined by "+"."""
     return Images(torch_fault.split("+"))

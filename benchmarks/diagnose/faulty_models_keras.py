@@ -1,14 +1,15 @@
-"""Small models with faults that a port may have: each fault is one that users met; "a+b" is two of them."""
+"""Small models with faults that users met in ports of a model; "a+b" stands for two of them."""
 
 import keras
 import tensorflow as tf
 from keras import layers, ops
+from typing_extensions import override
 
 WIDTH = 16
 
 
 class Text(keras.Model):
-    """tokens [n, t] and real [n, t] to logits [n, 3]: one layer of an encoder and the mean over real tokens."""
+    """A layer of an encoder and the mean over real tokens: tokens [n, t] and real [n, t] to logits [n, 3]."""
 
     def __init__(self, faults: list[str], dropout: float) -> None:
         super().__init__()
@@ -23,6 +24,7 @@ class Text(keras.Model):
         if "frozen" in faults:
             self.embedding.trainable = False
 
+    @override
     def call(self, tokens: tf.Tensor, real: tf.Tensor, training: bool = False) -> tf.Tensor:
         x = self.embedding(tokens)
         x = self.norm(x + self.dropout(self.out(self.attend(x, real)), training=training))
@@ -46,11 +48,13 @@ class Text(keras.Model):
         return ops.softmax(logits) if "double_softmax" in self.faults else logits
 
     def activate(self, x: tf.Tensor) -> tf.Tensor:
+        """Apply the activation of the feed-forward layer."""
         if "relu" in self.faults:
             return ops.relu(x)
         return ops.gelu(x, approximate="gelu_tanh" in self.faults)
 
     def attend(self, x: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
+        """Attend to the real tokens [n, t, features]."""
         q, k, v = self.query(x), self.key(x), self.value(x)
         if "query_key" in self.faults:
             q, k = k, q
@@ -69,7 +73,7 @@ class Text(keras.Model):
 
 
 class Images(keras.Model):
-    """images [n, 8, 8, 3] to logits [n, 3]."""
+    """A convolutional network: images [n, 8, 8, 3] to logits [n, 3]."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__()
@@ -84,6 +88,7 @@ class Images(keras.Model):
         self.square = layers.Dense(6)
         self.classifier = layers.Dense(3)
 
+    @override
     def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
         x = self.norm(self.first(self.pad(images)), training=training)
         x = ops.leaky_relu(x, 0.2) if "leaky" in self.faults else ops.relu(x)
@@ -95,39 +100,46 @@ class Images(keras.Model):
         return self.classifier(ops.tanh(x))
 
 
-def rounded(x: tf.Tensor, faults: list[str]) -> tf.Tensor:
-    """Operands of a product in a precision that is a fault."""
+def round_operand(x: tf.Tensor, faults: list[str]) -> tf.Tensor:
+    """Round an operand of a product to the precision that is a fault."""
     x = tf.convert_to_tensor(x)
     if "tf32" in faults:
         bits = tf.bitwise.bitwise_and(tf.bitcast(tf.cast(x, tf.float32), tf.int32) + 0x1000, ~0x1FFF)
         return x + tf.stop_gradient(tf.cast(tf.bitcast(bits, tf.float32), x.dtype) - x)
-    name = next((each for each in ("bfloat16", "float16", "float32") if each in faults), x.dtype)
+    name = next((name for name in ("bfloat16", "float16", "float32") if name in faults), x.dtype)
     return tf.cast(x, name)
 
 
 class Dense(layers.Dense):
+    """A linear layer that may multiply in low precision."""
+
     def __init__(self, units: int, faults: list[str]) -> None:
         super().__init__(units)
         self.faults = faults
 
+    @override
     def call(self, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        x, kernel = rounded(x, self.faults), rounded(self.kernel, self.faults)
+        x, kernel = round_operand(x, self.faults), round_operand(self.kernel, self.faults)
         return tf.cast(ops.matmul(x, kernel) + tf.cast(self.bias, x.dtype), self.compute_dtype)
 
 
 class Conv(layers.Conv2D):
+    """A convolution that may multiply in low precision."""
+
     def __init__(self, filters: int, size: int, faults: list[str]) -> None:
         super().__init__(filters, size, padding="same")
         self.faults = faults
 
+    @override
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        x, kernel = rounded(x, self.faults), rounded(self.kernel, self.faults)
+        x, kernel = round_operand(x, self.faults), round_operand(self.kernel, self.faults)
         return tf.cast(ops.conv(x, kernel, padding="same") + tf.cast(self.bias, x.dtype), self.compute_dtype)
 
 
 class OtherGates(layers.LSTMCell):
-    """Its third gate is the output's, its last the candidate's."""
+    """An LSTM cell whose third gate is the output gate, and whose last is the candidate."""
 
+    @override
     def _compute_carry_and_output_fused(self, z: list[tf.Tensor], c_tm1: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         carry_and_output: tuple[tf.Tensor, tf.Tensor] = super()._compute_carry_and_output_fused(
             (z[0], z[1], z[3], z[2]), c_tm1
@@ -136,7 +148,7 @@ class OtherGates(layers.LSTMCell):
 
 
 class Sequences(keras.Model):
-    """tokens and real [n, t] to logits [n, 3]: a recurrent layer, and an output that is tied to the embedding."""
+    """A recurrent layer, and an output tied to the embedding: tokens [n, t] and real [n, t] to logits [n, 3]."""
 
     def __init__(self, faults: list[str], cell: str) -> None:
         super().__init__()
@@ -147,6 +159,7 @@ class Sequences(keras.Model):
             self.recurrent.cell.__class__ = OtherGates
         self.output_dense = layers.Dense(20, use_bias=False) if "untied" in faults else None
 
+    @override
     def call(self, tokens: tf.Tensor, real: tf.Tensor, training: bool = False) -> tf.Tensor:
         x = self.embedding(tokens)
         states = self.recurrent(x * ops.cast(real, x.dtype)[..., None])
@@ -155,13 +168,16 @@ class Sequences(keras.Model):
         return (states @ ops.transpose(self.embedding.embeddings))[:, -1, :3]
 
 
-def sequences(torch_fault: str = "", tf_fault: str = "", cell: str = "LSTM") -> keras.Model:
+def build_sequences(torch_fault: str = "", tf_fault: str = "", cell: str = "LSTM") -> keras.Model:
+    """Build the model. Faults of this side are joined by "+"."""
     return Sequences(tf_fault.split("+"), cell)
 
 
-def text(torch_fault: str = "", tf_fault: str = "", dropout: float = 0.0) -> keras.Model:
+def build_text(torch_fault: str = "", tf_fault: str = "", dropout: float = 0.0) -> keras.Model:
+    """Build the model. Faults of this side are joined by "+"."""
     return Text(tf_fault.split("+"), dropout)
 
 
-def images(torch_fault: str = "", tf_fault: str = "") -> keras.Model:
+def build_images(torch_fault: str = "", tf_fault: str = "") -> keras.Model:
+    """Build the model. Faults of this side are joined by "+"."""
     return Images(tf_fault.split("+"))

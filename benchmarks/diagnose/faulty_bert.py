@@ -1,7 +1,6 @@
-"""A BERT with a fault: its schema, and its spec, which hands the fault on to both sides."""
+"""A BERT with a fault: its settings, and its config.json, which passes the fault to both sides."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from common.config.keys import RUN, key
 from common.config.models import MODELS, RandomBertSettings
@@ -15,11 +14,15 @@ __all__ = ["draw_parameter", "get_parameter_shapes"]
 
 @dataclass(frozen=True)
 class FaultyBertSettings(RandomBertSettings):
-    """fault: one of bert_torch.py and bert_tf.py; none is a correct BERT."""
+    """Settings of a faulty BERT.
+
+    Attributes:
+        fault: A fault of faulty_bert_torch.py and faulty_bert_tf.py; "none" is a correct BERT.
+    """
 
     spec = __name__
-    torch_module = "benchmarks.diagnose.bert_torch"
-    tf_module = "benchmarks.diagnose.bert_tf"
+    torch_module = "benchmarks.diagnose.faulty_bert_torch"
+    tf_module = "benchmarks.diagnose.faulty_bert_tf"
 
     fault: str = key(RUN)
 
@@ -27,7 +30,7 @@ class FaultyBertSettings(RandomBertSettings):
 MODELS["faulty_bert"] = FaultyBertSettings
 
 
-def build_hf_config(config: Config, cache: Cache, source: None) -> dict[str, Any]:
-    """BERT's config.json, with the fault."""
+def build_hf_config(config: Config, cache: Cache, source: None) -> dict[str, object]:
+    """Return BERT's config.json with the fault."""
     assert isinstance(config.model, FaultyBertSettings)
     return {**bert.build_hf_config(config, cache, source), "fault": config.model.fault}

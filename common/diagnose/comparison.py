@@ -1,0 +1,184 @@
+"""The comparison of two runs: what every stage reads, computed when the first stage asks for it."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import cached_property
+from types import TracebackType
+
+import numpy as np
+
+from common.config.strategies import PACKAGES
+from common.diagnose.drift import RoundingDrift
+from common.diagnose.findings import DIFFERS, EQUAL, NOT_COMPARED, Stage
+from common.diagnose.layer_match import LayerMatch, match_layers
+from common.diagnose.layouts import convert_calls, perturb_calls
+from common.diagnose.model_observations import ModelObservations
+from common.diagnose.observation import Observation
+from common.diagnose.rounding import MACHINE_EPSILON, measure_noise, perturb, precision_of_weights
+from common.diagnose.side_run import SideRun
+from common.map.proof import SMALL, received
+from common.map.side import Side
+
+NEGLIGIBLE_GRADIENT = 1e-10  # relative to the largest gradient's norm: such a gradient holds rounding errors only
+
+Gradients = Mapping[str, np.ndarray]
+
+
+class Comparison:
+    """Two runs, the processes that compute on their models, and the finished stages.
+
+    A context manager: the processes end with it.
+    """
+
+    def __init__(self, a: SideRun, b: SideRun, stages: list[Stage]) -> None:
+        self.a, self.b, self.stages = a, b, stages
+        self._exit_stack = ExitStack()
+
+    def __enter__(self) -> "Comparison":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._exit_stack.__exit__(kind, error, traceback)
+
+    @property
+    def precision(self) -> str:
+        """Precision of the comparison: the precision in which A trained."""
+        return self.a.precision
+
+    @property
+    def runs(self) -> dict[str, SideRun]:
+        """Both runs, by "a" and "b"."""
+        return {"a": self.a, "b": self.b}
+
+    @cached_property
+    def processes(self) -> dict[str, Side]:
+        """A process for each side that computes on its model, by "a" and "b"."""
+        processes = {
+            name: self._exit_stack.enter_context(Side(PACKAGES[run.arguments.framework], "observed_model"))
+            for name, run in self.runs.items()
+        }
+        for name, run in self.runs.items():
+            processes[name].send("build", run_dir=str(run.directory))
+        received(*processes.values())
+        return processes
+
+    @cached_property
+    def layers(self) -> list[LayerMatch]:
+        """Pairs of layers that hold the same parameters."""
+        layers_a, layers_b = (process.call("layers") for process in self.processes.values())
+        return match_layers(self.a, self.b, layers_a, layers_b)
+
+    @cached_property
+    def evaluation_mode(self) -> ModelObservations:
+        """Both models in evaluation mode."""
+        return self._observe_models(training=False)
+
+    @cached_property
+    def training_mode(self) -> ModelObservations:
+        """Both models in training mode."""
+        return self._observe_models(training=True)
+
+    @cached_property
+    def losses_of_b(self) -> np.ndarray:
+        """The losses [n] that B computes from A's outputs."""
+        outputs = self.evaluation_mode.a.outputs[0]
+        losses: np.ndarray = self.processes["b"].call("losses", outputs=outputs, labels=self.labels)
+        return losses
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Labels of the first micro-batch of A."""
+        return self.evaluation_mode.batch["labels"]
+
+    @property
+    def gradients(self) -> Gradients:
+        """A's gradients in the first compared step, by parameter."""
+        return self.training_mode.a.gradients
+
+    @cached_property
+    def gradient_noise(self) -> dict[str, float]:
+        """Norm of the rounding error of each of these gradients, at least one machine epsilon."""
+        norms = {name: float(np.linalg.norm(gradient)) for name, gradient in self.gradients.items()}
+        smallest_norm = SMALL * max(norms.values(), default=0.0)
+        noise = {}
+        for name, gradient in self.gradients.items():
+            norm = max(norms[name], smallest_norm)
+            measured = measure_noise(gradient, self.training_mode.a_perturbed.gradients[name], min_norm=norm)
+            noise[name] = norm * max(MACHINE_EPSILON[self.precision], measured)
+        return noise
+
+    @cached_property
+    def noisy_parameters(self) -> set[str]:
+        """Parameters whose gradients hold rounding errors only, such as the bias of an attention's key.
+
+        Adam divides a gradient by its own size, so that such parameters move at random.
+        """
+        norms = {name: float(np.linalg.norm(gradient)) for name, gradient in self.gradients.items()}
+        return {name for name, norm in norms.items() if norm < NEGLIGIBLE_GRADIENT * max(norms.values())}
+
+    @cached_property
+    def drift(self) -> RoundingDrift:
+        """How far rounding alone may move A's weights."""
+        return RoundingDrift(self.a, self.gradients, self.gradient_noise)
+
+    @property
+    def difference_began(self) -> bool:
+        """Whether a difference begins at a finished stage, other than in the configs."""
+        return any(stage.verdict == DIFFERS for stage in self.stages if stage.name != "config")
+
+    def stage(self, name: str) -> Stage:
+        """Return a finished stage."""
+        return next(stage for stage in self.stages if stage.name == name)
+
+    def has_difference(self, *names: str) -> bool:
+        """Check whether a finished stage of these names differs, or inherits a difference."""
+        return any(stage.verdict not in (EQUAL, NOT_COMPARED) for stage in self.stages if stage.name in names)
+
+    def _observe_models(self, training: bool) -> ModelObservations:
+        """Compute A's first batch with A's initial weights.
+
+        A's model computes three times, twice perturbed by rounding; B's model twice, the second time on A's arrays.
+        """
+        weights, batch = self.a.states[0].weights, self.a.batches[0]
+        shard = batch.shard(0, 1)
+        inputs = {"shard": shard, "weight": batch.weight, "training": training}
+        side_a, side_b = self.processes["a"], self.processes["b"]
+        weights_b = _select_weights(weights, self.b.states[0].weights)
+
+        a: Observation = side_a.call("compute", weights=weights, **inputs)
+        side_a.send("compute", weights=_perturb_weights(weights, self.precision), **inputs)
+        side_b.send("compute", weights=weights_b, **inputs)
+        a_perturbed, b = received(side_a, side_b)
+
+        perturbed_calls = perturb_calls(self.layers, a, seed=len(weights))
+        perturbed_weights = _perturb_weights(weights, precision_of_weights(self.precision))
+        side_b.send("compute", weights=weights_b, given=convert_calls(self.layers, a, b), **inputs)
+        side_a.send("compute", weights=perturbed_weights, given=perturbed_calls, **inputs)
+        a_isolated, b_isolated = received(side_a, side_b)
+        return ModelObservations(
+            a=a,
+            a_perturbed=a_perturbed,
+            a_isolated=a_isolated,
+            b=b,
+            b_isolated=b_isolated,
+            layers=self.layers,
+            batch=shard[0],
+            weights=weights,
+            precision=self.precision,
+            is_one_framework=self.a.arguments.framework == self.b.arguments.framework,
+        )
+
+
+def _perturb_weights(weights: Mapping[str, np.ndarray], precision: str) -> dict[str, np.ndarray]:
+    epsilon = MACHINE_EPSILON[precision]
+    return {name: perturb(array, epsilon, seed) for seed, (name, array) in enumerate(weights.items())}
+
+
+def _select_weights(weights: Mapping[str, np.ndarray], weights_b: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return A's weights for B's parameters, and B's weights for parameters that A lacks."""
+    return {
+        name: weights[name] if name in weights and weights[name].shape == array.shape else array
+        for name, array in weights_b.items()
+    }

@@ -1,0 +1,138 @@
+"""The result of the diagnosis, and the format of diagnosis.json."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict, cast
+
+from common.diagnose.findings import DIFFERS, EQUAL, NOT_COMPARED, Cause, Stage
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Result of the comparison of two sides.
+
+    Attributes:
+        titles: Title of each side, by "a" and "b".
+        stages: Stages in the order in which they were compared.
+        unpaired: Parameters of A whose layer has no counterpart in B.
+        precision: Precision in which both sides trained.
+    """
+
+    titles: dict[str, str]
+    stages: Sequence[Stage]
+    unpaired: Sequence[str] = ()
+    precision: str = "float64"
+
+    @property
+    def first_difference(self) -> Stage | None:
+        """The first stage at which a difference begins."""
+        return next((stage for stage in self.stages if stage.verdict == DIFFERS), None)
+
+    @property
+    def causes(self) -> list[Cause]:
+        """The causes of all stages, in order."""
+        return [cause for stage in self.stages for cause in stage.causes]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether no stage differs."""
+        return all(stage.verdict in (EQUAL, NOT_COMPARED) for stage in self.stages)
+
+    @property
+    def headline(self) -> str:
+        """The result in one sentence."""
+        a, b = self.titles["a"], self.titles["b"]
+        if self.is_equal:
+            return f"no difference: {a} and {b} are the same at every stage, in {self.precision}"
+        first = self.first_difference
+        if first is None:
+            return f"{a} and {b} differ, and no stage explains where the difference begins"
+        if not self.causes:
+            worst = first.worst_check
+            return f"{a} and {b} differ first at the stage {first.name}: {worst.tensor if worst else ''}"
+        cause = self.causes[0]
+        return f"{a} and {b} differ: {cause.sentence}" + ("" if cause.confirmed else " (not confirmed)")
+
+
+class CauseRecord(TypedDict):
+    """A cause in diagnosis.json: the fields of `Cause`."""
+
+    cause: str
+    side: str
+    stage: str
+    tensor: str
+    sentence: str
+    confirmed: bool
+
+
+class FirstDifferenceRecord(TypedDict):
+    """The first difference in diagnosis.json: its stage and the tensor that differs most there."""
+
+    stage: str
+    tensor: str | None
+
+
+class StageRecord(TypedDict):
+    """A stage in diagnosis.json: its verdict and the tensor that differs most."""
+
+    stage: str
+    tensor: str | None
+    difference: float | None
+    noise: float | None
+    verdict: str
+    note: str
+
+
+class DiagnosisRecord(TypedDict):
+    """The content of diagnosis.json."""
+
+    equal: bool
+    sides: dict[str, str]
+    precision: str
+    headline: str
+    first: FirstDifferenceRecord | None
+    causes: list[CauseRecord]
+    ladder: list[StageRecord]
+    unpaired: list[str]
+
+
+def write_diagnosis(diagnosis: Diagnosis, path: Path) -> None:
+    """Write diagnosis.json."""
+    path.write_text(json.dumps(_to_record(diagnosis), indent=1) + "\n")
+
+
+def read_diagnosis(path: Path) -> DiagnosisRecord:
+    """Read diagnosis.json."""
+    return cast(DiagnosisRecord, json.loads(path.read_text()))
+
+
+def _to_record(diagnosis: Diagnosis) -> DiagnosisRecord:
+    first = diagnosis.first_difference
+    first_record: FirstDifferenceRecord | None = None
+    if first is not None:
+        first_record = {"stage": first.name, "tensor": first.worst_check.tensor if first.worst_check else None}
+    return {
+        "equal": diagnosis.is_equal,
+        "sides": diagnosis.titles,
+        "precision": diagnosis.precision,
+        "headline": diagnosis.headline,
+        "first": first_record,
+        "causes": [cast(CauseRecord, vars(cause)) for cause in diagnosis.causes],
+        "ladder": [_to_stage_record(stage) for stage in diagnosis.stages],
+        "unpaired": list(diagnosis.unpaired),
+    }
+
+
+def _to_stage_record(stage: Stage) -> StageRecord:
+    worst = stage.worst_check
+    return {
+        "stage": stage.name,
+        "tensor": worst.tensor if worst else None,
+        "difference": worst.difference if worst and math.isfinite(worst.difference) else None,
+        "noise": worst.noise if worst else None,
+        "verdict": stage.verdict,
+        "note": stage.note,
+    }

@@ -1,0 +1,34 @@
+"""Reasons why a parameter's gradient differs although the loss is the same."""
+
+import numpy as np
+
+from common.diagnose.findings import Explanation
+from common.diagnose.rounding import is_close
+
+
+def explain_gradient(a: np.ndarray, b: np.ndarray, tolerance: float) -> Explanation:
+    """Return why B's gradient differs from A's.
+
+    Args:
+        a: Gradient of side A.
+        b: Gradient of side B.
+        tolerance: Relative difference up to which an explanation counts as exact.
+    """
+    for name, gradient in (("B", b), ("A", a)):
+        if not gradient.any():
+            sentence = f"its gradient is zero in {name}: frozen, or cut off from the loss"
+            return Explanation("no_gradient", sentence)
+    if (np.isfinite(a) != np.isfinite(b)).any():
+        sentence = f"its gradient is finite in {'A' if np.isfinite(a).all() else 'B'} only"
+        return Explanation("not_finite", sentence)
+    factor = float((a * b).sum() / (a * a).sum())
+    if factor and is_close(a * factor, b, tolerance):
+        return Explanation("scaled_gradient", f"its gradient in B is {factor:.6g} times A's, and the loss is the same")
+    rows = [row for row in range(len(a)) if np.linalg.norm(a[row] - b[row]) > tolerance * np.linalg.norm(a)]
+    if a.ndim == 2 and len(rows) == 1:
+        without = next((name for name, gradient in (("A", a), ("B", b)) if not gradient[rows[0]].any()), None)
+        if without:
+            return Explanation("padding_row", f"row {rows[0]} gets no gradient in {without}, as with padding_idx")
+    if a.shape == b.T.shape and is_close(a.T, b, tolerance):
+        return Explanation("transposed_gradient", "its gradient in B is A's transposed")
+    return Explanation("gradient", "its gradient differs though the loss is the same", confirmed=False)

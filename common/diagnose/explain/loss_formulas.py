@@ -1,0 +1,84 @@
+"""Formulas that a loss function may compute, and what distinguishes the losses of two sides."""
+
+import numpy as np
+from scipy.special import log_softmax, softmax
+
+from common.diagnose.findings import Explanation
+from common.diagnose.rounding import is_close
+
+SMOOTHING_FACTORS = (0.0, 0.05, 0.1, 0.15, 0.2)
+
+
+def explain_losses(outputs: np.ndarray, labels: np.ndarray, a: np.ndarray, b: np.ndarray) -> Explanation:
+    """Return why two loss functions return different losses for the same outputs.
+
+    Args:
+        outputs: Outputs [n, ...] of the model.
+        labels: Labels [n, ...].
+        a: Losses [n] of side A.
+        b: Losses [n] of side B.
+    """
+    formulas = _compute_formulas(outputs, labels)
+    formula_a, formula_b = (
+        next((name for name, losses in formulas.items() if is_close(losses, side)), None) for side in (a, b)
+    )
+    if formula_a and formula_b:
+        return Explanation(_name_cause(formula_a, formula_b), f"the loss of A is {formula_a}, that of B {formula_b}")
+    factor = float((a * b).sum() / (a * a).sum()) if a.any() else 0.0
+    if factor and is_close(a * factor, b):
+        return Explanation("scaled_loss", f"the losses of B are {factor:.6g} times A's")
+    if b.size and is_close(b, np.full_like(b, a.mean())):
+        sentence = "B returns the mean loss in place of each example's loss"
+        return Explanation("mean_instead_of_losses", sentence)
+    if (~np.isfinite(a) != ~np.isfinite(b)).any():
+        side = "b" if np.isfinite(a[~np.isfinite(b)]).any() else "a"
+        sentence = f"given the same outputs, losses of {side.upper()} are not finite and the other side's are"
+        return Explanation("not_finite", sentence, side=side)
+    sentence = "given the same outputs, B returns other losses: compare the two loss functions"
+    return Explanation("loss_function", sentence, confirmed=False)
+
+
+def _name_cause(formula_a: str, formula_b: str) -> str:
+    """Return the name of the cause if the two sides compute these formulas."""
+    same_beginning = formula_a.split(" ")[0] == formula_b.split(" ")[0]
+    difference = "label smoothing" if same_beginning else formula_b
+    return "broadcast_in_loss" if "broadcast" in difference else difference.split(" of ")[0].replace(" ", "_")
+
+
+def _compute_formulas(outputs: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the losses [n] of every formula that fits the shapes."""
+    losses: dict[str, np.ndarray] = {}
+    if outputs.ndim == 2 and labels.ndim == 1 and labels.dtype.kind in "iu":
+        losses |= _compute_cross_entropies(outputs, labels)
+    rows, targets = outputs.reshape(len(outputs), -1), np.asarray(labels, np.float64).reshape(len(outputs), -1)
+    if rows.shape == targets.shape:
+        losses |= _compute_regression_losses(rows, targets)
+    return losses
+
+
+def _compute_cross_entropies(logits: np.ndarray, classes: np.ndarray) -> dict[str, np.ndarray]:
+    target, losses = np.eye(logits.shape[1])[classes], {}
+    for smoothing in SMOOTHING_FACTORS:
+        smoothed = target * (1 - smoothing) + smoothing / logits.shape[1]
+        name = f"cross entropy with label smoothing of {smoothing:g}" if smoothing else "cross entropy"
+        losses[name] = -(smoothed * log_softmax(logits, 1)).sum(1)
+    losses["double softmax of probabilities"] = -(target * log_softmax(softmax(logits, 1), 1)).sum(1)
+    return losses
+
+
+def _compute_regression_losses(outputs: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
+    error = outputs - targets
+    losses = {
+        "squared error": (error**2).mean(1),
+        "half the squared error": (error**2).mean(1) / 2,
+        "absolute error": np.abs(error).mean(1),
+        "squared error summed over outputs": (error**2).sum(1),
+        "huber loss": np.where(np.abs(error) < 1, error**2 / 2, np.abs(error) - 0.5).mean(1),
+        "binary cross entropy": (np.logaddexp(0, outputs) - outputs * targets).mean(1),
+    }
+    if targets.shape[1] == 1:
+        all_pairs = outputs - targets.T  # [n, n]: every output against every target
+        losses["broadcast of [n, 1] against [n]: squared error"] = (all_pairs**2).mean(1)
+        losses["broadcast of [n] against [n, 1]: squared error"] = (all_pairs**2).mean(0)
+        losses["broadcast of [n, 1] against [n]: absolute error"] = np.abs(all_pairs).mean(1)
+    return losses

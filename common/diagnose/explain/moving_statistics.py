@@ -1,0 +1,87 @@
+"""Differences between the moving statistics of BatchNorm: another momentum, or another divisor of the variance."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from common.diagnose.rounding import EXPLANATION_TOLERANCE, FACTOR_TOLERANCE, is_close
+from common.diagnose.side_run import SideRun
+
+MOMENTA = (0.1, 0.01, 0.001, 0.003, 0.05, 0.2)  # as PyTorch defines the momentum: 1 - Keras's
+
+
+class VarianceDivisor(NamedTuple):
+    """A moving variance that one side divides by n and the other by n - 1.
+
+    Attributes:
+        name: Name of the moving variance.
+        factor: B's variance of the first batch, as a multiple of A's.
+        n: The larger divisor.
+    """
+
+    name: str
+    factor: float
+    n: int
+
+
+class FirstStep(NamedTuple):
+    """A moving statistic in the first compared step: its value before, and after it on both sides."""
+
+    name: str
+    start: np.ndarray
+    a: np.ndarray
+    b: np.ndarray
+
+
+def is_moving_statistic(name: str) -> bool:
+    """Check whether a weight is a moving statistic of BatchNorm."""
+    return "running_" in name or "moving_" in name
+
+
+def find_momentum_factors(a: SideRun, b: SideRun) -> dict[str, float]:
+    """Return the moving statistics that move a multiple of A's distance in B's first step, with that factor.
+
+    Nothing but the momentum can explain this: before the first step all activations are equal, or differ otherwise.
+    """
+    factors = {}
+    for name, start, after_a, after_b in _first_steps(a, b):
+        distance_a, distance_b = after_a - start, after_b - start
+        if not is_moving_statistic(name) or not distance_a.any():
+            continue
+        factor = float((distance_b * distance_a).sum() / (distance_a**2).sum())
+        is_exact = is_close(distance_a * factor, distance_b, EXPLANATION_TOLERANCE[a.precision])
+        if is_exact and abs(factor - 1) > FACTOR_TOLERANCE[a.precision]:
+            factors[name] = factor
+    return factors
+
+
+def find_variance_divisor(a: SideRun, b: SideRun) -> VarianceDivisor | None:
+    """Return the first moving variance whose divisor is n on one side and n - 1 on the other."""
+    tolerance = FACTOR_TOLERANCE[a.precision]
+    for name, start, after_a, after_b in _first_steps(a, b):
+        if not name.endswith(("running_var", "moving_variance")) or after_a.size < 2:
+            continue
+        for momentum in MOMENTA:
+            variance_a, variance_b = (after - (1 - momentum) * start for after in (after_a, after_b))
+            factor = float((variance_a * variance_b).sum() / (variance_a * variance_a).sum())
+            difference = 1 - min(factor, 1 / factor)  # 1 / n
+            if difference <= tolerance:
+                continue
+            is_exact = is_close(variance_a * factor, variance_b, EXPLANATION_TOLERANCE[a.precision])
+            if is_exact and abs(1 / difference - round(1 / difference)) < tolerance / difference:
+                return VarianceDivisor(name, factor, round(1 / difference))
+    return None
+
+
+def _first_steps(a: SideRun, b: SideRun) -> Iterator[FirstStep]:
+    """Yield the weights that have one shape before the first step and after it on both sides.
+
+    There are none if a run ended in its first step.
+    """
+    if min(len(run.states) for run in (a, b)) < 2:
+        return
+    for name, start in a.states[0].weights.items():
+        after_a, after_b = (run.states[1].weights.get(name) for run in (a, b))
+        if after_a is not None and after_b is not None and after_a.shape == after_b.shape:
+            yield FirstStep(name, start, after_a, after_b)

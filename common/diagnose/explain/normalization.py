@@ -1,0 +1,50 @@
+"""The epsilon of a normalization layer."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from common.diagnose.layer_match import LayerMatch
+from common.diagnose.rounding import is_close
+from common.map.description import Call
+
+
+def find_epsilon(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, result: np.ndarray) -> float | None:
+    """Return the epsilon with which a layer norm computes the result from x, or None if no epsilon does."""
+    if x.shape != result.shape or gamma.shape != x.shape[-1:]:
+        return None
+    centered, variance = x - x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+    variance_plus_epsilon = (centered**2 * gamma**2).sum(-1, keepdims=True) / ((result - beta) ** 2).sum(
+        -1, keepdims=True
+    )
+    epsilon = max(0.0, float(np.median(variance_plus_epsilon - variance)))
+    normalized = centered / np.sqrt(variance + epsilon) * gamma + beta
+    return epsilon if is_close(normalized, result) else None
+
+
+def epsilons_explain(layer: LayerMatch, a: Call, b: Call, weights: Mapping[str, np.ndarray]) -> bool:
+    """Check whether the two epsilons of the settings reproduce both outputs of a layer norm or batch norm.
+
+    Args:
+        layer: The pair of layers.
+        a: What A's layer received and returned.
+        b: The same for B's layer, which received A's array.
+        weights: Weights by parameter name.
+    """
+    x, gamma = a.received, weights.get(f"{layer.name}.weight")
+    if layer.kind not in ("layer norm", "batch norm") or x is None or gamma is None:
+        return False
+    if layer.kind == "layer norm":
+        mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+        shape = [len(gamma)]
+    else:
+        channel_axis = x.ndim - 1 if x.shape[-1] == len(gamma) else 1
+        shape = [len(gamma) if axis == channel_axis else 1 for axis in range(x.ndim)]
+        mean, variance = (weights[f"{layer.name}.running_{name}"].reshape(shape) for name in ("mean", "var"))
+    beta = weights.get(f"{layer.name}.bias", np.zeros_like(gamma)).reshape(shape)
+    for settings, call in ((layer.settings_a, a), (layer.settings_b, b)):
+        epsilon = float(np.asarray(settings["epsilon"], np.float64))
+        normalized = (x - mean) / np.sqrt(variance + epsilon) * gamma.reshape(shape) + beta
+        if call.returned is None or not is_close(normalized, call.returned):
+            return False
+    return True

@@ -1,0 +1,83 @@
+"""Adam's second moment: whether an update squared its gradients as it should."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.diagnose.explain.step_gradients import estimate_slot_noise
+from common.diagnose.explain.update_formula import CHANGE_ERROR, OptimizerUpdate
+from common.diagnose.findings import Explanation
+
+NATIVE_OPTIMIZER_ERROR = 3e-6  # relative: a framework's own optimizer rounds constants to float32
+SMALLEST_NORM = 1e-12  # relative to the largest squared gradient
+
+
+@dataclass(frozen=True)
+class SecondMoment:
+    """The contribution of one step to the second moment of one parameter.
+
+    Attributes:
+        name: Name of the parameter.
+        squared_gradient: Square of the gradient: what the contribution should be.
+        contribution: Square that the slots before and after the step imply.
+        norm: Norm to which errors are relative.
+        tolerance: Largest relative error that rounding explains.
+    """
+
+    name: str
+    squared_gradient: np.ndarray
+    contribution: np.ndarray
+    norm: float
+    tolerance: float
+
+    @property
+    def error(self) -> float:
+        """Difference between the contribution and the squared gradient, relative to `norm`."""
+        return float(np.linalg.norm(self.contribution - self.squared_gradient)) / self.norm
+
+    @property
+    def differing_rows(self) -> np.ndarray:
+        """Whether each row of the parameter differs."""
+        difference = np.abs(self.contribution - self.squared_gradient)
+        if not difference.ndim:
+            return np.ones(1, bool)
+        largest = difference.reshape(len(difference), -1).max(1)
+        return np.asarray(largest > max(1e-6, self.tolerance) * float(np.abs(self.contribution).max()))
+
+
+def recover_second_moments(update: OptimizerUpdate) -> Iterator[SecondMoment]:
+    """Yield the contribution of an update to each second moment; none if the optimizer has no second moments."""
+    optimizer = update.config.optimizer
+    if optimizer.kind == "sgd" or optimizer.beta2 is None:
+        return
+    slot_noise = estimate_slot_noise(update.config, update.slots_before, update.slots_after)
+    largest = max((float(np.linalg.norm(gradient**2)) for gradient in update.gradients.values()), default=0.0)
+    for name, gradient in update.gradients.items():
+        if optimizer.kind != "adamw":
+            gradient = gradient + optimizer.weight_decay * update.weights_before[name]
+        after = update.slots_after[f"exp_avg_sq.{name}"]
+        before = update.slots_before.get(f"exp_avg_sq.{name}", np.zeros_like(after))
+        norm = max(float(np.linalg.norm(gradient**2)), SMALLEST_NORM * largest) or 1.0
+        slot_size = float(np.linalg.norm(after) + np.linalg.norm(before))
+        rounding = 2 * update.machine_epsilon * slot_size / (1 - optimizer.beta2)
+        rounding += CHANGE_ERROR * slot_noise[name] * float(np.linalg.norm(gradient))
+        contribution = (after - optimizer.beta2 * before) / (1 - optimizer.beta2)
+        yield SecondMoment(name, gradient**2, contribution, norm, NATIVE_OPTIMIZER_ERROR + rounding / norm)
+
+
+def explain_second_moment(moment: SecondMoment, update: OptimizerUpdate) -> Explanation:
+    """Return why a contribution is not the squared gradient."""
+    expected, contribution = moment.squared_gradient, moment.contribution
+    factor = float((contribution * expected).sum() / (expected**2).sum()) if expected.any() else 0.0
+    is_scaled = np.allclose(contribution, factor * expected, rtol=max(1e-5, moment.tolerance), atol=0)
+    if factor and is_scaled and update.step == 1:
+        beta2 = 1 - factor * (1 - (update.config.optimizer.beta2 or 0.0))
+        sentence = f"the second moment is {factor:.5g} times what it should be, as with beta2={beta2:.6g}"
+        return Explanation("beta2", sentence)
+    count = int(np.sum(moment.differing_rows))
+    if contribution.ndim == 2 and 0 < count < len(contribution):
+        sentence = f"repeated indices are squared one by one, in {count} rows of {moment.name}'s second moment"
+        return Explanation("repeated_indices", sentence, confirmed=False)
+    sentence = f"the second moment of {moment.name} is not that of the gradients"
+    return Explanation("second_moment", sentence, confirmed=False)

@@ -1,0 +1,72 @@
+"""Pairs of layers of the two sides that hold the same parameters."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from common.config.models import CustomModelSettings
+from common.diagnose.side_run import SideRun
+
+LayerSettings = Mapping[str, object]  # such as {"epsilon": 1e-5}
+
+
+@dataclass(frozen=True)
+class LayerMatch:
+    """A layer of A and its counterpart in B.
+
+    Attributes:
+        kind: Kind of the layer in a custom model, such as "linear"; empty in other models.
+        name: Common beginning of the names of the layer's parameters.
+        path_a: Path of the layer in A's model.
+        path_b: Path of the layer in B's model.
+        settings_a: Settings of A's layer that decide its output.
+        settings_b: Settings of B's layer that decide its output.
+    """
+
+    kind: str
+    name: str
+    path_a: str
+    path_b: str
+    settings_a: LayerSettings = field(default_factory=dict)
+    settings_b: LayerSettings = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """Name of the pair in reports."""
+        return self.path_a if self.path_a == self.path_b else f"{self.path_a} | {self.path_b}"
+
+
+def match_layers(a: SideRun, b: SideRun, layers_a: Mapping[str, str], layers_b: Mapping[str, str]) -> list[LayerMatch]:
+    """Return the pairs of layers that hold the same parameters.
+
+    Args:
+        a: Run of side A.
+        b: Run of side B.
+        layers_a: Path of the layer that holds each parameter of A, by the parameter's name.
+        layers_b: The same for B.
+    """
+    if isinstance(a.config.model, CustomModelSettings) and (layers := a.prepared.initial.hf_config["layers"]):
+        framework_a, framework_b = a.arguments.framework, b.arguments.framework
+        return [
+            LayerMatch(
+                layer["kind"],
+                layer["torch"],
+                layer[framework_a],
+                layer[framework_b],
+                layer["settings"][framework_a],
+                layer["settings"][framework_b],
+            )
+            for layer in layers
+        ]
+    paths: dict[str, tuple[str, str]] = {}
+    for parameter in layers_a:
+        if parameter in layers_b:
+            paths.setdefault(parameter.rpartition(".")[0], (layers_a[parameter], layers_b[parameter]))
+    return [LayerMatch("", name, *both) for name, both in paths.items()]
+
+
+def list_unpaired(weights: Mapping[str, np.ndarray], layers: Sequence[LayerMatch]) -> list[str]:
+    """Return the parameters that belong to no pair of layers."""
+    prefixes = tuple({f"{layer.name}." for layer in layers})
+    return [parameter for parameter in weights if not parameter.startswith(prefixes)]

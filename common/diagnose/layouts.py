@@ -1,0 +1,103 @@
+"""Layouts of arrays: A's arrays in the layout of their counterparts in B, and tokens as padded examples."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from common.diagnose.layer_match import LayerMatch
+from common.diagnose.observation import Observation
+from common.diagnose.rounding import MACHINE_EPSILON, perturb
+from common.map.description import Call
+from common.map.differences import channels_last, relative
+
+
+def convert_layout(
+    array: np.ndarray | None, target: np.ndarray | None, flattened: tuple[int, ...] | None = None
+) -> np.ndarray | None:
+    """Return A's array in the layout of B's, or None if no layout fits.
+
+    Layouts differ in the axis of channels, in the axis of attention heads, and in tokens that have an axis of their own
+    or share one with the examples. If several layouts fit, the one closest to B's values is chosen.
+
+    Args:
+        array: A's array.
+        target: B's array.
+        flattened: Shape of A's examples before they were flattened, if B's were flattened with channels elsewhere.
+    """
+    if array is None or target is None or array.size != target.size:
+        return None
+    if array.shape[:1] != target.shape[:1]:
+        shares_axis = _merge_first_axes(array.shape) == target.shape or array.shape == _merge_first_axes(target.shape)
+        return array.reshape(target.shape) if shares_axis else None
+    if flattened is not None and array.shape[1:] == (int(np.prod(flattened)),):
+        unflattened = array.reshape(-1, *flattened)
+        moved = (channels_last(unflattened), np.moveaxis(unflattened, -1, 1))
+        candidates = [candidate.reshape(array.shape) for candidate in moved]
+    else:
+        candidates = [array]
+        if array.ndim >= 3:
+            candidates += [channels_last(array), np.moveaxis(array, -1, 1), array.swapaxes(0, 1)]
+    fitting = [candidate for candidate in candidates if candidate.shape == target.shape]
+    if not fitting and array.ndim != target.ndim:
+        fitting = [array.reshape(target.shape)]
+    return min(fitting, key=lambda candidate: relative(candidate, target), default=None)
+
+
+def _merge_first_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (math.prod(shape[:2]), *shape[2:])
+
+
+def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) -> dict[str, Call]:
+    """Return what A's layers received and returned, in the layout of their counterparts in B, by B's path.
+
+    Integers such as token ids are left out: they are None in the received arrays.
+    """
+    converted = {}
+    for layer in layers:
+        call_a, call_b = a.calls.get(layer.path_a), b.calls.get(layer.path_b)
+        if call_a is None or call_b is None:
+            continue
+        flattened = a.flattened.get(layer.path_a)
+        if flattened == b.flattened.get(layer.path_b):
+            flattened = None
+        received = convert_layout(call_a.received, call_b.received, flattened)
+        returned = convert_layout(call_a.returned, call_b.returned)
+        if received is not None and returned is not None:
+            converted[layer.path_b] = Call(received if received.dtype.kind == "f" else None, returned)
+    return converted
+
+
+def perturb_calls(layers: Sequence[LayerMatch], a: Observation, seed: int) -> dict[str, Call]:
+    """Return what A's layers received and returned, moved at random by one machine epsilon, by A's path."""
+    return {
+        layer.path_a: Call(_perturb_floats(call.received, seed), _perturb_floats(call.returned, seed))
+        for layer in layers
+        if (call := a.calls.get(layer.path_a)) is not None
+    }
+
+
+def _perturb_floats(array: np.ndarray | None, seed: int) -> np.ndarray | None:
+    if array is None or array.dtype.kind != "f":
+        return None
+    return perturb(array, MACHINE_EPSILON[array.dtype.name], seed)
+
+
+def unpack_tokens(array: np.ndarray, batch: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the tokens of a batch as padded examples [n, tokens, ...], with zeros as padding.
+
+    An array that does not hold all tokens in one sequence is returned unchanged.
+
+    Args:
+        array: Unpadded tokens [t, ...] or [1, t, ...], or padded tokens [n * tokens, ...].
+        batch: Arrays of the batch. `attention_mask` [n, tokens] gives the shape, and `places` [t] the position of each
+            unpadded token in the padded examples.
+    """
+    mask = batch.get("attention_mask", np.empty(0))
+    places = batch.get("places", np.arange(mask.size))
+    tokens = array[0] if array.shape[:1] == (1,) and places.size > 1 else array
+    if tokens.shape[:1] != places.shape:
+        return array
+    padded = np.zeros((mask.size, *tokens.shape[1:]))
+    padded[places] = tokens
+    return padded.reshape(*mask.shape, *tokens.shape[1:])

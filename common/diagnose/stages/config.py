@@ -1,0 +1,36 @@
+"""The stage "config": keys that decide the curve."""
+
+from common.config.compose import collect_values
+from common.config.keys import CURVE
+from common.diagnose.findings import Stage, TensorCheck
+from common.diagnose.side_run import SideRun
+from common.errors import UserError
+
+KEYS_OF_THIS_COMMAND = ("train.steps", "schedule.total_steps", "model.kind", "model.arguments")
+
+
+def compare_configs(a: SideRun, b: SideRun) -> Stage:
+    """Compare the keys that decide the curve; each that differs is a cause. Raise UserError for two kinds of models."""
+    kind_a, kind_b = a.config.model.kind, b.config.model.kind
+    if kind_a != kind_b:
+        raise UserError(f"model.kind: is {kind_a} in a and {kind_b} in b; choose one model for both")
+    stage = Stage("config")
+    for key, (value_a, value_b) in find_different_keys(a, b).items():
+        stage.add_mismatch(key)
+        stage.add_cause(key, "b", key, f"{key} is {value_a} in A and {value_b} in B", confirmed=False)
+    if not stage.checks:
+        stage.checks.append(TensorCheck("all keys that decide the curve", 0.0))
+    return stage
+
+
+def find_different_keys(a: SideRun, b: SideRun) -> dict[str, tuple[object, object]]:
+    """Return the values in A and B of the keys that decide the curve and differ, other than the strategies'."""
+    values_a, values_b = collect_values(a.config, CURVE), collect_values(b.config, CURVE)
+    return {
+        key: (value, values_b[key])
+        for key, value in values_a.items()
+        if key in values_b
+        and value != values_b[key]
+        and not key.startswith("strategy.")
+        and key not in KEYS_OF_THIS_COMMAND
+    }

@@ -1,0 +1,46 @@
+"""The stage "evaluation": what both sides report for the validation data."""
+
+import numpy as np
+
+from common.config.tasks import METRICS
+from common.diagnose.comparison import Comparison
+from common.diagnose.findings import DIFFERS, Stage
+from common.diagnose.stages.state import STEP_NOISE
+
+NOT_METRICS = ("step", "duration")
+
+
+def compare_evaluations(comparison: Comparison) -> list[Stage]:
+    """Compare the last evaluation of both sides."""
+    a, b = comparison.a, comparison.b
+    stage = Stage("evaluation", precision=comparison.precision)
+    if nonfinite_loss := a.nonfinite_loss or b.nonfinite_loss:
+        stage.note = f"not compared: a training run ends at {nonfinite_loss}"
+        return [stage]
+    _compare_metrics(stage, comparison)
+    for run in (a, b):
+        missing = len(run.prepared.cache.validation) - int(run.evaluation["count"])
+        if missing:
+            sentence = f"{missing} validation examples are not evaluated"
+            stage.add_cause("examples_not_evaluated", run.name, "count", sentence)
+    if stage.verdict == DIFFERS and not stage.causes:
+        tensor = stage.worst_check.tensor if stage.worst_check else ""
+        sentence = "with equal weights B reports another evaluation"
+        stage.add_cause("evaluation", "b", tensor, sentence, confirmed=False)
+    return [stage]
+
+
+def _compare_metrics(stage: Stage, comparison: Comparison) -> None:
+    a, b, precision = comparison.a, comparison.b, comparison.precision
+    starts_here = not comparison.difference_began
+    for key, value in a.evaluation.items():
+        if key in NOT_METRICS:
+            continue
+        if key == "accuracy" and precision != "float64":
+            stage.note = f"accuracy: not compared in {precision}, in which rounding alone may change an answer"
+        elif key in b.evaluation:
+            noise = STEP_NOISE[precision] * 10
+            if key in ("loss", *METRICS):
+                noise += comparison.drift.of_loss(len(a.states) - 1, a.evaluation["loss"])
+            value_a, value_b = np.array([float(value)]), np.array([float(b.evaluation[key])])
+            stage.compare_arrays(key, value_a, value_b, noise, starts_here=starts_here)

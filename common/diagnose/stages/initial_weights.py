@@ -1,0 +1,79 @@
+"""The stage "initial weights": parameters and moving statistics before the first compared step."""
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from common.diagnose.comparison import Comparison
+from common.diagnose.explain.gates import GATES, describe_order, find_block_order
+from common.diagnose.findings import Explanation, Stage
+from common.diagnose.side_run import SideRun
+
+RECURRENT_WEIGHT = re.compile(r"(weight|bias)_(ih|hh)|recurrent_kernel|lstm.*/(kernel|bias)|gru.*/(kernel|bias)")
+
+
+def compare_initial_weights(comparison: Comparison) -> list[Stage]:
+    """Compare the weights that both sides start from."""
+    stage = Stage("initial weights")
+    weights_a, weights_b = (run.states[0].weights for run in comparison.runs.values())
+    tied = find_tied_parameters(comparison.a, comparison.b)
+    for name in sorted((weights_a.keys() ^ weights_b.keys()) - tied.keys()):
+        stage.add_mismatch(name)
+        side, lacking = ("b", "B") if name in weights_a else ("a", "A")
+        stage.add_cause("missing_parameter", side, name, f"{name}: the model of {lacking} lacks it")
+    for name, a in weights_a.items():
+        if name not in weights_b:
+            continue
+        b = weights_b[name]
+        if a.shape != b.shape:
+            stage.add_mismatch(name)
+            sentence = f"{name} of B has the shape {list(b.shape)}, A's {list(a.shape)}"
+            stage.add_cause("shape", "b", name, sentence)
+        elif stage.compare_arrays(name, a, b).differs:
+            stage.add_explanation(name, _explain_weight(name, b, weights_a), prefix=f"{name} of B ")
+    return [stage]
+
+
+def find_tied_parameters(a: SideRun, b: SideRun) -> dict[str, str]:
+    """Return the parameters that one side lacks because it ties them to another parameter, with that parameter.
+
+    On the other side both are separate parameters with the same initial values.
+    """
+    tied = {}
+    for run, other in ((a, b), (b, a)):
+        weights, other_weights = run.states[0].weights, other.states[0].weights
+        for name, weight in weights.items():
+            if name in other_weights or weight.ndim != 2 or not np.ptp(weight):
+                continue
+            for partner in (candidate for candidate in weights if candidate in other_weights):
+                if any(np.array_equal(weight, layout) for layout in (weights[partner], weights[partner].T)):
+                    tied[name] = partner
+    return tied
+
+
+def _explain_weight(name: str, b: np.ndarray, weights_a: Mapping[str, np.ndarray]) -> Explanation:
+    """Return how B's initial value follows from A's."""
+    a = weights_a[name]
+    if a.ndim > 1 and a.T.shape == b.shape and np.array_equal(a.T, b):
+        return Explanation("transposed_kernel", "is A's transposed")
+    for count in (4, 3):
+        if (order := find_block_order(a, b, count)) and len(a) >= 2 * count:
+            return _explain_blocks(name, order)
+    for other, array in weights_a.items():
+        if other != name and array.shape == b.shape and array.any() and np.array_equal(array, b):
+            return Explanation("swapped_weights", f"is A's {other}")
+    sentence = "has other values: it was initialized with another seed, or loaded from another file"
+    return Explanation("other_weights", sentence, confirmed=False)
+
+
+def _explain_blocks(name: str, order: tuple[int, ...]) -> Explanation:
+    """Explain blocks in another order, from the position in B of each block of A."""
+    if RECURRENT_WEIGHT.search(name):
+        sentence = f"has the gates {describe_order(order)}, but A has {', '.join(GATES[len(order)])}"
+        return Explanation("gate_order", sentence)
+    positions = ", ".join(str(order.index(position) + 1) for position in range(len(order)))
+    sentence = (
+        f"has A's {len(order)} blocks in the order {positions}: compare the order of gates, or of query, key and value"
+    )
+    return Explanation("block_order", sentence)

@@ -1,0 +1,43 @@
+"""The stage "optimizer": slots and weights after each update, against the formula of the config."""
+
+from common.diagnose.explain.formula_variants import find_variants
+from common.diagnose.explain.second_moment import explain_second_moment, recover_second_moments
+from common.diagnose.explain.update_formula import OptimizerUpdate, configured_formula, measure_error
+from common.diagnose.findings import Stage, TensorCheck
+
+NOISE_SHARE = 0.01  # a check tolerates 100 times its noise
+LISTED_PARAMETERS = 3
+
+
+def compare_optimizer(stage: Stage, side: str, update: OptimizerUpdate) -> None:
+    """Compare one update of one side, and explain the first one that differs."""
+    where = f"{side.upper()}, step {update.step}"
+    _compare_second_moments(stage, side, where, update)
+    formula = configured_formula(update)
+    check = TensorCheck(f"{where}: update", measure_error(formula, update), update.tolerance * NOISE_SHARE)
+    stage.checks.append(check)
+    if not check.differs or stage.has_cause_of(side):
+        return
+    variants = find_variants(formula, update)
+    for variant in variants:
+        for cause in variant.causes:
+            stage.add_cause(cause, side, "update", f"in {where}: {variant.sentence}")
+    if variants:
+        return
+    unchanged = [name for name, change in update.changes.items() if not change.any()]
+    if unchanged:
+        sentence = f"in {where}: {', '.join(unchanged[:LISTED_PARAMETERS])}: not updated"
+        stage.add_cause("not_updated", side, unchanged[0], sentence)
+        return
+    sentence = f"in {where}: the update is {check.difference:.1e} off the formula"
+    stage.add_cause("optimizer", side, "update", sentence, confirmed=False)
+
+
+def _compare_second_moments(stage: Stage, side: str, where: str, update: OptimizerUpdate) -> None:
+    for moment in recover_second_moments(update):
+        check = TensorCheck(f"{where}: exp_avg_sq.{moment.name}", moment.error, moment.tolerance * NOISE_SHARE)
+        stage.checks.append(check)
+        if check.differs and not stage.has_cause_of(side):
+            explanation = explain_second_moment(moment, update)
+            sentence = f"in {where}: {explanation.sentence}"
+            stage.add_cause(explanation.cause, side, moment.name, sentence, explanation.confirmed)

@@ -1,0 +1,39 @@
+"""Copy of the checkpoint that both sides start from, in the config and the precision of one side."""
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from common.cluster.discovery import compose_config
+from common.diagnose.arguments import SideArguments
+from common.diagnose.overrides import quote_value
+from common.run.checkpoint import reopen_checkpoint
+from common.run.checkpoint_writer import CheckpointWriter
+from common.run.context import RunContext
+from common.run.prepare import prepare_inputs
+from common.training.state import State
+
+
+def copy_start_checkpoint(side: SideArguments, output: Path) -> list[str]:
+    """Copy the checkpoint that a side starts from, and return the overrides of the run that resumes from it."""
+    overrides = side.train_overrides
+    if side.start is None:
+        return overrides
+    directory = (output / f"{side.name}-start").absolute()
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    config, inputs = prepare_inputs(compose_config(side.framework, overrides, os.environ), None)
+    checkpoint = reopen_checkpoint(side.start)
+    state = checkpoint.load()
+    dtype = np.float64 if config.train.precision == "float64" else np.float32
+    weights, slots = (
+        {name: array.astype(dtype) for name, array in arrays.items()} for arrays in (state.weights, state.slots)
+    )
+    writer = CheckpointWriter(RunContext(replace(config, run_dir=str(directory)), side.framework, inputs))
+    writer.save(State(weights, slots), checkpoint.position)
+    writer.finish()
+    writer.close()
+    return [*overrides, f"resume={quote_value(str(directory))}"]

@@ -1,0 +1,83 @@
+"""Training of the sides: a few steps each, at the same time, each with the processes of its strategy."""
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from common.cluster.training_process import read_failure_reason, start_training, stop_training
+from common.diagnose.arguments import SideArguments
+from common.diagnose.overrides import drop_keys, quote_value
+from common.diagnose.side_run import SideRun
+from common.diagnose.start_checkpoint import copy_start_checkpoint
+from common.errors import UserError
+
+POLL_SECONDS = 0.1
+NONFINITE_LOSS = re.compile(r"step \d+: the loss is -?(nan|inf)")
+
+
+def train_sides(sides: Sequence[SideArguments], output: Path) -> list[SideRun]:
+    """Train all sides at the same time. Raise UserError with the error of a run that failed."""
+    for side in sides:
+        _remove_previous_run(output / side.name, output / f"{side.name}.log")
+    output.mkdir(parents=True, exist_ok=True)
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for side in sides:
+            overrides = copy_start_checkpoint(side, output)
+            processes.append(start_training(side.framework, overrides, output / f"{side.name}.log"))
+        while any(process.poll() is None for process in processes) and not list_failed(sides, processes, output):
+            time.sleep(POLL_SECONDS)
+        failed = list_failed(sides, processes, output)
+    finally:
+        for process in processes:
+            stop_training(process)
+    for side in failed:
+        error = read_failure_reason(output / f"{side.name}.log", output / side.name)
+        raise UserError(f"{side.name}={side.framework}:{side.strategy}: {error}")
+    return [SideRun(side, output / side.name, read_nonfinite_loss(output / side.name)) for side in sides]
+
+
+def train_with_values(run: SideRun, values: Mapping[str, object], output: Path) -> SideRun:
+    """Train a side again with other values of some keys."""
+    overrides = [
+        *drop_keys(run.arguments.overrides, {"run_dir", *values}),
+        *(f"++{key}={quote_value(value)}" for key, value in values.items()),
+        f"run_dir={(output / run.name).absolute()}",
+    ]
+    return train_sides([replace(run.arguments, overrides=overrides)], output)[0]
+
+
+def list_failed(
+    sides: Sequence[SideArguments], processes: Sequence[subprocess.Popen[bytes]], output: Path
+) -> list[SideArguments]:
+    """Return the sides whose run failed.
+
+    A run that ended because its loss was not finite did not fail: it is compared up to that step.
+    """
+    return [
+        side
+        for side, process in zip(sides, processes, strict=True)
+        if process.poll() and not read_nonfinite_loss(output / side.name)
+    ]
+
+
+def read_nonfinite_loss(run_dir: Path) -> str:
+    """Return the step and the loss with which a run ended if the loss was not finite, or an empty string."""
+    summary = run_dir / "summary.json"
+    error = json.loads(summary.read_text()).get("error") if summary.exists() else None
+    match = NONFINITE_LOSS.match(error or "")
+    return match[0] if match else ""
+
+
+def _remove_previous_run(run_dir: Path, log: Path) -> None:
+    """Remove the run that an earlier diagnosis left. Raise UserError if something else is in its place."""
+    if not run_dir.exists():
+        return
+    if not log.exists():
+        raise UserError(f"output={log.parent}: {run_dir} is not a run of this command; choose another directory")
+    shutil.rmtree(run_dir)

@@ -1,0 +1,28 @@
+"""Activations of code between two layers."""
+
+import numpy as np
+import pytest
+
+from common.diagnose.explain.activation import ACTIVATIONS, find_activation, find_scaled_activation
+
+X = np.random.default_rng(0).standard_normal((4, 6, 8))
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_an_activation_is_found(name: str) -> None:
+    x = X * 4  # relu and relu6 agree on small values
+    assert find_activation(x, ACTIVATIONS[name](x)) == name
+
+
+@pytest.mark.parametrize("name", ["tanh", "exact gelu", "relu", "softmax", "log_softmax"])
+@pytest.mark.parametrize("factor", [0.125, 2.0])
+def test_a_factor_inside_an_activation_is_found(name: str, factor: float) -> None:
+    assert find_scaled_activation(X, ACTIVATIONS[name](factor * X)) == f"{name} of {factor:g} times its input"
+    assert find_scaled_activation(X, ACTIVATIONS[name](X)) == name
+
+
+def test_other_functions_are_not_found() -> None:
+    assert find_activation(X, X**3) is None
+    assert find_scaled_activation(X, X**3) is None
+    assert find_scaled_activation(X, 2 * X) is None
+    assert find_activation(X, X[:, 0]) is None

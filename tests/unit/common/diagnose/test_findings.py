@@ -1,0 +1,36 @@
+"""Checks of tensors, and the verdict of a stage."""
+
+import numpy as np
+import pytest
+
+from common.diagnose.findings import Stage, TensorCheck
+from common.diagnose.rounding import SMALLEST_TOLERANCE
+
+
+@pytest.mark.parametrize("precision", SMALLEST_TOLERANCE)
+def test_a_difference_counts_above_the_tolerance(precision: str) -> None:
+    tolerance = SMALLEST_TOLERANCE[precision]
+    assert not TensorCheck("x", tolerance / 2, precision=precision).differs
+    assert TensorCheck("x", tolerance * 2, precision=precision).differs
+
+
+def test_only_a_tensor_that_differs_is_summarized() -> None:
+    stage, equal, other = Stage("activations"), np.ones(3), np.array([1.0, 1, 2])
+    assert stage.compare_arrays("equal", equal, equal).summary is None
+    assert stage.compare_arrays("other", equal, other).summary is not None
+    assert [check.differs for check in stage.checks] == [False, True]
+
+
+def test_nan_on_both_sides_is_no_difference() -> None:
+    a, stage = np.array([1.0, np.nan, np.inf]), Stage("activations")
+    assert not stage.compare_arrays("x", a, a.copy()).differs
+    assert stage.compare_arrays("x", a, np.array([1.0, 2.0, np.inf])).differs
+    assert stage.compare_arrays("x", a, np.array([1.0, np.nan, 2.0])).differs
+
+
+def test_a_note_names_tensors_that_hold_rounding_errors_only() -> None:
+    checks = [TensorCheck("key.bias", 0.5, 0.3, precision="bfloat16"), TensorCheck("w", 0.0)]
+    stage = Stage("gradients", checks, precision="bfloat16")
+    assert stage.verdict == "equal"
+    assert stage.rounding_note.startswith("not compared in bfloat16") and stage.rounding_note.endswith(": key.bias")
+    assert Stage("gradients", [TensorCheck("w", 0.0)]).rounding_note == ""

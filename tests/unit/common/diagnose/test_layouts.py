@@ -1,0 +1,49 @@
+"""Arrays of A in the layout of B, and tokens as padded examples."""
+
+import numpy as np
+import pytest
+
+from common.diagnose.layer_match import LayerMatch
+from common.diagnose.layouts import convert_layout, perturb_calls, unpack_tokens
+from common.diagnose.observation import Observation
+from common.map.description import Call
+
+X = np.arange(48.0).reshape(2, 3, 8)
+
+
+@pytest.mark.parametrize(
+    ("array", "shape", "expected"),
+    [
+        (X, (6, 8), X.reshape(6, 8)),
+        (X.reshape(6, 8), (2, 3, 8), X),
+        (np.arange(6)[None], (6,), np.arange(6)),
+        (X, (3, 2, 8), None),
+        (X, (4, 12), None),
+    ],
+)
+def test_tokens_move_between_one_axis_and_two(
+    array: np.ndarray, shape: tuple[int, ...], expected: np.ndarray | None
+) -> None:
+    converted = convert_layout(array, np.zeros(shape))
+    if expected is None:
+        assert converted is None
+    else:
+        assert converted is not None and np.array_equal(converted, expected)
+
+
+def test_perturbed_calls_differ_in_the_last_place() -> None:
+    returned = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+    observation = Observation([], [], {"norm": Call(np.arange(6), returned)}, {}, {})
+    call = perturb_calls([LayerMatch("layer norm", "norm", "norm", "norm")], observation, seed=0)["norm"]
+    assert call.received is None, "token ids are not perturbed"
+    assert call.returned is not None and call.returned.dtype == np.float32
+    assert 0 < np.abs(call.returned / returned - 1).max() < 3e-7
+
+
+def test_tokens_of_padded_examples_in_one_axis_are_split() -> None:
+    x = np.random.default_rng(0).standard_normal((4, 6, 8))
+    batch = {"attention_mask": np.ones((4, 6))}
+    assert np.array_equal(unpack_tokens(x.reshape(24, 8), batch), x)
+    for other in (x, x[:, 0], x[:1], x[0, 0, 0]):
+        assert unpack_tokens(other, batch) is other
+        assert unpack_tokens(other, {}) is other
