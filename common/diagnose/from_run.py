@@ -63,12 +63,8 @@ def find_starting_point(a: Path, b: Path) -> tuple[Path, int] | None:
     step_of_divergence = _find_divergence(a, b, {config.train.precision for config in configs})
     if step_of_divergence is None or configs[0].optimizer.kind != configs[1].optimizer.kind:
         return None
-    checkpoints = {  # a's checkpoint replaces b's of the same step
-        step: path
-        for run in (b, a)
-        for path in list_checkpoints(run)
-        if (step := parse_step(path)) < step_of_divergence
-    }
+    paths = {parse_step(path): path for run in (b, a) for path in list_checkpoints(run)}  # a's replaces b's
+    checkpoints = {step: path for step, path in paths.items() if step < step_of_divergence}
     return (checkpoints[max(checkpoints)], step_of_divergence) if checkpoints else None
 
 
