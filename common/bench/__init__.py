@@ -1,0 +1,1 @@
+"""The benchmark: contestants that take turns, their figures, and the page that shows them."""

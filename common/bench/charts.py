@@ -1,8 +1,9 @@
 """The drawings of a benchmark's page: bars with quartiles, the speed in every round, and one profiled step."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from common.bench.result import BenchResult, SpreadRow
 from common.profile.lanes import LaneSpan
 from common.profile.profile import Profile
 from common.report.bars import Bar, BarChart
@@ -18,64 +19,59 @@ class StepTimeline:
     hidden_share: float | None
 
 
-def charts(result: dict[str, Any]) -> list[BarChart]:
-    """Return the bar charts for which contestants have figures; the index of a group is that of its contestant.
-
-    Args:
-        result: The content of bench.json.
-    """
+def build_bar_charts(result: BenchResult) -> list[BarChart]:
+    """Return the bar charts for which contestants have figures; the index of a group is that of its contestant."""
     contestants, reference = result["contestants"], result["settings"]["reference"]
-    drawn = [
-        _bars(
+    charts = [
+        _build_bars(
             "Speed",
             f"Examples per second over those of {reference} in the same round: median and quartiles.",
-            "ratio",
-            contestants,
-            ".2f",
+            [contestant["ratio"] for contestant in contestants],
+            "{:.2f}".format,
         ),
-        _bars(
+        _build_bars(
             "Utilisation",
             "Useful operations over the rate of matrix products in the same round: median and quartiles.",
-            "utilisation",
-            contestants,
-            ".0%",
+            [contestant["utilisation"] for contestant in contestants],
+            "{:.0%}".format,
         ),
-        _bars(
+        _build_bars(
             "Scaling",
             "Speed over that of one replica in the same round: median and quartiles.",
-            "scaling_efficiency",
-            contestants,
-            ".2f",
+            [contestant["scaling_efficiency"] for contestant in contestants],
+            "{:.2f}".format,
         ),
     ]
-    return [chart for chart in drawn if chart.groups]
+    return [chart for chart in charts if chart.groups]
 
 
-def _bars(title: str, caption: str, key: str, contestants: list[dict[str, Any]], number_format: str) -> BarChart:
+def _build_bars(
+    title: str, caption: str, spreads: Sequence[SpreadRow | None], format_figure: Callable[[float], str]
+) -> BarChart:
     """Return a bar for each contestant that has this figure; its width is a share of the largest upper quartile."""
     chart = BarChart(title, caption)
-    spreads = [(index, contestant[key]) for index, contestant in enumerate(contestants) if contestant[key]]
-    widest = max((spread["upper"] for _, spread in spreads), default=1.0)
-    for index, spread in spreads:
-        median, lower, upper = (format(spread[name], number_format) for name in ("median", "lower", "upper"))
-        ends = (spread[name] / widest for name in ("median", "lower", "upper"))
-        chart.groups.append((index, [Bar("", f"{median} ({lower} to {upper})", *ends)]))
+    widest = max((spread["upper"] for spread in spreads if spread), default=1.0)
+    for index, spread in enumerate(spreads):
+        if spread:
+            median, lower, upper = spread["median"], spread["lower"], spread["upper"]
+            text = f"{format_figure(median)} ({format_figure(lower)} to {format_figure(upper)})"
+            chart.groups.append((index, [Bar("", text, median / widest, lower / widest, upper / widest)]))
     return chart
 
 
-def rounds(result: dict[str, Any]) -> dict[str, list[float]]:
-    """Return each contestant's examples per second in every round."""
+def round_speeds(result: BenchResult) -> dict[str, list[float]]:
+    """Return the examples per second of each contestant in every round."""
     return {contestant["name"]: contestant["rounds"]["examples"] for contestant in result["contestants"]}
 
 
-def timelines(result: dict[str, Any]) -> list[StepTimeline]:
+def build_step_timelines(result: BenchResult) -> list[StepTimeline]:
     """Return the last profiled step of each contestant that was profiled."""
-    drawn = []
+    timelines = []
     for contestant in result["contestants"]:
-        if contestant["timeline"]:
-            split = contestant["time_split"]
+        split, timeline = contestant["time_split"], contestant["timeline"]
+        if split and timeline:
             hidden, reduced = split["reduce, hidden"], split["reduce, hidden"] + split["reduce, exposed"]
-            lanes = {name: [LaneSpan(*span) for span in lane] for name, lane in contestant["timeline"].items()}
+            lanes = {name: [LaneSpan(*span) for span in lane] for name, lane in timeline.items()}  # JSON has lists
             chart = build_step_chart(Profile(split, lanes))
-            drawn.append(StepTimeline(contestant["name"], chart, hidden / reduced if reduced else None))
-    return drawn
+            timelines.append(StepTimeline(contestant["name"], chart, hidden / reduced if reduced else None))
+    return timelines

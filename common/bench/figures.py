@@ -1,19 +1,19 @@
-"""What a benchmark says of each contestant: rates of every block, ratios within each round, medians and quartiles."""
+"""The figures of a benchmark: rates of every block, ratios within each round, medians and quartiles over the rounds."""
 
 import json
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from common import hardware
-from common.bench.plan import MATRICES, Planned
-from common.bench.rows import per_second
-from common.bench.settings import LINK, Settings
-from common.bench.turns import Contestant
-from common.profile.lanes import step_lanes
+from common.bench.contestant import Contestant
+from common.bench.metrics_rows import rate_per_second
+from common.bench.options import LINK, BenchOptions
+from common.bench.plan import MATRICES, PlannedContestant
+from common.bench.result import BenchResult, ContestantResult, SpreadRow
+from common.profile.lanes import Lane, step_lanes
 from common.profile.trace import read_trace, split_step_time
 from common.run.directory import make_profile_path
 from common.run.summary import find_versions
@@ -31,125 +31,150 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """Of a figure's values in each round."""
+        """Return the spread of a figure, given its value in each round."""
         if len(values) == 1:
             return cls(values[0], values[0], values[0])
         lower, median, upper = statistics.quantiles(values, n=4, method="inclusive")
         return cls(median, lower, upper)
 
+    def as_row(self) -> SpreadRow:
+        """Return the spread as it is written to bench.json."""
+        return {"median": self.median, "lower": self.lower, "upper": self.upper}
+
 
 @dataclass
-class Measured:
-    """A contestant's figures. rates: by counter, one for each round and second."""
+class MeasuredContestant:
+    """A contestant that has taken its turns. rates: by counter, the rate per second in each round."""
 
-    planned: Planned
+    planned: PlannedContestant
     contestant: Contestant
 
     def __post_init__(self) -> None:
         units = {MATRICES: ("flops",), LINK: ()}.get(self.planned.definition.script or "", ("examples", "tokens"))
-        self.rates = {unit: [per_second(block, unit) for block in self.contestant.blocks] for unit in units}
+        self.rates = {unit: [rate_per_second(block, unit) for block in self.contestant.blocks] for unit in units}
 
     @property
     def name(self) -> str:
-        """As in the settings."""
+        """Return the name that the options give the contestant."""
         return self.contestant.name
 
-    def ratio(self, other: "Measured") -> Spread:
-        """Examples per second as a multiple of another contestant's of the same round."""
-        return _spread(lambda a, b: a / b, self.rates["examples"], other.rates["examples"])
 
-
-def figures(settings: Settings, overrides: Sequence[str], measured: Sequence[Measured]) -> dict[str, Any]:
-    """The content of bench.json."""
-    named = {each.name: each for each in measured}
-    training = [each for each in measured if each.planned.is_training]
-    matrices = {each.planned.config.train.precision: each for each in measured if "flops" in each.rates}
+def build_result(
+    options: BenchOptions, overrides: Sequence[str], measured: Sequence[MeasuredContestant]
+) -> BenchResult:
+    """Return the content of bench.json, without the prediction."""
+    by_name = {contestant.name: contestant for contestant in measured}
+    training = [contestant for contestant in measured if contestant.planned.is_training]
+    matrices = {
+        contestant.planned.config.train.precision: contestant for contestant in measured if "flops" in contestant.rates
+    }
     return {
         "format": 1,
-        "title": settings.title,
+        "title": options.title,
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "hardware": {**hardware.describe_hardware(), "processor": _processor()},
         "versions": find_versions(PACKAGES),
         "overrides": list(overrides),
-        "settings": {key: getattr(settings, key) for key in ("rounds", "block_seconds", "warmup_steps", "reference")},
-        "matrix_flops_per_second": {
-            precision: {**asdict(_spread(float, each.rates["flops"])), "rounds": each.rates["flops"]}
-            for precision, each in matrices.items()
+        "settings": {
+            "rounds": options.rounds,
+            "block_seconds": options.block_seconds,
+            "warmup_steps": options.warmup_steps,
+            "reference": options.reference,
         },
-        "contestants": [_of_contestant(each, named[settings.reference], training, matrices) for each in training],
+        "matrix_flops_per_second": {
+            precision: {**Spread.of(matrix.rates["flops"]).as_row(), "rounds": matrix.rates["flops"]}
+            for precision, matrix in matrices.items()
+        },
+        "contestants": [
+            _contestant_result(contestant, by_name[options.reference], training, matrices) for contestant in training
+        ],
+        "prediction": None,
     }
 
 
-def _of_contestant(
-    one: Measured, reference: Measured, others: Sequence[Measured], matrices: dict[str, Measured]
-) -> dict[str, Any]:
-    config = one.planned.config
-    single = next((each for each in others if _is_with_one_replica(each.planned, one.planned)), None)
-    flops, matrix = one.planned.useful_flops, matrices.get(config.train.product_precision)
-    found: dict[str, Any] = {
-        "name": one.name,
-        "framework": one.planned.definition.framework,
-        "script": one.planned.definition.script,
+def _contestant_result(
+    measured: MeasuredContestant,
+    reference: MeasuredContestant,
+    training: Sequence[MeasuredContestant],
+    matrices: dict[str, MeasuredContestant],
+) -> ContestantResult:
+    planned, config = measured.planned, measured.planned.config
+    examples = measured.rates["examples"]
+    single = next((other for other in training if _is_single_replica_of(other.planned, planned)), None)
+    time_split, timeline = _read_profile(measured)
+    result: ContestantResult = {
+        "name": measured.name,
+        "framework": planned.definition.framework,
+        "script": planned.definition.script,
         "strategy": config.strategy.kind,
         "replicas": config.strategy.world_size,
         "precision": config.train.precision,
         "matmul_precision": config.train.product_precision,
-        "overrides": one.planned.definition.overrides,
-        "examples_per_second": statistics.median(one.rates["examples"]),
-        "tokens_per_second": statistics.median(one.rates["tokens"]),
-        "ratio": asdict(one.ratio(reference)),
-        "scaling_efficiency": asdict(_efficiency(one, single)) if single else None,
+        "overrides": planned.definition.overrides,
+        "examples_per_second": statistics.median(examples),
+        "tokens_per_second": statistics.median(measured.rates["tokens"]),
+        "ratio": _spread(lambda a, b: a / b, examples, reference.rates["examples"]).as_row(),
+        "scaling_efficiency": _efficiency(measured, single).as_row() if single else None,
         "utilisation": None,
-        "peak_memory_bytes": one.contestant.peak_memory,
-        "start_up_seconds": one.contestant.start_up,
-        "rounds": one.rates,
-        **_of_summary(one.contestant.directory),
-        **_of_profile(one),
+        "peak_memory_bytes": measured.contestant.peak_memory,
+        "start_up_seconds": measured.contestant.start_up,
+        "rounds": measured.rates,
+        "time_split": time_split,
+        "timeline": timeline,
     }
-    if flops is not None and matrix is not None and one.planned.definition.cores is None:  # else it has other cores
-        used = _spread(lambda a, b: a * flops / b, one.rates["examples"], matrix.rates["flops"])
-        found |= {"useful_flops_per_example": flops, "utilisation": asdict(used)}
-    return found
+    _add_compilations(result, measured.contestant.directory)
+    flops, matrix = planned.useful_flops, matrices.get(config.train.product_precision)
+    if flops is not None and matrix is not None and planned.definition.cores is None:  # the matrices use all cores
+        result["useful_flops_per_example"] = flops
+        result["utilisation"] = _spread(lambda a, b: a * flops / b, examples, matrix.rates["flops"]).as_row()
+    return result
 
 
-def _is_with_one_replica(planned: Planned, other: Planned) -> bool:
-    """Whether the first does with one replica what the other does with more."""
-    a, b = planned.config, other.config
-    same = replace(b, strategy=replace(b.strategy, replicas=1)) == a and a.strategy.world_size == 1
-    who = [(each.definition.framework, each.definition.script) for each in (planned, other)]
-    return same and who[0] == who[1] and b.strategy.world_size > 1
+def _is_single_replica_of(planned: PlannedContestant, other: PlannedContestant) -> bool:
+    """Check whether a contestant does with one replica what another does with several."""
+    config, other_config = planned.config, other.config
+    with_one_replica = replace(other_config, strategy=replace(other_config.strategy, replicas=1))
+    programs = [(contestant.definition.framework, contestant.definition.script) for contestant in (planned, other)]
+    return (
+        with_one_replica == config
+        and config.strategy.world_size == 1 < other_config.strategy.world_size
+        and programs[0] == programs[1]
+    )
 
 
-def _efficiency(one: Measured, single: Measured) -> Spread:
-    """Speed over that of one replica and over the number of GPUs. Without GPUs one replica has all cores too."""
-    devices = one.planned.config.strategy.world_size if hardware.count_visible_gpus() else 1
-    return _spread(lambda a, b: a / b / devices, one.rates["examples"], single.rates["examples"])
+def _efficiency(measured: MeasuredContestant, single: MeasuredContestant) -> Spread:
+    """Return the speed over that of one replica and over the number of GPUs.
+
+    Without GPUs, one replica has all cores too.
+    """
+    devices = measured.planned.config.strategy.world_size if hardware.count_visible_gpus() else 1
+    return _spread(lambda a, b: a / b / devices, measured.rates["examples"], single.rates["examples"])
 
 
-def _of_summary(directory: Path) -> dict[str, Any]:
-    """What the summary of a run says of compilation."""
-    path = directory / "summary.json"
+def _add_compilations(result: ContestantResult, run_dir: Path) -> None:
+    """Add the number and the time of compilations, if a summary in this directory has them."""
+    path = run_dir / "summary.json"
     summary = json.loads(path.read_text()) if path.exists() else {}
-    return {key: value for key, value in summary.items() if key.startswith("compil")}
+    if "compilations" in summary:
+        result["compilations"] = summary["compilations"]
+    if "compile_seconds" in summary:
+        result["compile_seconds"] = summary["compile_seconds"]
 
 
-def _of_profile(one: Measured) -> dict[str, Any]:
-    """Where the time of a step goes, of the steps that a run of Lockstep's has profiled while it was warmed up."""
-    path, framework = make_profile_path(one.contestant.directory, 0), one.planned.definition.framework
+def _read_profile(measured: MeasuredContestant) -> tuple[dict[str, float] | None, dict[str, Lane] | None]:
+    """Return the shares of the phases and the last step from the profile that a run of Lockstep made in its warm-up."""
+    path, framework = make_profile_path(measured.contestant.directory, 0), measured.planned.definition.framework
     events = read_trace(path) if path.exists() else []
-    return {
-        "time_split": split_step_time(events, framework) if events else None,
-        "timeline": step_lanes(events, framework),
-    }
+    return split_step_time(events, framework) if events else None, step_lanes(events, framework)
 
 
-def _spread(figure: Callable[..., float], *rounds: Sequence[float]) -> Spread:
-    """Of a figure that is computed from the rates of each round."""
-    return Spread.of([figure(*each) for each in zip(*rounds, strict=True)])
+def _spread(figure: Callable[..., float], *rates: Sequence[float]) -> Spread:
+    """Return the spread of a figure that is computed from rates of each round."""
+    return Spread.of([figure(*of_round) for of_round in zip(*rates, strict=True)])
 
 
 def _processor() -> str:
-    """Its name, where Linux tells it."""
+    """Return the name of the processor; outside of Linux, what Python reports."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -1,7 +1,7 @@
-"""Ends what a benchmark started, however the benchmark ends, even by SIGKILL.
+"""A process that kills the processes of a benchmark when the benchmark ends, even if SIGKILL ends it.
 
-It is a process of its own that reads process ids from a pipe. When the pipe closes it ends these processes and all that
-they started. Processes that are stopped could not see themselves that their parent has ended.
+The guard reads process ids from a pipe. When the pipe closes, it kills these processes and all their descendants. A
+stopped process cannot notice by itself that its parent has ended.
 """
 
 import subprocess
@@ -17,7 +17,7 @@ from common.run_module import module_command
 
 
 class Guard:
-    """The benchmark's end of the pipe. Leaving the context ends all processes, and waits until they have ended."""
+    """The benchmark's end of the pipe. Leaving the context kills all processes and waits until they have ended."""
 
     def __enter__(self) -> "Guard":
         command = module_command("common.bench.guard")
@@ -26,11 +26,11 @@ class Guard:
         return self
 
     def watch(self, processes: Iterable[psutil.Process]) -> None:
-        """Have these processes and all that they started ended at the end."""
+        """Kill these processes and their descendants when the benchmark ends."""
         assert self._popen.stdin is not None
-        new = set(processes) - self._watched
-        self._watched |= new
-        self._popen.stdin.write("".join(f"{process.pid}\n" for process in new).encode())
+        unwatched = set(processes) - self._watched
+        self._watched |= unwatched
+        self._popen.stdin.write("".join(f"{process.pid}\n" for process in unwatched).encode())
         self._popen.stdin.flush()
 
     def __exit__(
@@ -42,12 +42,12 @@ class Guard:
 
 
 def main() -> None:
-    """Read process ids until the pipe closes, then end them."""
+    """Read process ids until the pipe closes, then kill the processes and their descendants."""
     roots = []
     for line in sys.stdin:
         with suppress(psutil.NoSuchProcess):
             roots.append(psutil.Process(int(line)))
-    for process in stop_all(roots):  # so that none of them starts another meanwhile
+    for process in stop_all(roots):  # stopped first, so that none of them starts another process meanwhile
         with suppress(psutil.NoSuchProcess):
             process.kill()
 

@@ -1,16 +1,15 @@
-"""From the definitions of contestants to their commands: checked and prepared before the first one starts."""
+"""Plan of a benchmark: the commands of all contestants, checked and prepared before the first one starts."""
 
 import importlib.util
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from common.bench.settings import LINK, Definition, Settings
-from common.bench.turns import Command
+from common.bench.contestant import ContestantCommand
+from common.bench.options import LINK, BenchOptions, ContestantDefinition
 from common.cluster.discovery import compose_config
 from common.cluster.network import find_loopback_interface
 from common.cluster.ports import reserve_ports
@@ -28,85 +27,80 @@ from common.run.inputs import PreparedInputs
 from common.run.prepare import prepare_inputs
 from common.run_module import module_command
 
-PRECISIONS = ("float32", "bfloat16")  # of the scripts
+SCRIPT_PRECISIONS = ("float32", "bfloat16")
 COLUMNS = ("premise", "hypothesis", "label")
 MATRICES = "matrix_rate"  # the script that multiplies matrices
 ENDLESS = ["train.steps=1000000", "train.epochs=null", "train.eval_every=null", "train.checkpoint_every=null"]
-PATIENT = ["cluster.timeout=3600"]  # seconds: a contestant is stopped for longer than a peer is usually waited for
+PATIENT = ["cluster.timeout=3600"]  # seconds; a contestant is stopped for longer than its processes usually wait
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A contestant: its definition, the config of what it trains, and how to start it.
+class PlannedContestant:
+    """A contestant that can be started.
 
-    useful_flops: the mean of the training examples; None where the model's are not known. tokens: the mean of the
-    training examples. gradient_bytes: of all parameters, float32.
+    Attributes:
+        definition: its definition in the options.
+        config: the resolved config of its training, or of the training that its script repeats.
+        command: the command that starts it.
+        useful_flops: the mean over the training examples; None if the operations of the model are not known.
+        tokens: the mean over the training examples; None for images and arrays.
+        gradient_bytes: the size of all gradients in float32.
     """
 
-    definition: Definition
+    definition: ContestantDefinition
     config: Config
-    command: Command
+    command: ContestantCommand
     useful_flops: float | None
     tokens: float | None
     gradient_bytes: int
 
     @property
     def is_training(self) -> bool:
-        """Whether it trains, and does not measure the device."""
+        """Check whether it trains; the other contestants measure the device."""
         return self.definition.script not in (MATRICES, LINK)
 
 
-def plan(settings: Settings, overrides: Sequence[str], output: Path) -> list[Planned]:
-    """The contestants, and for each precision one that multiplies matrices of the reference's shapes.
+def plan_contestants(options: BenchOptions, overrides: Sequence[str], output: Path) -> list[PlannedContestant]:
+    """Return the contestants, and for each precision one that multiplies matrices of the reference's shapes.
 
-    Raises UserError.
+    Raises:
+        UserError: the config of a contestant is impossible, or its script cannot train it.
     """
-    definitions = {name: settings.definitions[name] for name in settings.contestants}
+    definitions = {name: options.definitions[name] for name in options.contestants}
     configs = {
-        name: compose_config(each.framework, normalize_arguments([*ENDLESS, *overrides, *each.overrides]), {})
-        for name, each in definitions.items()
+        name: compose_config(
+            definition.framework, normalize_arguments([*ENDLESS, *overrides, *definition.overrides]), {}
+        )
+        for name, definition in definitions.items()
     }
     for name, definition in definitions.items():
         _check_script(name, definition, configs[name])
     with reserve_ports(2 * len(definitions)) as reserved:
         ports = iter(reserved)
-    planned: dict[str, Planned] = {}
-    models: dict[str, dict[str, Any]] = {}  # their config.json
+    planned: dict[str, PlannedContestant] = {}
     for name, definition in definitions.items():
-        config, prepared = prepare_inputs(configs[name], None)
-        command = _command(name, definition, config, prepared, overrides, output, next(ports))
-        flops, tokens = _mean_flops_and_tokens(config, prepared)
-        models[name] = prepared.initial.hf_config
-        gradient_bytes = 4 * count_parameters(config.model, models[name])
-        planned[name] = Planned(definition, config, command, flops, tokens, gradient_bytes)
-    reference, model = planned[settings.reference], models[settings.reference]
-    precisions = dict.fromkeys(each.config.train.product_precision for each in planned.values() if each.is_training)
-    known = precisions if reference.tokens is not None else ()
-    matrices = [_matrices(reference, model, precision, output, next(ports)) for precision in known]
+        config, inputs = prepare_inputs(configs[name], None)
+        if definition.script is None:
+            command = _training_command(name, definition, config, overrides, output)
+        else:
+            arguments = _script_arguments(name, definition, config, inputs, output)
+            command = _script_command(output / name, definition, config, arguments, next(ports))
+        flops, tokens = _mean_flops_and_tokens(config, inputs)
+        gradient_bytes = 4 * count_parameters(config.model, inputs.initial.hf_config)
+        planned[name] = PlannedContestant(definition, config, command, flops, tokens, gradient_bytes)
+        if name == options.reference:
+            reference_model = inputs.initial.hf_config
+    reference = planned[options.reference]
+    matrices = []
+    if reference.tokens is not None:
+        training = [contestant for contestant in planned.values() if contestant.is_training]
+        for precision in dict.fromkeys(contestant.config.train.product_precision for contestant in training):
+            matrices.append(_plan_matrices(reference, reference_model, precision, output, next(ports)))
     return [*planned.values(), *matrices]
 
 
-def _command(
-    name: str,
-    definition: Definition,
-    config: Config,
-    prepared: PreparedInputs,
-    overrides: Sequence[str],
-    output: Path,
-    port: int,
-) -> Command:
-    directory = output / name
-    if definition.script is None:
-        profile = f"train.profile={definition.framework in config.strategy.profiles}"
-        own = [*ENDLESS, *PATIENT, profile, *overrides, *definition.overrides, f"run_dir={directory}"]
-        train = module_command(f"{definition.framework}_impl.train", *own)
-        return Command(name, train, directory, cores=definition.cores)
-    if definition.script == LINK:
-        return _script(name, definition, config, directory, [f"--output={directory}"], port)
-    return _script(name, definition, config, directory, _arguments(config, prepared, directory, output), port)
-
-
-def _check_script(name: str, definition: Definition, config: Config) -> None:
+def _check_script(name: str, definition: ContestantDefinition, config: Config) -> None:
+    """Raise UserError if a script does not exist or cannot train this config."""
     if definition.script in (None, LINK):
         return
     module = definition.script_module
@@ -115,95 +109,113 @@ def _check_script(name: str, definition: Definition, config: Config) -> None:
         raise UserError(f"{key}: no module {module}; name a file of {module.rpartition('.')[0].replace('.', '/')}")
     if not isinstance(config.data, BuiltinNliSettings) and not _is_jsonl(config.data):
         columns = ", ".join(COLUMNS)
-        raise UserError(f"{name}: reads data=builtin_nli, or one .jsonl file with the columns {columns}; leave it out")
+        raise UserError(
+            f"{name}: reads data=builtin_nli, or one .jsonl file with the columns {columns}; remove it from "
+            "bench.contestants"
+        )
     if config.train.matmul_precision is not None:
-        raise UserError(f"{name}: has no train.matmul_precision; leave it out")
-    if config.train.precision not in PRECISIONS:
-        raise UserError(f"{name}: has no train.precision={config.train.precision}; leave it out")
+        raise UserError(f"{name}: has no train.matmul_precision; remove it from bench.contestants")
+    if config.train.precision not in SCRIPT_PRECISIONS:
+        raise UserError(f"{name}: has no train.precision={config.train.precision}; remove it from bench.contestants")
 
 
 def _is_jsonl(data: DataSettings) -> bool:
-    """Whether the examples are one file that the scripts can read."""
+    """Check whether the examples are one file that the scripts can read."""
     if not isinstance(data, FilesSettings) or (data.premise, data.hypothesis, data.label) != COLUMNS:
         return False
     return data.train.endswith(".jsonl") and Path(data.train).is_file()
 
 
-def _arguments(config: Config, prepared: PreparedInputs, directory: Path, output: Path) -> list[str]:
-    train = config.train
-    pairs: dict[str, Any] = {
-        "weights": prepared.initial.directory.resolve(),
-        "data": _data(config, output),
-        "output": directory,
-        "replicas": config.strategy.world_size,
-        "global-batch-size": train.global_batch_size,
-        "max-length": train.max_length,
-        "learning-rate": config.optimizer.learning_rate,
-        "precision": train.precision,
-        "seed": train.seed,
-    }
-    return [f"--{key}={value}" for key, value in pairs.items()]
+def _training_command(
+    name: str, definition: ContestantDefinition, config: Config, overrides: Sequence[str], output: Path
+) -> ContestantCommand:
+    """Return the command of a run of Lockstep."""
+    run_dir = output / name
+    profile = f"train.profile={definition.framework in config.strategy.profiles}"
+    arguments = [*ENDLESS, *PATIENT, profile, *overrides, *definition.overrides, f"run_dir={run_dir}"]
+    command = module_command(f"{definition.framework}_impl.train", *arguments)
+    return ContestantCommand(name, command, run_dir, cores=definition.cores)
 
 
-def _data(config: Config, output: Path) -> Path:
-    """The training examples as a JSONL file; those of the built-in corpus are written to one."""
-    if isinstance(config.data, FilesSettings):
-        return Path(config.data.train).resolve()
-    assert isinstance(config.data, BuiltinNliSettings)
-    path = output / "train.jsonl"
-    if not path.exists():
-        data = config.data
-        examples, _ = builtin_nli.generate(data.seed, data.train_examples, data.validation_examples)
-        path.write_text("".join(json.dumps(dict(zip(COLUMNS, each, strict=True))) + "\n" for each in examples))
-    return path.resolve()
+def _script_command(
+    directory: Path, definition: ContestantDefinition, config: Config, arguments: Mapping[str, object], port: int
+) -> ContestantCommand:
+    """Return the command of a script, which is named after its directory.
 
-
-def _mean_flops_and_tokens(config: Config, prepared: PreparedInputs) -> tuple[float | None, float | None]:
-    if not isinstance(prepared.cache, TokenCache) or not isinstance(config.model, BertSettings):
-        return None, None
-    split = prepared.cache.train
-    lengths = split.lengths(np.arange(len(split)))
-    return float(count_useful_flops(prepared.initial.hf_config, lengths).mean()), float(lengths.mean())
-
-
-def _matrices(reference: Planned, model: dict[str, Any], precision: str, output: Path, port: int) -> Planned:
-    """As many processes as the reference has replicas; each multiplies what a replica multiplies in a step."""
-    assert reference.tokens is not None
-    name = f"{MATRICES}_{precision}"
-    train = replace(reference.config.train, precision=precision, matmul_precision=None)
-    config = replace(reference.config, train=train)
-    pairs = {
-        "output": output / name,
-        "tokens": round(reference.tokens * config.train.global_batch_size / config.strategy.world_size),
-        "hidden": model["hidden_size"],
-        "intermediate": model["intermediate_size"],
-        "precision": precision,
-    }
-    definition = Definition("torch", MATRICES)
-    arguments = [f"--{key}={value}" for key, value in pairs.items()]
-    command = _script(name, definition, config, output / name, arguments, port)
-    return Planned(definition, config, command, None, None, 0)
-
-
-def _script(
-    name: str, definition: Definition, config: Config, directory: Path, arguments: Sequence[str], port: int
-) -> Command:
-    """PyTorch's scripts are started by torchrun, a process for each replica; TensorFlow's are one process."""
-    module, replicas = definition.script_module, config.strategy.world_size
+    torchrun starts a process of PyTorch's scripts for each replica. TensorFlow's scripts are one process.
+    """
+    script = module_command(definition.script_module, *(f"--{key}={value}" for key, value in arguments.items()))
+    replicas = config.strategy.world_size
     if definition.framework == "tf":
-        return Command(
-            name, module_command(module, *arguments), directory, {"TF_CPP_MIN_LOG_LEVEL": "2"}, definition.cores
-        )
+        environment = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+        return ContestantCommand(directory.name, script, directory, environment, definition.cores)
     torchrun = [f"--nproc-per-node={replicas}", "--master-addr=127.0.0.1", f"--master-port={port}"]
-    _, *script = module_command(module, *arguments)
+    command = module_command("torch.distributed.run", *torchrun, *script[1:])  # without the interpreter
     environment = {
         "OMP_NUM_THREADS": str(max(1, count_cores() // replicas)),
         "GLOO_SOCKET_IFNAME": find_loopback_interface(),
     }
-    return Command(
-        name,
-        module_command("torch.distributed.run", *torchrun, *script),
-        directory,
-        environment,
-        definition.cores,
-    )
+    return ContestantCommand(directory.name, command, directory, environment, definition.cores)
+
+
+def _script_arguments(
+    name: str, definition: ContestantDefinition, config: Config, inputs: PreparedInputs, output: Path
+) -> dict[str, object]:
+    """Return the arguments with which a script trains what Lockstep trains."""
+    if definition.script == LINK:
+        return {"output": output / name}
+    return {
+        "weights": inputs.initial.directory.resolve(),
+        "data": _write_examples(config.data, output),
+        "output": output / name,
+        "replicas": config.strategy.world_size,
+        "global-batch-size": config.train.global_batch_size,
+        "max-length": config.train.max_length,
+        "learning-rate": config.optimizer.learning_rate,
+        "precision": config.train.precision,
+        "seed": config.train.seed,
+    }
+
+
+def _write_examples(data: DataSettings, output: Path) -> Path:
+    """Return the JSONL file of the training examples. Write one for the built-in corpus."""
+    if isinstance(data, FilesSettings):
+        return Path(data.train).resolve()
+    assert isinstance(data, BuiltinNliSettings)
+    path = output / "train.jsonl"
+    if not path.exists():
+        examples, _ = builtin_nli.generate(data.seed, data.train_examples, data.validation_examples)
+        path.write_text("".join(json.dumps(dict(zip(COLUMNS, example, strict=True))) + "\n" for example in examples))
+    return path.resolve()
+
+
+def _mean_flops_and_tokens(config: Config, inputs: PreparedInputs) -> tuple[float | None, float | None]:
+    """Return the mean useful operations and tokens of a training example; None for other models than BERT."""
+    if not isinstance(inputs.cache, TokenCache) or not isinstance(config.model, BertSettings):
+        return None, None
+    split = inputs.cache.train
+    lengths = split.lengths(np.arange(len(split)))
+    return float(count_useful_flops(inputs.initial.hf_config, lengths).mean()), float(lengths.mean())
+
+
+def _plan_matrices(
+    reference: PlannedContestant, model: Mapping[str, object], precision: str, output: Path, port: int
+) -> PlannedContestant:
+    """Plan as many processes as the reference has replicas; each multiplies the matrices of a replica's step.
+
+    model: the content of the reference's config.json.
+    """
+    assert reference.tokens is not None
+    name = f"{MATRICES}_{precision}"
+    train = replace(reference.config.train, precision=precision, matmul_precision=None)
+    config = replace(reference.config, train=train)
+    arguments = {
+        "output": output / name,
+        "tokens": round(reference.tokens * train.global_batch_size / config.strategy.world_size),
+        "hidden": model["hidden_size"],
+        "intermediate": model["intermediate_size"],
+        "precision": precision,
+    }
+    definition = ContestantDefinition("torch", MATRICES)
+    command = _script_command(output / name, definition, config, arguments, port)
+    return PlannedContestant(definition, config, command, None, None, 0)

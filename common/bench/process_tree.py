@@ -1,4 +1,4 @@
-"""A command with all processes below it: stopped, continued, measured and ended together."""
+"""A command and its descendants, which are stopped, continued, measured and ended together."""
 
 import os
 import subprocess
@@ -14,15 +14,24 @@ POLL_SECONDS = 0.001
 
 
 class ProcessTree:
-    """A running command. Its output goes to `log`; a terminal's Ctrl-C does not reach it.
+    """A running command and its descendants. A Ctrl-C on the terminal does not reach them.
 
-    cores: to how many its processes are bound, where the system can do that; None: to none in particular.
-    stopped: the processes that the last `stop` stopped.
+    Attributes:
+        root: the process of the command.
+        stopped: the processes that the last call of `stop` stopped.
     """
 
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], log: Path, cores: int | None = None
     ) -> None:
+        """Start a command.
+
+        Args:
+            command: The command.
+            environment: Variables to add to the environment.
+            log: The file that the output is appended to.
+            cores: How many cores the processes are bound to, if the system can bind them; None for all.
+        """
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
                 command,
@@ -34,58 +43,61 @@ class ProcessTree:
             )
         self.root = psutil.Process(self._popen.pid)
         if cores is not None and hasattr(self.root, "cpu_affinity"):
-            self.root.cpu_affinity(self.root.cpu_affinity()[:cores])  # before it has started others
+            self.root.cpu_affinity(self.root.cpu_affinity()[:cores])  # before the command starts other processes
         self.stopped: list[psutil.Process] = []
         self._peaks: dict[psutil.Process, int] = {}
 
     @property
     def exit_code(self) -> int | None:
-        """Of the command; None while it runs or is stopped."""
+        """Return the exit code of the command; None while it runs or is stopped."""
         return self._popen.poll()
 
     def stop(self) -> None:
-        """Stop all processes. Returns once they have stopped."""
+        """Stop all processes, and return when they have stopped."""
         self.stopped = stop_all([self.root])
 
     def resume(self) -> None:
-        """Continue all processes; the command itself is the last, so that it sees none of the others stopped."""
+        """Continue all processes. The command is the last, so it never sees a stopped descendant."""
         for process in reversed(self.stopped):
             with suppress(psutil.NoSuchProcess):
                 process.resume()
 
     def peak_memory(self) -> int:
-        """Bytes: the peak resident memory of each process so far, summed. Memory that they share counts for each."""
-        for process in below([self.root]):
+        """Return the sum of the peak resident memory of all processes so far, in bytes.
+
+        Memory that processes share counts for each of them.
+        """
+        for process in list_descendants([self.root]):
             with suppress(psutil.NoSuchProcess, OSError):
-                self._peaks[process] = max(_peak(process), self._peaks.get(process, 0))
+                self._peaks[process] = max(_read_peak_memory(process), self._peaks.get(process, 0))
         return sum(self._peaks.values())
 
     def finish(self, seconds: float) -> None:
-        """Ask the command to end, and wait so long for it."""
+        """Ask the command to end, and wait at most this long for it."""
         self.resume()
         self._popen.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._popen.wait(seconds)
 
 
-def below(roots: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """These processes and all that they started, parents before their children."""
-    found: list[psutil.Process] = []
+def list_descendants(roots: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Return these processes and their descendants, parents before their children."""
+    processes: list[psutil.Process] = []
     for root in roots:
         with suppress(psutil.NoSuchProcess):
-            found += [root, *root.children(recursive=True)]
-    return list(dict.fromkeys(found))
+            processes += [root, *root.children(recursive=True)]
+    return list(dict.fromkeys(processes))
 
 
 def stop_all(roots: Sequence[psutil.Process]) -> list[psutil.Process]:
-    """Stop these processes and all that they started, whatever they start meanwhile. Returns those that it stopped."""
+    """Stop these processes and their descendants, also those that start meanwhile. Return the stopped processes."""
     stopped: dict[psutil.Process, None] = {}
-    while fresh := [process for process in below(roots) if process not in stopped]:
-        for process in fresh:
+    while running := [process for process in list_descendants(roots) if process not in stopped]:
+        for process in running:
             stopped[process] = None
             with suppress(psutil.NoSuchProcess):
                 process.suspend()
-        while any(_is_active(process) for process in fresh):
+        while any(_is_active(process) for process in running):
             time.sleep(POLL_SECONDS)
     return list(stopped)
 
@@ -97,10 +109,10 @@ def _is_active(process: psutil.Process) -> bool:
         return False
 
 
-def _peak(process: psutil.Process) -> int:
-    """Linux's VmHWM; elsewhere what is resident now."""
+def _read_peak_memory(process: psutil.Process) -> int:
+    """Return VmHWM of Linux in bytes; on other systems the memory that is resident now."""
     status = Path(f"/proc/{process.pid}/status")
     if not status.exists():
         return int(process.memory_info().rss)
     lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
-    return int(lines.get("VmHWM", "0").split()[0]) * 1024  # a zombie has none
+    return int(lines.get("VmHWM", "0").split()[0]) * 1024  # a zombie has no VmHWM

@@ -1,21 +1,21 @@
-"""Writes what a benchmark found: bench.json for programs, bench.html, which opens offline, and a document's section."""
+"""Writers of the result of a benchmark: bench.json, the page bench.html, and a section of a Markdown document."""
 
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from common.bench.charts import charts, rounds, timelines
-from common.bench.table import sections
+from common.bench.charts import build_bar_charts, build_step_timelines, round_speeds
+from common.bench.result import BenchResult
+from common.bench.table import build_sections
 from common.errors import build_write_error
 from common.report.page.render import HERE as PAGE
 from common.report.page.render import format_script_hashes, read_page_file
 
 
-def write_report(result: dict[str, Any], directory: Path) -> list[Path]:
-    """Write bench.json and bench.html into an existing directory. Returns their paths."""
+def write_report(result: BenchResult, directory: Path) -> list[Path]:
+    """Write bench.json and bench.html into an existing directory. Return their paths."""
     contents = {
         "bench.json": json.dumps(result, indent=1, allow_nan=False) + "\n",
         "bench.html": render_html(result),
@@ -25,7 +25,7 @@ def write_report(result: dict[str, Any], directory: Path) -> list[Path]:
     return [directory / name for name in contents]
 
 
-def render_html(result: dict[str, Any]) -> str:
+def render_html(result: BenchResult) -> str:
     """Return the page. Jinja2 escapes users' text: in HTML by itself, in the data by its filter `tojson`."""
     here = Path(__file__).parent
     environment = Environment(
@@ -34,11 +34,11 @@ def render_html(result: dict[str, Any]) -> str:
     scripts = [read_page_file("uPlot.min.js"), f'"use strict";\n{(here / "rounds.js").read_text(encoding="utf-8")}']
     return environment.get_template("bench.html.j2").render(
         title=result["title"],
-        sections=sections(result),
-        names=list(rounds(result)),
-        charts=charts(result),
-        rounds=rounds(result),
-        timelines=timelines(result),
+        sections=build_sections(result),
+        names=list(round_speeds(result)),
+        charts=build_bar_charts(result),
+        rounds=round_speeds(result),
+        timelines=build_step_timelines(result),
         style=read_page_file("uPlot.min.css") + read_page_file("page.css"),
         scripts=scripts,
         hashes=format_script_hashes(scripts),
@@ -46,10 +46,13 @@ def render_html(result: dict[str, Any]) -> str:
     )
 
 
-def update_document(result: dict[str, Any], path: Path) -> None:
-    """Replace the section of this title in a Markdown file, or add it at the end; the file may not exist yet."""
+def update_document(result: BenchResult, path: Path) -> None:
+    """Replace the section with the title of the benchmark in a Markdown file, or add it at the end.
+
+    The file need not exist.
+    """
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    section = f"## {result['title']}\n\n{_markdown(result)}"
+    section = f"## {result['title']}\n\n{_render_markdown(result)}"
     old = re.search(rf"^## {re.escape(result['title'])}\n.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     if old is None:
         text = f"{text.rstrip()}\n\n{section}" if text.strip() else section
@@ -59,9 +62,9 @@ def update_document(result: dict[str, Any], path: Path) -> None:
     _write(path, text)
 
 
-def _markdown(result: dict[str, Any]) -> str:
+def _render_markdown(result: BenchResult) -> str:
     parts: list[str] = []
-    for section in sections(result):
+    for section in build_sections(result):
         rows = [section.columns, ["---", *["---:"] * (len(section.columns) - 1)], *section.rows]
         table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
         title = f"### {section.title}\n\n" if parts else ""

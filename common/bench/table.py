@@ -1,21 +1,20 @@
-"""The tables of a benchmark: the same cells on the terminal, on the page and in the document."""
-
-from typing import Any
+"""The tables of a benchmark. The terminal, the page and the document show the same cells."""
 
 from rich.console import Console
 from rich.table import Table
 
+from common.bench.result import BenchResult, ContestantResult, Prediction
 from common.profile.trace import PHASES
 from common.report.formats import TableSection, format_memory, format_number
 
 COLUMNS = ["contestant", "replicas", "precision", "examples/s", "tokens/s", "ratio", "quartiles", "scaling"]
 COLUMNS += ["utilisation", "peak memory", "start-up"]
-PLAIN_WIDTH = 160  # of output that is not a terminal
+PLAIN_WIDTH = 160  # characters in a line if the output is not a terminal
 
 
-def cells(contestant: dict[str, Any]) -> list[str]:
-    """One row under COLUMNS, of an entry of bench.json's `contestants`."""
-    ratio, scaling, used = (contestant[key] or {} for key in ("ratio", "scaling_efficiency", "utilisation"))
+def build_row(contestant: ContestantResult) -> list[str]:
+    """Return the cells of a contestant, one for each of COLUMNS."""
+    ratio, scaling, utilisation = contestant["ratio"], contestant["scaling_efficiency"], contestant["utilisation"]
     precision, products = contestant["precision"], contestant["matmul_precision"]
     return [
         contestant["name"],
@@ -25,43 +24,45 @@ def cells(contestant: dict[str, Any]) -> list[str]:
         format_number(contestant["tokens_per_second"], ",.0f"),
         format_number(ratio["median"], ".2f"),
         f"{ratio['lower']:.2f} to {ratio['upper']:.2f}",
-        format_number(scaling.get("median"), ".2f"),
-        format_number(used.get("median"), ".0%"),
+        format_number(scaling and scaling["median"], ".2f"),
+        format_number(utilisation and utilisation["median"], ".0%"),
         format_memory([contestant["peak_memory_bytes"]]),
         f"{contestant['start_up_seconds']:.1f} s",
     ]
 
 
-def sections(result: dict[str, Any]) -> list[TableSection]:
-    """The tables of a benchmark. result: the content of bench.json."""
-    rows = [cells(contestant) for contestant in result["contestants"]]
-    found = [TableSection(result["title"], COLUMNS, rows, ("contestant",), _sentences(result))]
+def build_sections(result: BenchResult) -> list[TableSection]:
+    """Return the tables of a benchmark."""
+    rows = [build_row(contestant) for contestant in result["contestants"]]
+    sections = [TableSection(result["title"], COLUMNS, rows, ("contestant",), _describe_benchmark(result))]
     if any(contestant["time_split"] for contestant in result["contestants"]):
-        found.append(_of_time(result["contestants"]))
+        sections.append(_time_section(result["contestants"]))
     if result["prediction"] is not None:
-        found += _of_prediction(result["prediction"])
-    return found
+        sections += _prediction_sections(result["prediction"])
+    return sections
 
 
-def _of_time(contestants: list[dict[str, Any]]) -> TableSection:
-    """Where the time of a step goes, of the contestants that have been profiled."""
+def _time_section(contestants: list[ContestantResult]) -> TableSection:
+    """Return the table of the share of each phase in a step, for the contestants that were profiled."""
     rows = [
-        [each["name"], *(f"{each['time_split'][phase]:.0%}" for phase in PHASES)]
-        for each in contestants
-        if each["time_split"]
+        [contestant["name"], *(f"{split[phase]:.0%}" for phase in PHASES)]
+        for contestant in contestants
+        if (split := contestant["time_split"])
     ]
-    about = (
-        "Shares of five steps of the first rank, profiled before the first round, when the others were stopped. A "
-        "hidden reduction runs while the rank computes, and counts there too; an exposed one is waited for."
+    note = (
+        "Shares of five steps of the first rank, which are profiled before the first round while the other contestants "
+        "are stopped. A hidden reduction runs while the rank computes, and counts there too; the rank waits for an "
+        "exposed one."
     )
-    return TableSection("Time of a step", ["contestant", *PHASES], rows, ("contestant",), [about])
+    return TableSection("Time of a step", ["contestant", *PHASES], rows, ("contestant",), [note])
 
 
-def _sentences(result: dict[str, Any]) -> list[str]:
+def _describe_benchmark(result: BenchResult) -> list[str]:
+    """Return sentences on the machine, the versions, the config and the columns."""
     settings, hardware = result["settings"], result["hardware"]
     gpus = f", {hardware['gpus']} GPUs" if hardware["gpus"] else ""
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    found = [
+    sentences = [
         f"{result['date'][:10]}; {hardware['processor']}, {hardware['cores']} cores{gpus}; {versions}.",
         f"Config: {' '.join(result['overrides']) or 'the defaults'}. {settings['rounds']} rounds of "
         f"{settings['block_seconds']:g} s for each contestant in turn. Rates are medians over the rounds; a ratio is "
@@ -72,18 +73,18 @@ def _sentences(result: dict[str, Any]) -> list[str]:
         for precision, rate in result["matrix_flops_per_second"].items()
     ]
     if rates:
-        found.append(
+        sentences.append(
             f"Utilisation: useful operations (real tokens only) over the rate of matrix products in the same round "
             f"({', '.join(rates)})."
         )
     if any(contestant["scaling_efficiency"] for contestant in result["contestants"]):
         per_gpu = " and over the number of GPUs" if hardware["gpus"] else ", which has all cores too"
-        found.append(f"Scaling: speed over that of one replica{per_gpu}.")
-    return found
+        sentences.append(f"Scaling: speed over that of one replica{per_gpu}.")
+    return sentences
 
 
-def _of_prediction(prediction: dict[str, Any]) -> list[TableSection]:
-    """How far it is from what was measured, and the prediction itself."""
+def _prediction_sections(prediction: Prediction) -> list[TableSection]:
+    """Return the table of measured against predicted speeds, and that of the speeds with more replicas."""
     compute, link = prediction["compute"], prediction["link"]
     fit = (
         f"Fitted: a step of one replica on one core takes {compute['per_step'] * 1e3:.1f} ms and "
@@ -93,39 +94,43 @@ def _of_prediction(prediction: dict[str, Any]) -> list[TableSection]:
     )
     checks = [
         [
-            each["name"],
-            str(each["replicas"]),
-            format_number(each["measured"], ",.1f"),
-            format_number(each["predicted"], ",.1f"),
-            format_number(each["ratio"]["median"], ".2f"),
-            f"{each['ratio']['lower']:.2f} to {each['ratio']['upper']:.2f}",
+            check["name"],
+            str(check["replicas"]),
+            format_number(check["measured"], ",.1f"),
+            format_number(check["predicted"], ",.1f"),
+            format_number(check["ratio"]["median"], ".2f"),
+            f"{check['ratio']['lower']:.2f} to {check['ratio']['upper']:.2f}",
         ]
-        for each in prediction["checks"]
+        for check in prediction["checks"]
     ]
-    columns = ["contestant", "replicas", "examples/s", "predicted", "measured / predicted", "quartiles"]
-    paper = [
-        [each["reduce"], f"{each['gbit_per_second']:g} Gbit/s", *(f"{speed:,.0f}" for speed in each["predicted"])]
-        for each in prediction["examples_per_second"]
+    check_columns = ["contestant", "replicas", "examples/s", "predicted", "measured / predicted", "quartiles"]
+    predictions = [
+        [speeds["reduce"], f"{speeds['gbit_per_second']:g} Gbit/s", *(f"{speed:,.0f}" for speed in speeds["predicted"])]
+        for speeds in prediction["examples_per_second"]
     ]
-    about = (
+    note = (
         f"Examples per second by the number of replicas, each with one such core. A step of a replica has "
         f"{prediction['examples_per_replica']} examples. A message takes {prediction['latency'] * 1e6:g} us and the "
         "time for its bytes; nothing is hidden behind computing."
     )
     return [
-        TableSection("Predicted here", columns, checks, ("contestant",), [fit]),
+        TableSection("Predicted here", check_columns, checks, ("contestant",), [fit]),
         TableSection(
-            "Predicted for more", ["reduce", "link", *map(str, prediction["replicas"])], paper, ("reduce",), [about]
+            "Predicted for more",
+            ["reduce", "link", *map(str, prediction["replicas"])],
+            predictions,
+            ("reduce",),
+            [note],
         ),
     ]
 
 
-def print_result(result: dict[str, Any]) -> None:
+def print_result(result: BenchResult) -> None:
     """Print the tables with their sentences."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, soft_wrap=True, width=PLAIN_WIDTH)
-    for section in sections(result):
+    for section in build_sections(result):
         table = Table(title=section.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
         for index, name in enumerate(section.columns):
             table.add_column(name, justify="right" if index else "left", header_style="dim", overflow="fold")

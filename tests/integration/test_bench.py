@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from common.bench.settings import load_settings
+from common.bench.options import load_options
 from tests.conftest import ROOT, SMALL_CORPUS, SMALL_MODEL, wait_until
-from tests.unit.common.bench.test_turns import remaining
+from tests.unit.common.bench.test_contestant import find_processes
 
 SCRIPTS = ["hf_trainer", "accelerate", "plain_ddp", "keras_fit", "plain_tf"]
 OURS = ["torch_ddp", "torch_core_8", "tf_multiworker"]
@@ -33,9 +33,9 @@ ALL = ["tf_multiworker", *SCRIPTS, "link_rate", *(name for name in OURS if name 
 
 
 def test_every_script_has_a_contestant_here() -> None:
-    settings, _ = load_settings([])
-    assert {definition.script for definition in settings.definitions.values() if definition.script} <= {
-        settings.definitions[name].script for name in ALL
+    options, _ = load_options([])
+    assert {definition.script for definition in options.definitions.values() if definition.script} <= {
+        options.definitions[name].script for name in ALL
     }
 
 
@@ -57,7 +57,7 @@ def test_every_contestant_takes_its_turns(names: list[str], tmp_path: Path) -> N
     for each in found.values():
         assert each["examples_per_second"] > 0 and each["tokens_per_second"] > 0
         assert (each["utilisation"] is None) == (each["name"] == "torch_core_8")
-    assert not remaining(tmp_path)
+    assert not find_processes(tmp_path)
 
 
 def test_nothing_is_left_after_an_interruption(tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_nothing_is_left_after_an_interruption(tmp_path: Path) -> None:
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: (tmp_path / "out" / "hf_trainer" / "metrics.jsonl").exists(), 300)
     time.sleep(3.0)  # into the rounds
-    assert len(remaining(tmp_path)) > 4
+    assert len(find_processes(tmp_path)) > 4
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (130, "interrupted\n")
-    assert not remaining(tmp_path)
+    assert not find_processes(tmp_path)

@@ -7,10 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from common.bench.figures import Measured, figures
-from common.bench.plan import Planned
-from common.bench.settings import Definition, load_settings
-from common.bench.turns import Command, Contestant
+from common.bench.contestant import Contestant, ContestantCommand
+from common.bench.figures import MeasuredContestant, build_result
+from common.bench.options import ContestantDefinition, load_options
+from common.bench.plan import PlannedContestant
+from common.bench.result import BenchResult
 from tests.conftest import MakeConfig
 
 SLOWER = [1.0, 0.5, 0.25, 0.5]  # speed of the machine in each round
@@ -18,19 +19,19 @@ DEFINED = ["+bench.definitions.ddp={framework: torch}", "+bench.definitions.ddp_
 
 
 @pytest.fixture
-def result(tmp_path: Path, make_config: MakeConfig) -> dict[str, Any]:
+def result(tmp_path: Path, make_config: MakeConfig) -> BenchResult:
     """Of ddp x2 and x1, a script, and matrices."""
-    settings, _ = load_settings(["bench.contestants=[ddp,ddp_x1,hf_trainer]", *DEFINED])
+    options, _ = load_options(["bench.contestants=[ddp,ddp_x1,hf_trainer]", *DEFINED])
     base = make_config("strategy=ddp")
     two, one = (replace(base, strategy=replace(base.strategy, replicas=count)) for count in (2, 1))
 
-    def planned(name: str, config: Any) -> Planned:
-        command = Command(name, [], tmp_path / name)
-        definition = settings.definitions.get(name, Definition("torch", "matrix_rate"))
-        return Planned(definition, config, command, 5e6, None, 4)
+    def planned(name: str, config: Any) -> PlannedContestant:
+        command = ContestantCommand(name, [], tmp_path / name)
+        definition = options.definitions.get(name, ContestantDefinition("torch", "matrix_rate"))
+        return PlannedContestant(definition, config, command, 5e6, None, 4)
 
-    found = figures(
-        settings,
+    return build_result(
+        options,
         ["model=bert_mini"],
         [
             measured(tmp_path, "ddp", planned("ddp", two), 300.0, summary='{"compilations": 3}'),
@@ -39,12 +40,11 @@ def result(tmp_path: Path, make_config: MakeConfig) -> dict[str, Any]:
             measured(tmp_path, "matrices", planned("matrices", two), 3e9, "flops"),
         ],
     )
-    return {**found, "prediction": None}
 
 
 def measured(
-    directory: Path, name: str, planned: Planned, speed: float, unit: str = "examples", summary: str = "{}"
-) -> Measured:
+    directory: Path, name: str, planned: PlannedContestant, speed: float, unit: str = "examples", summary: str = "{}"
+) -> MeasuredContestant:
     """One that does `speed` units per second while the machine is as fast as in the first round."""
     (directory / name).mkdir(parents=True)
     (directory / name / "summary.json").write_text(summary)
@@ -54,4 +54,4 @@ def measured(
         for factor in SLOWER
     ]
     contestant = SimpleNamespace(name=name, directory=directory / name, blocks=blocks, start_up=2.0, peak_memory=2**20)
-    return Measured(planned, cast(Contestant, contestant))
+    return MeasuredContestant(planned, cast(Contestant, contestant))

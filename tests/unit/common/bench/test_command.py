@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from common.bench import __main__ as command
-from common.bench.plan import Planned
-from common.bench.settings import Definition, Settings
+from common.bench.options import BenchOptions, ContestantDefinition
+from common.bench.plan import PlannedContestant
 from tests.conftest import MakeConfig, Python
-from tests.unit.common.bench.test_turns import fake
+from tests.unit.common.bench.test_contestant import fake_command
 
 SHORT = ["bench.rounds=2", "bench.block_seconds=0.3", "bench.warmup_steps=2"]
 
@@ -19,20 +19,27 @@ def fakes(monkeypatch: pytest.MonkeyPatch, make_config: MakeConfig) -> None:
     """Two contestants of which the second is faster."""
     config = make_config("strategy=ddp", "strategy.replicas=2")
 
-    def plan(settings: Settings, overrides: list[str], output: Path) -> list[Planned]:
+    def plan_contestants(options: BenchOptions, overrides: list[str], output: Path) -> list[PlannedContestant]:
         assert overrides == ["model=bert_mini"]
-        pauses = zip(settings.contestants, (0.04, 0.01), strict=True)
-        commands = [fake(output, name, pause) for name, pause in pauses]
-        return [Planned(Definition("torch"), config, each, None, None, 4) for each in commands]
+        pauses = zip(options.contestants, (0.04, 0.01), strict=True)
+        commands = [fake_command(output, name, pause) for name, pause in pauses]
+        return [
+            PlannedContestant(ContestantDefinition("torch"), config, command, None, None, 4) for command in commands
+        ]
 
-    monkeypatch.setattr(command, "plan", plan)
+    monkeypatch.setattr(command, "plan_contestants", plan_contestants)
 
 
 @pytest.mark.usefixtures("fakes")
 def test_it_writes_its_files_and_the_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document, output = tmp_path / "performance.md", tmp_path / "out"
-    own = [f"bench.output={output}", f"bench.document={document}", "bench.title=Two fakes", "bench.reference=torch_dp"]
-    assert command.main([*SHORT, *own, "bench.contestants=[torch_dp,torch_ddp]", "model=bert_mini"]) == 0
+    arguments = [
+        f"bench.output={output}",
+        f"bench.document={document}",
+        "bench.title=Two fakes",
+        "bench.reference=torch_dp",
+    ]
+    assert command.main([*SHORT, *arguments, "bench.contestants=[torch_dp,torch_ddp]", "model=bert_mini"]) == 0
     result = json.loads((output / "bench.json").read_text())
     slow, fast = result["contestants"]
     assert len(slow["rounds"]["examples"]) == 2
@@ -49,7 +56,7 @@ def test_a_directory_that_is_in_use_is_refused(tmp_path: Path, capsys: pytest.Ca
     with pytest.raises(SystemExit) as raised:
         command.main([f"bench.output={tmp_path}", "model=bert_mini"])
     assert raised.value.code == 2
-    assert capsys.readouterr().err == f"error: bench.output={tmp_path}: is not empty; choose another directory\n"
+    assert capsys.readouterr().err == f"error: bench.output={tmp_path}: not empty; choose another directory\n"
 
 
 def test_help_shows_the_keys(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,14 +1,15 @@
 """Ratios are taken within rounds; efficiency and utilisation are of the contestants that belong together."""
 
 import json
-from typing import Any
+from typing import cast
 
 import pytest
 
-from common.bench.table import COLUMNS, cells, sections
+from common.bench.result import BenchResult, ContestantResult
+from common.bench.table import COLUMNS, build_row, build_sections
 
 
-def test_ratios_are_of_the_same_round(result: dict[str, Any]) -> None:
+def test_ratios_are_of_the_same_round(result: BenchResult) -> None:
     ddp, ddp_x1, trainer = result["contestants"]
     assert ddp["ratio"] == pytest.approx({"median": 1.5, "lower": 1.5, "upper": 1.5})
     assert trainer["ratio"] == pytest.approx({"median": 1.0, "lower": 1.0, "upper": 1.0})
@@ -17,24 +18,25 @@ def test_ratios_are_of_the_same_round(result: dict[str, Any]) -> None:
     assert ddp["tokens_per_second"] == pytest.approx(1500)
 
 
-def test_efficiency_is_against_the_same_with_one_replica(result: dict[str, Any]) -> None:
+def test_efficiency_is_against_the_same_with_one_replica(result: BenchResult) -> None:
     ddp, ddp_x1, trainer = result["contestants"]
+    assert ddp["scaling_efficiency"] is not None
     assert ddp["scaling_efficiency"]["median"] == pytest.approx(1.2)
     assert ddp_x1["scaling_efficiency"] is None
     assert trainer["scaling_efficiency"] is None, "a script is not Lockstep's ddp"
 
 
-def test_utilisation_is_of_the_matrix_rate_of_the_same_round(result: dict[str, Any]) -> None:
+def test_utilisation_is_of_the_matrix_rate_of_the_same_round(result: BenchResult) -> None:
     ddp = result["contestants"][0]
     assert ddp["utilisation"] == pytest.approx({"median": 0.5, "lower": 0.5, "upper": 0.5})
     assert result["matrix_flops_per_second"]["float32"]["median"] == pytest.approx(1.5e9)
 
 
-def test_it_can_be_written_and_shown(result: dict[str, Any]) -> None:
+def test_it_can_be_written_and_shown(result: BenchResult) -> None:
     assert json.loads(json.dumps(result, allow_nan=False)) == result
     ddp = result["contestants"][0]
     assert ddp["compilations"] == 3
-    assert dict(zip(COLUMNS, cells(ddp), strict=True)) == {
+    assert dict(zip(COLUMNS, build_row(ddp), strict=True)) == {
         "contestant": "ddp",
         "replicas": "2",
         "precision": "float32",
@@ -47,6 +49,6 @@ def test_it_can_be_written_and_shown(result: dict[str, Any]) -> None:
         "peak memory": "1 MiB",
         "start-up": "2.0 s",
     }
-    mixed = cells(ddp | {"matmul_precision": "bfloat16"})
+    mixed = build_row(cast(ContestantResult, {**ddp, "matmul_precision": "bfloat16"}))
     assert mixed[COLUMNS.index("precision")] == "float32, products bfloat16"
-    assert "model=bert_mini" in " ".join(sections(result)[0].sentences)
+    assert "model=bert_mini" in " ".join(build_sections(result)[0].sentences)

@@ -9,29 +9,35 @@ import pytest
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from common.bench.plan import ENDLESS, Planned, plan
-from common.bench.settings import load_settings
+from common.bench.options import load_options
+from common.bench.plan import ENDLESS, PlannedContestant, plan_contestants
 from common.cluster.discovery import compose_config
 from common.config.command_line import explain_error
 from common.config.overrides import normalize_arguments
 from common.errors import UserError
 
-Plan = Callable[..., list[Planned]]
+Plan = Callable[..., list[PlannedContestant]]
 SMALL = ["data.train_examples=60", "data.validation_examples=12", "model.layers=1", "model.max_vocabulary=200"]
 NAMES = "torch_ddp,torch_ddp_x1,torch_ddp_bfloat16,hf_trainer,keras_fit"
 
 
-DEFINITIONS = load_settings([])[0].definitions
+DEFINITIONS = load_options([])[0].definitions
+
+
+@pytest.fixture(scope="module")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data and weights that all plans of this file use."""
+    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture
-def planned(tmp_path: Path) -> Plan:
-    def make(contestants: str, *overrides: str) -> list[Planned]:
+def planned(tmp_path: Path, cache_dir: Path) -> Plan:
+    def plan(contestants: str, *overrides: str) -> list[PlannedContestant]:
         reference = f"bench.reference={contestants.partition(',')[0]}"
-        settings, others = load_settings([f"bench.contestants=[{contestants}]", reference, *overrides])
-        return plan(settings, [f"cache_dir={tmp_path / 'cache'}", *others], tmp_path)
+        options, others = load_options([f"bench.contestants=[{contestants}]", reference, *overrides])
+        return plan_contestants(options, [f"cache_dir={cache_dir}", *others], tmp_path)
 
-    return make
+    return plan
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)

@@ -3,29 +3,31 @@
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.bench.figures import Measured
-from common.bench.plan import Planned
-from common.bench.predict import (
+from common.bench.contestant import Contestant, ContestantCommand
+from common.bench.cost_model import (
     REDUCES,
     Compute,
     Link,
-    examples_per_second,
+    Workload,
     fit_compute,
-    local_examples_per_second,
     parameter_server,
+    predict_examples_per_second,
+    predict_local_examples_per_second,
     ring,
     tree,
 )
-from common.bench.scaling import REPLICAS, prediction
-from common.bench.settings import Definition, load_settings
-from common.bench.table import sections
-from common.bench.turns import Command, Contestant
+from common.bench.figures import MeasuredContestant
+from common.bench.options import ContestantDefinition, load_options
+from common.bench.plan import PlannedContestant
+from common.bench.prediction import REPLICAS, predict
+from common.bench.result import BenchResult
+from common.bench.table import build_sections
 from tests.conftest import MakeConfig
 
 LINK = Link(alpha=1e-3, beta=1e-9)
@@ -63,7 +65,7 @@ def test_a_server_receives_and_sends_what_all_replicas_have() -> None:
 
 @pytest.mark.parametrize("name", REDUCES)
 def test_one_replica_has_nothing_to_reduce(name: str) -> None:
-    assert examples_per_second(COMPUTE, REDUCES[name], LINK, 1, 16, SIZE) == pytest.approx(16 / 0.042)
+    assert predict_examples_per_second(COMPUTE, REDUCES[name], LINK, Workload(1, 16, SIZE)) == pytest.approx(16 / 0.042)
 
 
 @given(st.floats(1e-4, 1), st.floats(1e-5, 1), st.sets(st.integers(1, 500), min_size=2, max_size=5))
@@ -74,59 +76,64 @@ def test_the_fit_finds_what_steps_were_made_of(per_step: float, per_example: flo
 
 
 def test_replicas_share_the_cores_of_a_machine() -> None:
-    two, four = (local_examples_per_second(COMPUTE, ring, LINK, n, 8, SIZE, cores=2) for n in (2, 4))
+    two, four = (predict_local_examples_per_second(COMPUTE, ring, LINK, Workload(n, 8, SIZE), cores=2) for n in (2, 4))
     assert two == pytest.approx(2 * 8 / (0.026 + ring_by_hand(2, SIZE)))
     assert four == pytest.approx(4 * 8 / (2 * (0.026 + ring_by_hand(4, SIZE))))
 
 
 @pytest.fixture
-def measured(tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> list[Measured]:
+def measured(tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> list[MeasuredContestant]:
     """Two rounds of one replica at two sizes, the link, and two replicas; the second round is half as fast."""
     monkeypatch.setattr("common.hardware.count_cores", lambda: 2)
 
-    def one(name: str, definition: Definition, replicas: int, batch: int, rows: list[dict[str, float]]) -> Measured:
+    def one(
+        name: str, definition: ContestantDefinition, replicas: int, batch: int, rows: list[dict[str, float]]
+    ) -> MeasuredContestant:
         config = make_config(f"strategy={'allreduce' if replicas > 1 else 'single'}")
         strategy = replace(config.strategy, replicas=replicas)
         config = replace(config, strategy=strategy, train=replace(config.train, global_batch_size=batch))
-        planned = Planned(definition, config, Command(name, [], tmp_path), None, None, SIZE)
+        planned = PlannedContestant(definition, config, ContestantCommand(name, [], tmp_path), None, None, SIZE)
         slow = ("seconds", "alpha", "beta")
         blocks = [[{key: row[key] * (n if key in slow else 1) for key in row} for row in rows] for n in (1, 2)]
-        return Measured(planned, cast(Contestant, SimpleNamespace(name=name, blocks=blocks)))
+        return MeasuredContestant(planned, cast(Contestant, SimpleNamespace(name=name, blocks=blocks)))
 
     def steps(examples: float, seconds: float) -> list[dict[str, float]]:
         return [{"examples": 0, "tokens": 0, "seconds": 0}, {"examples": examples, "tokens": 0, "seconds": seconds}]
 
-    core = Definition("torch", cores=1)
+    core = ContestantDefinition("torch", cores=1)
     link = [{"seconds": 1.0, "alpha": LINK.alpha, "beta": LINK.beta}]
     return [
         one("core_8", core, 1, 8, steps(8, 0.026)),
         one("core_32", core, 1, 32, steps(32, 0.074)),
-        one("link", Definition("torch", "link_rate"), 2, 32, link),
-        one("ring_x2", Definition("torch"), 2, 16, steps(16, 0.026 + ring_by_hand(2, SIZE))),
+        one("link", ContestantDefinition("torch", "link_rate"), 2, 32, link),
+        one("ring_x2", ContestantDefinition("torch"), 2, 16, steps(16, 0.026 + ring_by_hand(2, SIZE))),
     ]
 
 
-def test_what_was_measured_is_predicted_and_checked(measured: list[Measured]) -> None:
-    settings, _ = load_settings(["bench.bandwidths=[8]", "bench.latency=0"])
-    found = prediction(settings, measured)
-    assert found is not None
-    assert found["compute"] == pytest.approx({"per_step": 0.015, "per_example": 0.003}), "the median of both rounds"
-    (check,) = found["checks"]
+def test_what_was_measured_is_predicted_and_checked(measured: list[MeasuredContestant]) -> None:
+    options, _ = load_options(["bench.bandwidths=[8]", "bench.latency=0"])
+    prediction = predict(options, measured)
+    assert prediction is not None
+    assert prediction["compute"] == pytest.approx({"per_step": 0.015, "per_example": 0.003}), (
+        "the median of both rounds"
+    )
+    (check,) = prediction["checks"]
     assert check["name"] == "ring_x2" and check["replicas"] == 2
     assert check["ratio"] == pytest.approx({"median": 1, "lower": 1, "upper": 1}), "of the fits of the same round"
-    speeds = {each["reduce"]: each["predicted"] for each in found["examples_per_second"]}
+    speeds = {speeds["reduce"]: speeds["predicted"] for speeds in prediction["examples_per_second"]}
     assert list(speeds) == ["ring", "tree", "parameter server"]
     assert len(speeds["ring"]) == len(REPLICAS) == 11 and REPLICAS[-1] == 1024
     assert speeds["ring"][1] == pytest.approx(2 * 32 / (0.111 + SIZE * 1e-9))
 
 
-def test_without_what_it_needs_there_is_none(measured: list[Measured]) -> None:
-    settings, _ = load_settings([])
-    assert prediction(settings, measured[1:]) is None, "one size cannot be fitted"
-    assert prediction(settings, [each for each in measured if each.name != "link"]) is None
+def test_without_what_it_needs_there_is_none(measured: list[MeasuredContestant]) -> None:
+    options, _ = load_options([])
+    assert predict(options, measured[1:]) is None, "one size cannot be fitted"
+    assert predict(options, [contestant for contestant in measured if contestant.name != "link"]) is None
 
 
-def test_the_prediction_has_tables(result: dict[str, Any], measured: list[Measured]) -> None:
-    settings, _ = load_settings([])
-    titles = [each.title for each in sections({**result, "prediction": prediction(settings, measured)})]
+def test_the_prediction_has_tables(result: BenchResult, measured: list[MeasuredContestant]) -> None:
+    options, _ = load_options([])
+    result["prediction"] = predict(options, measured)
+    titles = [section.title for section in build_sections(result)]
     assert titles == ["Benchmark", "Predicted here", "Predicted for more"]

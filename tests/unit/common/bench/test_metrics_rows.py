@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.bench.rows import Row, Rows, between_stops, per_second
+from common.bench.metrics_rows import MetricsTail, Row, rate_per_second, rows_between_stops
 
 
 def step_rows(seconds: list[float]) -> list[Row]:
@@ -34,24 +34,24 @@ def test_a_blocks_rate_leaves_the_stops_out(
         stops.append((len(seconds) // group * group, stopped))
         stopped_in_all += stopped
     for (before, stopped), (written, _) in zip(stops[1:-1], stops[2:], strict=True):
-        rows = between_stops(step_rows(seconds)[:written], before, stopped)
+        rows = rows_between_stops(step_rows(seconds)[:written], before, stopped)
         assert len(rows) >= 40 - 2 * group
-        assert per_second(rows, "examples") == pytest.approx(32 / step)
+        assert rate_per_second(rows, "examples") == pytest.approx(32 / step)
 
 
 def test_a_stop_of_no_time_cuts_nothing_off() -> None:
     rows = step_rows([1, 2, 3, 4, 5])
-    assert [row["step"] for row in between_stops(rows, 2, 0.0)] == [3, 4, 5]
+    assert [row["step"] for row in rows_between_stops(rows, 2, 0.0)] == [3, 4, 5]
 
 
 def test_a_block_without_a_step_has_no_rows() -> None:
-    assert between_stops(step_rows([1, 2, 3]), 3, 10.0) == []
-    assert between_stops(step_rows([1, 2, 3, 3.5]), 3, 10.0) == [], "written after the stop, measured before it"
+    assert rows_between_stops(step_rows([1, 2, 3]), 3, 10.0) == []
+    assert rows_between_stops(step_rows([1, 2, 3, 3.5]), 3, 10.0) == [], "written after the stop, measured before it"
 
 
 def test_an_incomplete_line_is_read_later(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    rows = Rows(path)
+    rows = MetricsTail(path)
     assert rows.read() == []
     lines = [json.dumps(row) + "\n" for row in step_rows([1, 2])]
     path.write_text(lines[0] + lines[1][:10])

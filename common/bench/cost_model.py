@@ -1,0 +1,110 @@
+"""A model of the speed with more replicas: a linear cost of computing, and the alpha-beta model of communication.
+
+A message of m bytes takes alpha + m beta seconds: the latency, and the time for each byte (Hockney, "The communication
+challenge for MPP: Intel Paragon and Meiko CS-2", 1994). A step computes and then reduces the gradients; neither hides
+any of the other.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Compute:
+    """The seconds that one core needs for a step of a replica: per_step + per_example * examples."""
+
+    per_step: float
+    per_example: float
+
+    def seconds(self, examples: float) -> float:
+        """Return the seconds of a step with this many examples, without communication."""
+        return self.per_step + self.per_example * examples
+
+
+@dataclass(frozen=True)
+class Link:
+    """The link of a replica: alpha in seconds, beta in seconds per byte. It sends and receives at the same time."""
+
+    alpha: float
+    beta: float
+
+
+Reduce = Callable[[int, float, Link], float]
+
+
+def ring(replicas: int, size: float, link: Link) -> float:
+    """Return the seconds to sum `size` bytes over a ring.
+
+    N - 1 exchanges of 1/N of the bytes sum them; as many exchanges spread the sums.
+
+    Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
+    """
+    return 2 * (replicas - 1) * (link.alpha + size / replicas * link.beta)
+
+
+def tree(replicas: int, size: float, link: Link) -> float:
+    """Return the seconds to sum `size` bytes over a binomial tree and to broadcast the sum over it.
+
+    Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
+    """
+    return 2 * math.ceil(math.log2(replicas)) * (link.alpha + size * link.beta)
+
+
+def parameter_server(replicas: int, size: float, link: Link) -> float:
+    """Return the seconds until one server has received all gradients and has sent the parameters to all replicas.
+
+    Its link carries all of these bytes. Several servers divide the time for the bytes by their number.
+
+    Source: Li et al., "Scaling distributed machine learning with the parameter server", 2014.
+    """
+    return 2 * (link.alpha + replicas * size * link.beta) if replicas > 1 else 0.0
+
+
+REDUCES: dict[str, Reduce] = {"ring": ring, "tree": tree, "parameter server": parameter_server}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The replicas of a run: their number, the examples of each in a step, and the bytes of the gradients."""
+
+    replicas: int
+    examples: float
+    gradient_bytes: float
+
+
+def fit_compute(steps: Sequence[tuple[float, float]]) -> Compute:
+    """Fit the cost of computing by least squares.
+
+    Args:
+        steps: The examples and seconds of steps of one replica on one core, with at least two numbers of examples.
+    """
+    examples, seconds = np.array(steps).T
+    per_example, per_step = np.polyfit(examples, seconds, 1)
+    return Compute(float(per_step), float(per_example))
+
+
+def predict_examples_per_second(compute: Compute, reduce: Reduce, link: Link, workload: Workload) -> float:
+    """Return the speed of replicas that each have a core and a link."""
+    reduce_seconds = reduce(workload.replicas, workload.gradient_bytes, link)
+    return workload.replicas * workload.examples / (compute.seconds(workload.examples) + reduce_seconds)
+
+
+def predict_local_examples_per_second(
+    compute: Compute, reduce: Reduce, link: Link, workload: Workload, cores: int
+) -> float:
+    """Return the speed of replicas that share the cores of one machine.
+
+    If there are more replicas than cores, computing and copying take proportionally longer.
+
+    Args:
+        compute: The cost of computing on one core.
+        reduce: The way to reduce.
+        link: The link between two processes that have a core each.
+        workload: The replicas.
+        cores: The number of cores.
+    """
+    replicas_per_core = max(1.0, workload.replicas / cores)
+    return predict_examples_per_second(compute, reduce, link, workload) / replicas_per_core

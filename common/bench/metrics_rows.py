@@ -1,0 +1,49 @@
+"""The rows that a contestant appends to its metrics.jsonl, and its rates in a block of time."""
+
+import json
+from pathlib import Path
+
+Row = dict[str, float]  # "step", "seconds", and counters such as "examples"; other columns are not used
+
+
+class MetricsTail:
+    """Reader of a file of rows that grows."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[Row] = []
+        self._read_bytes = 0
+
+    def read(self) -> list[Row]:
+        """Return all complete rows so far; an incomplete last line is read by a later call."""
+        if self.path.exists():
+            with self.path.open("rb") as file:
+                file.seek(self._read_bytes)
+                content = file.read()
+            complete = content[: content.rfind(b"\n") + 1]
+            self._read_bytes += len(complete)
+            self.rows += [json.loads(line) for line in complete.splitlines()]
+        return self.rows
+
+
+def rows_between_stops(rows: list[Row], count_before: int, stopped_seconds: float) -> list[Row]:
+    """Return the rows that were measured since the contestant was last continued.
+
+    Rows are written in groups, so rows that were measured before the stop may be written after it. The time from the
+    last of them to the next row contains the stop.
+
+    Args:
+        rows: All rows of the contestant.
+        count_before: The number of rows when the contestant was continued.
+        stopped_seconds: How long the contestant had been stopped.
+    """
+    for index in range(max(count_before, 1), len(rows)):
+        if rows[index]["seconds"] - rows[index - 1]["seconds"] >= stopped_seconds:
+            return rows[index:]
+    return []
+
+
+def rate_per_second(rows: list[Row], unit: str) -> float:
+    """Return the rate of a counter, such as "examples", from the first to the last of these rows."""
+    count = rows[-1].get(unit, 0) - rows[0].get(unit, 0)
+    return float(count / (rows[-1]["seconds"] - rows[0]["seconds"]))

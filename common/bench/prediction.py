@@ -1,0 +1,114 @@
+"""Prediction of the speed with more replicas from the measurements of a benchmark, and its error on this machine."""
+
+import statistics
+from collections.abc import Sequence
+
+from common import hardware
+from common.bench.cost_model import (
+    REDUCES,
+    Compute,
+    Link,
+    Workload,
+    fit_compute,
+    predict_examples_per_second,
+    predict_local_examples_per_second,
+)
+from common.bench.figures import MeasuredContestant, Spread
+from common.bench.options import LINK, BenchOptions
+from common.bench.result import Prediction, PredictionCheck
+
+REPLICAS = [2**exponent for exponent in range(11)]
+CHECKED = "allreduce"  # the strategy whose ring is predicted
+
+
+def predict(options: BenchOptions, measured: Sequence[MeasuredContestant]) -> Prediction | None:
+    """Return the content of `prediction` in bench.json; None if the benchmark lacks the measurements.
+
+    It needs how fast two processes sum gradients, and training with one replica on one core at two or more global batch
+    sizes.
+    """
+    links = [contestant for contestant in measured if contestant.planned.definition.script == LINK]
+    singles = [contestant for contestant in measured if _is_single_core(contestant)]
+    if not links or len({contestant.planned.config.train.global_batch_size for contestant in singles}) < 2:
+        return None
+    rounds = range(len(links[0].contestant.blocks))
+    round_computes = [_fit_round(singles, index) for index in rounds]
+    round_links = [_link_of_round(links[0], index) for index in rounds]
+    compute = Compute(
+        statistics.median(fit.per_step for fit in round_computes),
+        statistics.median(fit.per_example for fit in round_computes),
+    )
+    gradient_bytes = singles[0].planned.gradient_bytes
+    examples = max(contestant.planned.config.train.global_batch_size for contestant in singles)
+    checked = [
+        contestant
+        for contestant in measured
+        if contestant.planned.config.strategy.kind == CHECKED and contestant.planned.is_training
+    ]
+    return {
+        "compute": {"per_step": compute.per_step, "per_example": compute.per_example},
+        "link": {
+            "alpha": statistics.median(link.alpha for link in round_links),
+            "beta": statistics.median(link.beta for link in round_links),
+        },
+        "gradient_bytes": gradient_bytes,
+        "examples_per_replica": examples,
+        "latency": options.latency,
+        "replicas": REPLICAS,
+        "examples_per_second": [
+            {
+                "gbit_per_second": bandwidth,
+                "reduce": name,
+                "predicted": [
+                    predict_examples_per_second(
+                        compute,
+                        reduce,
+                        Link(options.latency, 8 / (bandwidth * 1e9)),
+                        Workload(replicas, examples, gradient_bytes),
+                    )
+                    for replicas in REPLICAS
+                ],
+            }
+            for bandwidth in options.bandwidths
+            for name, reduce in REDUCES.items()
+        ],
+        "checks": [_check(contestant, round_computes, round_links) for contestant in checked],
+    }
+
+
+def _is_single_core(measured: MeasuredContestant) -> bool:
+    planned = measured.planned
+    has_one_core = planned.definition.cores == 1 and planned.config.strategy.world_size == 1
+    return has_one_core and planned.is_training and planned.definition.script is None
+
+
+def _fit_round(singles: Sequence[MeasuredContestant], index: int) -> Compute:
+    """Fit the cost of computing to the measurements of one round."""
+    sizes = [contestant.planned.config.train.global_batch_size for contestant in singles]
+    return fit_compute(
+        [(size, size / contestant.rates["examples"][index]) for size, contestant in zip(sizes, singles, strict=True)]
+    )
+
+
+def _link_of_round(measured: MeasuredContestant, index: int) -> Link:
+    rows = measured.contestant.blocks[index]
+    return Link(statistics.median(row["alpha"] for row in rows), statistics.median(row["beta"] for row in rows))
+
+
+def _check(measured: MeasuredContestant, computes: Sequence[Compute], links: Sequence[Link]) -> PredictionCheck:
+    """Compare the measured with the predicted speed in every round."""
+    planned = measured.planned
+    replicas, cores = planned.config.strategy.world_size, planned.definition.cores or hardware.count_cores()
+    workload = Workload(replicas, planned.config.train.global_batch_size / replicas, planned.gradient_bytes)
+    predicted = [
+        predict_local_examples_per_second(compute, REDUCES["ring"], link, workload, cores)
+        for compute, link in zip(computes, links, strict=True)
+    ]
+    speeds = measured.rates["examples"]
+    return {
+        "name": measured.name,
+        "replicas": replicas,
+        "measured": statistics.median(speeds),
+        "predicted": statistics.median(predicted),
+        "ratio": Spread.of([speed / expected for speed, expected in zip(speeds, predicted, strict=True)]).as_row(),
+    }
