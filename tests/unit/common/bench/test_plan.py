@@ -63,7 +63,7 @@ def test_every_contestant_and_the_matrices_of_each_precision(planned: Plan, tmp_
     assert {each.useful_flops for each in found.values() if each.is_training} == {found["torch_ddp"].useful_flops}
     assert found["torch_ddp"].useful_flops > 1e6  # type: ignore[operator]
     command = found["torch_ddp"].command.command
-    assert command[1:3] == ["-m", "torch_impl.train"]
+    assert command[2] == "torch_impl.train"
     assert {"strategy=ddp", "train.checkpoint_every=null", f"run_dir={tmp_path / 'torch_ddp'}"} <= set(command)
     assert {"model.layers=1", "cluster.timeout=3600"} <= set(command)
     assert found["torch_ddp_x1"].config.strategy.world_size == 1
@@ -72,8 +72,8 @@ def test_every_contestant_and_the_matrices_of_each_precision(planned: Plan, tmp_
 def test_scripts_are_told_what_lockstep_trains(planned: Plan, tmp_path: Path) -> None:
     trainer, keras, matrices = planned("hf_trainer,keras_fit", *SMALL, "train.global_batch_size=30")
     command = trainer.command.command
-    assert command[1:4] == ["-m", "torch.distributed.run", "--nproc-per-node=2"]
-    assert keras.command.command[1:3] == ["-m", "tf_impl.contestants.keras_fit"]
+    assert command[2:4] == ["torch.distributed.run", "--nproc-per-node=2"]
+    assert keras.command.command[2] == "tf_impl.contestants.keras_fit"
     for each in (command, keras.command.command):
         values = dict(text.removeprefix("--").split("=", 1) for text in each if text.startswith("--"))
         assert (values["global-batch-size"], values["precision"], values["replicas"]) == ("30", "float32", "2")
@@ -109,8 +109,8 @@ def test_a_model_without_known_operations_has_no_matrices(planned: Plan) -> None
             "bench.definitions.hf_trainer.script=none: no module",
         ),
         ("hf_trainer", "model=convnet", "hf_trainer: reads data=builtin_nli, or one .jsonl file"),
-        ("keras_fit", "train.precision=float64", "keras_fit: has no train.precision=float64; leave it out"),
-        ("keras_fit", "train.matmul_precision=bfloat16", "keras_fit: has no train.matmul_precision; leave it out"),
+        ("keras_fit", "train.precision=float64", "keras_fit: has no train.precision=float64; remove it"),
+        ("keras_fit", "train.matmul_precision=bfloat16", "keras_fit: has no train.matmul_precision; remove it"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(planned: Plan, contestants: str, override: str, said: str) -> None:
