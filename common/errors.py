@@ -1,20 +1,26 @@
-"""Errors that a user can fix, stops on request, and the exit codes for both."""
+"""Errors that a user can fix, requests to stop, and the exit codes of both."""
 
 import re
 import signal
 
-FAILURE, USER_ERROR = 1, 2  # exit codes; the second is for what a user can fix
-TERMINAL_CODE = re.compile(r"\x1b\[[0-9;]*m")  # of Keras's errors
+FAILURE, USER_ERROR = 1, 2  # exit codes; the second says that the user can fix the error
+TERMINAL_CODE = re.compile(r"\x1b\[[0-9;]*m")  # Keras colours its errors
 
 
 class UserError(ValueError):
-    """A mistake in a config, a file or an environment; its message is one line: where, what is wrong, what to do."""
+    """A mistake in a config, a file or an environment.
+
+    The message is one line: the key or the file, what is wrong, and what to do.
+    """
 
     exit_code = USER_ERROR
 
 
-class PeerTimeout(UserError):
-    """Another host, or a process on it, did not arrive. A scheduler may try again, unlike after a mistake."""
+class PeerTimeout(UserError):  # noqa: N818  named as TimeoutError would be confused with Python's
+    """A process of another host did not connect in time.
+
+    The exit code lets a scheduler try again, unlike the exit code of a mistake.
+    """
 
     exit_code = FAILURE
 
@@ -41,12 +47,12 @@ def describe_error(error: BaseException) -> str:
 
 
 def build_write_error(place: object, error: Exception) -> UserError:
-    """The error for a file or directory that could not be written."""
+    """Return the error for a file or a directory that cannot be written."""
     reason = error_reason(error)
     return UserError(f"{place}: cannot be written ({reason}); make space or choose another place")
 
 
-class Interrupted(Exception):
+class Interrupted(Exception):  # noqa: N818  a request to stop is no error
     """A signal asked the run to stop."""
 
     def __init__(self, signum: int) -> None:

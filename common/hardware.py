@@ -1,4 +1,4 @@
-"""What this machine has, asked without importing a framework."""
+"""The hardware of this machine, found without importing a framework."""
 
 import ctypes
 import math
@@ -8,7 +8,6 @@ import resource
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pynvml
@@ -17,13 +16,13 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def count_cores() -> int:
-    """CPU cores that this process may use, by its affinity and by the limit of its control group."""
+    """Return the number of CPU cores that this process may use, by its affinity and the limit of its control group."""
     count = len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else os.cpu_count() or 1
     return max(1, math.ceil(min(count, _cpu_limit())))
 
 
 def _cpu_limit() -> float:
-    """The CPU seconds in a second that the control group may use, as containers have it; infinite without a limit."""
+    """Return the CPU seconds that the control group, such as a container, may use in a second, or infinity."""
     try:
         if (path := CGROUP / "cpu.max").exists():  # version 2
             quota, period = path.read_text().split()
@@ -35,12 +34,12 @@ def _cpu_limit() -> float:
 
 
 def has_cpp_compiler() -> bool:
-    """Whether there is the one that PyTorch compiles with: CXX, or the platform's."""
+    """Check whether the compiler exists that PyTorch uses: the one in CXX, or the default of the platform."""
     return shutil.which(os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")) is not None
 
 
 def count_visible_gpus() -> int:
-    """NVIDIA GPUs that a framework started now would see; an empty CUDA_VISIBLE_DEVICES hides them all."""
+    """Return the number of NVIDIA GPUs that a framework would find now; an empty CUDA_VISIBLE_DEVICES hides all."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
         pynvml.nvmlInit()
@@ -54,7 +53,7 @@ def count_visible_gpus() -> int:
 
 
 def select_gpu(index: int | None) -> dict[str, str]:
-    """The environment of a process that is to see only the `index`-th of the visible GPUs, or none of them."""
+    """Return the environment variables with which a process finds only one of the visible GPUs, or no GPU."""
     if not count_visible_gpus():
         return {}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count_visible_gpus())))
@@ -62,10 +61,10 @@ def select_gpu(index: int | None) -> dict[str, str]:
 
 
 def keep_freed_memory() -> None:
-    """Have this process keep what it frees for its next step: to get it page by page takes a tenth of a small step.
+    """Keep the memory that this process frees. To get it back page by page would take a tenth of a small step.
 
-    glibc's malloc then maps only blocks of 32 MiB and more, the largest limit that it takes, and returns none of the
-    rest to the system. Does nothing with another C library.
+    glibc's malloc then maps only blocks of 32 MiB and more, which is the largest limit that it accepts. It returns no
+    other memory to the system. With another C library this function does nothing.
     """
     trim_threshold, top_pad, mmap_threshold = -1, -2, -3  # as in malloc.h
     try:
@@ -78,13 +77,13 @@ def keep_freed_memory() -> None:
 
 
 def get_peak_resident_bytes() -> int:
-    """Peak resident memory of this process, in bytes."""
+    """Return the peak resident memory of this process, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def describe_hardware() -> dict[str, Any]:
-    """The hardware entry of summary.json."""
+def describe_hardware() -> dict[str, str | int]:
+    """Return the entry `hardware` of summary.json."""
     return {
         "machine": platform.machine(),
         "processor": platform.processor() or platform.machine(),

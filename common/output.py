@@ -1,17 +1,23 @@
-"""Standard output and error that may go away: a terminal that is closed, a pipe whose reader ends."""
+"""Standard output and error that survive their reader: a closed terminal, or a pipe whose reader ends."""
 
 import errno
 import io
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 GONE = (errno.EPIPE, errno.EIO)
 
 
 class _Output(io.FileIO):
-    """What is written after the reader has gone is lost."""
+    """A file that discards everything written after its reader has ended."""
 
-    def write(self, content: Any, /) -> int:
+    @override
+    def write(self, content: "ReadableBuffer", /) -> int:
         try:
             return super().write(content)
         except OSError as error:
@@ -21,11 +27,11 @@ class _Output(io.FileIO):
 
 
 def survive_closed_output() -> None:
-    """From now on it is no error if nobody reads standard output or error any more."""
+    """Ignore from now on that nobody reads standard output or standard error."""
     for name in ("stdout", "stderr"):
         old = getattr(sys, name)
         if type(old) is not io.TextIOWrapper or isinstance(getattr(old.buffer, "raw", None), _Output):
-            continue  # of a test, or done before
+            continue  # a test has replaced it, or an earlier call has
         old.flush()
         new = io.BufferedWriter(_Output(old.fileno(), "wb", closefd=False))
         options = {"line_buffering": old.line_buffering, "write_through": old.write_through}

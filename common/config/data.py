@@ -78,7 +78,7 @@ class HubSourceSettings(DataSettings):
 class FilesSettings(TextColumnSettings):
     """JSON, CSV, TSV or Parquet files. A split is a file, a directory of files or a glob."""
 
-    source = "common.data.text.files"
+    source = "common.data.text.text_files"
 
     train: str = key(SOURCE)
     validation: str = key(SOURCE)
@@ -88,7 +88,7 @@ class FilesSettings(TextColumnSettings):
 class HubSettings(TextColumnSettings, HubSourceSettings):
     """Text from the Hugging Face hub."""
 
-    source = "common.data.text.hub"
+    source = "common.data.text.hub_text"
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class IdxSettings(ImageSettings):
 class HubImagesSettings(ImageSettings, HubSourceSettings):
     """Labelled images from the Hugging Face hub."""
 
-    source = "common.data.images.hub"
+    source = "common.data.images.hub_images"
 
     image: str = key(SOURCE)
     label: str = key(SOURCE)
@@ -134,7 +134,7 @@ class ArraysSettings(DataSettings):
 
     reads = "arrays"
     cache = "common.data.arrays.array_cache"
-    source = "common.data.arrays.files"
+    source = "common.data.arrays.array_files"
 
     train: str = key(SOURCE)
     validation: str = key(SOURCE)

@@ -1,0 +1,1 @@
+"""Models as both sides must build them alike: names, shapes, initial weights and checkpoints."""

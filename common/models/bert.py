@@ -1,8 +1,6 @@
-"""BERT's initial weights: its config.json, the shapes of its parameters, how they are drawn or taken over."""
+"""The spec of BERT: its config.json, the shapes of its parameters, and their initial values."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
@@ -12,14 +10,15 @@ from common.config.schema import Config
 from common.data.cache import Cache
 from common.data.text.token_cache import TokenCache
 from common.errors import UserError
-from common.models.pretrained import SourceCheckpoint, weight_files
+from common.models.hf_config import HfConfig
+from common.models.pretrained import SourceCheckpoint, list_weight_files
 
 
-def build_hf_config(config: Config, cache: Cache, source: SourceCheckpoint | None) -> dict[str, Any]:
-    """The model's config.json. Raises UserError for a checkpoint whose tokenizer does not fit it."""
+def build_hf_config(config: Config, cache: Cache, source: SourceCheckpoint | None) -> HfConfig:
+    """Return the model's config.json. Raise UserError if the tokenizer of a checkpoint does not fit its embeddings."""
     assert isinstance(config.model, BertSettings) and isinstance(cache, TokenCache)
     if isinstance(config.model, RandomBertSettings):
-        made: dict[str, Any] = {
+        sizes = {
             "model_type": "bert",
             "vocab_size": cache.vocabulary,
             "hidden_size": config.model.hidden_size,
@@ -35,16 +34,16 @@ def build_hf_config(config: Config, cache: Cache, source: SourceCheckpoint | Non
         }
     else:
         assert source is not None
-        made = {"hidden_act": "gelu", "initializer_range": 0.02, "layer_norm_eps": 1e-12, **source.config}
-        made.pop("torch_dtype", None)
-        made.pop("dtype", None)
-        if cache.vocabulary > made["vocab_size"]:
+        defaults = {"hidden_act": "gelu", "initializer_range": 0.02, "layer_norm_eps": 1e-12}
+        stored = {name: value for name, value in source.config.items() if name not in ("torch_dtype", "dtype")}
+        sizes = defaults | stored
+        if cache.vocabulary > source.config["vocab_size"]:
             raise UserError(
                 f"model.checkpoint: its tokenizer has {cache.vocabulary} tokens, "
-                f"its embeddings {made['vocab_size']}; give a checkpoint whose tokenizer fits"
+                f"its embeddings {source.config['vocab_size']}; give a checkpoint whose tokenizer fits"
             )
     return {
-        **made,
+        **sizes,
         "architectures": ["BertForSequenceClassification"],
         "hidden_dropout_prob": config.model.dropout,
         "attention_probs_dropout_prob": config.model.dropout,
@@ -54,8 +53,8 @@ def build_hf_config(config: Config, cache: Cache, source: SourceCheckpoint | Non
     }
 
 
-def get_parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Shapes of BertForSequenceClassification's parameters by name, in PyTorch's layout (out, in)."""
+def get_parameter_shapes(hf_config: HfConfig) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of BertForSequenceClassification's parameters by name, in PyTorch's layout (out, in)."""
     hidden, inner = hf_config["hidden_size"], hf_config["intermediate_size"]
     shapes: dict[str, tuple[int, ...]] = {
         "bert.embeddings.word_embeddings.weight": (hf_config["vocab_size"], hidden),
@@ -63,34 +62,43 @@ def get_parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, .
         "bert.embeddings.token_type_embeddings.weight": (hf_config["type_vocab_size"], hidden),
     }
 
-    def layer_norm(name: str) -> None:
+    def add_layer_norm(name: str) -> None:
         shapes[f"{name}.weight"] = shapes[f"{name}.bias"] = (hidden,)
 
-    def linear(name: str, inputs: int, outputs: int) -> None:
+    def add_linear(name: str, inputs: int, outputs: int) -> None:
         shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (outputs, inputs), (outputs,)
 
-    layer_norm("bert.embeddings.LayerNorm")
+    add_layer_norm("bert.embeddings.LayerNorm")
     for index in range(hf_config["num_hidden_layers"]):
         layer = f"bert.encoder.layer.{index}"
-        for part in ("self.query", "self.key", "self.value", "output.dense"):
-            linear(f"{layer}.attention.{part}", hidden, hidden)
-        layer_norm(f"{layer}.attention.output.LayerNorm")
-        linear(f"{layer}.intermediate.dense", hidden, inner)
-        linear(f"{layer}.output.dense", inner, hidden)
-        layer_norm(f"{layer}.output.LayerNorm")
-    linear("bert.pooler.dense", hidden, hidden)
-    linear("classifier", hidden, len(hf_config["id2label"]))
+        for projection in ("self.query", "self.key", "self.value", "output.dense"):
+            add_linear(f"{layer}.attention.{projection}", hidden, hidden)
+        add_layer_norm(f"{layer}.attention.output.LayerNorm")
+        add_linear(f"{layer}.intermediate.dense", hidden, inner)
+        add_linear(f"{layer}.output.dense", inner, hidden)
+        add_layer_norm(f"{layer}.output.LayerNorm")
+    add_linear("bert.pooler.dense", hidden, hidden)
+    add_linear("classifier", hidden, len(hf_config["id2label"]))
     return shapes
 
 
-def count_useful_flops(hf_config: Mapping[str, Any], lengths: np.ndarray) -> np.ndarray:
-    """Floating-point operations of training on examples of these lengths, float64 [n]. lengths: real tokens, [n].
+def count_useful_flops(hf_config: HfConfig, lengths: np.ndarray) -> np.ndarray:
+    """Count the floating-point operations of the matrix products that training on examples needs.
 
-    Those of the matrix products, two for each multiplication with its addition: forward multiplies every token with the
-    weights of the encoder's linear layers, every query with every key and every probability with every value, and the
-    first token with the pooler's and the classifier's weights. Backward computes two products for each of forward's.
-    Padding is not counted. After Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
-    Megatron-LM" (2021), appendix.
+    A multiplication with its addition counts as two operations. The forward pass multiplies every token with the
+    weights of the encoder's linear layers, every query with every key, every probability with every value, and the
+    first token with the weights of the pooler and the classifier. The backward pass computes two products for each
+    product of the forward pass. Padding is not counted.
+
+    Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (2021),
+    appendix.
+
+    Args:
+        hf_config: the model's config.json.
+        lengths: the number of real tokens of each example, [n].
+
+    Returns:
+        Operations for each example, float64 [n].
     """
     hidden, inner, layers = (hf_config[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers"))
     tokens = lengths.astype(np.float64)
@@ -101,10 +109,11 @@ def count_useful_flops(hf_config: Mapping[str, Any], lengths: np.ndarray) -> np.
     return 3 * forward
 
 
-def draw_parameter(
-    hf_config: Mapping[str, Any], name: str, shape: tuple[int, ...], stream: np.random.Generator
-) -> np.ndarray:
-    """As BERT's: normal(0, initializer_range); biases 0, LayerNorm 1 and 0, the padding embedding 0."""
+def draw_parameter(hf_config: HfConfig, name: str, shape: tuple[int, ...], stream: np.random.Generator) -> np.ndarray:
+    """Return a random initial value as BERT defines it.
+
+    Weights are normal(0, initializer_range), biases 0, LayerNorm 1 and 0, and the embedding of padding is 0.
+    """
     if name.endswith("LayerNorm.weight"):
         return np.ones(shape, np.float32)
     if name.endswith(".bias"):
@@ -116,21 +125,30 @@ def draw_parameter(
 
 
 def read_pretrained(source: SourceCheckpoint, drawn: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The checkpoint's tensors under their present names; a head or pooler that it lacks stays drawn."""
-    found = {}
-    for path in weight_files(source.directory):
-        for name, tensor in load_file(path).items():
-            name = name.removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
+    """Return the weights of a checkpoint by the names that transformers uses today.
+
+    Args:
+        source: the checkpoint.
+        drawn: random values of all parameters. A head or a pooler that the checkpoint lacks keeps its random value, and
+            the result does not have it.
+
+    Raises:
+        UserError: another parameter is missing, or a parameter has another shape.
+    """
+    weights = {}
+    for path in list_weight_files(source.directory):
+        for old_name, tensor in load_file(path).items():
+            name = old_name.removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
             name = name.replace("LayerNorm.beta", "LayerNorm.bias")
             name = name if name.startswith("classifier.") else f"bert.{name}"
             if name in drawn:
-                found[name] = np.ascontiguousarray(tensor, np.float32)
+                weights[name] = np.ascontiguousarray(tensor, np.float32)
     for name, expected in drawn.items():
-        if name not in found and not re.match(r"(classifier|bert\.pooler)\.", name):
+        if name not in weights and not re.match(r"(classifier|bert\.pooler)\.", name):
             raise UserError(f"model.checkpoint: {source.directory} has no weights for {name}; is it a complete BERT?")
-        if name in found and found[name].shape != expected.shape:
+        if name in weights and weights[name].shape != expected.shape:
             raise UserError(
-                f"model.checkpoint: {name} is {found[name].shape}, not {expected.shape} as its config.json says; "
+                f"model.checkpoint: {name} is {weights[name].shape}, not {expected.shape} as its config.json says; "
                 "fetch it again"
             )
-    return found
+    return weights

@@ -1,8 +1,6 @@
-"""The convolutional network's initial weights: its config.json, the shapes of its parameters, how they are drawn."""
+"""The spec of the convolutional network: its config.json, the shapes of its parameters, and their initial values."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -11,11 +9,12 @@ from common.config.schema import Config
 from common.data.cache import Cache
 from common.data.images.image_cache import ImageCache
 from common.errors import UserError
+from common.models.hf_config import HfConfig
 from common.models.pretrained import SourceCheckpoint
 
 
-def build_hf_config(config: Config, cache: Cache, source: SourceCheckpoint | None) -> dict[str, Any]:
-    """The model's config.json; `image_shape` is (height, width, channels). Raises UserError for images too small."""
+def build_hf_config(config: Config, cache: Cache, source: SourceCheckpoint | None) -> HfConfig:
+    """Return the model's config.json. `image_shape` is (height, width, channels). Raise UserError for small images."""
     assert isinstance(config.model, ConvNetSettings) and isinstance(cache, ImageCache)
     height, width, _ = cache.image_shape
     if min(height, width) < 4:
@@ -35,8 +34,11 @@ def build_hf_config(config: Config, cache: Cache, source: SourceCheckpoint | Non
     }
 
 
-def get_parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Shapes of the parameters by name, in PyTorch's layout; fc1 takes (channels, height, width), flattened."""
+def get_parameter_shapes(hf_config: HfConfig) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the parameters by name, in PyTorch's layout.
+
+    fc1 takes (channels, height, width), flattened.
+    """
     height, width, inputs = hf_config["image_shape"]
     first, second = hf_config["channels"]
     size, hidden = hf_config["kernel_size"], hf_config["hidden_size"]
@@ -52,10 +54,11 @@ def get_parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, .
     return shapes
 
 
-def draw_parameter(
-    hf_config: Mapping[str, Any], name: str, shape: tuple[int, ...], stream: np.random.Generator
-) -> np.ndarray:
-    """As torch's Conv2d and Linear: uniform within 1 / sqrt(inputs of an output), weights and biases alike."""
+def draw_parameter(hf_config: HfConfig, name: str, shape: tuple[int, ...], stream: np.random.Generator) -> np.ndarray:
+    """Return a random initial value as torch's Conv2d and Linear draw it.
+
+    Weights and biases are uniform within 1 / sqrt(number of inputs of an output).
+    """
     _, *inputs = get_parameter_shapes(hf_config)[name.replace(".bias", ".weight")]
     bound = 1 / math.sqrt(math.prod(inputs))
     return stream.uniform(-bound, bound, shape).astype(np.float32)

@@ -1,13 +1,11 @@
-"""A user's own model: its factory draws the weights, and where there are two factories they are proven equal."""
+"""A model of the user. Its factory draws the weights. If there are two factories, their models are proven equal."""
 
-import json
-import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -15,7 +13,6 @@ from common.config.models import CustomModelSettings
 from common.config.schema import Config
 from common.config.strategies import PACKAGES
 from common.data.arrays.array_cache import ArrayCache
-from common.data.atomic_directory import compute_checksum
 from common.data.identity import identify_file
 from common.errors import UserError
 from common.map.description import Description
@@ -24,36 +21,43 @@ from common.map.inputs import Input
 from common.map.map_file import unmatched_lines
 from common.map.match import Job, Match, describe, match
 from common.map.side import Side
+from common.models.hf_config import HfConfig
 from common.models.outputs import check_output, select_output
 from common.models.user_weights import read_weights
 
-FORMAT = 2  # of what `build` returns
-EXAMPLES = 4  # that the models are computed on
+FORMAT = 2  # the version of what `build` returns
+EXAMPLES = 4  # the number of examples that both models compute
 VERSIONS = ("torch", "tensorflow", "keras", "keras-hub", "transformers")
-AVERAGED = ("single", "ddp", "dp", "allreduce", "mirrored", "multiworker")  # strategies that keep moving statistics
+AVERAGED = ("single", "ddp", "dp", "allreduce", "mirrored", "multiworker")  # the strategies that keep moving statistics
 
 
 @dataclass(frozen=True)
 class UserModel:
-    """weights: float32, by the names of PyTorch's parameters and buffers, or of Keras's variables without those.
+    """A model that a user's factory built, ready to be written as an initial checkpoint."""
 
-    hf_config: what both sides need to build it. files: the user's code.
-    """
-
-    weights: dict[str, np.ndarray]
-    hf_config: dict[str, Any]
-    files: list[str] = field(default_factory=list)
+    weights: dict[str, np.ndarray]  # float32, by PyTorch's names, or by Keras's paths if there is no PyTorch model
+    hf_config: HfConfig  # what both sides need to build the model
+    files: list[str] = field(default_factory=list)  # the user's code
 
 
-def identity(config: Config, cache: ArrayCache) -> dict[str, Any]:
-    """What decides the initial weights, but for the user's code."""
+class PairedLayer(TypedDict):
+    """The entry of a layer that both models have, in the order of execution, for common.diagnose."""
+
+    kind: str
+    torch: str
+    tf: str
+    settings: dict[str, dict[str, object]]
+
+
+def identify(config: Config, cache: ArrayCache) -> dict[str, object]:
+    """Return what decides the initial weights, except for the user's code."""
     assert isinstance(config.model, CustomModelSettings)
-    named = {name: getattr(config.model, name) for name in ("map", "checkpoint")}
-    paths = {name: identify_file(_existing(f"model.{name}", path)) for name, path in named.items() if path is not None}
+    paths = {name: getattr(config.model, name) for name in ("map", "checkpoint")}
+    files = {name: identify_file(_find_file(f"model.{name}", path)) for name, path in paths.items() if path is not None}
     return {
         "custom_format": FORMAT,
         "versions": {name: version(name) for name in VERSIONS},
-        "files": paths,
+        "files": files,
         "inputs": repr(cache.inputs),
         "classes": cache.classes,
         "task": config.task.kind,
@@ -61,30 +65,8 @@ def identity(config: Config, cache: ArrayCache) -> dict[str, Any]:
     }
 
 
-def files_before(index: Path) -> list[str] | None:
-    """The user's files when a model was last built; None where it never was, or where one of them is gone."""
-    try:
-        files: list[str] = json.loads(index.read_text())
-    except (OSError, ValueError):
-        return None
-    return files if all(Path(each).is_file() for each in files) else None
-
-
-def remember_files(index: Path, files: list[str]) -> None:
-    """For `files_before`."""
-    index.parent.mkdir(parents=True, exist_ok=True)
-    partial = index.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text(json.dumps(files))
-    partial.replace(index)
-
-
-def checksums(files: list[str]) -> dict[str, str]:
-    """Of the user's files."""
-    return {each: compute_checksum(Path(each)) for each in files}
-
-
-def check_strategy(config: Config, hf_config: Mapping[str, Any]) -> None:
-    """Raise UserError where the strategy cannot train the model."""
+def check_strategy(config: Config, hf_config: HfConfig) -> None:
+    """Raise UserError if the strategy cannot train the model."""
     if hf_config["statistics"] and config.strategy.kind not in AVERAGED:
         raise UserError(
             f"strategy={config.strategy.kind}: keeps no moving statistics of BatchNorm, which this model has; choose "
@@ -93,13 +75,13 @@ def check_strategy(config: Config, hf_config: Mapping[str, Any]) -> None:
 
 
 def build(config: Config, cache: ArrayCache) -> UserModel:
-    """Build the model in a process of each framework that has one. Raises UserError where both are not the same."""
+    """Build the model in a process of each framework that has a factory. Raise UserError if the models differ."""
     settings = config.model
     assert isinstance(settings, CustomModelSettings)
     factories = {side: getattr(settings, side) for side in PACKAGES if getattr(settings, side) is not None}
     ids = np.arange(min(EXAMPLES, len(cache.train)))
-    gathered = cache.train.gather(ids, ids)
-    inputs, arrays = _inputs(config, gathered)
+    examples = cache.train.gather(ids, ids)
+    inputs, arrays = _make_inputs(config, examples)
     job = Job(
         factories.get("torch", ""),
         factories.get("tf", ""),
@@ -111,119 +93,124 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
     )
     with ExitStack() as stack:
         sides = {side: stack.enter_context(Side(PACKAGES[side])) for side in factories}
-        found = match(sides["torch"], sides["tf"], job) if len(sides) == 2 else None
-        if found is not None:
-            _check_match(found, settings.prove)
-            descriptions = {"torch": found.torch, "tf": found.keras}
+        models = match(sides["torch"], sides["tf"], job) if len(sides) == 2 else None
+        if models is not None:
+            _check_match(models, settings.prove)
+            descriptions = {"torch": models.torch, "tf": models.keras}
         else:
             descriptions = {side: describe({side: process}, job)[side] for side, process in sides.items()}
         outputs = {}
-        for side, each in descriptions.items():
-            outputs[side] = select_output(f"model.{side}={factories[side]}", each.outputs)
-            shape = each.outputs[outputs[side]]
-            check_output(f"model.{side}={factories[side]}", config, cache, shape, gathered["labels"])
-        weights = read_weights(settings, sides, descriptions, found)
-    maps = {each.keras: str(each.transformation) for each in found.pairing.pairs} if found else None
+        for side, description in descriptions.items():
+            factory = f"model.{side}={factories[side]}"
+            outputs[side] = select_output(factory, description.outputs)
+            check_output(factory, config, cache, description.outputs[outputs[side]], examples["labels"])
+        weights = read_weights(settings, sides, descriptions, models)
     hf_config = {
         "model_type": "custom",
         "factories": factories,
         "arguments": dict(settings.arguments),
-        "inputs": {name: [each.dtype, each.shape[1:]] for name, each in inputs.items()},
-        "channels": [name for name, each in inputs.items() if each.channels],
+        "inputs": {name: [model_input.dtype, model_input.shape[1:]] for name, model_input in inputs.items()},
+        "channels": [name for name, model_input in inputs.items() if model_input.channels],
         "outputs": outputs,
-        "map": maps,
+        "map": {pair.keras: str(pair.transformation) for pair in models.pairing.pairs} if models else None,
         "sync_batch_norm": settings.sync_batch_norm,
         "statistics": sorted({name for each in descriptions.values() for name in each.statistics}),
-        "frozen": _frozen(found, descriptions),
-        "dropouts": _dropouts(config, found, descriptions),
-        "layers": _layers(found),
+        "frozen": _list_frozen(models, descriptions),
+        "dropouts": _pair_dropouts(config, models, descriptions),
+        "layers": _list_paired_layers(models),
         "shapes": {name: list(array.shape) for name, array in weights.items()},
     }
-    files = sorted({file for each in descriptions.values() for file in each.files})
+    files = sorted({file for description in descriptions.values() for file in description.files})
     return UserModel({name: array.astype(np.float32) for name, array in weights.items()}, hf_config, files)
 
 
-def get_parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Shapes of parameters and buffers by name."""
+def get_parameter_shapes(hf_config: HfConfig) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of parameters and buffers by name."""
     return {name: tuple(shape) for name, shape in hf_config["shapes"].items()}
 
 
-def _existing(key: str, path: str) -> Path:
+def _find_file(key: str, path: str) -> Path:
     if not Path(path).is_file():
         raise UserError(f"{key}={path}: no such file; correct it")
     return Path(path)
 
 
-def _inputs(config: Config, gathered: Mapping[str, np.ndarray]) -> tuple[dict[str, Input], dict[str, np.ndarray]]:
-    """What the models are computed on: the integers of the first examples, and random numbers of floats."""
+def _make_inputs(config: Config, examples: Mapping[str, np.ndarray]) -> tuple[dict[str, Input], dict[str, np.ndarray]]:
+    """Return the inputs that both models compute: integers of the first examples, and random floats."""
     stream = np.random.default_rng(config.train.seed)
-    arrays = {name: array for name, array in gathered.items() if name != "labels"}
+    arrays = {name: array for name, array in examples.items() if name != "labels"}
     drawn = {
         name: stream.standard_normal(array.shape) if array.dtype.kind == "f" else array
         for name, array in arrays.items()
     }
     channels = getattr(config.data, "channels", ())
-    described = {name: Input(str(array.dtype), array.shape, name in channels, -1, 0) for name, array in arrays.items()}
-    return described, drawn
+    inputs = {name: Input(str(array.dtype), array.shape, name in channels, -1, 0) for name, array in arrays.items()}
+    return inputs, drawn
 
 
-def _check_match(found: Match, prove: bool) -> None:
-    """Raise UserError unless the models are matched and, with `prove`, proven to be the same."""
+def _check_match(models: Match, prove: bool) -> None:
+    """Raise UserError unless all variables are matched and, with `prove`, the models are proven to be the same."""
     advice = "python -m common.map shows all of it, and writes a map file for model.map"
-    if found.proof is None:
-        lines = unmatched_lines(found.pairing, found.torch, found.keras)
+    if models.proof is None:
+        lines = unmatched_lines(models.pairing, models.torch, models.keras)
         raise UserError(f"model.torch, model.tf: {lines[0]} ({len(lines)} in all); {advice}")
-    if prove and found.proof.errors:
-        raise UserError(f"model.torch, model.tf: are not the same: {found.proof.errors[0]}; {advice}")
+    if prove and models.proof.errors:
+        raise UserError(f"model.torch, model.tf: are not the same: {models.proof.errors[0]}; {advice}")
 
 
-def _frozen(found: Match | None, descriptions: Mapping[str, Description]) -> list[str]:
-    """What PyTorch does not train: what the model says, the second of two biases that are one in Keras, the unused."""
+def _list_frozen(models: Match | None, descriptions: Mapping[str, Description]) -> list[str]:
+    """Return the parameters that PyTorch does not train.
+
+    These are the parameters that the model declares as frozen, unused ones, and the second of two biases whose sum is
+    one bias in Keras.
+    """
     if "torch" not in descriptions:
         return []
-    pairs = found.pairing.pairs if found else []
-    second = [each.transformation.sources[1].name for each in pairs if each.transformation.joined == "+"]
-    ours = descriptions["torch"]
-    fixed = [name for name, each in ours.variables.items() if not (each.trainable or each.constant)]
-    return sorted({*second, *ours.unused, *fixed} - {*ours.statistics})
+    pairs = models.pairing.pairs if models else []
+    second = [pair.transformation.sources[1].name for pair in pairs if pair.transformation.joined == "+"]
+    description = descriptions["torch"]
+    fixed = [name for name, variable in description.variables.items() if not (variable.trainable or variable.constant)]
+    return sorted({*second, *description.unused, *fixed} - {*description.statistics})
 
 
-def _layers(found: Match | None) -> list[dict[str, Any]]:
-    """The layers that are paired, in the order of execution, for common.diagnose."""
+def _list_paired_layers(models: Match | None) -> list[PairedLayer]:
     return [
         {
-            "kind": ours.kind,
-            "torch": ours.output,
-            "tf": theirs.output,
-            "settings": {"torch": _plain(ours.settings), "tf": _plain(theirs.settings)},
+            "kind": torch_part.kind,
+            "torch": torch_part.output,
+            "tf": keras_part.output,
+            "settings": {"torch": _to_plain(torch_part.settings), "tf": _to_plain(keras_part.settings)},
         }
-        for ours, theirs in (found.pairing.parts if found else [])
-        if ours.output and theirs.output
+        for torch_part, keras_part in (models.pairing.parts if models else [])
+        if torch_part.output and keras_part.output
     ]
 
 
-def _plain(settings: Mapping[str, object]) -> dict[str, object]:
+def _to_plain(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings that JSON can hold."""
     return {
         name: value for name, value in settings.items() if isinstance(value, bool | int | float | str | list | tuple)
     }
 
 
-def _dropouts(config: Config, found: Match | None, descriptions: Mapping[str, Description]) -> list[Any] | None:
-    """How dropout is aligned: a DropoutPair of each layer as a dict; None where it is native. Raises UserError."""
+def _pair_dropouts(
+    config: Config, models: Match | None, descriptions: Mapping[str, Description]
+) -> list[dict[str, object]] | None:
+    """Return the fields of a DropoutPair for each dropout layer, or None if dropout is native. Raises UserError."""
     if not config.model.has_aligned_dropout:
         return None
-    advice = "make them the same, or set model.dropout_semantics=native"
-    for side, each in descriptions.items():
-        if each.noise:
+    for side, description in descriptions.items():
+        if description.noise:
             raise UserError(
-                f"model.{side}: the dropout of {each.noise[0]} cannot be aligned; write a dropout layer of its own, or "
-                "set model.dropout_semantics=native"
+                f"model.{side}: the dropout of {description.noise[0]} cannot be aligned; write a dropout layer of its "
+                "own, or set model.dropout_semantics=native"
             )
-    if found is None:
-        names = [layer.name for each in descriptions.values() for layer in each.dropouts.values()]
+    if models is None:
+        names = [layer.name for description in descriptions.values() for layer in description.dropouts.values()]
         return [asdict(DropoutPair(name, name, None)) for name in names]
-    assert found.proof is not None
+    assert models.proof is not None
     try:
-        return [asdict(each) for each in pair_dropouts(found.torch, found.keras, *found.proof.dropped)]
+        return [asdict(pair) for pair in pair_dropouts(models.torch, models.keras, *models.proof.dropped)]
     except UserError as error:
+        advice = "make them the same, or set model.dropout_semantics=native"
         raise UserError(f"model.torch, model.tf: {error}; {advice}") from error

@@ -1,9 +1,8 @@
-"""A pretrained BERT checkpoint in Hugging Face format, checked before anything is built from it."""
+"""A pretrained BERT checkpoint in Hugging Face format. It is checked before anything is built from it."""
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from common.config.models import ACTIVATIONS, PretrainedBertSettings, check_max_length
 from common.config.schema import Config
@@ -11,6 +10,7 @@ from common.data.hub import download_checkpoint
 from common.data.identity import identify_file
 from common.data.tokenizer_source import TokenizerSource
 from common.errors import UserError
+from common.models.hf_config import HfConfig
 
 SIZES = (
     "vocab_size",
@@ -25,23 +25,23 @@ SIZES = (
 
 @dataclass(frozen=True)
 class SourceCheckpoint(TokenizerSource):
-    """A checkpoint in Hugging Face format; `config` is its config.json."""
+    """A checkpoint that a run starts from."""
 
-    config: dict[str, Any]
+    config: HfConfig  # its config.json
 
-    def weights_identity(self) -> dict[str, Any]:
-        """What names the weights in the initial checkpoint's key."""
-        files = (self.directory / "config.json", *weight_files(self.directory))
+    def identify_weights(self) -> dict[str, object]:
+        """Return what identifies the weights in the key of the initial checkpoint."""
+        files = (self.directory / "config.json", *list_weight_files(self.directory))
         return {path.name: identify_file(path) for path in files}
 
 
-def weight_files(directory: Path) -> list[Path]:
-    """The safetensors files of a checkpoint."""
+def list_weight_files(directory: Path) -> list[Path]:
+    """Return the safetensors files of a checkpoint."""
     return sorted(directory.glob("*.safetensors"))
 
 
 def find_source(config: Config) -> SourceCheckpoint | None:
-    """The pretrained checkpoint of a config, or None where its weights are random. Raises UserError."""
+    """Return the pretrained checkpoint of a config, or None if its weights are random. Raises UserError."""
     if not isinstance(config.model, PretrainedBertSettings):
         return None
     directory = Path(config.model.checkpoint).expanduser()
@@ -55,49 +55,51 @@ def find_source(config: Config) -> SourceCheckpoint | None:
 
 
 def open_source(directory: Path, config: Config) -> SourceCheckpoint:
-    """Open a directory in Hugging Face format. Raises UserError where it is not one that Lockstep can train."""
+    """Open a directory in Hugging Face format. Raise UserError if Lockstep cannot train its model."""
     if not (directory / "config.json").exists():
         raise UserError(f"model.checkpoint: {directory} has no config.json; give a directory in Hugging Face format")
-    if not weight_files(directory):
+    if not list_weight_files(directory):
         raise UserError(
             f"model.checkpoint: {directory} has no weights (*.safetensors; pickled weights are not loaded); "
             "save it with save_pretrained"
         )
-    source = _read_config(directory)
-    if source.get("model_type") != "bert":
-        raise UserError(f"model.checkpoint: {directory} is a {source.get('model_type')} model; Lockstep trains bert")
-    if source.get("hidden_act", "gelu") not in ACTIVATIONS:
+    hf_config = _read_config(directory)
+    if hf_config.get("model_type") != "bert":
+        raise UserError(f"model.checkpoint: {directory} is a {hf_config.get('model_type')} model; Lockstep trains bert")
+    if hf_config.get("hidden_act", "gelu") not in ACTIVATIONS:
         raise UserError(
-            f"model.checkpoint: hidden_act {source['hidden_act']} is not one of {', '.join(ACTIVATIONS)}; give another"
+            f"model.checkpoint: hidden_act {hf_config['hidden_act']} is not one of {', '.join(ACTIVATIONS)}; give "
+            "another"
         )
-    if missing := [size for size in SIZES if not isinstance(source.get(size), int)]:
+    if missing := [size for size in SIZES if not isinstance(hf_config.get(size), int)]:
         raise UserError(
             f"model.checkpoint: {directory / 'config.json'} has no {', '.join(missing)}; is it a complete BERT?"
         )
-    check_max_length(config.train.max_length, source["max_position_embeddings"])
-    return SourceCheckpoint(directory, _classes(directory, source), source)
+    check_max_length(config.train.max_length, hf_config["max_position_embeddings"])
+    return SourceCheckpoint(directory, _read_classes(directory, hf_config), hf_config)
 
 
-def _read_config(directory: Path) -> dict[str, Any]:
+def _read_config(directory: Path) -> HfConfig:
     path = directory / "config.json"
     try:
-        source = json.loads(path.read_text())
+        hf_config = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise UserError(f"model.checkpoint: {path} cannot be read ({error}); fetch it again") from error
-    if not isinstance(source, dict):
+    if not isinstance(hf_config, dict):
         raise UserError(f"model.checkpoint: {path} is not an object; give a directory in Hugging Face format")
-    return source
+    return hf_config
 
 
-def _classes(directory: Path, source: dict[str, Any]) -> list[str] | None:
+def _read_classes(directory: Path, hf_config: HfConfig) -> list[str] | None:
+    """Return the names of the classes, or None if the checkpoint has no classifier."""
     from safetensors import SafetensorError, safe_open
 
-    for path in weight_files(directory):
+    for path in list_weight_files(directory):
         try:
             with safe_open(path, "np") as weights:
                 if "classifier.weight" in set(weights.keys()):
                     count = weights.get_slice("classifier.weight").get_shape()[0]
-                    names = source.get("id2label") or {}
+                    names = hf_config.get("id2label") or {}
                     return [str(names.get(str(index), index)) for index in range(count)]
         except (OSError, SafetensorError) as error:
             raise UserError(f"model.checkpoint: {path} cannot be read ({error}); fetch or save it again") from error

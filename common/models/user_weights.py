@@ -1,4 +1,4 @@
-"""The initial weights of a user's model: as its factory draws them, or those of a checkpoint."""
+"""The initial weights of a user's model, which its factory draws or a checkpoint holds."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,79 +14,87 @@ from common.map.match import Match
 from common.map.pairing import Pairing
 from common.map.side import Side
 
-OF_TORCH, OF_KERAS = (".pt", ".pth", ".bin"), (".h5", ".keras")
+TORCH_SUFFIXES, KERAS_SUFFIXES = (".pt", ".pth", ".bin"), (".h5", ".keras")
 
 
 def read_weights(
     settings: CustomModelSettings,
     sides: Mapping[str, Side],
     descriptions: Mapping[str, Description],
-    found: Match | None,
+    models: Match | None,
 ) -> dict[str, np.ndarray]:
-    """By PyTorch's names, or by Keras's paths where there is no PyTorch model. Raises UserError."""
+    """Return the weights by PyTorch's names, or by Keras's paths if there is no PyTorch model. Raises UserError."""
     main = "torch" if "torch" in sides else "tf"
-    weights: dict[str, np.ndarray] = found.drawn if found else sides[main].call("weights")
-    pairing = found.pairing if found else None
+    weights: dict[str, np.ndarray] = models.drawn if models else sides[main].call("weights")
+    pairing = models.pairing if models else None
     if settings.checkpoint is not None:
-        weights |= _of_checkpoint(settings.checkpoint, weights, main, sides, pairing)
+        weights |= _read_checkpoint(settings.checkpoint, weights, sides, pairing)
     variables = descriptions[main].variables
     folded = fold_sums(weights, pairing)
     return {name: array for name, array in folded.items() if not variables[name].constant}
 
 
 def fold_sums(weights: dict[str, np.ndarray], pairing: Pairing | None) -> dict[str, np.ndarray]:
-    """With two biases that are one in Keras in the first of them, and the second zero."""
-    for each in pairing.pairs if pairing else ():
-        if each.transformation.joined == "+":
-            first, *rest = each.transformation.sources
-            weights[first.name] = np.sum([weights[source.name] for source in each.transformation.sources], axis=0)
-            weights |= {source.name: np.zeros_like(weights[source.name]) for source in rest}
+    """Put the sum of two biases that are one bias in Keras into the first of them, and set the second to zero."""
+    for pair in pairing.pairs if pairing else ():
+        if pair.transformation.joined == "+":
+            first, *others = pair.transformation.sources
+            weights[first.name] = np.sum([weights[source.name] for source in pair.transformation.sources], axis=0)
+            weights |= {source.name: np.zeros_like(weights[source.name]) for source in others}
     return weights
 
 
-def _of_checkpoint(
-    checkpoint: str, drawn: Mapping[str, np.ndarray], main: str, sides: Mapping[str, Side], pairing: Pairing | None
+def _read_checkpoint(
+    checkpoint: str, drawn: Mapping[str, np.ndarray], sides: Mapping[str, Side], pairing: Pairing | None
 ) -> dict[str, np.ndarray]:
     path = Path(checkpoint)
-    if path.suffix in OF_KERAS:
-        if "tf" not in sides:
-            raise UserError(f"model.checkpoint={path}: Keras's; give model.tf=... too, or a PyTorch checkpoint")
-        theirs: dict[str, np.ndarray] = sides["tf"].call("read_checkpoint", path=str(path))
-        if pairing is None:
-            return theirs
-        found = {name: array.copy() for name, array in drawn.items()}
-        for each in pairing.pairs:
-            each.transformation.to_torch(theirs[each.keras], found)
-        return found
-    if path.suffix in OF_TORCH:
+    if path.suffix in KERAS_SUFFIXES:
+        return _read_keras_checkpoint(path, drawn, sides, pairing)
+    if path.suffix in TORCH_SUFFIXES:
         if "torch" not in sides:
-            raise UserError(f"model.checkpoint={path}: PyTorch's; give model.torch=... too, or a Keras checkpoint")
-        found = sides["torch"].call("read_checkpoint", path=str(path))
+            raise UserError(f"model.checkpoint={path}: Keras cannot read it; give model.torch=... too, or another file")
+        stored = sides["torch"].call("read_checkpoint", path=str(path))
     elif path.suffix == ".safetensors":
-        found = _of_safetensors(path)
+        stored = _read_safetensors(path)
     else:
         raise UserError(
-            f"model.checkpoint={path}: not a kind of file that is known; give .safetensors, "
-            f"{', '.join((*OF_TORCH, *OF_KERAS))}"
+            f"model.checkpoint={path}: unknown kind of file; give .safetensors, "
+            f"{', '.join((*TORCH_SUFFIXES, *KERAS_SUFFIXES))}"
         )
-    return _checked(path, found, drawn)
+    return _select_weights(path, stored, drawn)
 
 
-def _of_safetensors(path: Path) -> dict[str, np.ndarray]:
+def _read_keras_checkpoint(
+    path: Path, drawn: Mapping[str, np.ndarray], sides: Mapping[str, Side], pairing: Pairing | None
+) -> dict[str, np.ndarray]:
+    if "tf" not in sides:
+        raise UserError(f"model.checkpoint={path}: PyTorch cannot read it; give model.tf=... too, or another file")
+    stored: dict[str, np.ndarray] = sides["tf"].call("read_checkpoint", path=str(path))
+    if pairing is None:
+        return stored
+    weights = {name: array.copy() for name, array in drawn.items()}
+    for pair in pairing.pairs:
+        pair.transformation.to_torch(stored[pair.keras], weights)
+    return weights
+
+
+def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise UserError(f"model.checkpoint={path}: cannot be read ({error}); give a safetensors file") from error
 
 
-def _checked(path: Path, found: Mapping[str, np.ndarray], drawn: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the model has of it. Raises UserError for what is missing or has another shape."""
+def _select_weights(
+    path: Path, stored: Mapping[str, np.ndarray], drawn: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return the stored weights of the model. Raise UserError if one is missing or has another shape."""
     for name, array in drawn.items():
-        if name not in found:
-            raise UserError(f"model.checkpoint={path}: has no {name}; it has {', '.join(list(found)[:5])}, ...")
-        if found[name].shape != array.shape:
+        if name not in stored:
+            raise UserError(f"model.checkpoint={path}: has no {name}; it has {', '.join(list(stored)[:5])}, ...")
+        if stored[name].shape != array.shape:
             raise UserError(
-                f"model.checkpoint={path}: {name} has the shape {list(found[name].shape)}, the model's "
+                f"model.checkpoint={path}: {name} has the shape {list(stored[name].shape)}, the model's "
                 f"{list(array.shape)}; give the checkpoint of this model"
             )
-    return {name: found[name] for name in drawn}
+    return {name: stored[name] for name in drawn}

@@ -1,6 +1,6 @@
 """Build the cache and the initial checkpoint ahead of time: python -m common.prepare data=... model=...
 
-Training builds them too; what is there already is only opened and verified.
+Training builds them, too. A cache that exists is only opened and verified.
 """
 
 import logging
@@ -19,6 +19,7 @@ from common.run.prepare import prepare_inputs
 @hydra.main(version_base="1.3", config_path=CONF, config_name="train")
 @run_job(list_strategies())
 def main(composed: DictConfig) -> None:
+    """Run the command on a config that Hydra composed."""
     config = parse_config(composed)
     check_config(config)
     _, prepared = prepare_inputs(config, None)

@@ -50,7 +50,7 @@ def test_a_process_that_sees_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_this_machine() -> None:
     found = describe_hardware()
     assert found["cores"] == count_cores() >= 1
-    assert 1 << 20 < get_peak_resident_bytes() < found["memory_bytes"]
+    assert 1 << 20 < get_peak_resident_bytes() < int(found["memory_bytes"])
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The model in PyTorch."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from .mlp import get_parameter_shapes
 class Mlp(Module):
     """Called with `images` [n, height, width, channels]; returns logits [n, classes]."""
 
-    def __init__(self, hf_config: dict[str, Any]) -> None:
+    def __init__(self, hf_config: Mapping[str, Any]) -> None:
         super().__init__()
         _, inputs = get_parameter_shapes(hf_config)["fc1.weight"]
         self.fc1 = Linear(inputs, hf_config["hidden_size"])

@@ -46,7 +46,7 @@ MISTAKES = {  # keys, what the error says
     "no such map": (("model.map=no.yaml",), r"^model.map=no.yaml: no such file"),
     "unknown name": (("model.map={}/names.yaml",), r"names.yaml: dense/kernel: Keras's model has no such variable"),
     "no such checkpoint": (("model.checkpoint=no.pt",), r"^model.checkpoint=no.pt: no such file"),
-    "kind of checkpoint": (("model.checkpoint={}/train.npz",), r"not a kind of file that is known; give .safetensors"),
+    "kind of checkpoint": (("model.checkpoint={}/train.npz",), r"unknown kind of file; give .safetensors"),
     "no checkpoint": (("model.checkpoint={}/no.safetensors",), r"no.safetensors: cannot be read"),
     "argument": (
         ("++model.arguments.colour=1",),

@@ -73,7 +73,7 @@ def test_identity_follows_the_files(find: Find, old_checkpoint: Path) -> None:
     def identities() -> tuple[str, str]:
         source = find()
         assert source is not None
-        return json.dumps(source.identify()), json.dumps(source.weights_identity())
+        return json.dumps(source.identify()), json.dumps(source.identify_weights())
 
     tokenizer, weights = identities()
     assert identities() == (tokenizer, weights)

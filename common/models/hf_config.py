@@ -1,0 +1,6 @@
+"""The contents of a model's config.json in Hugging Face format."""
+
+from collections.abc import Mapping
+from typing import Any
+
+HfConfig = Mapping[str, Any]  # each kind of model has other keys
