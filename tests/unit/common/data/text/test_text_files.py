@@ -206,7 +206,7 @@ def test_a_file_with_the_characters_of_a_glob_is_itself(tmp_path: Path) -> None:
         ("*.csv", "data.train: no file matches {name}; use .jsonl"),
         ("README*", "data.train: unknown suffix: {name}; use .jsonl"),
         ("shards/*", "data.train: empty file: {directory}/shards/part-9.jsonl"),
-        ("mixed", "data.train: {directory}/mixed/b.csv has labels of text, {directory}/mixed/a.jsonl has typed labels; use"),
+        ("mixed", "data.train: {directory}/mixed/b.csv has labels of text, {directory}/mixed/a.jsonl has typed labels"),
         ("wrong", "{directory}/wrong/part-1.jsonl:2: 'premise' (data.premise) is null, not a string; remove the row"),
         ("types", "{directory}/types/part-1.jsonl:1: integers and strings are mixed in 'label' (data.label); use one"),
     ],
