@@ -22,7 +22,7 @@ from benchmarks.network_report import write_report
 from benchmarks.two_hosts import ADDRESSES, TwoHosts, two_hosts
 from common.config.command_line import report_user_errors
 from common.training.rows import read_rows
-from torch_impl.communication.allreduce import fit_alpha_beta, predict_seconds
+from torch_impl.communication.cost_model import fit_alpha_beta, predict_seconds
 
 LINKS = (1000, 200, 50)  # Mbit/s
 UNTIMED, TIMED = 4, 8  # steps; PowerSGD begins to compress at the third

@@ -100,7 +100,9 @@ ONE_SIDED_FILES = {  # what only one side has besides strategies, and why
         "collectives.py",
         "communication/allreduce.py",
         "communication/connection.py",
+        "communication/cost_model.py",
         "communication/shared_memory.py",
+        "communication/store.py",
         "communication/tour.py",
         "models/linear.py",  # TensorFlow uses oneDNN already
     ],

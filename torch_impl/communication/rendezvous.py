@@ -2,13 +2,10 @@
 
 import json
 import os
-import socket
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from threading import Thread
 
 import torch.distributed as dist
 
@@ -19,7 +16,7 @@ from common.cluster.stop_member import StopMember
 from common.cluster.stop_server import StopServer
 from common.errors import PeerTimeout, UserError, one_line
 from common.run.context import RunContext
-from common.run.summary import RESTARTS
+from torch_impl.communication.store import open_store
 
 POLL_SECONDS = 0.05
 
@@ -55,7 +52,7 @@ def rendezvous(timeout: float, settings: Settings) -> Group:
         UserError: a rank differs from rank 0; the message names the settings.
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    store = _open_store(rank, world_size, timeout)
+    store = open_store(rank, world_size, timeout)
     if IS_REPLACEMENT not in os.environ:  # the other ranks do not wait for a rank that is started again
         try:
             problem = _wait_for_all(store, rank, world_size, timeout, settings)
@@ -99,59 +96,6 @@ def _open_channel(store: dist.Store, rank: int) -> StopServer | StopMember:
         return server
     host, port, token = json.loads(store.get("stop"))
     return StopMember((host, port, token), f"rank {rank}")
-
-
-def _open_store(rank: int, world_size: int, timeout: float) -> dist.Store:
-    """Open the store of a run: a file if all ranks are on one host, else the server of rank 0 or torchrun."""
-    if (path := os.environ.get("LOCKSTEP_RENDEZVOUS")) is not None:
-        return dist.FileStore(f"{path}-{os.environ.get(RESTARTS, 0)}", world_size)
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    is_server = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-
-    def open_tcp_store() -> dist.Store:
-        return dist.TCPStore(
-            address, port, world_size, is_server, timedelta(seconds=timeout), wait_for_workers=False, multi_tenant=True
-        )
-
-    if not is_server:
-        return _connect_to_store(address, port, timeout, open_tcp_store)
-    try:
-        return open_tcp_store()
-    except RuntimeError as error:
-        raise UserError(f"MASTER_PORT={port}: cannot listen on it ({one_line(error)}); choose another port") from error
-
-
-def _connect_to_store(address: str, port: int, timeout: float, open_tcp_store: Callable[[], dist.Store]) -> dist.Store:
-    """Connect to the store that rank 0 or torchrun serves.
-
-    TCPStore by itself waits up to twice the timeout and prints stack traces if nobody listens. It waits forever if
-    another program listens.
-    """
-    end = time.monotonic() + timeout
-    while True:
-        try:
-            socket.create_connection((address, port), max(POLL_SECONDS, end - time.monotonic())).close()
-            break
-        except OSError as error:
-            if time.monotonic() > end:
-                raise PeerTimeout(
-                    f"cluster.timeout={timeout:g}: rank 0 did not arrive in time ({address}:{port}: {error})"
-                ) from error
-        time.sleep(POLL_SECONDS)
-    stores: list[dist.Store] = []
-
-    def connect() -> None:
-        with suppress(RuntimeError):
-            stores.append(open_tcp_store())
-
-    thread = Thread(target=connect, daemon=True)
-    thread.start()
-    thread.join(max(1.0, end - time.monotonic()))
-    if not stores and not thread.is_alive():
-        raise PeerTimeout(f"rank 0 ended before this rank had connected to it ({address}:{port}); see its error")
-    if not stores:
-        raise UserError(f"MASTER_PORT={port}: another program listens at {address}, not rank 0; choose another port")
-    return stores[0]
 
 
 def _wait_for_all(

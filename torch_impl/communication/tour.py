@@ -18,7 +18,8 @@ from common.cluster.processes import die_with_parent
 from common.config.command_line import report_user_errors
 from common.hardware import count_cores
 from torch_impl.communication import allreduce
-from torch_impl.communication.allreduce import ALGORITHMS, Traffic, bus_bandwidth, fit_alpha_beta, predict_seconds
+from torch_impl.communication.allreduce import ALGORITHMS, Traffic
+from torch_impl.communication.cost_model import compute_bus_bandwidth, fit_alpha_beta, predict_seconds
 from torch_impl.communication.rendezvous import init_process_group, rendezvous
 
 TIMEOUT_SECONDS = 60.0
@@ -221,7 +222,7 @@ def compare_algorithms(sizes: list[int], repeats: int, console: Console) -> None
         for algorithm in ALGORITHMS:
             seconds = time_all_reduce(algorithm, size, repeats)
             predicted = predict_seconds(algorithm, world_size, size, alpha, beta)
-            bandwidth = bus_bandwidth(world_size, size, seconds)
+            bandwidth = compute_bus_bandwidth(world_size, size, seconds)
             cells = f"{seconds * 1e3:.3f} ms", f"{predicted * 1e3:.3f} ms", f"{bandwidth / 1e6:.1f} MB/s"
             table.add_row(str(size), algorithm, *cells, end_section=algorithm == "native")
     console.print(table)

@@ -1,4 +1,4 @@
-"""The tour as a user types it."""
+"""Tests of the tour as a user starts it."""
 
 import re
 import signal

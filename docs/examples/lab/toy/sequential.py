@@ -1,4 +1,4 @@
-"""A strategy: one process computes the gradients of the replicas one after the other."""
+"""A strategy that computes the gradients of the replicas one after the other in one process: its settings."""
 
 from dataclasses import dataclass
 

@@ -43,4 +43,4 @@ def _split(angles: int, count: int, seed: int) -> LabelledImages:
     y, x = np.mgrid[:8, :8]
     waves = np.cos((x * np.cos(angle) + y * np.sin(angle)) * np.pi / 2 + phase)
     images = np.round((waves + 1) * 127.5).astype(np.uint8)[..., None]  # [n, height, width, channels]
-    return LabelledImages(images, labels, "stripes", "stripes")  # where both are from, for error messages
+    return LabelledImages(images, labels, "stripes", "stripes")  # the sources of both, for error messages

@@ -1,4 +1,4 @@
-"""Tasks that never arrive, or with other settings: every task that has arrived reports it, in one line, in time."""
+"""Tests of tasks that never arrive or have other settings: all arrived tasks report it in one line, in time."""
 
 import json
 from typing import Any
@@ -136,7 +136,7 @@ def test_the_missing_are_named_by_all_that_arrived(said: Said, case: str, missin
 
 
 def test_they_wait_for_the_missing_until_the_timeout(answers: list[tuple[str, str, str, float]]) -> None:
-    """The first does, and the others where it is missing; else they wait for its answer."""
+    """The first task waits, and the others wait if it is missing. Otherwise they wait for its answer."""
     found = {(case, task): seconds for case, task, _, seconds in answers if case.endswith(" missing")}
     waiting = [("the last is missing", "worker 0"), ("two roles are missing", "chief 0")]
     waiting += [("the first is missing", "worker 1"), ("the first is missing", "worker 2")]

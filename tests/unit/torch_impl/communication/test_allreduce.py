@@ -1,4 +1,4 @@
-"""Every algorithm against torch's own and against theory, in processes of their own, many cases in each."""
+"""Tests of every algorithm against torch's own and against theory, in several processes with many cases each."""
 
 from collections.abc import Iterator
 
@@ -10,15 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.torch_impl.ranks import Ranks
-from torch_impl.communication.allreduce import (
-    ALGORITHMS,
-    Traffic,
-    all_reduce,
-    bus_bandwidth,
-    fit_alpha_beta,
-    predict_seconds,
-    ring,
-)
+from torch_impl.communication.allreduce import ALGORITHMS, Traffic, all_reduce, ring
 
 DTYPES = ["float32", "bfloat16", "float64", "float16"]
 Sum = tuple[np.ndarray, int, int]  # a rank's result, and the messages and bytes that it sent
@@ -32,7 +24,7 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def sums(length: int, dtype: str, seed: int) -> dict[str, Sum]:
-    """In a rank: the sum of what all ranks draw, by each algorithm; and as `exact` in float64."""
+    """In a rank: sum the tensors that all ranks draw, with each algorithm, and in float64 as `exact`."""
     kind = getattr(torch, dtype)
     draw = torch.Generator().manual_seed(seed)
     drawn = torch.randn(dist.get_world_size(), length, generator=draw, dtype=torch.float64)
@@ -41,24 +33,25 @@ def sums(length: int, dtype: str, seed: int) -> dict[str, Sum]:
     drawn = drawn.to(kind)
     results = {"exact": (drawn.double().sum(0).to(kind).double().numpy(), 0, 0)}
     for algorithm in ALGORITHMS:
-        mine, traffic = drawn[dist.get_rank()].clone(), Traffic()
-        all_reduce(mine, algorithm, traffic)
-        results[algorithm] = mine.double().numpy(), traffic.messages, traffic.bytes
+        tensor, traffic = drawn[dist.get_rank()].clone(), Traffic()
+        all_reduce(tensor, algorithm, traffic)
+        results[algorithm] = tensor.double().numpy(), traffic.messages, traffic.bytes
     return results
 
 
-def check(found: list[dict[str, Sum]], dtype: str) -> None:
-    """The sums of all ranks: the same bits everywhere, equal to torch's own and the exact ones."""
+def check(sums_of_ranks: list[dict[str, Sum]], dtype: str) -> None:
+    """Check that all ranks have the same bits, equal to torch's own sums and the exact ones."""
     tolerance = {"float32": 1e-6, "float64": 1e-14}.get(dtype, 0)
-    for algorithm, (result, _, _) in found[0].items():
-        for other in found:
+    for algorithm, (result, _, _) in sums_of_ranks[0].items():
+        for other in sums_of_ranks:
             np.testing.assert_array_equal(other[algorithm][0], result, algorithm)
         for reference in ("native", "exact"):
-            np.testing.assert_allclose(result, found[0][reference][0], tolerance, 5 * tolerance, err_msg=algorithm)
+            exact = sums_of_ranks[0][reference][0]
+            np.testing.assert_allclose(result, exact, tolerance, 5 * tolerance, err_msg=algorithm)
 
 
-def sent(algorithm: str, rank: int, size: int, length: int, itemsize: int) -> tuple[int, int]:
-    """Messages and bytes that a rank must send, in theory."""
+def predict_traffic(algorithm: str, rank: int, size: int, length: int, itemsize: int) -> tuple[int, int]:
+    """Return the messages and bytes that a rank must send in theory."""
     if algorithm == "ring":
         lengths = [len(chunk) for chunk in np.array_split(np.zeros(length), size)]
         twice = [*range(size), *range(size)]
@@ -80,25 +73,25 @@ def sent(algorithm: str, rank: int, size: int, length: int, itemsize: int) -> tu
 @settings(max_examples=60)
 @given(length=st.integers(0, 70), dtype=st.sampled_from(DTYPES), seed=st.integers(0, 2**32 - 1))
 def test_every_algorithm_sums_and_sends_what_it_should(ranks: Ranks, length: int, dtype: str, seed: int) -> None:
-    found = ranks(sums, length, dtype, seed)
-    check(found, dtype)
-    for rank, results in enumerate(found):
+    sums_of_ranks = ranks(sums, length, dtype, seed)
+    check(sums_of_ranks, dtype)
+    for rank, results in enumerate(sums_of_ranks):
         for algorithm in ALGORITHMS:
-            expected = sent(algorithm, rank, len(found), length, 8 if dtype == "float64" else 4)
+            expected = predict_traffic(algorithm, rank, len(sums_of_ranks), length, 8 if dtype == "float64" else 4)
             assert results[algorithm][1:] == expected, (algorithm, rank)
 
 
 def test_long_buffers(ranks: Ranks) -> None:
-    """More than a socket holds: nobody sends before it receives."""
+    """The buffers are longer than a socket holds, so a rank that sends before it receives would hang."""
     size = len(ranks.processes)
-    found = ranks(sums, 60 * 2**14, "float32", 0)
-    check(found, "float32")
-    for results in found:
+    sums_of_ranks = ranks(sums, 60 * 2**14, "float32", 0)
+    check(sums_of_ranks, "float32")
+    for results in sums_of_ranks:
         assert results["ring"][1:] == (2 * (size - 1), 2 * (size - 1) * 60 * 2**16 // size)
 
 
 def broken_sums(length: int, dtype: str, seed: int) -> dict[str, Sum]:
-    """A ring that leaves out the last chunk."""
+    """Sum with a ring that leaves out the last chunk."""
     ALGORITHMS["ring"] = lambda buffer, traffic: ring(buffer[: -max(1, len(buffer) // dist.get_world_size())], traffic)
     try:
         return sums(length, dtype, seed)
@@ -129,42 +122,7 @@ def shaped() -> list[tuple[str, torch.Size, list[list[float]]]]:
 
 def test_any_shape_and_only_its_own_memory(ranks: Ranks) -> None:
     total = sum(range(1, len(ranks.processes) + 1))
-    for found in ranks(shaped):
-        for algorithm, shape, whole in found:
+    for results in ranks(shaped):
+        for algorithm, shape, whole in results:
             assert shape == (2, 4), algorithm
             assert whole == [[0, total, total, 0, 0]] * 4, algorithm
-
-
-# The model
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "four", "five"),
-    [  # seconds at alpha = 1, beta = 10 and 8 bytes, by N
-        ("gather_broadcast", 6 * 81, 8 * 81),
-        ("all_to_all", 3 * 81, 4 * 81),
-        ("ring", 6 * 21, 8 * 17),
-        ("recursive_doubling", 2 * 81, 4 * 81),
-        ("native", 6 * 21, 8 * 17),
-    ],
-)
-def test_predictions(algorithm: str, four: float, five: float) -> None:
-    assert predict_seconds(algorithm, 4, 8, 1, 10) == four
-    assert predict_seconds(algorithm, 5, 8, 1, 10) == five
-    assert predict_seconds(algorithm, 1, 8, 1, 10) == 0
-
-
-@given(alpha=st.floats(1e-7, 1e-2), beta=st.floats(1e-12, 1e-6))
-def test_alpha_and_beta_are_found_again(alpha: float, beta: float) -> None:
-    sizes = [4**power for power in range(1, 13)]
-    found = fit_alpha_beta(sizes, [alpha + beta * size for size in sizes])
-    assert found == pytest.approx((alpha, beta), rel=1e-6)
-
-
-def test_a_fit_to_noise_is_not_negative() -> None:
-    assert fit_alpha_beta([1000, 2000, 3000], [1.0, 3.0, 5.0])[0] == 0
-    assert fit_alpha_beta([1000, 2000, 3000], [3.0, 2.0, 1.0])[1] == 0
-
-
-def test_bus_bandwidth() -> None:
-    assert bus_bandwidth(4, 1000, 0.5) == 3000

@@ -1,4 +1,4 @@
-"""Ranks that never arrive: those that are missing are named in one line, in time, and nothing is left running."""
+"""Tests of ranks that never arrive: one line names them in time, and no process is left."""
 
 import json
 import os

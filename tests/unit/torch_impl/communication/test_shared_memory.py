@@ -1,4 +1,4 @@
-"""Averages in shared memory, in processes of their own, against exact ones."""
+"""Tests of averages in shared memory, in several processes, against exact averages."""
 
 import os
 from collections.abc import Iterator
@@ -40,21 +40,21 @@ def prepare() -> bool:
 def averages(lengths: list[int], dtype: str, seed: int) -> Averages:
     """In a rank: for each length the average of what all ranks draw, and the exact one."""
     draw = torch.Generator().manual_seed(seed)
-    found = []
+    pairs = []
     for length in lengths:
         drawn = torch.randn(dist.get_world_size(), length, generator=draw, dtype=torch.float64).to(
             getattr(torch, dtype)
         )
-        mine = drawn[dist.get_rank()].clone()
-        prepare.shared.average(mine)  # type: ignore[attr-defined]
-        found.append((mine.numpy(), drawn.double().mean(0).numpy()))
-    return found
+        tensor = drawn[dist.get_rank()].clone()
+        prepare.shared.average(tensor)  # type: ignore[attr-defined]
+        pairs.append((tensor.numpy(), drawn.double().mean(0).numpy()))
+    return pairs
 
 
-def check(found: list[Averages], dtype: str) -> None:
+def check(averages_of_ranks: list[Averages], dtype: str) -> None:
     tolerance = {"float32": 1e-6, "float64": 1e-15}[dtype]
-    for rank in found:
-        for (average, exact), (first, _) in zip(rank, found[0], strict=True):
+    for rank_averages in averages_of_ranks:
+        for (average, exact), (first, _) in zip(rank_averages, averages_of_ranks[0], strict=True):
             np.testing.assert_array_equal(average, first)
             np.testing.assert_allclose(average, exact, rtol=0, atol=tolerance)
 
@@ -72,7 +72,7 @@ def test_the_average_is_exact_and_the_same_in_every_rank(
 
 
 def overwritten(lengths: list[int], dtype: str, seed: int) -> Averages:
-    """As `averages`, where rank 0 writes to what another has averaged."""
+    """As `averages`, but rank 0 overwrites the part that another rank has averaged."""
     original = SharedMemory._view_shared
 
     def broken(self: SharedMemory, row: int, column: int, like: torch.Tensor) -> torch.Tensor:
@@ -88,13 +88,13 @@ def test_a_part_in_the_wrong_place_is_seen(ranks: Ranks) -> None:
     check(ranks(averages, [100], "float32", 0), "float32")
 
 
-def elsewhere() -> bool:
-    """In a rank: whether memory is mapped where the last rank is the first one of another host."""
+def map_across_hosts() -> bool:
+    """In a rank: check whether memory is mapped if the last rank is the first rank of another host."""
     if dist.get_rank() == dist.get_world_size() - 1:
         with patch.dict(os.environ, LOCAL_RANK="0"):
             return map_memory() is not None
     return map_memory() is not None
 
 
-def test_none_where_a_rank_is_on_another_host(ranks: Ranks) -> None:
-    assert not any(ranks(elsewhere))
+def test_no_memory_if_a_rank_is_on_another_host(ranks: Ranks) -> None:
+    assert not any(ranks(map_across_hosts))

@@ -52,7 +52,7 @@ def train(config: Config, trainer: Strategy) -> Run:
 
 
 def train_all(configs: list[Config]) -> tuple[Run, list[tuple[Run, dict[str, Any], int, int]]]:
-    """In a rank: single's run; then of each config its run, its report, and the buckets and bytes of a step."""
+    """In a rank: train with Single, then each config. Return also the report, and the buckets and bytes of a step."""
     os.environ["LOCAL_RANK"] = "0"
     allreduce.init_process_group = lambda *_: None  # there is one already
     group = Group(dist.get_rank(), dist.get_world_size(), None, None)
@@ -75,9 +75,9 @@ def test_every_algorithm_bucket_and_overlap_draws_the_curve_of_single(ranks: Ran
     micro_batches = dataclasses.replace(config.train, padding="micro_batches")
     choices.append(("ring", (0.004, True)))  # the buckets must wait for the last micro-batch
     configs.append(dataclasses.replace(configs[choices.index(choices[-1])], train=micro_batches))
-    found = ranks(train_all, configs)
-    size = len(found)
-    messages = {  # of all ranks for a buffer, and how many times the buffer they hold
+    results_of_ranks = ranks(train_all, configs)
+    size = len(results_of_ranks)
+    messages = {  # sent by all ranks for a buffer, and their bytes as a multiple of the buffer
         "gather_broadcast": (2 * (size - 1), 2 * (size - 1)),
         "all_to_all": (size * (size - 1), size * (size - 1)),
         "ring": (2 * size * (size - 1), 2 * (size - 1)),
@@ -85,9 +85,9 @@ def test_every_algorithm_bucket_and_overlap_draws_the_curve_of_single(ranks: Ran
     }
     bucket_counts = set()
     for index, (algorithm, (cap, overlap)) in enumerate(choices):
-        for single, results in found:
+        for single, results in results_of_ranks:
             run, report, buckets, step_bytes = results[index]
-            assert report == found[0][1][index][1]
+            assert report == results_of_ranks[0][1][index][1]
             for (loss, grad_norm), expected in zip(run, single, strict=True):
                 assert loss == pytest.approx(expected[0], abs=1e-12), (algorithm, cap, overlap)
                 assert grad_norm == pytest.approx(expected[1], rel=1e-10), (algorithm, cap, overlap)
@@ -116,7 +116,7 @@ def test_buckets_are_in_reverse_and_hold_up_to_the_cap() -> None:
 
 
 class Recording:
-    """An algorithm that notes the lengths of the buffers and doubles them."""
+    """An algorithm that records the lengths of the buffers and doubles the buffers."""
 
     def __init__(self) -> None:
         self.lengths: list[int] = []
@@ -144,7 +144,7 @@ def parameters() -> list[Parameter]:
 
 
 def chained(parameters: list[Parameter]) -> torch.Tensor:
-    """A sum whose backward finishes the gradients in the order of the list."""
+    """Return a sum whose backward finishes the gradients in the order of the list."""
     value = torch.ones(())
     for parameter in reversed(parameters):
         value = (value + parameter).sum()

@@ -1,4 +1,4 @@
-"""DDP's knobs on real ranks: which of them keep the curve, and when the buckets are reduced."""
+"""Tests of DDP's options on several ranks: which of them keep the loss curve, and when the buckets are reduced."""
 
 import dataclasses
 import os
@@ -23,8 +23,10 @@ from torch_impl.strategies import ddp
 from torch_impl.strategies.ddp import DDP
 from torch_impl.strategies.single import Single
 
+Options = dict[str, Any]  # of DDP, and train.padding
+
 RANKS, STEPS, SMALL_BUCKET = 2, 5, 0.0004
-EXACT: list[dict[str, Any]] = [
+EXACT: list[Options] = [
     {},
     {"bucket_cap_mb": SMALL_BUCKET},
     {"bucket_cap_mb": SMALL_BUCKET, "overlap": False},
@@ -36,7 +38,7 @@ EXACT: list[dict[str, Any]] = [
     {"accumulate": 2, "padding": "micro_batches"},
     {"padding": "global"},
 ]
-LOSSY: list[dict[str, Any]] = [
+LOSSY: list[Options] = [
     {"comm_hook": "fp16"},
     {"comm_hook": "bf16"},
     {"comm_hook": "bf16", "overlap": False, "gradient_as_bucket_view": False},
@@ -58,12 +60,13 @@ def config(small_config: MakeConfig) -> Config:
     return make_ready(small_config("strategy=ddp", *sizes)).config
 
 
-def in_precision(config: Config, precision: str, **knobs: Any) -> Config:
-    padding = knobs.pop("padding", config.train.padding)
+def with_options(config: Config, precision: str, options: Options) -> Config:
+    strategy_options = {name: value for name, value in options.items() if name != "padding"}
+    padding = options.get("padding", config.train.padding)
     return dataclasses.replace(
         config,
         train=dataclasses.replace(config.train, precision=precision, padding=padding),
-        strategy=dataclasses.replace(config.strategy, **knobs),
+        strategy=dataclasses.replace(config.strategy, **strategy_options),
     )
 
 
@@ -90,29 +93,29 @@ def make_single(config: Config) -> Single:
 def train_all(
     configs: list[Config], one_host: bool = False
 ) -> list[tuple[list[tuple[float, float]], list[tuple[float, float]]]]:
-    """In a rank: ddp's run of each config, and single's."""
+    """In a rank: train each config with DDP and with Single."""
     with patch.object(SharedMemory, "average", autospec=True, side_effect=SharedMemory.average) as average:
-        found = [(train(each, make(each, one_host)), train(each, make_single(each))) for each in configs]
+        curves = [(train(config, make(config, one_host)), train(config, make_single(config))) for config in configs]
     assert average.called == one_host
-    return found
+    return curves
 
 
 def ready_when_reduced(config: Config) -> list[int]:
-    """In a rank: how many gradients were ready whenever a bucket of the second step was reduced.
+    """In a rank: count the ready gradients whenever a bucket of the second step is reduced.
 
-    In the first step there is one bucket: DDP divides them when it has seen the order of the gradients.
+    In the first step there is one bucket. DDP divides it when it knows the order of the gradients.
     """
     ready, seen = 0, []
 
-    def count(_: Any) -> None:
+    def count(_: torch.Tensor) -> None:
         nonlocal ready
         ready += 1
 
-    right = ddp.default_hooks.allreduce_hook
+    original = ddp.default_hooks.allreduce_hook
 
-    def reduce(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def reduce(state: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         seen.append(ready)
-        return right(state, bucket)
+        return original(state, bucket)  # type: ignore[arg-type]  # None is the default group
 
     with patch.object(ddp.default_hooks, "allreduce_hook", reduce):
         strategy = make(config)
@@ -123,29 +126,29 @@ def ready_when_reduced(config: Config) -> list[int]:
 
 
 @pytest.mark.parametrize("one_host", [True, False])
-def test_the_knobs_keep_the_curve(ranks: Ranks, config: Config, one_host: bool) -> None:
-    for found in ranks(train_all, [in_precision(config, "float64", **knobs) for knobs in EXACT], one_host):
-        for knobs, (run, single) in zip(EXACT, found, strict=True):
+def test_the_options_keep_the_curve(ranks: Ranks, config: Config, one_host: bool) -> None:
+    for curves in ranks(train_all, [with_options(config, "float64", options) for options in EXACT], one_host):
+        for options, (run, single) in zip(EXACT, curves, strict=True):
             for (loss, grad_norm), expected in zip(run, single, strict=True):
-                assert loss == pytest.approx(expected[0], abs=1e-12), knobs
-                assert grad_norm == pytest.approx(expected[1], rel=1e-10), knobs
+                assert loss == pytest.approx(expected[0], abs=1e-12), options
+                assert grad_norm == pytest.approx(expected[1], rel=1e-10), options
 
 
 def test_the_lossy_hooks_stay_near_it(ranks: Ranks, config: Config) -> None:
     config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, learning_rate=0.1))
-    for found in ranks(train_all, [in_precision(config, "float32", **knobs) for knobs in LOSSY]):
-        for knobs, (run, single) in zip(LOSSY, found, strict=True):
+    for curves in ranks(train_all, [with_options(config, "float32", options) for options in LOSSY]):
+        for options, (run, single) in zip(LOSSY, curves, strict=True):
             differences = [
                 abs(a - b) / b for a, b in zip((norm for _, norm in run), (n for _, n in single), strict=True)
             ]
-            assert 1e-6 < max(differences) < 0.5, knobs
-            assert run[-1][0] == pytest.approx(single[-1][0], abs=0.05), knobs
+            assert 1e-6 < max(differences) < 0.5, options
+            assert run[-1][0] == pytest.approx(single[-1][0], abs=0.05), options
 
 
 def test_overlap_decides_when_the_buckets_are_reduced(ranks: Ranks, config: Config) -> None:
     small = {"bucket_cap_mb": SMALL_BUCKET}
     parameters = len(list(make_single(config).model.parameters()))
-    for seen in ranks(ready_when_reduced, in_precision(config, "float32", **small)):
+    for seen in ranks(ready_when_reduced, with_options(config, "float32", small)):
         assert len(seen) > 2 and seen[0] < parameters / 2
-    for seen in ranks(ready_when_reduced, in_precision(config, "float32", **small, overlap=False)):
+    for seen in ranks(ready_when_reduced, with_options(config, "float32", {**small, "overlap": False})):
         assert len(seen) > 2 and min(seen) >= parameters - 1

@@ -1,4 +1,4 @@
-"""What each form of dp's loss moves, who holds what, and that none of them changes the curve."""
+"""Tests of the traffic of each form of DP's loss, and that no form changes the loss curve."""
 
 import numpy as np
 import pytest
@@ -34,13 +34,13 @@ def test_bytes_by_replica(small_config: MakeConfig, loss: str, output: int) -> N
         assert traffic is not None and set(traffic) == set(TRAFFIC_KINDS)
         moved = [0, *[parameters] * (REPLICAS - 1)]
         assert traffic["broadcast"] == traffic["reduced"] == moved
-        whole, own = sum(sizes) * CLASSES * FLOAT, [size * CLASSES * FLOAT for size in sizes]
+        whole, shards = sum(sizes) * CLASSES * FLOAT, [size * CLASSES * FLOAT for size in sizes]
         if loss == "gathered":
-            assert traffic["gathered"] == [0 if index == output else count for index, count in enumerate(own)]
-            assert traffic["logits"] == [count + whole * (index == output) for index, count in enumerate(own)]
+            assert traffic["gathered"] == [0 if index == output else count for index, count in enumerate(shards)]
+            assert traffic["logits"] == [count + whole * (index == output) for index, count in enumerate(shards)]
         else:
             assert traffic["gathered"] == [FLOAT * (index != output) for index in range(REPLICAS)]
-            assert traffic["logits"] == own
+            assert traffic["logits"] == shards
         assert traffic["scattered"][0] == 0
         assert min(traffic["scattered"][1:]) > 0 and min(traffic["memory"]) > 0
 
@@ -48,8 +48,8 @@ def test_bytes_by_replica(small_config: MakeConfig, loss: str, output: int) -> N
 @pytest.mark.parametrize("loss", LOSSES)
 def test_uneven_shards_are_weighted_exactly(small_config: MakeConfig, loss: str) -> None:
     exact = "train.precision=float64"
-    _, right = train(small_config, exact)
+    _, references = train(small_config, exact)
     _, results = train(small_config, exact, "strategy=dp", f"strategy.replicas={REPLICAS}", f"strategy.loss={loss}")
-    for expected, result in zip(right, results, strict=True):
+    for expected, result in zip(references, results, strict=True):
         np.testing.assert_allclose(float(result.loss), float(expected.loss), rtol=1e-12)
         np.testing.assert_allclose(float(result.grad_norm), float(expected.grad_norm), rtol=1e-12)
