@@ -71,8 +71,8 @@ def train_here(context: RunContext) -> int:
     rendezvous = importlib.import_module(f"{framework}_impl.communication.rendezvous")
     strategy = load_strategy_class(config, framework)
     profile = importlib.import_module(f"{framework}_impl.profiling").profile
-    compilations = importlib.import_module(f"{framework}_impl.compilation").compilations
-    return train_rank(context, SideRuntime(rendezvous.join_group, strategy, profile, compilations))
+    report_compilations = importlib.import_module(f"{framework}_impl.compilation").report_compilations
+    return train_rank(context, SideRuntime(rendezvous.join_group, strategy, profile, report_compilations))
 
 
 def train_with_ranks(runs: list[dict[str, Any]], spec: str, world_size: int) -> None:
