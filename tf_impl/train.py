@@ -1,4 +1,4 @@
-"""Train with TensorFlow: python -m tf_impl.train strategy=mirrored"""
+"""Train with TensorFlow; for example python -m tf_impl.train strategy=mirrored."""
 
 import os
 

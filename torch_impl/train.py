@@ -1,4 +1,4 @@
-"""Train with PyTorch: python -m torch_impl.train strategy=ddp"""
+"""Train with PyTorch; for example python -m torch_impl.train strategy=ddp."""
 
 import os
 

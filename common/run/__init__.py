@@ -1,0 +1,1 @@
+"""The run directory: preparation, rows, checkpoints and summary of one run."""

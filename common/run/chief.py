@@ -14,7 +14,7 @@ from common.run.context import RunContext
 from common.run.export import export_model
 from common.run.progress import TrainingProgress, log_to
 from common.run.summary import RunFacts, describe_run, write_running, write_summary
-from common.training.loop import Loop, NonFiniteLoss, Profile
+from common.training.loop import Loop, NonFiniteLossError, Profile
 from common.training.observer import Observer
 from common.training.stop import Stop
 from common.training.strategy import Strategy
@@ -115,7 +115,7 @@ def _ending_of(error: Exception, context: RunContext) -> Ending:
     """Return the ending for an exception; the stack trace of an unexpected one goes to train.log."""
     if isinstance(error, Interrupted):
         return Ending("interrupted", error.exit_code, str(error))
-    if isinstance(error, NonFiniteLoss | UserError):
+    if isinstance(error, NonFiniteLossError | UserError):
         return Ending("failed", FAILURE, str(error))
     with suppress(OSError), (context.run_dir / "train.log").open("a") as file:
         traceback.print_exception(error, file=file)

@@ -1,6 +1,5 @@
 """Files of a run directory that are replaced as a whole."""
 
-import os
 from pathlib import Path
 
 from common.training.rows import Row, format_rows, read_rows
@@ -13,7 +12,7 @@ def replace_text(path: Path, text: str) -> None:
     """Replace a file atomically: a reader finds the old text or the new one."""
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text(text)
-    os.replace(partial, path)
+    partial.replace(path)
 
 
 def drop_rows_after(run_dir: Path, position: Position) -> list[Row]:

@@ -1,0 +1,1 @@
+"""The training loop, and its interface to strategies and observers."""

@@ -1,4 +1,4 @@
-"""The training loop, written once: it feeds a strategy, and reports what comes out of it to observers."""
+"""The training loop of both sides: it feeds batches to a strategy, and reports the results to observers."""
 
 import logging
 import math
@@ -26,12 +26,22 @@ Profile = Callable[[], AbstractContextManager[None]]  # writes a trace of its bo
 log = logging.getLogger("lockstep")
 
 
-class NonFiniteLoss(RuntimeError):
+class NonFiniteLossError(RuntimeError):
     """The loss of a step is nan or infinite."""
 
 
 class Loop:
-    """The steps, evaluations and checkpoints of one run. Every rank runs it; the chief's has observers."""
+    """The steps, evaluations and checkpoints of one run. Every rank runs a loop; only the chief has observers.
+
+    Args:
+        config: the resolved config.
+        strategy: trains and evaluates.
+        cache: the training and validation examples.
+        start: the position after which training starts.
+        stop: ends training, or requests a checkpoint, at the same batch on all ranks.
+        observers: receive the results.
+        profile: a context manager that writes a trace of the steps in PROFILED; None for no trace.
+    """
 
     def __init__(
         self,
@@ -45,17 +55,17 @@ class Loop:
     ) -> None:
         self.config, self.strategy, self.cache, self.stop, self.observers = config, strategy, cache, stop, observers
         self.profile, self.profiling = profile, ExitStack()
-        self.trained = 0  # updates of this process, where they are profiled
+        self.profiled_steps = 0  # updates of this process, counted if they are profiled
         self.position, self.saved = replace(start), replace(start)
         self.first = start.step + 1
-        self.began = time.perf_counter() - start.seconds
-        self.shown, self.since = start.examples, start.seconds  # examples and time at the last report of progress
+        self.started_at = time.perf_counter() - start.seconds
+        self.reported_examples, self.reported_at = start.examples, start.seconds  # at the last report, in seconds
         self.save_at = self._next_save()
 
     def run(self) -> None:
         """Train on the global batches after the start, up to `train.steps` or an early stop.
 
-        Raises NonFiniteLoss, and Interrupted after a stop that the ranks agreed on, with the last step saved.
+        Raises NonFiniteLossError, and Interrupted after a stop that the ranks agreed on, with the last step saved.
         """
         try:
             while True:
@@ -99,7 +109,7 @@ class Loop:
         return range(first, train.steps + 1)
 
     def save(self) -> None:
-        """Have a checkpoint saved, unless this position has one."""
+        """Save a checkpoint, unless this position has one."""
         self.stop.saving = False
         if self.position != self.saved:
             state = self.strategy.state()
@@ -109,7 +119,7 @@ class Loop:
         self.save_at = self._next_save()
 
     def _next_save(self) -> float:
-        """When `train.checkpoint_seconds` will have passed: the chief decides by its clock for all ranks."""
+        """Return when `train.checkpoint_seconds` will have passed. The chief decides by its clock for all ranks."""
         seconds = self.config.train.checkpoint_seconds
         return self._seconds() + seconds if seconds is not None and self.strategy.is_chief else math.inf
 
@@ -131,22 +141,22 @@ class Loop:
         self.stop.check()
 
     def _profiled(self, results: Iterator[StepResult]) -> Iterator[StepResult]:
-        """The results of some steps; the profile has those in PROFILED, when all is compiled and allocated."""
+        """Yield the results, and profile the steps in PROFILED: the model is compiled by then."""
         if self.profile is None:
             yield from results
             return
         for result in results:
-            self.trained += 1
-            if self.trained == PROFILED.stop - 1:
+            self.profiled_steps += 1
+            if self.profiled_steps == PROFILED.stop - 1:
                 float(result.loss)  # the device has finished
                 self.profiling.close()
             yield result
-            if self.trained == PROFILED.start - 1:
+            if self.profiled_steps == PROFILED.start - 1:
                 float(result.loss)
                 self.profiling.enter_context(self.profile())
 
     def _fetch(self, block: list[tuple[StepResult, float]]) -> None:
-        """Bring a block of results from the device: the only place where the host waits for it."""
+        """Fetch a block of results from the device. Only here the host waits for the device."""
         rows: list[Row] = []
         traffic: list[Row] = []
         for result, seconds in block:
@@ -154,7 +164,7 @@ class Loop:
             if not math.isfinite(loss):
                 self._report(rows, traffic)
                 ids = result.batch.ids.tolist()
-                raise NonFiniteLoss(f"step {result.batch.step}: the loss is {loss}; training examples {ids}")
+                raise NonFiniteLossError(f"step {result.batch.step}: the loss is {loss}; training examples {ids}")
             rows.append(self._row(result, loss, grad_norm, seconds))
             if result.traffic is not None:
                 traffic.append({"step": self.position.step, **result.traffic})
@@ -186,30 +196,30 @@ class Loop:
     def _report(self, rows: list[Row], traffic: list[Row]) -> None:
         if rows:
             now = self._seconds()
-            speed = (self.position.examples - self.shown) / (now - self.since)
+            speed = (self.position.examples - self.reported_examples) / (now - self.reported_at)
             for observer in self.observers:
                 observer.record_steps(rows, traffic, speed)
-            self.shown, self.since = self.position.examples, now
+            self.reported_examples, self.reported_at = self.position.examples, now
 
     def evaluate(self) -> None:
-        """Evaluate, report it and see whether it is the best so far."""
+        """Evaluate, report the result and compare it with the best so far."""
         start = self._seconds()
         batches = validation_batches(self.config, self.cache.validation)
         evaluation = self.strategy.evaluate(self.stop.interrupt(batches))
-        self.since = self._seconds()
+        self.reported_at = self._seconds()
         self._compare_with_best(evaluation)
         row: Row = {
             "step": self.position.step,
             "examples": self.position.examples,
             **self.config.task.values(evaluation.loss, evaluation.metric),
             "count": evaluation.count,
-            "duration": self.since - start,
+            "duration": self.reported_at - start,
         }
         for observer in self.observers:
             observer.record_evaluation(row)
 
     def _compare_with_best(self, evaluation: Evaluation) -> None:
-        """The same numbers on every rank, so that all of them stop at the same step."""
+        """Update the best value. All ranks have the same numbers, so they stop early at the same step."""
         stopping, position = self.config.train.early_stopping, self.position
         position.validation = self.config.task.values(evaluation.loss, evaluation.metric)
         value = evaluation.loss if stopping.metric == "loss" else -evaluation.metric
@@ -219,11 +229,11 @@ class Loop:
             position.waited += 1
 
     def _seconds(self) -> float:
-        return time.perf_counter() - self.began
+        return time.perf_counter() - self.started_at
 
 
 def is_due(config: Config, train_examples: int, plan_position: int, every: int | None) -> bool:
-    """Whether what is done every `every` steps, or after each virtual epoch, is due after this global batch."""
+    """Check whether an action is due after this global batch: every `every` steps, or after each virtual epoch."""
     train = config.train
     if train.virtual_epoch_examples is None:
         return every is not None and plan_position > 0 and plan_position % every == 0

@@ -7,18 +7,18 @@ from common.data.batches import GlobalBatch, Split, evaluation_batches, training
 
 
 def planned_batches(config: Config, split: Split, steps: range) -> Iterator[GlobalBatch]:
-    """The global batches of these steps."""
+    """Return the global batches of these steps, in the order of the plan."""
     train = config.train
     return training_batches(split, train.global_batch_size, train.seed, steps, train.padding, *_marks(config))
 
 
 def find_batch(config: Config, split: Split, number: int) -> GlobalBatch:
-    """Global batch `number` of the plan, for a worker that was sent its number only."""
+    """Return global batch `number` of the plan; a worker receives only the number."""
     return next(planned_batches(config, split, range(number, number + 1)))
 
 
 def validation_batches(config: Config, split: Split) -> Iterator[GlobalBatch]:
-    """The batches of an evaluation."""
+    """Return the global batches of an evaluation."""
     train = config.train
     return evaluation_batches(split, train.global_batch_size, train.padding, *_marks(config))
 

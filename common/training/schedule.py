@@ -1,4 +1,4 @@
-"""Learning-rate schedules: pure functions of the step, used by both sides in place of a framework's scheduler."""
+"""Learning-rate schedules: pure functions of the step that both sides use instead of a framework's scheduler."""
 
 import math
 
@@ -6,11 +6,11 @@ from common.config.schema import Config
 
 
 def compute_learning_rate(config: Config, step: int) -> float:
-    """The learning rate of update `step` (from 1).
+    """Return the learning rate of update `step` (from 1).
 
     The first `warmup_steps` updates rise linearly, s / warmup_steps. Then `linear` falls from 1 towards 0 at
-    `total_steps`, 1 - p, and `cosine` likewise, (1 + cos(pi p)) / 2, with p = (s - 1 - warmup) / (total - warmup); as
-    Hugging Face's get_linear_schedule_with_warmup and get_cosine_schedule_with_warmup, but without their idle first
+    `total_steps`, 1 - p, and `cosine` falls as (1 + cos(pi p)) / 2, with p = (s - 1 - warmup) / (total - warmup). These
+    are Hugging Face's get_linear_schedule_with_warmup and get_cosine_schedule_with_warmup, without the idle first
     step.
     """
     schedule = config.schedule

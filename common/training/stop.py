@@ -1,6 +1,6 @@
-"""Stops a run, or has it save a checkpoint, on request and after the same unit of work on every rank.
+"""Stop of a run, or a checkpoint, on request: after the same unit of work on every rank.
 
-A unit is one batch that is given to the strategy, for training or for evaluation, or one passed `check`. All ranks take
+A unit is one batch that the strategy receives, for training or evaluation, or one passed `check`. All ranks take
 the same units in the same order, so a count of units names the same moment on each of them.
 """
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from threading import Condition, Thread
 from types import FrameType
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from common.errors import Interrupted
 
@@ -25,16 +25,18 @@ DECISION_SECONDS = 8.0  # how long a rank waits for the decision before it stops
 
 T = TypeVar("T")
 
+Handler = Callable[[int, FrameType | None], object] | int | None  # as signal.getsignal returns it
+
 
 class Channel(Protocol):
-    """Connects a Stop with those of the other ranks; its thread calls `freeze` and `decide`."""
+    """Connection between the Stops of all ranks; its thread calls `freeze` and `decide`."""
 
     def request(self, signum: int) -> None:
         """Ask for a stop of all ranks, or for a checkpoint. Must not raise if they cannot be reached."""
 
 
 class Stop:
-    """Turns SIGINT, SIGTERM, SIGHUP and SIGQUIT into a request that is honored between two units.
+    """Stop that turns SIGINT, SIGTERM, SIGHUP and SIGQUIT into a request that is honored between two units.
 
     Without a channel the last unit is the one that began last. With one, the ranks agree: `freeze` holds every rank
     before its next unit, `decide` lets each continue up to the same last one, `save_after` beyond it.
@@ -54,7 +56,7 @@ class Stop:
         self._requested = False
         self._requests: SimpleQueue[int] = SimpleQueue()
         self._channel: Channel | None = None
-        self._previous = _installed()
+        self._previous = _get_handlers()
         self.listen()
 
     def listen(self) -> None:
@@ -69,9 +71,9 @@ class Stop:
         self.request(signum)
 
     def request(self, signum: int) -> None:
-        """What a signal does. All but the first request are ignored.
+        """Request a stop, as a signal does. All but the first request are ignored.
 
-        It takes no lock, since the signal may have interrupted code of this thread that holds one.
+        This method takes no lock: the signal may have interrupted code of this thread that holds the lock.
         """
         if self._requested or self.signum is not None:
             return
@@ -82,7 +84,7 @@ class Stop:
             self._last = self._begun
 
     def connect(self, channel: Channel) -> None:
-        """From now on leave decisions to a channel. An earlier request is sent to it."""
+        """Let a channel decide from now on. An earlier request is sent to the channel."""
         self._channel = channel
         self._last = None  # what `request` may have decided until now
         Thread(target=self._send, args=(channel,), name="stop-requests", daemon=True).start()
@@ -91,7 +93,7 @@ class Stop:
         channel.request(self._requests.get())
 
     def save(self) -> None:
-        """Have all ranks save a checkpoint after the same unit. Only the chief asks, and in its main thread."""
+        """Request a checkpoint of all ranks after the same unit. Only the main thread of the chief may call this."""
         begun = self.freeze(SAVE)
         if self._channel is None:
             self.save_after(begun)
@@ -124,14 +126,14 @@ class Stop:
             self._changed.notify_all()
 
     def end(self, items: Iterable[T]) -> Iterator[T]:
-        """The items, each counted as a unit; ends early after the last unit, and where a checkpoint is due."""
+        """Yield the items and count each as a unit. End early after the last unit, or if a checkpoint is due."""
         for item in items:
             if not self._begin() or self.saving:
                 return
             yield item
 
     def interrupt(self, items: Iterable[T]) -> Iterator[T]:
-        """The items, each counted as a unit; raises Interrupted after the last unit."""
+        """Yield the items and count each as a unit. Raise Interrupted after the last unit."""
         for item in items:
             self.check()
             yield item
@@ -163,7 +165,7 @@ class Stop:
 
 @contextmanager
 def interrupt_on_signals() -> Iterator[None]:
-    """In the body SIGINT, SIGTERM, SIGHUP and SIGQUIT raise Interrupted, wherever it is."""
+    """Raise Interrupted in the body when SIGINT, SIGTERM, SIGHUP or SIGQUIT arrives."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         raise Interrupted(signum)
@@ -175,8 +177,8 @@ def interrupt_on_signals() -> Iterator[None]:
 
 @contextmanager
 def preserve_handlers() -> Iterator[None]:
-    """After the body the handlers are those before it, also where a library has taken a signal behind Python's back."""
-    handlers = _installed()
+    """Restore the signal handlers after the body, even if a library has replaced one without telling Python."""
+    handlers = _get_handlers()
     try:
         yield
     finally:
@@ -189,10 +191,10 @@ def _on_signals(handler: Callable[[int, FrameType | None], None]) -> None:
             signal.signal(signum, handler)
 
 
-def _installed() -> dict[int, Any]:
+def _get_handlers() -> dict[int, Handler]:
     return {signum: signal.getsignal(signum) for signum in SIGNALS}
 
 
-def _install(handlers: Mapping[int, Any]) -> None:
+def _install(handlers: Mapping[int, Handler]) -> None:
     for signum, handler in handlers.items():
         signal.signal(signum, signal.SIG_DFL if handler is None else handler)

@@ -23,7 +23,7 @@ from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import RunContext
 from common.run.inputs import PreparedInputs
 from common.run.recorder import Recorder
-from common.training.loop import Loop, NonFiniteLoss
+from common.training.loop import Loop, NonFiniteLossError
 from common.training.observer import Observer
 from common.training.rows import read_rows
 from common.training.state import Position, State
@@ -220,7 +220,7 @@ def test_losses_are_fetched_in_blocks(run: Run) -> None:
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("step", [1, 2, 5, 7])
 def test_a_loss_that_is_not_finite(run: Run, loss: float, step: int) -> None:
-    with pytest.raises(NonFiniteLoss) as raised:
+    with pytest.raises(NonFiniteLossError) as raised:
         run(Fake({step: loss}))
     ids = select_example_ids(TRAIN, 4, 7, step).tolist()
     assert str(raised.value) == f"step {step}: the loss is {loss}; training examples {ids}"
@@ -273,7 +273,7 @@ def test_other_ranks_train_and_evaluate_and_record_nothing(run: Run) -> None:
     assert [step for what, step in fake.calls if what == "evaluate"] == [4, 7]
     assert fake.states == 3, "at steps 3, 6 and 7: a sharded strategy gathers there"
     assert not list(run.directory.iterdir())
-    with pytest.raises(NonFiniteLoss):
+    with pytest.raises(NonFiniteLossError):
         run(Fake({2: math.nan}), record=False)
 
 
@@ -358,7 +358,7 @@ def test_some_steps_are_profiled(run: Run, steps: int, eval_every: int | None) -
 
 
 def test_a_loss_that_is_not_finite_saves_nothing_more(run: Run) -> None:
-    with pytest.raises(NonFiniteLoss):
+    with pytest.raises(NonFiniteLossError):
         run(Fake({6: math.nan}), checkpoint_every=4)
     assert run.saved_steps == [4]
 
