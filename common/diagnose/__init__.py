@@ -1,1 +1,1 @@
-"""The command common.diagnose: why two training runs differ, and where the difference begins."""
+"""The command common.diagnose, which finds out why two training runs differ."""

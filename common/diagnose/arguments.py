@@ -33,7 +33,7 @@ class DiagnoseOptions:
 
 @dataclass(frozen=True)
 class SideArguments:
-    """What one side trains.
+    """The training run of one side, as arguments of its command.
 
     Attributes:
         name: The side: "a" or "b".

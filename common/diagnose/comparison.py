@@ -120,7 +120,7 @@ class Comparison:
 
     @cached_property
     def drift(self) -> RoundingDrift:
-        """How far rounding alone may move A's weights."""
+        """The distance that rounding alone may move A's weights."""
         return RoundingDrift(self.a, self.gradients, self.gradient_noise)
 
     @property

@@ -10,10 +10,10 @@ from common.training.schedule import compute_learning_rate
 
 
 class RoundingDrift:
-    """How far a run's weights may be off after each step because its gradients are off by rounding.
+    """The distance that rounding errors in the gradients move a run's weights, after each step.
 
-    Adam divides the gradient of an element by its own size. An element whose gradient is rounding only therefore moves
-    at random, by at most the learning rate in each step.
+    Adam divides the gradient of an element by its own size. An element whose gradient holds only rounding errors
+    therefore moves at random, by at most the learning rate in each step.
     """
 
     def __init__(self, run: SideRun, gradients: Mapping[str, np.ndarray], gradient_noise: Mapping[str, float]) -> None:

@@ -26,7 +26,7 @@ class SideRun:
     """A finished run of a few steps. The first compared step follows the checkpoint that the run started from.
 
     Attributes:
-        arguments: What the side trains.
+        arguments: Arguments of the training run.
         directory: The run directory.
         nonfinite_loss: Step and loss that ended the run early because the loss was not finite; empty otherwise.
     """

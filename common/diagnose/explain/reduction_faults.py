@@ -43,7 +43,7 @@ def _explain_shard_factors(gradients: StepGradients) -> Explanation | None:
     if np.allclose(factors / gradients.expected_factor, 1 / count, rtol=tolerance):
         return Explanation("averaged_twice", f"the gradients are averaged twice: each counts 1/{count}")
     if np.allclose(factors, count, rtol=tolerance):
-        sentence = f"the gradients are {count} times too large: summed where they should be averaged"
+        sentence = f"the gradients are {count} times too large: summed instead of averaged"
         return Explanation("not_averaged", sentence)
     missing = [rank for rank, factor in enumerate(factors) if abs(factor) < tolerance * float(np.abs(factors).max())]
     if missing:

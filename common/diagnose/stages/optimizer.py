@@ -11,33 +11,33 @@ LISTED_PARAMETERS = 3
 
 def compare_optimizer(stage: Stage, side: str, update: OptimizerUpdate) -> None:
     """Compare one update of one side, and explain the first one that differs."""
-    where = f"{side.upper()}, step {update.step}"
-    _compare_second_moments(stage, side, where, update)
+    place = f"{side.upper()}, step {update.step}"
+    _compare_second_moments(stage, side, place, update)
     formula = configured_formula(update)
-    check = TensorCheck(f"{where}: update", measure_error(formula, update), update.tolerance * NOISE_SHARE)
+    check = TensorCheck(f"{place}: update", measure_error(formula, update), update.tolerance * NOISE_SHARE)
     stage.checks.append(check)
     if not check.differs or stage.has_cause_of(side):
         return
     variants = find_variants(formula, update)
     for variant in variants:
         for cause in variant.causes:
-            stage.add_cause(cause, side, "update", f"in {where}: {variant.sentence}")
+            stage.add_cause(cause, side, "update", f"in {place}: {variant.sentence}")
     if variants:
         return
     unchanged = [name for name, change in update.changes.items() if not change.any()]
     if unchanged:
-        sentence = f"in {where}: {', '.join(unchanged[:LISTED_PARAMETERS])}: not updated"
+        sentence = f"in {place}: {', '.join(unchanged[:LISTED_PARAMETERS])}: not updated"
         stage.add_cause("not_updated", side, unchanged[0], sentence)
         return
-    sentence = f"in {where}: the update is {check.difference:.1e} off the formula"
+    sentence = f"in {place}: the update is {check.difference:.1e} off the formula"
     stage.add_cause("optimizer", side, "update", sentence, confirmed=False)
 
 
-def _compare_second_moments(stage: Stage, side: str, where: str, update: OptimizerUpdate) -> None:
+def _compare_second_moments(stage: Stage, side: str, place: str, update: OptimizerUpdate) -> None:
     for moment in recover_second_moments(update):
-        check = TensorCheck(f"{where}: exp_avg_sq.{moment.name}", moment.error, moment.tolerance * NOISE_SHARE)
+        check = TensorCheck(f"{place}: exp_avg_sq.{moment.name}", moment.error, moment.tolerance * NOISE_SHARE)
         stage.checks.append(check)
         if check.differs and not stage.has_cause_of(side):
             explanation = explain_second_moment(moment, update)
-            sentence = f"in {where}: {explanation.sentence}"
+            sentence = f"in {place}: {explanation.sentence}"
             stage.add_cause(explanation.cause, side, moment.name, sentence, explanation.confirmed)

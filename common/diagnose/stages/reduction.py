@@ -13,25 +13,25 @@ LISTED_PARAMETERS = 3
 
 def compare_reduction(stage: Stage, side: str, gradients: StepGradients) -> None:
     """Compare one step of one side, and explain the first step that differs."""
-    where = f"{side.upper()}, step {gradients.step}"
-    differing = _compare_gradients(stage, where, gradients)
+    place = f"{side.upper()}, step {gradients.step}"
+    differing = _compare_gradients(stage, place, gradients)
     if not differing or stage.has_cause_of(side):
         return
     recovered = gradients.recovered
     for name in differing:
         if np.isfinite(gradients.expected_sum[name]).all() and not np.isfinite(recovered[name]).all():
-            sentence = f"in {where}: {name}: the sum over the shards is finite, the gradient of the update is not"
+            sentence = f"in {place}: {name}: the sum over the shards is finite, the gradient of the update is not"
             stage.add_cause("not_finite", side, name, sentence)
             return
     if len(differing) < len(gradients.names) and not any(recovered[name].any() for name in differing):
-        sentence = f"in {where}: {', '.join(differing[:LISTED_PARAMETERS])}: no gradient reaches the update"
+        sentence = f"in {place}: {', '.join(differing[:LISTED_PARAMETERS])}: no gradient reaches the update"
         stage.add_cause("no_gradient", side, differing[0], sentence)
         return
     explanation = explain_reduction(gradients)
-    stage.add_cause(explanation.cause, side, differing[0], f"in {where}: {explanation.sentence}", explanation.confirmed)
+    stage.add_cause(explanation.cause, side, differing[0], f"in {place}: {explanation.sentence}", explanation.confirmed)
 
 
-def _compare_gradients(stage: Stage, where: str, gradients: StepGradients) -> list[str]:
+def _compare_gradients(stage: Stage, place: str, gradients: StepGradients) -> list[str]:
     """Compare each gradient of the update with the clipped sum. Return the parameters that differ."""
     smallest_norm = SMALL * global_norm(gradients.expected_sum)
     differing = []
@@ -40,7 +40,7 @@ def _compare_gradients(stage: Stage, where: str, gradients: StepGradients) -> li
         norm = max(float(np.linalg.norm(expected)), smallest_norm)
         noise = max(SMALLEST_NOISE, gradients.noise.get(name, 0.0) / norm if norm else 0.0)
         check = stage.compare_arrays(
-            f"{where}: {name}",
+            f"{place}: {name}",
             expected,
             gradients.recovered[name],
             noise,
