@@ -15,9 +15,10 @@ from common.map.keras_parts import RECURRENT
 from tf_impl.convolution import patch_strided_convolutions
 from tf_impl.dropout import find_dropout_layers
 from tf_impl.float64 import compute_in_float64
-from tf_impl.forward_trace import ForwardTrace, get_layer_attributes, get_layer_kind
+from tf_impl.forward_trace import ForwardTrace
 from tf_impl.input_adapter import build_input_adapter, get_training_argument
 from tf_impl.keras_paths import variables_by_path
+from tf_impl.layer_attributes import get_layer_attributes, get_layer_kind
 from tf_impl.nested_tensors import name_tensors
 
 KEY = "model.tf"

@@ -9,24 +9,14 @@ import numpy as np
 import tensorflow as tf
 
 from common.map.description import Call
-from common.map.factory import plain_attributes
 from common.map.keras_parts import KINDS, RECURRENT
 from tf_impl.keras_paths import make_unique
+from tf_impl.layer_attributes import get_layer_kind
 from tf_impl.nested_tensors import first_tensor, replace_first_tensor, to_array
 
 LayerCall = Callable[..., object]  # keras.Layer.__call__, or a function that computes the same
 RESHAPE = (tf, "reshape")
 DROPOUTS = ((keras.random, "dropout"), (tf.nn, "dropout"), (tf.nn.experimental, "stateless_dropout"))
-ATTRIBUTES = {  # of Keras's layers, and what common.map calls them
-    "epsilon": "epsilon",
-    "momentum": "momentum",
-    "groups": "groups",
-    "strides": "stride",
-    "dilation_rate": "dilation",
-    "padding": "padding",
-    "equation": "equation",
-    "reset_after": "reset_after",
-}
 
 is_tracing = False  # set by ForwardTrace: what `apply_layer` computes must not be hidden in a tf.function then
 
@@ -180,21 +170,3 @@ class _ActivationRecorder:
 def apply_layer(layer: keras.Layer, compute: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor) -> tf.Tensor:
     """Apply a model's own function in place of a layer's call. A ForwardTrace patches this to record the layer."""
     return compute(x)
-
-
-def get_layer_kind(layer: keras.Layer) -> str:
-    """Return the name of the known Keras class that a layer is or derives from; otherwise the layer's own class."""
-    classes = [kind for kind in type(layer).__mro__ if kind.__module__.startswith("keras.") and kind.__name__ in KINDS]
-    return classes[0].__name__ if classes else type(layer).__name__
-
-
-def get_layer_attributes(layer: keras.Layer) -> dict[str, object]:
-    """Return the attributes that pairing needs or errors name, under the names of common.map.
-
-    Momentum is PyTorch's, which is 1 - Keras's.
-    """
-    attributes: dict[str, object] = plain_attributes(layer, ATTRIBUTES)
-    momentum = attributes.get("momentum")
-    if isinstance(momentum, int | float):
-        attributes["momentum"] = 1 - momentum
-    return attributes

@@ -11,8 +11,9 @@ from common.map.factory import build_with, user_files
 from common.map.inputs import Input
 from torch_impl.attention import UnfoldedAttention, set_dropout_batch_first, unfold_attention
 from torch_impl.dropout import ALIGNED
-from torch_impl.forward_trace import ForwardTrace, get_layer_attributes, get_layer_kind
+from torch_impl.forward_trace import ForwardTrace
 from torch_impl.input_adapter import build_input_adapter
+from torch_impl.layer_attributes import get_layer_attributes, get_layer_kind
 from torch_impl.nested_tensors import name_tensors
 
 KEY = "model.torch"

@@ -10,21 +10,12 @@ from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
 from common.map.description import Call
-from common.map.factory import plain_attributes
-from common.map.torch_parts import KINDS
+from torch_impl.layer_attributes import get_layer_kind
 from torch_impl.nested_tensors import first_tensor, replace_first_tensor, to_array
 
 RESHAPES = {"flatten", "view", "reshape"}
 DROPOUT_PARAMETERS = ("input", "p", "training")  # of the functions in torch.nn.functional
 ATTENTION_PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-ATTRIBUTES = {  # of PyTorch's layers, and what common.map calls them
-    "eps": "epsilon",
-    "momentum": "momentum",
-    "groups": "groups",
-    "stride": "stride",
-    "dilation": "dilation",
-    "padding_idx": "padding_idx",
-}
 
 
 class ForwardTrace:
@@ -148,17 +139,6 @@ class _FunctionObserver(TorchFunctionMode):
             if source.dim() >= 3 and len(returned) == len(source):
                 self.shapes[returned.shape[1]] = tuple(source.shape[1:])
         return returned
-
-
-def get_layer_kind(layer: torch.nn.Module) -> str:
-    """Return the name of the known PyTorch class that a layer is or derives from; otherwise the layer's own class."""
-    classes = [kind for kind in type(layer).__mro__ if kind.__module__.startswith("torch.") and kind.__name__ in KINDS]
-    return classes[0].__name__ if classes else type(layer).__name__
-
-
-def get_layer_attributes(layer: torch.nn.Module) -> dict[str, object]:
-    """Return the attributes that pairing needs or errors name, under the names of common.map."""
-    return plain_attributes(layer, ATTRIBUTES)
 
 
 def _swap_time_and_batch(array: np.ndarray | None) -> np.ndarray | None:

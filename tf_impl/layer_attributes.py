@@ -1,0 +1,35 @@
+"""The kind and the attributes of Keras's layers, as common.map compares them."""
+
+import keras
+
+from common.map.factory import plain_attributes
+from common.map.keras_parts import KINDS
+
+ATTRIBUTES = {  # of Keras's layers, and what common.map calls them
+    "epsilon": "epsilon",
+    "momentum": "momentum",
+    "groups": "groups",
+    "strides": "stride",
+    "dilation_rate": "dilation",
+    "padding": "padding",
+    "equation": "equation",
+    "reset_after": "reset_after",
+}
+
+
+def get_layer_kind(layer: keras.Layer) -> str:
+    """Return the name of the known Keras class that a layer is or derives from; otherwise the layer's own class."""
+    classes = [kind for kind in type(layer).__mro__ if kind.__module__.startswith("keras.") and kind.__name__ in KINDS]
+    return classes[0].__name__ if classes else type(layer).__name__
+
+
+def get_layer_attributes(layer: keras.Layer) -> dict[str, object]:
+    """Return the attributes that pairing needs or errors name, under the names of common.map.
+
+    Momentum is PyTorch's, which is 1 - Keras's.
+    """
+    attributes: dict[str, object] = plain_attributes(layer, ATTRIBUTES)
+    momentum = attributes.get("momentum")
+    if isinstance(momentum, int | float):
+        attributes["momentum"] = 1 - momentum
+    return attributes

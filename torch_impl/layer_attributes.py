@@ -1,0 +1,26 @@
+"""The kind and the attributes of PyTorch's layers, as common.map compares them."""
+
+import torch
+
+from common.map.factory import plain_attributes
+from common.map.torch_parts import KINDS
+
+ATTRIBUTES = {  # of PyTorch's layers, and what common.map calls them
+    "eps": "epsilon",
+    "momentum": "momentum",
+    "groups": "groups",
+    "stride": "stride",
+    "dilation": "dilation",
+    "padding_idx": "padding_idx",
+}
+
+
+def get_layer_kind(layer: torch.nn.Module) -> str:
+    """Return the name of the known PyTorch class that a layer is or derives from; otherwise the layer's own class."""
+    classes = [kind for kind in type(layer).__mro__ if kind.__module__.startswith("torch.") and kind.__name__ in KINDS]
+    return classes[0].__name__ if classes else type(layer).__name__
+
+
+def get_layer_attributes(layer: torch.nn.Module) -> dict[str, object]:
+    """Return the attributes that pairing needs or errors name, under the names of common.map."""
+    return plain_attributes(layer, ATTRIBUTES)
