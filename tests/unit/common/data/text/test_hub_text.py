@@ -42,7 +42,7 @@ def test_data_set(client: Client, hub: FakeHub) -> None:
     assert (renamed["train"]["labels"], renamed["classes"]) == ([2, 0, 1], ["E", "N", "C"])
     expected = [
         f"data.validation_split: no split 'validation' in {MNLI}; use one of train, validation_matched",
-        f"data.path={MNLI}, data.subset=mnli: cannot be loaded: ValueError: BuilderConfig 'mnli' not identity. ",
+        f"data.path={MNLI}, data.subset=mnli: cannot be loaded: ValueError: BuilderConfig 'mnli' not found. ",
         f"data.path={MNLI}: no revision 'v2' on the hub; set data.revision to an existing one",
         "data.path=nyu-mll/other: no such dataset on the hub; check the id, or set HF_TOKEN if private",
         "data.path=not an id: 'not an id' is not an id of the hub; ids look like owner/name",

@@ -39,7 +39,7 @@ def hang_in_validation(tokenizer, split, directory, name):
     time.sleep(60)
 
 token_cache_builder.read_corpus = log_calls(token_cache_builder.read_corpus, "tokens")
-initial_weights._draw = log_calls(initial_weights._draw, "weights")
+initial_weights._draw_weights = log_calls(initial_weights._draw_weights, "weights")
 write_token_arrays = token_cache_builder.write_token_arrays
 if hang:
     token_cache_builder.write_token_arrays = hang_in_validation
