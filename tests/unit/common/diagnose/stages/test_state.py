@@ -87,12 +87,13 @@ def test_an_unexplained_difference_is_reported_unless_it_is_inherited(
     assert list_causes(a, b, inherits=True) == []
 
 
-def test_a_run_that_ends_at_a_nonfinite_loss() -> None:
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_run_that_ends_at_a_nonfinite_loss(step: int) -> None:
     a, b = make_run("a"), make_run("b")
-    b.nonfinite_loss, b.states, b.rows = "step 2: the loss is nan", b.states[:2], b.rows[:1]
+    b.nonfinite_loss, b.states, b.rows = f"step {step}: the loss is nan", b.states[:step], b.rows[: step - 1]
     (cause,) = compare(a, b).causes
     assert (cause.cause, cause.side) == ("not_finite", "b")
-    assert cause.sentence == "B (torch single) ends at step 2: the loss is nan"
+    assert cause.sentence == f"B (torch single) ends at step {step}: the loss is nan"
     stage = compare(a, b, inherits=True)
     assert stage.verdict == "inherited" and not stage.causes
     (evaluation,) = compare_evaluations(make_comparison(a, b, inherits=True))
