@@ -1,23 +1,23 @@
-"""Draw docs/architecture.svg: the packages as the imports have them, and the way of a run. `make architecture` runs it.
+"""Draw docs/architecture.svg, the packages with their imports and the life cycle of a run, for `make architecture`.
 
-An arrow from A to B says that A imports B. Arrows that follow from others are left out; one that points up is red.
+An arrow from A to B says that A imports B. Arrows that follow from others are left out; an arrow that points up is red.
 """
 
 from html import escape
 from itertools import pairwise
 from pathlib import Path
 
-from docs.read_imports import SIDES, Edges, read_sources, reduced, room_imports, rooms
+from docs.read_imports import SIDES, Edges, read_sources, reduce_edges, room_imports, rooms
 
 OUTPUT = Path(__file__).with_name("architecture.svg")
 ABOUT = {
     "common/cluster": "who takes part, how processes start and stop",
     "common/run": "the run directory: rows, summary, checkpoints, resume",
-    "common/training": "the loop, the strategy protocol, the schedule",
+    "common/training": "the loop, the interface of a strategy, the schedule",
     "common/models": "names, shapes and initial weights, alike on both sides",
     "common/data": "examples, cache, batch plan, global batches",
     "common/config": "what a run is: schemas, limits, composition",
-    "common/errors.py": "what a user can fix, in one line",
+    "common/errors.py": "errors that a user can fix",
     "torch_impl": "PyTorch's side",
     "tf_impl": "TensorFlow's side",
     "common/bench": "contestants in turns",
@@ -31,7 +31,7 @@ ABOUT = {
     "common/run_module.py": "starts our processes",
     "commands": "python -m common.NAME",
 }
-SPINE = list(ABOUT)[:7]  # the layers of common, the top one first; any other room of common is drawn beside them
+SPINE = list(ABOUT)[:7]  # the layers of common from the top; the other rooms of common are drawn beside them
 STEPS = [
     ("command", "python -m torch_impl.train strategy=ddp"),
     ("discover the cluster", "an engine: hosts, this node, its ranks"),
@@ -40,12 +40,13 @@ STEPS = [
     ("launcher", "starts, supervises and stops the ranks"),
 ]
 OUTCOME = [
-    ("observers", "hear what the chief's loop does"),
+    ("observers", "are notified by the chief's loop"),
     ("run directory", "config, rows, summary, checkpoints"),
     ("compare", "several runs: verdict, tables, report"),
 ]
 LEFT, SPINE_X, SPINE_END, BESIDE_X, BESIDE_END, END = 24, 60, 664, 724, 1040, 1100
-LANES = {"left": (SPINE_X, LEFT), "middle": (SPINE_END, BESIDE_X), "right": (BESIDE_END, END - LEFT)}  # of arrows
+# The x range of the arrows of each lane
+LANES = {"left": (SPINE_X, LEFT), "middle": (SPINE_END, BESIDE_X), "right": (BESIDE_END, END - LEFT)}
 INK, GREY, RED, BLUE, GREEN, SAND, PALE = "#1f2937", "#64748b", "#c81e1e", "#e3edfd", "#e4f5ea", "#fdf1dc", "#f1f5f9"
 HEADS = "".join(
     f'<marker id="{colour[1:]}" viewBox="0 0 8 8" refX="7.5" refY="4" markerWidth="9" markerHeight="9" '
@@ -75,7 +76,7 @@ class Drawing(list[str]):
         self.append(f'<polyline points="{path}" {style}/>')
 
     def stack(self, x: float, y: float, width: float, gap: float, steps: list[tuple[str, str]], fill: str) -> None:
-        """Boxes one below the other, with arrows between them."""
+        """Draw boxes one below the other, with arrows between them."""
         for index, (title, about) in enumerate(steps):
             top = y + (50 + gap) * index
             self.box(x, top, width, 50, fill)
@@ -85,7 +86,7 @@ class Drawing(list[str]):
                 self.arrow((x + width / 2, top - gap), (x + width / 2, top))
 
     def room(self, title: str, names: list[str], x: float, y: float, width: float, fill: str, high: float = 0) -> float:
-        """A box with the files in it, those of a folder after its name, at least so high; returns its height."""
+        """Draw a box with the names of files in it, at least `high`; return its height."""
         words, height = place_words(names, width)
         self.box(x, y, width, max(height, high), fill)
         self.heading(x + 12, y + 21, title, about=ABOUT.get(title, ""))
@@ -97,7 +98,7 @@ class Drawing(list[str]):
 
 
 def place_words(names: list[str], width: float) -> tuple[list[tuple[float, float, float, str]], float]:
-    """Where in a box of that width its words are, as (x, y, width, word), and how high it is."""
+    """Return the words of a box of this width as (x, y, width, word), and the height of the box."""
     words: list[tuple[float, float, float, str]] = []
     left, top, last, indent = 12.0, 32.0, "", 12.0
     for folder, file in sorted(("/".join(name.split("/")[:-1]), name.split("/")[-1]) for name in names):
@@ -112,7 +113,7 @@ def place_words(names: list[str], width: float) -> tuple[list[tuple[float, float
 
 
 def draw_house(draw: Drawing, y: float) -> float:
-    """The rooms and the imports between them, from y down; returns where they end."""
+    """Draw the packages and the imports between them from y down; return the y of their end."""
     sources = read_sources()
     files, edges = rooms(sources), room_imports(sources)
     high = max(place_words(files[side], 505)[1] for side in SIDES)
@@ -127,7 +128,7 @@ def draw_house(draw: Drawing, y: float) -> float:
         y = place[name][1] + 30
 
     def layer_above(name: str) -> float:
-        """The top of the layer just above all layers that a room beside them imports."""
+        """Return the top of the layer just above all layers that a package beside them imports."""
         highest = min((place[b][0] for a, b in edges if a == name and b in SPINE), default=y)
         return max((place[layer][0] for layer in SPINE if place[layer][0] < highest), default=highest - 12)
 
@@ -141,19 +142,19 @@ def draw_house(draw: Drawing, y: float) -> float:
 
 
 def draw_imports(draw: Drawing, edges: Edges, place: dict[str, tuple[float, float]]) -> None:
-    """An arrow each; `place` has the top and the bottom of every room."""
+    """Draw an arrow for each import; `place` has the top and the bottom of every package."""
     down = {(a, b) for a, b in edges if place[a][0] < place[b][0]}
-    neighbours = (reduced(down) | edges - down) & {*pairwise(["sides", *SPINE])}
+    neighbours = (reduce_edges(down) | edges - down) & {*pairwise(["sides", *SPINE])}
     for a, b in sorted(neighbours):
         draw.arrow(*(((SPINE_X + SPINE_END) / 2, y) for y in (place[a][1], place[b][0])))
-    others = sorted((reduced(down) | edges - down) - neighbours, key=lambda edge: (place[edge[0]], place[edge[1]]))
+    others = sorted((reduce_edges(down) | edges - down) - neighbours, key=lambda edge: (place[edge[0]], place[edge[1]]))
 
     def end_of(edge: tuple[str, str], name: str, lane: str, x: float) -> list[tuple[float, float]]:
-        """Where an arrow in a lane ends: below the sides, or on the wall of a room, in the order of the other ends."""
+        """Return the last points of an arrow: below the sides, or at the edge of a box, ordered by the other ends."""
         top, bottom = place[name]
         if name == "sides":
             return [(x, bottom)]
-        ends = sorted((each for each in others if name in each), key=lambda each: place[each[each[0] == name]])
+        ends = sorted((other for other in others if name in other), key=lambda other: place[other[other[0] == name]])
         y = top + (bottom - top) * (ends.index(edge) + 1) / (len(ends) + 1)
         return [(x, y), (LANES[lane][lane == "middle" and name not in SPINE], y)]
 
@@ -169,13 +170,13 @@ def draw_imports(draw: Drawing, edges: Edges, place: dict[str, tuple[float, floa
 
 
 def draw_run(draw: Drawing, y: float) -> float:
-    """The way of a run, from y down; returns where it ends."""
+    """Draw the life cycle of a run from y down; return the y of its end."""
     draw.stack(LEFT, y, 300, 24, STEPS, BLUE)
     draw.stack(826, y + 25, 250, 48, OUTCOME, SAND)
     for title, top in (("rank 0, the chief", y), ("rank 1", y + 123), ("rank 2 ...", y + 246)):
         draw.box(400, top, 380, 100, GREEN)
         draw.heading(412, top + 22, title)
-        draw.text(412, top + 88, "opens what prepare made")
+        draw.text(412, top + 88, "opens the prepared inputs")
         for left, word in ((412, "rendezvous"), (543, "strategy"), (674, "loop")):
             draw.box(left, top + 34, 94, 32, "white")
             draw.text(left + 47, top + 55, word, 14, INK, ' text-anchor="middle"')
@@ -190,11 +191,11 @@ def draw_run(draw: Drawing, y: float) -> float:
 
 
 def draw() -> str:
-    """The text of docs/architecture.svg."""
+    """Return the text of docs/architecture.svg."""
     drawing = Drawing()
-    drawing.heading(LEFT, 36, "The packages, and who imports whom", 20)
+    drawing.heading(LEFT, 36, "The packages and their imports", 20)
     bottom = draw_house(drawing, 52)
-    drawing.heading(LEFT, bottom + 58, "The way of a run", 20)
+    drawing.heading(LEFT, bottom + 58, "The life cycle of a run", 20)
     height = draw_run(drawing, bottom + 76) + 24
     size = f'viewBox="0 0 {END} {height:g}" font-family="Helvetica, Arial, sans-serif"'
     background = f'<defs>{HEADS}</defs><rect width="{END}" height="{height:g}" fill="white"/>'

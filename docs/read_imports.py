@@ -1,4 +1,4 @@
-"""Which file imports which: for the picture of the packages, and for the test that holds their order."""
+"""Reader of the imports between files, for the picture of the packages and for the test of their order."""
 
 import ast
 from collections.abc import Iterator
@@ -11,26 +11,26 @@ Edges = set[tuple[str, str]]
 
 
 def read_sources(root: Path = ROOT) -> dict[str, str]:
-    """The text of every Python file of common, torch_impl and tf_impl, by its path from the root."""
+    """Return the text of every Python file of common, torch_impl and tf_impl, by its path from the root."""
     paths = [path for top in ("common", *SIDES) for path in sorted((root / top).rglob("*.py"))]
     return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 
 def file_imports(sources: dict[str, str]) -> Edges:
-    """Pairs of paths: who imports whom, inside functions too. Only what is among the sources counts."""
+    """Return pairs of paths (importer, imported), inside functions too. Files outside of the sources do not count."""
 
     def file_of(name: str) -> str:
-        """The file of a dotted name, or of the longest part of it that is one; "" where it is none of ours."""
+        """Return the file of a dotted name or of its longest prefix that is a module; "" for modules of others."""
         stem = name.replace(".", "/")
-        found = [path for path in (f"{stem}.py", f"{stem}/__init__.py") if path in sources]
-        return found[0] if found else file_of(name.rpartition(".")[0]) if name else ""
+        files = [path for path in (f"{stem}.py", f"{stem}/__init__.py") if path in sources]
+        return files[0] if files else file_of(name.rpartition(".")[0]) if name else ""
 
     pairs = {(path, file_of(name)) for path in sources for name in imported_names(path, sources[path])}
-    return {(path, found) for path, found in pairs if found not in ("", path)}
+    return {(importer, imported) for importer, imported in pairs if imported not in ("", importer)}
 
 
 def imported_names(path: str, source: str) -> Iterator[str]:
-    """What a file may import, as dotted names: a.b of `from a import b`, which need not be a module."""
+    """Yield the dotted names that a file imports; `from a import b` gives a.b, which need not be a module."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -42,7 +42,7 @@ def imported_names(path: str, source: str) -> Iterator[str]:
 
 
 def room(path: str) -> str:
-    """Return what a file belongs to: a side, the commands, or a folder or a module directly below common/."""
+    """Return the room of a file: a side, the commands, or a folder or a module directly below common/."""
     parts = path.split("/")
     if is_command(path):
         return COMMANDS
@@ -66,7 +66,7 @@ def rooms(sources: dict[str, str]) -> dict[str, list[str]]:
 
 
 def room_imports(sources: dict[str, str]) -> Edges:
-    """Which room imports which; both sides together are the room "sides"."""
+    """Return pairs of rooms (importer, imported); both sides together are the room "sides"."""
     names = {path: "sides" if room(path) in SIDES else room(path) for path in sources}
     imports = file_imports(sources)
     pairs = {(names[a], names[b]) for a, b in imports if not a.endswith("/__main__.py")}
@@ -75,8 +75,8 @@ def room_imports(sources: dict[str, str]) -> Edges:
     return {(a, b) for a, b in pairs if a != b and "common/__init__.py" not in (a, b)}
 
 
-def reduced(edges: Edges) -> Edges:
-    """The edges, of which there is no cycle, without those that follow from others."""
+def reduce_edges(edges: Edges) -> Edges:
+    """Return the edges of an acyclic graph without those that follow from others (its transitive reduction)."""
 
     def reaches(a: str, b: str) -> bool:
         return any(start == a and (end == b or reaches(end, b)) for start, end in edges)
