@@ -6,7 +6,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from common.run_module import module_command
 from common.training.strategy import load_strategy_class
 
 # Informational lines, one of which has two, the logger's note on itself, and that there is no CUDA driver
-# (select_replica_devices says so where there is a GPU).
+# (select_replica_devices reports it if there is a GPU).
 STARTUP_MESSAGES = re.compile(
     r"I\d{4} |To enable the following instructions:|WARNING: All log messages before absl::|E\d{4} .*cuInit"
 )
@@ -41,13 +41,14 @@ STARTUP_MESSAGES = re.compile(
 def launch(context: RunContext, hosts: HostGroup) -> int:
     """Start the processes of a run on this host and wait for their end. Returns the exit code of the command."""
     strategy = context.config.strategy
-    if strategy.one_process:
-        return start(context, hosts, [Process("tensorflow", _command(context))])
-    if hosts.is_multi_host:
-        shared = {STOP_PORT: str(hosts.stop_port(strategy.processes))}
-        return start(context, hosts, _make_processes(context, hosts, hosts.ports, shared))
-    with reserve_ports(strategy.processes) as ports:
-        shared = {"TF_GRPC_REUSE_PORT": "1"}
+    with ExitStack() as stack:
+        ports: Sequence[int] = hosts.ports
+        shared: dict[str, str] = {}
+        if hosts.is_multi_host and not strategy.one_process:
+            shared[STOP_PORT] = str(hosts.stop_port(strategy.processes))
+        elif not strategy.one_process:
+            ports = stack.enter_context(reserve_ports(strategy.processes))
+            shared["TF_GRPC_REUSE_PORT"] = "1"
         return start(context, hosts, _make_processes(context, hosts, ports, shared))
 
 
@@ -55,7 +56,9 @@ def _make_processes(
     context: RunContext, hosts: HostGroup, ports: Sequence[int], shared: Mapping[str, str]
 ) -> list[Process]:
     """Return the tasks of this host, each with its port."""
-    strategy = context.config.strategy
+    strategy, command = context.config.strategy, module_command("tf_impl.launch", str(context.run_dir))
+    if strategy.one_process:
+        return [Process("tensorflow", command)]
     placed = place_local_processes(context, hosts, ports)
     processes = []
     for process in placed.local:
@@ -66,12 +69,8 @@ def _make_processes(
         if isinstance(strategy, ParameterServerSettings):
             serves = process.role != "chief"
             restartable = process.role == "worker"
-        processes.append(Process(str(process), _command(context), environment, serves, restartable))
+        processes.append(Process(str(process), command, environment, serves, restartable))
     return processes
-
-
-def _command(context: RunContext) -> list[str]:
-    return module_command("tf_impl.launch", str(context.run_dir))
 
 
 def join(config: Config, member: ClusterMember) -> int:

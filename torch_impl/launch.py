@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 
@@ -37,22 +38,23 @@ def launch(context: RunContext, hosts: HostGroup) -> int:
     shared = {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE")}
     shared["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")  # Python reports the same failures
     strategy = context.config.strategy
-    if strategy.one_process:
-        return start(context, hosts, [Process("torch", _command(context), shared)])
-    if hosts.is_multi_host:
-        interface = find_host_interface(hosts.hosts[hosts.host_index])
-        shared |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
-        shared[STOP_PORT] = str(hosts.stop_port(strategy.processes))
-        return start(context, hosts, _make_processes(context, hosts, shared))
-    with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:  # a file: no port that another could take
-        shared["LOCKSTEP_RENDEZVOUS"] = str(Path(directory, "rendezvous"))
-        shared["GLOO_SOCKET_IFNAME"] = find_loopback_interface()
+    with ExitStack() as stack:
+        if hosts.is_multi_host and not strategy.one_process:
+            interface = find_host_interface(hosts.hosts[hosts.host_index])
+            shared |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+            shared[STOP_PORT] = str(hosts.stop_port(strategy.processes))
+        elif not strategy.one_process:  # the ranks meet in a file: no other program could take it, unlike a port
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-"))
+            shared["LOCKSTEP_RENDEZVOUS"] = str(Path(directory, "rendezvous"))
+            shared["GLOO_SOCKET_IFNAME"] = find_loopback_interface()
         return start(context, hosts, _make_processes(context, hosts, shared))
 
 
 def _make_processes(context: RunContext, hosts: HostGroup, shared: Mapping[str, str]) -> list[Process]:
     """Return the ranks of this host. PyTorch needs only the port of the first rank."""
-    strategy = context.config.strategy
+    strategy, command = context.config.strategy, module_command("torch_impl.launch", str(context.run_dir))
+    if strategy.one_process:
+        return [Process("torch", command, {**shared})]
     placed = place_local_processes(context, hosts, [hosts.port or 0] * 1000)
     processes = []
     for process in placed.local:
@@ -63,12 +65,8 @@ def _make_processes(context: RunContext, hosts: HostGroup, shared: Mapping[str, 
             serves = process.role != "chief"
             restartable = process.role == "worker" and not strategy.synchronous
         name = f"rank {placed.every.index(process)}"
-        processes.append(Process(name, _command(context), environment, serves, restartable))
+        processes.append(Process(name, command, environment, serves, restartable))
     return processes
-
-
-def _command(context: RunContext) -> list[str]:
-    return module_command("torch_impl.launch", str(context.run_dir))
 
 
 def join(config: Config, member: ClusterMember) -> int:

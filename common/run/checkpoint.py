@@ -7,7 +7,6 @@ their checksums.
 
 import json
 import logging
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,16 +74,12 @@ def open_checkpoint(directory: Path) -> Checkpoint:
             f"{directory}: has format {state['format']}, and this version of Lockstep reads 1 to {FORMAT}; "
             "update Lockstep, or choose another checkpoint"
         )
-    return _make_checkpoint(directory, state)
+    return Checkpoint(directory, cast(CheckpointState, state))
 
 
 def reopen_checkpoint(directory: Path) -> Checkpoint:
     """Open a checkpoint that has been verified before."""
-    return _make_checkpoint(directory, read_manifest(directory, STATE))
-
-
-def _make_checkpoint(directory: Path, state: Mapping[str, object]) -> Checkpoint:
-    return Checkpoint(directory, cast(CheckpointState, state))
+    return Checkpoint(directory, cast(CheckpointState, read_manifest(directory, STATE)))
 
 
 def find_newest_checkpoint(run_dir: Path) -> Checkpoint | None:
