@@ -42,9 +42,10 @@ def launch(context: RunContext, hosts: HostGroup) -> int:
     """Start the processes of a run on this host and wait for their end. Returns the exit code of the command."""
     strategy = context.config.strategy
     with ExitStack() as stack:
-        ports: Sequence[int] = hosts.ports
+        ports: Sequence[int] = []
         shared: dict[str, str] = {}
         if hosts.is_multi_host and not strategy.one_process:
+            ports = hosts.ports
             shared[STOP_PORT] = str(hosts.stop_port(strategy.processes))
         elif not strategy.one_process:
             ports = stack.enter_context(reserve_ports(strategy.processes))
