@@ -7,7 +7,6 @@ step has all that it has elsewhere. They share the machine's cores. Writes docs/
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file
 
-from benchmarks.network_report import write_report
+from benchmarks.network_report import LinkMeasurement, SettingMeasurement, write_report
 from benchmarks.two_hosts import ADDRESSES, TwoHosts, two_hosts
 from common.config.command_line import report_user_errors
 from common.training.rows import read_rows
@@ -32,16 +31,16 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Setting:
-    """What is trained with; everything but one thing is as in the first of SETTINGS or as in plain DDP."""
+    """A setting to train with. It differs in one value from the first of SETTINGS or from plain DDP."""
 
     name: str
     algorithm: str = "ring"
     bucket_mb: float = 25.0
     overlap: bool = True
-    hook: str | None = None  # of DDP; None: not DDP but the all-reduces by hand
+    hook: str | None = None  # the communication hook of DDP; None: strategy=allreduce instead of DDP
 
     def arguments(self) -> list[str]:
-        """The command's arguments."""
+        """Return the arguments of the training command."""
         shared = [f"strategy.bucket_cap_mb={self.bucket_mb}", f"strategy.overlap={str(self.overlap).lower()}"]
         if self.hook is None:
             return ["strategy=allreduce", f"strategy.algorithm={self.algorithm}", *shared]
@@ -61,13 +60,11 @@ SETTINGS = (
 )
 
 
-def predicted_seconds(
-    setting: Setting, shapes: list[tuple[int, ...]], alpha: float, beta: float, computing: float
-) -> float:
-    """A step's seconds: computing, and the all-reduces that predict_seconds() knows, of two ranks.
+def predict_step_seconds(setting: Setting, shapes: list[tuple[int, ...]], link: LinkMeasurement) -> float:
+    """Return the predicted seconds of a step of two ranks: those for computing and those for the all-reduces.
 
-    With overlap the buckets travel while backward runs, two thirds of computing; but the last to be ready can only
-    begin when backward ends.
+    With overlap the buckets travel while backward runs, which takes two thirds of the computing. The last bucket to be
+    ready can only begin when backward ends.
     """
     buckets = [0.0]
     for shape in reversed(shapes):
@@ -79,10 +76,10 @@ def predicted_seconds(
         buckets = [size / 2 for size in buckets]
     if setting.hook == "powersgd":
         buckets = [sum(_powersgd_bytes(shape) for shape in shapes)]
-    times = [predict_seconds(setting.algorithm, 2, size, alpha, beta) for size in buckets]
+    times = [predict_seconds(setting.algorithm, 2, size, link.alpha, link.beta) for size in buckets]
     if not setting.overlap:
-        return computing + sum(times)
-    forward, backward = computing / 3, computing * 2 / 3
+        return link.computing + sum(times)
+    forward, backward = link.computing / 3, link.computing * 2 / 3
     end = forward
     for index, seconds in enumerate(times, 1):  # bucket k of K is ready when k/K of backward is done
         end = max(end, forward + backward * index / len(times)) + seconds
@@ -90,7 +87,7 @@ def predicted_seconds(
 
 
 def _powersgd_bytes(shape: tuple[int, ...]) -> float:
-    """What one gradient takes at rank 1: two vectors for a matrix that they make less than half as large."""
+    """Return the size of a gradient that PowerSGD compresses to rank 1, if two vectors are less than half as large."""
     rows, columns = shape[0], int(np.prod(shape[1:]))
     compressed = len(shape) > 1 and 2 * (rows + columns) < rows * columns
     return 4.0 * (rows + columns if compressed else rows * columns)
@@ -103,32 +100,32 @@ class Bench:
         self.hosts, self.directory = hosts, directory
         self.runs = 0
 
-    def link(self) -> tuple[float, float]:
-        """alpha (seconds for a message) and beta (seconds for a byte) of the link as Gloo uses it."""
+    def measure_link(self) -> tuple[float, float]:
+        """Return alpha (seconds for a message) and beta (seconds for a byte) of the link as Gloo uses it."""
         command = [sys.executable, "-m", "benchmarks.ping_pong"]
-        said = self._together([command, command], [{"RANK": str(node)} for node in range(2)])[0]
-        times = {int(size): seconds for size, seconds in json.loads(said.splitlines()[-1]).items()}
+        output = self._run_together([command, command], [{"RANK": str(node)} for node in range(2)])[0]
+        times = {int(size): seconds for size, seconds in json.loads(output.splitlines()[-1]).items()}
         return fit_alpha_beta(list(times), list(times.values()))
 
-    def computing(self) -> float:
-        """Seconds that a rank computes for a step, with half the global batch, while the other one does the same."""
+    def measure_computing(self) -> float:
+        """Return the seconds of computing a step on half the global batch, while the other rank does the same."""
         directories = [self._new_run_dir() for _ in range(2)]
-        self._together(
+        self._run_together(
             [self._train("strategy=single", "train.global_batch_size=16", f"run_dir={path}") for path in directories]
         )
         return statistics.mean(_seconds_per_step(path) for path in directories)
 
-    def training(self, setting: Setting) -> float:
-        """Seconds per step."""
+    def measure_training(self, setting: Setting) -> float:
+        """Return the seconds of a step with a setting."""
         run_dir = self._new_run_dir()
         hosts = ["cluster=hosts", f"cluster.hosts=[{','.join(ADDRESSES)}]", "strategy.replicas=2"]
-        self._together(
+        self._run_together(
             [self._train(*hosts, f"cluster.node={node}", *setting.arguments(), f"run_dir={run_dir}") for node in (0, 1)]
         )
         return _seconds_per_step(run_dir)
 
-    def shapes(self) -> list[tuple[int, ...]]:
-        """Of the parameters."""
+    def read_shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes of the parameters."""
         (weights,) = self.directory.glob("cache/weights-*/model.safetensors")
         return [array.shape for array in load_file(weights).values()]
 
@@ -140,62 +137,62 @@ class Bench:
         cache = f"cache_dir={self.directory / 'cache'}"
         return [sys.executable, "-m", "torch_impl.train", *COMMON, cache, f"train.steps={UNTIMED + TIMED}", *arguments]
 
-    def _together(self, commands: list[list[str]], environments: list[dict[str, str]] | None = None) -> list[str]:
-        """Run a command on each host at the same time. Returns what they printed."""
+    def _run_together(self, commands: list[list[str]], environments: list[dict[str, str]] | None = None) -> list[str]:
+        """Run a command on each host at the same time. Return their outputs."""
         shared = {"MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "29400", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
         shared |= {"OMP_WAIT_POLICY": "PASSIVE", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-        started = []
+        processes = []
         for node, command in enumerate(commands):
-            own = {**shared, **environments[node]} if environments else {}
-            started.append(
+            environment = {**shared, **environments[node]} if environments else {}
+            processes.append(
                 subprocess.Popen(
                     self.hosts.on(node, command),
-                    env={**os.environ, **own},
+                    env={**os.environ, **environment},
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,
                 )
             )
         try:
-            said = [process.communicate(timeout=600)[0] for process in started]
+            outputs = [process.communicate(timeout=600)[0] for process in processes]
         finally:
-            for process in started:
+            for process in processes:
                 process.terminate()
-        if failed := [text for process, text in zip(started, said, strict=True) if process.returncode]:
+        if failed := [text for process, text in zip(processes, outputs, strict=True) if process.returncode]:
             sys.exit("".join(failed))
-        return said
+        return outputs
 
 
 def _seconds_per_step(run_dir: Path) -> float:
-    """The median, which a moment of other load on the machine does not move."""
+    """Return the median, which a moment of other load on the machine does not move."""
     seconds = [row["seconds"] for row in read_rows(run_dir / "metrics.jsonl")]
     return float(np.median(np.diff(seconds)[UNTIMED - 1 :]))
 
 
 @report_user_errors(())
 def main() -> None:
-    """Measure, print and write."""
+    """Measure, print and write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one link and two settings; docs/ is left as it is")
     quick = parser.parse_args().quick
     links, settings = (LINKS[-2:-1], SETTINGS[:2]) if quick else (LINKS, SETTINGS)
-    rows, fitted = [], []
+    measurements: list[SettingMeasurement] = []
+    measured_links: list[LinkMeasurement] = []
     with tempfile.TemporaryDirectory(prefix="lockstep-") as directory, two_hosts() as hosts:
         bench = Bench(hosts, Path(directory))
-        bench.computing()  # builds the cache
+        bench.measure_computing()  # builds the cache
         for mbit in links:
             hosts.limit(mbit)
-            alpha, beta = bench.link()
-            computing = bench.computing()
-            fitted.append({"mbit": mbit, "alpha": alpha, "beta": beta, "computing": computing})
+            link = LinkMeasurement(mbit, *bench.measure_link(), bench.measure_computing())
+            measured_links.append(link)
             for setting in settings:
-                seconds = bench.training(setting)
-                expected = predicted_seconds(setting, bench.shapes(), alpha, beta, computing)
-                rows.append({"mbit": mbit, "setting": setting.name, "measured": seconds, "predicted": expected})
-                print(f"{mbit} Mbit/s, {setting.name}: {seconds:.3f} s a step, predicted {expected:.3f}", flush=True)
-        size = sum(4 * int(np.prod(shape)) for shape in bench.shapes())
+                seconds = bench.measure_training(setting)
+                predicted = predict_step_seconds(setting, bench.read_shapes(), link)
+                measurements.append(SettingMeasurement(mbit, setting.name, seconds, predicted))
+                print(f"{mbit} Mbit/s, {setting.name}: {seconds:.3f} s a step, predicted {predicted:.3f}", flush=True)
+        gradient_bytes = sum(4 * int(np.prod(shape)) for shape in bench.read_shapes())
     destination = Path(tempfile.mkdtemp()) if quick else Path("docs")
-    print(write_report(destination, rows, fitted, size, shutil.which("chromium") or shutil.which("google-chrome")))
+    print(write_report(destination, measurements, measured_links, gradient_bytes))
 
 
 if __name__ == "__main__":

@@ -4,17 +4,24 @@ TensorFlow waits forever, or for an hour, for a task that never starts, and does
 they start TensorFlow's servers: each task announces itself at the address of the first task.
 """
 
-import json
 import os
 import socket
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from typing import TypedDict, cast
 
 import tensorflow as tf
 
-from common.cluster.agreement import collect_shared_settings, decode_error, describe_disagreement, encode_error
+from common.cluster.agreement import (
+    ErrorMessage,
+    collect_shared_settings,
+    decode_error,
+    describe_disagreement,
+    encode_error,
+)
+from common.cluster.json_line_socket import JsonLineSocket
 from common.cluster.network import find_address_towards
 from common.cluster.processes import IS_REPLACEMENT, STOP_PORT
 from common.cluster.stop_member import StopMember
@@ -23,9 +30,24 @@ from common.errors import PeerTimeout, UserError
 from common.run.context import RunContext
 
 POLL_SECONDS = 0.1
+MAX_MESSAGE_BYTES = 1 << 20  # length limit of an announcement, which has the settings of a run
 
 Settings = Mapping[str, object]  # by key; the values are of JSON
 StopAddress = tuple[str, int, str]  # host, port and token of the StopServer of the first task
+
+
+class TaskAnnouncement(TypedDict):
+    """First message of a task: its name, and the settings that must be the same in all tasks."""
+
+    name: str
+    settings: Settings
+
+
+class RendezvousAnswer(TypedDict):
+    """Answer of the first task: the error that prevents the run from beginning, and the address of its StopServer."""
+
+    problem: ErrorMessage | None
+    stop: StopAddress
 
 
 @dataclass(frozen=True)
@@ -116,31 +138,32 @@ def _wait_for_others(
             try:
                 connection = stack.enter_context(server.accept()[0])
                 connection.settimeout(1)
-                name, task_settings = _parse_announcement(connection.makefile().readline())
+                task = JsonLineSocket(connection, MAX_MESSAGE_BYTES)
+                name, task_settings = _receive_announcement(task)
             except TimeoutError:
                 if time.monotonic() > end:
                     absent = f"{', '.join(missing)} of {len(others) + 1} tasks"
                     problem = PeerTimeout(f"cluster.timeout={timeout:g}: {absent} did not arrive in time")
                 continue
-            except (OSError, ValueError):  # not a task of this run
+            except OSError:  # not a task of this run
                 continue
             if difference := describe_disagreement(name, task_settings, *first):
                 problem = UserError(difference)
-            arrived.append(connection)
+            arrived.append(task)
             if name in missing:
                 missing.remove(name)
-        for connection in arrived:
+        for task in arrived:
             with suppress(OSError):  # the task may have ended
-                connection.sendall(json.dumps([encode_error(problem), stop_address]).encode() + b"\n")
+                task.send(RendezvousAnswer(problem=encode_error(problem), stop=stop_address))
     return problem
 
 
-def _parse_announcement(line: str) -> tuple[str, Settings]:
-    """Return the name and the settings of a task. Raise ValueError for anything else."""
-    match json.loads(line):
-        case [str(name), dict(settings)]:
+def _receive_announcement(task: JsonLineSocket) -> tuple[str, Settings]:
+    """Return the name and the settings of a task. Raise OSError if it sends anything else."""
+    match task.receive_one():
+        case {"name": str(name), "settings": dict(settings)}:
             return name, settings
-    raise ValueError("not the announcement of a task")
+    raise ConnectionError("not the announcement of a task")
 
 
 def _announce(
@@ -154,11 +177,12 @@ def _announce(
     while (remaining := end - time.monotonic()) > 0:
         try:
             with socket.create_connection(first_address, remaining) as connection:
-                connection.sendall(json.dumps([task, settings]).encode() + b"\n")
+                json_socket = JsonLineSocket(connection, MAX_MESSAGE_BYTES)
+                json_socket.send(TaskAnnouncement(name=task, settings=settings))
                 connection.settimeout(remaining + 2)  # the first task may have begun to wait a little later
-                if answer := connection.makefile().readline():
-                    message, (stop_host, port, token) = json.loads(answer)
-                    return decode_error(message), (stop_host, port, token)
+                answer = cast(RendezvousAnswer, json_socket.receive_one())
+                stop_host, port, token = answer["stop"]
+                return decode_error(answer["problem"]), (stop_host, port, token)
         except OSError:
             pass
         time.sleep(POLL_SECONDS)
