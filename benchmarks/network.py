@@ -1,7 +1,7 @@
-"""Steps per second over a slowed link, beside the alpha-beta model's: python -m benchmarks.network [--quick]
+"""Compare steps per second over a slow link with the alpha-beta model: python -m benchmarks.network [--quick].
 
-Two hosts, network namespaces of this machine, train through the commands that a user types (cluster=hosts), so that a
-step has all that it has elsewhere. They share the machine's cores. Writes docs/network.md and docs/network.png.
+Two hosts, which are network namespaces of this machine, train by the commands that a user types (cluster=hosts). They
+share the machine's cores. Writes docs/network.md and docs/network.png.
 """
 
 import argparse
@@ -146,7 +146,7 @@ class Bench:
             environment = {**shared, **environments[node]} if environments else {}
             processes.append(
                 subprocess.Popen(
-                    self.hosts.on(node, command),
+                    self.hosts.wrap_command(node, command),
                     env={**os.environ, **environment},
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,

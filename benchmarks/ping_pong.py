@@ -1,4 +1,4 @@
-"""Both ends of a ping-pong over Gloo: rank 0 prints seconds one way by message size, in bytes, as JSON."""
+"""Both ends of a ping-pong over Gloo. Rank 0 prints the seconds for one way by message size in bytes, as JSON."""
 
 import json
 import os
@@ -11,12 +11,12 @@ import torch.distributed as dist
 from common.cluster.network import find_interface_towards
 from torch_impl.communication.rendezvous import init_process_group, rendezvous
 
-SIZES = (2**10, 2**20, 2**22)  # none just above what the shaper lets pass at once
+SIZES = (2**10, 2**20, 2**22)  # bytes; none is just above what the shaper of two_hosts.py lets pass at once
 ROUNDS = 5
 
 
 def main() -> None:
-    """Send each size there and back."""
+    """Send messages of every size to the other rank and back, and print the median times."""
     os.environ["GLOO_SOCKET_IFNAME"] = find_interface_towards(os.environ["MASTER_ADDR"]) or ""
     group = rendezvous(60, {})
     init_process_group(group, 60, "gloo")
@@ -26,14 +26,14 @@ def main() -> None:
         message = torch.zeros(size // 4)
         times = []
         for _ in range(ROUNDS):
-            began = time.perf_counter()
+            start = time.perf_counter()
             if rank == 0:
                 dist.send(message, 1)
                 dist.recv(message, 1)
             else:
                 dist.recv(message, 0)
                 dist.send(message, 0)
-            times.append((time.perf_counter() - began) / 2)
+            times.append((time.perf_counter() - start) / 2)
         medians[size] = statistics.median(times)
     if rank == 0:
         print(json.dumps(medians))

@@ -1,13 +1,13 @@
-"""Stops at random moments, of every strategy under every launcher: python -m benchmarks.stops [rounds]
+"""Stop runs of every strategy under every launcher at random moments: python -m benchmarks.stops [rounds].
 
-It does all cases of tests/faults/test_stop.py, in each round at other moments, and prints a table. Linux, as root.
+Each round runs all cases of tests/faults/test_stop.py at other moments. It needs Linux and root, and prints a table.
 """
 
 import sys
 from statistics import median
 from xml.etree import ElementTree
 
-from benchmarks.faults import do
+from benchmarks.faults import has_passed, run_tests
 
 TESTS = "tests/faults/test_stop.py"
 KEYS = ("strategy", "cluster", "signalled")
@@ -19,28 +19,27 @@ def main() -> None:
     cases = []
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}", flush=True)
-        cases += do(number, TESTS, STOPS_ALL="1")
+        cases += run_tests(number, TESTS, STOPS_ALL="1")
     print(tabulate(cases))
 
 
 def tabulate(cases: list[ElementTree.Element]) -> str:
-    """A row for each strategy, launcher and target."""
-    found: dict[tuple[str, ...], list[tuple[bool, float]]] = {}
+    """Return a table with a row for each strategy, launcher and process that was signalled."""
+    stops_by_key: dict[tuple[str, ...], list[tuple[bool, float]]] = {}  # whether the test has passed, and seconds
     for case in cases:
-        told = {each.attrib["name"]: each.attrib["value"] for each in case.iter("property")}
-        if case.find("skipped") is None and "strategy" in told:
-            held = case.find("failure") is case.find("error") is None
-            key = tuple(told[name] for name in KEYS)
-            found.setdefault(key, []).append((held, float(told.get("seconds", "inf"))))
+        properties = {element.attrib["name"]: element.attrib["value"] for element in case.iter("property")}
+        if case.find("skipped") is None and "strategy" in properties:
+            key = tuple(properties[name] for name in KEYS)
+            seconds = float(properties.get("seconds", "inf"))
+            stops_by_key.setdefault(key, []).append((has_passed(case), seconds))
     lines = [f"| {' | '.join(KEYS)} | held | seconds to exit: median | largest |", "| --- " * 6 + "|"]
-    for key, stops in sorted(found.items()):
-        lines.append(_row(key, stops))
-    lines.append(_row(("all", "", ""), [stop for stops in found.values() for stop in stops]))
+    lines += [_format_row(key, stops) for key, stops in sorted(stops_by_key.items())]
+    lines.append(_format_row(("all", "", ""), [stop for stops in stops_by_key.values() for stop in stops]))
     return "\n".join(lines)
 
 
-def _row(key: tuple[str, ...], stops: list[tuple[bool, float]]) -> str:
-    seconds = [each for held, each in stops if held]
+def _format_row(key: tuple[str, ...], stops: list[tuple[bool, float]]) -> str:
+    seconds = [duration for passed, duration in stops if passed]
     figures = f"{median(seconds):.1f} | {max(seconds):.1f}" if seconds else " | "
     return f"| {' | '.join(key)} | {len(seconds)} of {len(stops)} | {figures} |"
 

@@ -1,4 +1,4 @@
-"""Two hosts on one Linux machine: network namespaces that a veth pair joins, whose speed can be set."""
+"""Two hosts on one Linux machine: network namespaces, connected by a veth pair whose speed can be set."""
 
 import os
 import shutil
@@ -6,25 +6,25 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from common.errors import UserError
+from common.errors import UserError, one_line
 
 ADDRESSES = ("10.0.0.1", "10.0.0.2")  # inside the namespaces only
-BURST_MS = 1  # of sending at full rate that the shaper lets pass at once; less would not reach 1 Gbit/s
-QUEUE_MS = 200  # that it holds before it drops
+BURST_MS = 1  # how long the shaper lets an end send at full rate; less would not reach 1 Gbit/s
+QUEUE_MS = 200  # how long a packet may wait in the shaper before it is dropped
 
 
 class TwoHosts:
-    """The namespaces while they exist."""
+    """The two network namespaces."""
 
     def __init__(self) -> None:
         self.names = [f"lockstep-{os.getpid()}-{node}" for node in range(2)]
 
-    def on(self, node: int, command: list[str]) -> list[str]:
-        """The command that runs a command on one of the hosts."""
+    def wrap_command(self, node: int, command: list[str]) -> list[str]:
+        """Return the command that runs a command on one of the hosts."""
         return ["ip", "netns", "exec", self.names[node], *command]
 
     def limit(self, mbit: float) -> None:
-        """Shape what either end sends to this many megabits (10^6) per second. Raises UserError."""
+        """Limit the speed of both directions. mbit: megabits (10^6 bits) per second. Raises UserError."""
         burst = max(16 << 10, round(mbit * 1e6 / 8 * BURST_MS / 1000))  # bytes
         for name in self.names:
             run_tool(f"tc -n {name} qdisc replace dev veth root tbf rate {mbit}mbit burst {burst} latency {QUEUE_MS}ms")
@@ -32,7 +32,7 @@ class TwoHosts:
 
 @contextmanager
 def two_hosts() -> Iterator[TwoHosts]:
-    """Make the namespaces, and remove them with all that is in them. Raises UserError where that is not permitted."""
+    """Create the namespaces, and remove them after the body. Raises UserError if that is not permitted."""
     hosts = TwoHosts()
     try:
         for name in hosts.names:
@@ -45,15 +45,15 @@ def two_hosts() -> Iterator[TwoHosts]:
         yield hosts
     finally:
         for name in hosts.names:
-            with suppress(UserError):  # it may not exist
+            with suppress(UserError):  # the namespace may not exist
                 run_tool(f"ip netns delete {name}")
 
 
 def run_tool(command: str) -> None:
-    """Run a tool that configures the network. Raises UserError where that is not possible."""
+    """Run a tool that configures the network. Raises UserError if it is missing or fails."""
     tool = command.split()[0]
     if shutil.which(tool) is None:
         raise UserError(f"{tool}: not found; two hosts on one machine need Linux and iproute2")
-    done = subprocess.run(command.split(), capture_output=True, text=True)
-    if done.returncode:
-        raise UserError(f"`{command}` is not permitted or failed: {' '.join(done.stderr.split())}")
+    completed = subprocess.run(command.split(), capture_output=True, text=True)
+    if completed.returncode:
+        raise UserError(f"`{command}` is not permitted or failed: {one_line(completed.stderr)}")

@@ -50,7 +50,7 @@ class Slurm:
 
     def command(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run one of Slurm's commands on the first node."""
-        return subprocess.run(self.hosts.on(0, list(command)), env=self.environment, capture_output=True, text=True)
+        return subprocess.run(self.hosts.wrap_command(0, list(command)), env=self.environment, capture_output=True, text=True)
 
     def check(self, *command: str) -> None:
         """Run one of Slurm's commands, which must not fail."""
@@ -154,7 +154,7 @@ def _daemon(slurm: Slurm, node: int, name: str, command: Sequence[str]) -> None:
     """Start a daemon that ends with this process."""
     with (slurm.directory / f"{name}.out").open("w") as output:
         dying = ["setpriv", "--pdeathsig", "KILL", *command]
-        command = slurm.hosts.on(node, dying)
+        command = slurm.hosts.wrap_command(node, dying)
         slurm.daemons.append(subprocess.Popen(command, env=slurm.environment, stdout=output, stderr=output))
 
 

@@ -140,7 +140,7 @@ def under_torchrun(start: Start, place: Path, ranks: int, *overrides: str, **oth
 
 
 def _on(hosts: TwoHosts, node: int) -> Callable[[list[str]], list[str]]:
-    return lambda command: hosts.on(node, command)
+    return lambda command: hosts.wrap_command(node, command)
 
 
 def _read(run_dir: Path) -> dict[str, int]:

@@ -42,7 +42,7 @@ class Commands:
             "resume=auto",
             *overrides,
             *(of_node_1 if node == 1 else ()),
-            command=lambda command: hosts.on(node, command),
+            command=lambda command: hosts.wrap_command(node, command),
             name=name,
         )
         self.nodes: list[Run] = [self.begin(node) for node in range(2)]

@@ -73,7 +73,7 @@ class Commands:
         self.run_dir = run_dir
         self.processes = [
             subprocess.Popen(
-                place.hosts.on(node, command),
+                place.hosts.wrap_command(node, command),
                 cwd=place.directory,
                 env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
                 stdout=subprocess.DEVNULL,

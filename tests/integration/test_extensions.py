@@ -82,7 +82,7 @@ def test_the_engine_finds_two_hosts(workplace: Path, hosts: TwoHosts) -> None:
     arguments = ("strategy=ddp", "strategy.replicas=2", "train.steps=3", "run_dir=runs/hosts", "cluster.timeout=60")
     processes = [
         subprocess.Popen(
-            hosts.on(node, [*TRAIN, *arguments]),
+            hosts.wrap_command(node, [*TRAIN, *arguments]),
             cwd=workplace,
             env=environment(MY_CLUSTER_HOSTS=",".join(ADDRESSES), MY_CLUSTER_NODE=str(node)),
             stdout=subprocess.DEVNULL,

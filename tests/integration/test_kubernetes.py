@@ -73,7 +73,7 @@ class Pods:
         as_pod = ["unshare", "--uts", "sh", "-c", f'hostname {PODS[pod]}; exec "$@"', "sh"]
         environment = {each["name"]: each["value"] for each in container()["env"]}
         return subprocess.Popen(
-            self.hosts.on(pod, [*as_pod, *command]),
+            self.hosts.wrap_command(pod, [*as_pod, *command]),
             cwd=self.volume,
             env={**os.environ, "PYTHONPATH": str(ROOT), "JOB_COMPLETION_INDEX": str(pod), **environment},
             stdout=subprocess.DEVNULL,
