@@ -50,7 +50,8 @@ class Slurm:
 
     def command(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run one of Slurm's commands on the first node."""
-        return subprocess.run(self.hosts.wrap_command(0, list(command)), env=self.environment, capture_output=True, text=True)
+        wrapped = self.hosts.wrap_command(0, list(command))
+        return subprocess.run(wrapped, env=self.environment, capture_output=True, text=True)
 
     def check(self, *command: str) -> None:
         """Run one of Slurm's commands, which must not fail."""
