@@ -8,10 +8,16 @@ import numpy as np
 import tensorflow as tf
 
 from common.errors import UserError, describe_error
-from common.map.description import Computed, Description, Dropout, Layer, Variable
-from common.map.factory import build_with, user_files
-from common.map.inputs import Input
-from common.map.keras_parts import RECURRENT
+from common.map.description import (
+    ComputedPass,
+    DropoutDescription,
+    LayerDescription,
+    ModelDescription,
+    VariableDescription,
+)
+from common.map.factory import call_factory, list_user_files
+from common.map.input_specs import InputSpec
+from common.map.keras_layers import RECURRENT_KINDS
 from tf_impl.convolution import patch_strided_convolutions
 from tf_impl.dropout import find_dropout_layers
 from tf_impl.float64 import compute_in_float64
@@ -31,7 +37,7 @@ class DescribedModel:
         self,
         factory: str,
         arguments: Mapping[str, object],
-        inputs: Mapping[str, Input],
+        inputs: Mapping[str, InputSpec],
         arrays: Mapping[str, np.ndarray],
         seed: int,
     ) -> None:
@@ -52,7 +58,7 @@ class DescribedModel:
         patch_strided_convolutions()
         keras.utils.clear_session()  # the numbers in names of layers start again
         keras.utils.set_random_seed(seed)
-        model = build_with(KEY, factory, arguments)
+        model = call_factory(KEY, factory, arguments)
         if not isinstance(model, keras.Layer):
             raise UserError(f"{KEY}={factory}: returned {type(model).__name__}, not a keras.Model or keras.Layer")
         self.model = model
@@ -63,7 +69,7 @@ class DescribedModel:
         self.dropouts, self.other_dropouts = find_dropouts(model)
         disable_dropout(model)
 
-    def describe(self) -> Description:
+    def describe(self) -> ModelDescription:
         """Describe the layers that a forward pass enters, and the variables."""
         tf.config.run_functions_eagerly(True)  # a traced tf.function would not enter its layers again
         with ForwardTrace(self.model) as trace:
@@ -81,8 +87,8 @@ class DescribedModel:
             updated |= {name for role, name in roles.items() if role.startswith("moving_")}
             if roles:
                 kind, attributes = get_layer_kind(layer), get_layer_attributes(layer)
-                layers.append(Layer(kind, path, attributes, roles, trace.flattened.get(path)))
-        return Description(
+                layers.append(LayerDescription(kind, path, attributes, roles, trace.flattened.get(path)))
+        return ModelDescription(
             layers=layers,
             variables={name: _describe_variable(name, variable, name in updated) for name, variable in tensors.items()},
             unused=[name for name in tensors if name not in used],
@@ -95,7 +101,7 @@ class DescribedModel:
                 if id(layer) in self.dropouts
             },
             noise=[*self.other_dropouts, *dropout_functions],
-            files=user_files(),
+            files=list_user_files(),
         )
 
     def weights(self) -> dict[str, np.ndarray]:
@@ -116,7 +122,7 @@ class DescribedModel:
 
     def compute(
         self, weights: Mapping[str, np.ndarray], training: bool, projections: Mapping[str, np.ndarray]
-    ) -> Computed:
+    ) -> ComputedPass:
         """Compute a forward pass, and the gradients of the projected outputs.
 
         Args:
@@ -139,7 +145,7 @@ class DescribedModel:
             computed = tape.gradient(loss, [x.value for x in trainable.values()], unconnected_gradients=zero)
             gradients = {name: tf.convert_to_tensor(x).numpy() for name, x in zip(trainable, computed, strict=True)}
         arrays = {name: tensor.numpy() for name, tensor in outputs.items()}
-        return Computed(arrays, trace.calls, gradients, self.weights())
+        return ComputedPass(arrays, trace.calls, gradients, self.weights())
 
     def _find_dropout_functions(self) -> list[str]:
         """Return the layers that call functions of dropout in training mode."""
@@ -167,13 +173,15 @@ class DescribedModel:
         return outputs
 
 
-def find_dropouts(model: keras.Layer) -> tuple[dict[int, Dropout], list[str]]:
+def find_dropouts(model: keras.Layer) -> tuple[dict[int, DropoutDescription], list[str]]:
     """Return the dropout layers that `align_dropout` replaces, by id, and all other layers that drop.
 
     Attentions are not among the latter, because they contain a dropout layer.
     """
     dropouts = {
-        id(layer): Dropout(layer.rate, name) for name, layer in find_dropout_layers(model).items() if layer.rate > 0
+        id(layer): DropoutDescription(layer.rate, name)
+        for name, layer in find_dropout_layers(model).items()
+        if layer.rate > 0
     }
     others = []
     for layer in model._flatten_layers():
@@ -202,12 +210,12 @@ def _has_dropout_layers(layer: keras.Layer) -> bool:
     return any(isinstance(inner, keras.layers.Dropout) for inner in layer._flatten_layers(include_self=False))
 
 
-def _describe_variable(name: str, variable: keras.Variable, is_updated: bool) -> Variable:
+def _describe_variable(name: str, variable: keras.Variable, is_updated: bool) -> VariableDescription:
     constant = not variable.trainable and not is_updated
-    return Variable(name, tuple(variable.shape), variable.trainable, constant)
+    return VariableDescription(name, tuple(variable.shape), variable.trainable, constant)
 
 
 def _variables_of(layer: keras.Layer) -> dict[str, keras.Variable]:
     """Return the variables of a layer by role. Those of a recurrent layer are its cell's."""
-    owner = layer.cell if get_layer_kind(layer) in RECURRENT and hasattr(layer, "cell") else layer
+    owner = layer.cell if get_layer_kind(layer) in RECURRENT_KINDS and hasattr(layer, "cell") else layer
     return {variable.name: variable for variable in (*owner._trainable_variables, *owner._non_trainable_variables)}

@@ -18,7 +18,7 @@ from common.data.dropout import (
     compute_threshold,
     derive_site_key,
 )
-from common.map.dropouts import Layout
+from common.map.dropout_pairs import ChannelLayout
 from tf_impl.keras_paths import make_unique
 
 TokenPositions = tuple[tf.Tensor, tf.Tensor]  # for each token: the index of its example, and its position, [t]
@@ -91,7 +91,7 @@ class AlignedDropout(Dropout):
     """
 
     site: int
-    layout: Layout | None
+    layout: ChannelLayout | None
 
     @override
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
@@ -102,7 +102,7 @@ class AlignedDropout(Dropout):
         mask = self._compute_mask(self.layout, tf.shape(inputs))
         return apply_mask(inputs, self.rate, tf.reshape(mask, tf.shape(inputs)))
 
-    def _compute_mask(self, layout: Layout, shape: tf.Tensor) -> tf.Tensor:
+    def _compute_mask(self, layout: ChannelLayout, shape: tf.Tensor) -> tf.Tensor:
         """Compute the mask of PyTorch's input, and move its channels from the first place to the last."""
         received, channels_first = layout.received, layout.channels_first
         if received == channels_first and shape.shape[0] == len(received) + 1:
@@ -137,13 +137,13 @@ def find_dropout_layers(model: keras.Layer) -> dict[str, keras.Layer]:
     return layers
 
 
-def align_dropout(layer: keras.Layer, name: str, layout: Layout | None) -> None:
+def align_dropout(layer: keras.Layer, name: str, layout: ChannelLayout | None) -> None:
     """Make a dropout layer draw its masks from the examples' keys.
 
     Args:
         layer: A layer of `find_dropout_layers`.
         name: The name of its counterpart in PyTorch's model.
-        layout: The layout of the counterpart's input, if it differs; `common.map.dropouts` derives it.
+        layout: The layout of the counterpart's input, if it differs; `common.map.dropout_pairs` derives it.
     """
     layer.__class__ = ALIGNED[type(layer)]
     layer.site, layer.layout = derive_site_key(name), layout

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from common.map.description import Call
-from common.map.keras_parts import KINDS, RECURRENT
+from common.map.description import RecordedCall
+from common.map.keras_layers import KNOWN_KINDS, RECURRENT_KINDS
 from tf_impl.keras_paths import make_unique
 from tf_impl.layer_attributes import get_layer_kind
 from tf_impl.nested_tensors import first_tensor, replace_first_tensor, to_array
@@ -38,11 +38,11 @@ class ForwardTrace:
         noise: Layers that drop by calling functions instead of dropout layers, as "path (function)".
     """
 
-    def __init__(self, model: keras.Layer, replacements: Mapping[str, Call] | None = None) -> None:
+    def __init__(self, model: keras.Layer, replacements: Mapping[str, RecordedCall] | None = None) -> None:
         """Prepare to trace a model. replacements: the calls of counterparts, by the path of the layer here."""
         self.entered: dict[str, keras.Layer] = {}
         self.flattened: dict[str, tuple[int, ...]] = {}
-        self.calls: dict[str, Call] = {}
+        self.calls: dict[str, RecordedCall] = {}
         self.noise: list[str] = []
         self._replacements = replacements or {}
         self._paths: dict[int, str] = {id(model): "model"}
@@ -88,7 +88,7 @@ class ForwardTrace:
 
     def _wrap_call(self, original: LayerCall) -> LayerCall:
         def call(layer: keras.Layer, *args: object, **kwargs: object) -> object:
-            if any(get_layer_kind(outer) in RECURRENT for outer in self._stack):
+            if any(get_layer_kind(outer) in RECURRENT_KINDS for outer in self._stack):
                 return original(layer, *args, **kwargs)  # one time step of the recurrent layer
             path = self._find_path(layer)
             received = first_tensor((args, kwargs))
@@ -105,7 +105,7 @@ class ForwardTrace:
                 self._stack.pop()
             if path not in self.calls:
                 computed = first_tensor(returned) if activation.received is None else activation.received
-                self.calls[path] = Call(to_array(received), to_array(computed))
+                self.calls[path] = RecordedCall(to_array(received), to_array(computed))
             if replacement is not None and activation.received is None:
                 return replace_first_tensor(returned, replacement.returned)
             return returned
@@ -123,7 +123,7 @@ class ForwardTrace:
         def reshape(tensor: tf.Tensor, shape: tf.Tensor | Sequence[int], name: str | None = None) -> tf.Tensor:
             returned = original(tensor, shape, name)
             before, after = tf.convert_to_tensor(tensor).shape, returned.shape
-            in_known_layer = self._stack and get_layer_kind(self._stack[-1]) in KINDS  # which reshapes its weights
+            in_known_layer = self._stack and get_layer_kind(self._stack[-1]) in KNOWN_KINDS  # it reshapes its weights
             if len(before) >= 3 and len(after) == 2 and after[0] == before[0] and not in_known_layer:
                 self._shapes[after[1]] = tuple(before[1:])
             return returned
@@ -147,7 +147,7 @@ class _ActivationRecorder:
         self._replacement = replacement
         self._attributes = vars(layer)
         self._activation: Callable[[tf.Tensor], tf.Tensor] | None = None
-        if get_layer_kind(layer) in KINDS - RECURRENT.keys():
+        if get_layer_kind(layer) in KNOWN_KINDS - RECURRENT_KINDS.keys():
             self._activation = self._attributes.get("activation")
 
     def __enter__(self) -> "_ActivationRecorder":

@@ -6,7 +6,7 @@ from typing import Literal
 import keras
 import tensorflow as tf
 
-from common.map.factory import not_taken, takes_by_name
+from common.map.factory import build_unknown_input_error, takes_inputs_by_name
 
 Arguments = tuple[tuple[object, ...], dict[str, tf.Tensor]]  # positional and keyword arguments of a call
 InputAdapter = Callable[[dict[str, tf.Tensor]], Arguments]  # from the inputs of a batch by name
@@ -47,14 +47,14 @@ def _find_passing(key: str, model: keras.Layer, names: Sequence[str]) -> Literal
         taken = [tensor.name for tensor in model.inputs]
         for name in names if len(names) > 1 or len(taken) > 1 else []:
             if name not in taken:
-                raise not_taken(key, name, taken, names)
+                raise build_unknown_input_error(key, name, taken, names)
         return "dict" if len(taken) > 1 else "positional"
     parameters = [
         name for name in model._call_signature.parameters if name != "training" and (name != "mask" or name in names)
     ]
     if len(names) > 1 and len(parameters) == 1:
         return "dict"
-    return "keyword" if takes_by_name(key, model.call, names) else "positional"
+    return "keyword" if takes_inputs_by_name(key, model.call, names) else "positional"
 
 
 def _is_subclassed(model: keras.Model) -> bool:

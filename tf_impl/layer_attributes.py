@@ -2,8 +2,8 @@
 
 import keras
 
-from common.map.factory import plain_attributes
-from common.map.keras_parts import KINDS
+from common.map.factory import collect_plain_attributes
+from common.map.keras_layers import KNOWN_KINDS
 
 ATTRIBUTES = {  # of Keras's layers, and what common.map calls them
     "epsilon": "epsilon",
@@ -19,7 +19,9 @@ ATTRIBUTES = {  # of Keras's layers, and what common.map calls them
 
 def get_layer_kind(layer: keras.Layer) -> str:
     """Return the name of the known Keras class that a layer is or derives from; otherwise the layer's own class."""
-    classes = [kind for kind in type(layer).__mro__ if kind.__module__.startswith("keras.") and kind.__name__ in KINDS]
+    classes = [
+        kind for kind in type(layer).__mro__ if kind.__module__.startswith("keras.") and kind.__name__ in KNOWN_KINDS
+    ]
     return classes[0].__name__ if classes else type(layer).__name__
 
 
@@ -28,7 +30,7 @@ def get_layer_attributes(layer: keras.Layer) -> dict[str, object]:
 
     Momentum is PyTorch's, which is 1 - Keras's.
     """
-    attributes: dict[str, object] = plain_attributes(layer, ATTRIBUTES)
+    attributes: dict[str, object] = collect_plain_attributes(layer, ATTRIBUTES)
     momentum = attributes.get("momentum")
     if isinstance(momentum, int | float):
         attributes["momentum"] = 1 - momentum

@@ -6,7 +6,7 @@ from typing import TypeVar
 import numpy as np
 import tensorflow as tf
 
-from common.map.nested import replaced
+from common.map.containers import replace_in_containers
 
 Nested = TypeVar("Nested")  # a tensor, or nested lists, tuples and dicts that may contain tensors
 
@@ -36,7 +36,7 @@ def replace_first_tensor(nested: Nested, array: np.ndarray | None) -> Nested:
     first = first_tensor(nested)
     if array is None or first is None or tuple(first.shape) != array.shape:
         return nested
-    replacement: Nested = replaced(nested, first, tf.constant(array, first.dtype))
+    replacement: Nested = replace_in_containers(nested, first, tf.constant(array, first.dtype))
     return replacement
 
 

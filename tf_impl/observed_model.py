@@ -9,7 +9,7 @@ import tensorflow as tf
 from common.config.compose import load_config
 from common.data.batches import Arrays
 from common.diagnose.observation import Observation
-from common.map.description import Call
+from common.map.description import RecordedCall
 from common.run.inputs import open_inputs
 from tf_impl.batches import to_tensors
 from tf_impl.forward_trace import ForwardTrace
@@ -45,7 +45,7 @@ class ObservedModel:
         shard: Sequence[Arrays],
         weight: float,
         training: bool,
-        given: Mapping[str, Call] | None = None,
+        given: Mapping[str, RecordedCall] | None = None,
     ) -> Observation:
         """Compute a shard.
 

@@ -12,7 +12,7 @@ from common.config.tasks import (
     RegressionSettings,
     TaskSettings,
 )
-from common.map.factory import find_factory
+from common.map.factory import import_factory
 
 PerExample = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # outputs [n, ...] and labels [n, ...] to [n]
 
@@ -114,7 +114,7 @@ def _build_language_model() -> TaskFunctions:
 def _build_custom(task: CustomTaskSettings) -> TaskFunctions:
     """Return the user's loss function. There is no metric: it is always 0."""
     assert task.tf is not None
-    function = find_factory("task.tf", task.tf)
+    function = import_factory("task.tf", task.tf)
     return TaskFunctions(function, lambda outputs, labels: tf.zeros(tf.shape(outputs)[:1], tf.float64))
 
 

@@ -6,9 +6,15 @@ import numpy as np
 import torch
 
 from common.errors import UserError, describe_error
-from common.map.description import Computed, Description, Dropout, Layer, Variable
-from common.map.factory import build_with, user_files
-from common.map.inputs import Input
+from common.map.description import (
+    ComputedPass,
+    DropoutDescription,
+    LayerDescription,
+    ModelDescription,
+    VariableDescription,
+)
+from common.map.factory import call_factory, list_user_files
+from common.map.input_specs import InputSpec
 from torch_impl.attention import UnfoldedAttention, set_dropout_batch_first, unfold_attention
 from torch_impl.dropout import ALIGNED
 from torch_impl.forward_trace import ForwardTrace
@@ -26,7 +32,7 @@ class DescribedModel:
         self,
         factory: str,
         arguments: Mapping[str, object],
-        inputs: Mapping[str, Input],
+        inputs: Mapping[str, InputSpec],
         arrays: Mapping[str, np.ndarray],
         seed: int,
     ) -> None:
@@ -46,7 +52,7 @@ class DescribedModel:
         torch.backends.mha.set_fastpath_enabled(False)  # the fast path would not call the layers
         torch.set_default_dtype(torch.float64)
         torch.manual_seed(seed)
-        model = build_with(KEY, factory, arguments)
+        model = call_factory(KEY, factory, arguments)
         if not isinstance(model, torch.nn.Module):
             raise UserError(f"{KEY}={factory}: returned {type(model).__name__}, not a torch.nn.Module")
         self.model = model.double()
@@ -61,7 +67,7 @@ class DescribedModel:
         self.dropout_rates, self.other_dropouts = find_dropouts(model)
         disable_dropout(model)
 
-    def describe(self) -> Description:
+    def describe(self) -> ModelDescription:
         """Describe the layers that a forward pass enters, and the variables."""
         with ForwardTrace(self.model) as trace, torch.no_grad():
             self._call(training=False)
@@ -75,8 +81,8 @@ class DescribedModel:
             updated |= {name for role, name in roles.items() if role.startswith("running_")}
             if roles:
                 kind, attributes = get_layer_kind(module), get_layer_attributes(module)
-                layers.append(Layer(kind, path, attributes, roles, trace.flattened.get(path)))
-        return Description(
+                layers.append(LayerDescription(kind, path, attributes, roles, trace.flattened.get(path)))
+        return ModelDescription(
             layers=layers,
             variables={name: _describe_variable(name, tensor, name in updated) for name, tensor in tensors.items()},
             unused=[name for name in tensors if name not in used],
@@ -84,12 +90,12 @@ class DescribedModel:
             outputs={name: tuple(tensor.shape) for name, tensor in self.outputs.items()},
             statistics=sorted(updated),
             dropouts={
-                path: Dropout(self.dropout_rates[path], path, trace.flattened.get(path))
+                path: DropoutDescription(self.dropout_rates[path], path, trace.flattened.get(path))
                 for path in trace.entered
                 if path in self.dropout_rates
             },
             noise=[*self.other_dropouts, *dropout_functions],
-            files=user_files(),
+            files=list_user_files(),
         )
 
     def weights(self) -> dict[str, np.ndarray]:
@@ -110,7 +116,7 @@ class DescribedModel:
 
     def compute(
         self, weights: Mapping[str, np.ndarray], training: bool, projections: Mapping[str, np.ndarray]
-    ) -> Computed:
+    ) -> ComputedPass:
         """Compute a forward pass, and the gradients of the projected outputs.
 
         Args:
@@ -127,7 +133,7 @@ class DescribedModel:
             outputs = self._call(training)
         gradients = self._compute_gradients(outputs, projections) if projections else {}
         arrays = {name: tensor.detach().numpy() for name, tensor in outputs.items()}
-        return Computed(arrays, trace.calls, gradients, self.weights())
+        return ComputedPass(arrays, trace.calls, gradients, self.weights())
 
     def _compute_gradients(
         self, outputs: Mapping[str, torch.Tensor], projections: Mapping[str, np.ndarray]
@@ -194,10 +200,10 @@ def disable_dropout(model: torch.nn.Module) -> None:
                 setattr(module, name, 0.0)
 
 
-def _describe_variable(name: str, tensor: torch.Tensor, is_updated: bool) -> Variable:
+def _describe_variable(name: str, tensor: torch.Tensor, is_updated: bool) -> VariableDescription:
     is_parameter = isinstance(tensor, torch.nn.Parameter)
     trainable = is_parameter and tensor.requires_grad
-    return Variable(name, tuple(tensor.shape), trainable, constant=not is_parameter and not is_updated)
+    return VariableDescription(name, tuple(tensor.shape), trainable, constant=not is_parameter and not is_updated)
 
 
 def _variables_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:

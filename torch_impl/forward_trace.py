@@ -9,7 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from common.map.description import Call
+from common.map.description import RecordedCall
 from torch_impl.layer_attributes import get_layer_kind
 from torch_impl.nested_tensors import first_tensor, replace_first_tensor, to_array
 
@@ -34,11 +34,11 @@ class ForwardTrace:
         noise: Layers that drop by calling functions instead of dropout layers, as "path (function)".
     """
 
-    def __init__(self, model: torch.nn.Module, replacements: Mapping[str, Call] | None = None) -> None:
+    def __init__(self, model: torch.nn.Module, replacements: Mapping[str, RecordedCall] | None = None) -> None:
         """Prepare to trace a model. replacements: the calls of counterparts, by the path of the layer here."""
         self.entered: dict[str, torch.nn.Module] = {}
         self.flattened: dict[str, tuple[int, ...]] = {}
-        self.calls: dict[str, Call] = {}
+        self.calls: dict[str, RecordedCall] = {}
         self.noise: list[str] = []
         self._stack: list[str] = []  # the paths of the layers that the pass is in
         self._model, self._replacements = model, replacements or {}
@@ -97,12 +97,12 @@ class ForwardTrace:
             if path in self.calls:
                 return None
             if path in self._replacements:
-                self.calls[path] = Call(self._received.get(path), to_array(first_tensor(returned)))
+                self.calls[path] = RecordedCall(self._received.get(path), to_array(first_tensor(returned)))
                 return replace_first_tensor(returned, self._replacements[path].returned)
             arrays = to_array(first_tensor((args, kwargs))), to_array(first_tensor(returned))
             if getattr(module, "batch_first", True) is False:  # [time, n, features], unlike Keras
                 arrays = _swap_time_and_batch(arrays[0]), _swap_time_and_batch(arrays[1])
-            self.calls[path] = Call(*arrays)
+            self.calls[path] = RecordedCall(*arrays)
             return None
 
         return leave

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import torch
 
-from common.map.factory import takes_by_name
+from common.map.factory import takes_inputs_by_name
 
 Arguments = tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]  # positional and keyword arguments of a call
 InputAdapter = Callable[[dict[str, torch.Tensor]], Arguments]  # from the inputs of a batch by name
@@ -24,7 +24,7 @@ def build_input_adapter(
     Raises:
         UserError: The model does not take one of the inputs.
     """
-    by_name = takes_by_name(key, model.forward, names)
+    by_name = takes_inputs_by_name(key, model.forward, names)
 
     def adapt(inputs: dict[str, torch.Tensor]) -> Arguments:
         arguments = {name: channels_first(inputs[name]) if name in channels else inputs[name] for name in names}

@@ -2,8 +2,8 @@
 
 import torch
 
-from common.map.factory import plain_attributes
-from common.map.torch_parts import KINDS
+from common.map.factory import collect_plain_attributes
+from common.map.torch_layers import KNOWN_KINDS
 
 ATTRIBUTES = {  # of PyTorch's layers, and what common.map calls them
     "eps": "epsilon",
@@ -17,10 +17,12 @@ ATTRIBUTES = {  # of PyTorch's layers, and what common.map calls them
 
 def get_layer_kind(layer: torch.nn.Module) -> str:
     """Return the name of the known PyTorch class that a layer is or derives from; otherwise the layer's own class."""
-    classes = [kind for kind in type(layer).__mro__ if kind.__module__.startswith("torch.") and kind.__name__ in KINDS]
+    classes = [
+        kind for kind in type(layer).__mro__ if kind.__module__.startswith("torch.") and kind.__name__ in KNOWN_KINDS
+    ]
     return classes[0].__name__ if classes else type(layer).__name__
 
 
 def get_layer_attributes(layer: torch.nn.Module) -> dict[str, object]:
     """Return the attributes that pairing needs or errors name, under the names of common.map."""
-    return plain_attributes(layer, ATTRIBUTES)
+    return collect_plain_attributes(layer, ATTRIBUTES)

@@ -13,7 +13,7 @@ from common.config.tasks import (
     RegressionSettings,
     TaskSettings,
 )
-from common.map.factory import find_factory
+from common.map.factory import import_factory
 
 PerExample = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # outputs [n, ...] and labels [n, ...] to [n]
 
@@ -113,7 +113,7 @@ def _build_language_model() -> TaskFunctions:
 def _build_custom(task: CustomTaskSettings) -> TaskFunctions:
     """Return the user's loss function. There is no metric: it is always 0."""
     assert task.torch is not None
-    function = find_factory("task.torch", task.torch)
+    function = import_factory("task.torch", task.torch)
     return TaskFunctions(function, lambda outputs, labels: outputs.new_zeros(len(outputs)))
 
 

@@ -16,7 +16,7 @@ from common.diagnose.model_observations import ModelObservations
 from common.diagnose.observation import Observation
 from common.diagnose.rounding import MACHINE_EPSILON, measure_noise, perturb, precision_of_weights
 from common.diagnose.side_run import SideRun
-from common.map.proof import SMALL, received
+from common.map.proof import SMALL_GRADIENT, receive_all
 from common.map.side import Side
 
 NEGLIGIBLE_GRADIENT = 1e-10  # relative to the largest gradient's norm: such a gradient holds rounding errors only
@@ -61,7 +61,7 @@ class Comparison:
         }
         for name, run in self.runs.items():
             processes[name].send("build", run_dir=str(run.directory))
-        received(*processes.values())
+        receive_all(*processes.values())
         return processes
 
     @cached_property
@@ -101,7 +101,7 @@ class Comparison:
     def gradient_noise(self) -> dict[str, float]:
         """Norm of the rounding error of each of these gradients, at least one machine epsilon."""
         norms = {name: float(np.linalg.norm(gradient)) for name, gradient in self.gradients.items()}
-        smallest_norm = SMALL * max(norms.values(), default=0.0)
+        smallest_norm = SMALL_GRADIENT * max(norms.values(), default=0.0)
         noise = {}
         for name, gradient in self.gradients.items():
             norm = max(norms[name], smallest_norm)
@@ -150,13 +150,13 @@ class Comparison:
         a: Observation = side_a.call("compute", weights=weights, **inputs)
         side_a.send("compute", weights=_perturb_weights(weights, self.precision), **inputs)
         side_b.send("compute", weights=weights_b, **inputs)
-        a_perturbed, b = received(side_a, side_b)
+        a_perturbed, b = receive_all(side_a, side_b)
 
         perturbed_calls = perturb_calls(self.layers, a, seed=len(weights))
         perturbed_weights = _perturb_weights(weights, precision_of_weights(self.precision))
         side_b.send("compute", weights=weights_b, given=convert_calls(self.layers, a, b), **inputs)
         side_a.send("compute", weights=perturbed_weights, given=perturbed_calls, **inputs)
-        a_isolated, b_isolated = received(side_a, side_b)
+        a_isolated, b_isolated = receive_all(side_a, side_b)
         return ModelObservations(
             a=a,
             a_perturbed=a_perturbed,

@@ -7,7 +7,7 @@ import numpy as np
 
 from common.diagnose.rounding import rounding_tolerance
 from common.diagnose.value_summary import ValueSummary, summarize_values
-from common.map.differences import relative
+from common.map.array_differences import relative_difference
 
 EQUAL, DIFFERS, INHERITED, NOT_COMPARED = "equal", "differs", "inherited", "not compared"
 WHOLE_TENSOR = 1.0  # a tolerance as large as the tensor's norm: nothing is left to compare
@@ -154,7 +154,11 @@ class Stage:
             precision: Precision of the comparison, if it is not the stage's.
         """
         numbers = ~(np.isnan(a) & np.isnan(b))
-        difference = relative(a, b, min_norm) if numbers.all() else relative(a[numbers], b[numbers], min_norm)
+        difference = (
+            relative_difference(a, b, min_norm)
+            if numbers.all()
+            else relative_difference(a[numbers], b[numbers], min_norm)
+        )
         check = TensorCheck(tensor, difference, noise, starts_here, precision=precision or self.precision)
         if check.differs:
             check = replace(check, summary=summarize_values(a, b))

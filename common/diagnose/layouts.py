@@ -8,8 +8,8 @@ import numpy as np
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.observation import Observation
 from common.diagnose.rounding import MACHINE_EPSILON, perturb
-from common.map.description import Call
-from common.map.differences import channels_last, relative
+from common.map.array_differences import move_channels_last, relative_difference
+from common.map.description import RecordedCall
 
 
 def convert_layout(
@@ -32,23 +32,23 @@ def convert_layout(
         return array.reshape(target.shape) if shares_axis else None
     if flattened is not None and array.shape[1:] == (int(np.prod(flattened)),):
         unflattened = array.reshape(-1, *flattened)
-        moved = (channels_last(unflattened), np.moveaxis(unflattened, -1, 1))
+        moved = (move_channels_last(unflattened), np.moveaxis(unflattened, -1, 1))
         candidates = [candidate.reshape(array.shape) for candidate in moved]
     else:
         candidates = [array]
         if array.ndim >= 3:
-            candidates += [channels_last(array), np.moveaxis(array, -1, 1), array.swapaxes(0, 1)]
+            candidates += [move_channels_last(array), np.moveaxis(array, -1, 1), array.swapaxes(0, 1)]
     fitting = [candidate for candidate in candidates if candidate.shape == target.shape]
     if not fitting and array.ndim != target.ndim:
         fitting = [array.reshape(target.shape)]
-    return min(fitting, key=lambda candidate: relative(candidate, target), default=None)
+    return min(fitting, key=lambda candidate: relative_difference(candidate, target), default=None)
 
 
 def _merge_first_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (math.prod(shape[:2]), *shape[2:])
 
 
-def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) -> dict[str, Call]:
+def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) -> dict[str, RecordedCall]:
     """Return what A's layers received and returned, in the layout of their counterparts in B, by B's path.
 
     Integers such as token ids are left out: they are None in the received arrays.
@@ -64,14 +64,14 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
         received = convert_layout(call_a.received, call_b.received, flattened)
         returned = convert_layout(call_a.returned, call_b.returned)
         if received is not None and returned is not None:
-            converted[layer.path_b] = Call(received if received.dtype.kind == "f" else None, returned)
+            converted[layer.path_b] = RecordedCall(received if received.dtype.kind == "f" else None, returned)
     return converted
 
 
-def perturb_calls(layers: Sequence[LayerMatch], a: Observation, seed: int) -> dict[str, Call]:
+def perturb_calls(layers: Sequence[LayerMatch], a: Observation, seed: int) -> dict[str, RecordedCall]:
     """Return what A's layers received and returned, moved at random by one machine epsilon, by A's path."""
     return {
-        layer.path_a: Call(_perturb_floats(call.received, seed), _perturb_floats(call.returned, seed))
+        layer.path_a: RecordedCall(_perturb_floats(call.received, seed), _perturb_floats(call.returned, seed))
         for layer in layers
         if (call := a.calls.get(layer.path_a)) is not None
     }

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.map.description import Call
+from common.map.description import RecordedCall
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,6 @@ class Observation:
 
     outputs: list[np.ndarray]
     losses: list[np.ndarray]
-    calls: Mapping[str, Call]
+    calls: Mapping[str, RecordedCall]
     flattened: Mapping[str, tuple[int, ...]]
     gradients: dict[str, np.ndarray]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from common.map.differences import relative
+from common.map.array_differences import relative_difference
 
 # The distance between 1 and the next larger number of each precision
 MACHINE_EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7}
@@ -88,5 +88,5 @@ def measure_noise(
     """
     if array is None or perturbed is None or array.shape != perturbed.shape:
         return default
-    difference = relative(array, perturbed, min_norm)
+    difference = relative_difference(array, perturbed, min_norm)
     return difference if np.isfinite(difference) else 0.0  # an overflow does not measure rounding

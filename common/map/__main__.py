@@ -13,11 +13,11 @@ from typing import Any
 from common.config.command_line import compose_options, create_parser, report_user_errors
 from common.config.compose import CONF
 from common.errors import FAILURE, UserError
-from common.map.inputs import parse_input
-from common.map.map_file import unmatched_lines, write_map
-from common.map.match import Job, match
+from common.map.input_specs import parse_input_spec
+from common.map.map_file import describe_unmatched, write_map
+from common.map.map_table import format_map_table
+from common.map.pair_models import PairingRequest, pair_models
 from common.map.side import Side
-from common.map.table import table
 from common.training.stop import interrupt_on_signals
 
 DEFAULTS = Path(CONF, "map.yaml")
@@ -62,17 +62,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     settings = load_options(parser.parse_intermixed_args(arguments).overrides)
     model = settings.model
-    inputs = {name: parse_input(name, text) for name, text in settings.inputs.items()}
-    job = Job(model.torch, model.tf, inputs, model.arguments, Path(model.map) if model.map else None, settings.seed)
+    inputs = {name: parse_input_spec(name, text) for name, text in settings.inputs.items()}
+    job = PairingRequest(
+        model.torch, model.tf, inputs, model.arguments, Path(model.map) if model.map else None, settings.seed
+    )
     if settings.write is not None:
         _check_place(Path(settings.write))
     with interrupt_on_signals(), Side("torch_impl") as torch, Side("tf_impl") as keras:
-        found = match(torch, keras, job)
-    print(table(found.pairing, found.torch, found.keras))
-    for line in unmatched_lines(found.pairing, found.torch, found.keras):
+        found = pair_models(torch, keras, job)
+    print(format_map_table(found.parameter_map, found.torch_description, found.keras_description))
+    for line in describe_unmatched(found.parameter_map, found.torch_description, found.keras_description):
         print(line)
     if settings.write is not None:
-        write_map(Path(settings.write), found.pairing, found.torch, found.keras)
+        write_map(Path(settings.write), found.parameter_map, found.torch_description, found.keras_description)
         print(settings.write)
     if found.proof is None:
         print("not proven: match every variable in a map file (write=map.yaml writes a start; give it as model.map)")

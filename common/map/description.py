@@ -8,7 +8,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Variable:
+class VariableDescription:
     """A parameter or buffer of PyTorch, or a variable of Keras. Those that are not floats are left out."""
 
     name: str
@@ -18,7 +18,7 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerDescription:
     """A layer that has variables of its own. `kind` is the framework's class, such as Conv2d or Conv2D.
 
     variables: their names by role ("weight", "kernel"). flattened: the shape of an example before it was flattened to
@@ -33,8 +33,8 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Dropout:
-    """An ordinary dropout layer. name: its own side finds it by. flattened: as a Layer's."""
+class DropoutDescription:
+    """An ordinary dropout layer. name: its own side finds it by. flattened: as a LayerDescription's."""
 
     rate: float
     name: str
@@ -42,7 +42,7 @@ class Dropout:
 
 
 @dataclass(frozen=True)
-class Description:
+class ModelDescription:
     """A model: its layers in the order in which one forward pass enters them, and all variables by name.
 
     unused: variables of layers that the forward pass does not enter. channels: whether inputs have channels, which
@@ -51,19 +51,19 @@ class Description:
     layers that draw random numbers in another way. files: those of the user's code.
     """
 
-    layers: list[Layer]
-    variables: dict[str, Variable]
+    layers: list[LayerDescription]
+    variables: dict[str, VariableDescription]
     unused: list[str]
     channels: bool
     outputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
     statistics: list[str] = field(default_factory=list)
-    dropouts: dict[str, Dropout] = field(default_factory=dict)
+    dropouts: dict[str, DropoutDescription] = field(default_factory=dict)
     noise: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Call:
+class RecordedCall:
     """What a layer received and returned the first time that it was called: its first tensors, or None."""
 
     received: np.ndarray | None
@@ -71,7 +71,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Computed:
+class ComputedPass:
     """A forward pass and its gradients, float64.
 
     outputs: by name, also those that are no floats. calls: by the path of the layer, in the order in which they
@@ -80,6 +80,6 @@ class Computed:
     """
 
     outputs: dict[str, np.ndarray]
-    calls: dict[str, Call]
+    calls: dict[str, RecordedCall]
     gradients: dict[str, np.ndarray] = field(default_factory=dict)
     updated: dict[str, np.ndarray] = field(default_factory=dict)

@@ -14,17 +14,17 @@ from common.config.import_object import import_object
 from common.errors import UserError, describe_error
 
 
-def build_with(key: str, factory: str, arguments: Mapping[str, Any]) -> Any:
+def call_factory(key: str, factory: str, arguments: Mapping[str, Any]) -> Any:
     """What a factory returns. key: the config key that names it. Raises UserError."""
     try:
-        return find_factory(key, factory)(**arguments)
+        return import_factory(key, factory)(**arguments)
     except UserError:
         raise
     except Exception as error:
         raise UserError(f"{key}={factory}: raised {describe_error(error)}") from error
 
 
-def find_factory(key: str, factory: str) -> Callable[..., Any]:
+def import_factory(key: str, factory: str) -> Callable[..., Any]:
     """Import it. Raises UserError where there is none."""
     module, colon, name = factory.partition(":")
     if not (module and colon and name):
@@ -47,7 +47,7 @@ def find_factory(key: str, factory: str) -> Callable[..., Any]:
     return found
 
 
-def user_files() -> list[str]:
+def list_user_files() -> list[str]:
     """The files of the modules that are imported, but for installed packages and Lockstep itself."""
     here = Path(__file__).parents[2]
     installed = [Path(each) for each in {*sysconfig.get_paths().values(), *site.getsitepackages()}]
@@ -57,7 +57,7 @@ def user_files() -> list[str]:
     return sorted(str(each) for each in outside if not any(each.is_relative_to(one) for one in (*installed, *own)))
 
 
-def takes_by_name(key: str, call: Callable[..., Any], names: Sequence[str]) -> bool:
+def takes_inputs_by_name(key: str, call: Callable[..., Any], names: Sequence[str]) -> bool:
     """Whether a model's call takes inputs of these names; False where it takes one input alone, under another name.
 
     Raises UserError for a name that it does not take.
@@ -70,17 +70,17 @@ def takes_by_name(key: str, call: Callable[..., Any], names: Sequence[str]) -> b
         return True
     if len(names) == 1:
         return False
-    raise not_taken(key, unknown[0], taken, names)
+    raise build_unknown_input_error(key, unknown[0], taken, names)
 
 
-def not_taken(key: str, name: str, taken: Sequence[str], names: Sequence[str]) -> UserError:
+def build_unknown_input_error(key: str, name: str, taken: Sequence[str], names: Sequence[str]) -> UserError:
     """The error of an input that a model does not take. names: of all inputs."""
     of = name.removesuffix("_mask")
     ragged = f"; it is 1 where {of} has values and 0 where a batch is padded" if of != name and of in names else ""
     return UserError(f"{key}: takes no input {name}, which the data has{ragged}; it takes {', '.join(taken)}")
 
 
-def plain_attributes(layer: object, names: Mapping[str, str]) -> dict[str, Any]:
+def collect_plain_attributes(layer: object, names: Mapping[str, str]) -> dict[str, Any]:
     """Attributes of a layer, by the new names of theirs, that a process without its framework can read.
 
     Others, such as a parameter or an enum, are left out.

@@ -9,13 +9,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from common.errors import UserError, build_write_error, error_reason
-from common.map.description import Description
-from common.map.pairing import Pairing, candidates
-from common.map.parts import names_of
-from common.map.transformations import Transformation, parse
+from common.map.description import ModelDescription
+from common.map.pair_variables import ParameterMap, find_candidates
+from common.map.sublayers import list_variable_names
+from common.map.transformation import ParameterTransformation, parse_transformation
 
 
-def read_map(path: Path, torch: Description, keras: Description) -> dict[str, Transformation]:
+def read_map(path: Path, torch: ModelDescription, keras: ModelDescription) -> dict[str, ParameterTransformation]:
     """Transformations by Keras path. Raises UserError for what cannot be read and for unknown names."""
     try:
         loaded = OmegaConf.load(path)
@@ -25,11 +25,11 @@ def read_map(path: Path, torch: Description, keras: Description) -> dict[str, Tr
     lines = OmegaConf.to_container(loaded) if isinstance(loaded, DictConfig) else None
     if not isinstance(lines, Mapping) or not all(isinstance(text, str) for text in lines.values()):
         raise UserError(f"model.map={path}: must have lines such as 'dense/kernel: fc.weight | transpose 1 0'")
-    found: dict[str, Transformation] = {}
+    found: dict[str, ParameterTransformation] = {}
     for name, text in ((str(key), str(value)) for key, value in lines.items()):
         _known(path, name, "Keras", keras.variables)
         try:
-            found[name] = parse(text)
+            found[name] = parse_transformation(text)
         except UserError as error:
             raise UserError(f"model.map={path}: {name}: {error}") from error
         for source in found[name].sources:
@@ -43,11 +43,11 @@ def _known(path: Path, name: str, side: str, names: Iterable[str]) -> None:
         raise UserError(f"model.map={path}: {name}: {side}'s model has no such variable" + "".join(near))
 
 
-def write_map(path: Path, pairing: Pairing, torch: Description, keras: Description) -> None:
+def write_map(path: Path, parameter_map: ParameterMap, torch: ModelDescription, keras: ModelDescription) -> None:
     """Write all pairs, and what is not matched as comments. Raises UserError where the file is there already."""
-    texts = {each.keras: str(each.transformation) for each in pairing.pairs}
+    texts = {each.keras: str(each.transformation) for each in parameter_map.variable_pairs}
     lines = yaml.safe_dump(texts, sort_keys=False, width=float("inf"), allow_unicode=True)
-    comments = [f"# {line}" for line in unmatched_lines(pairing, torch, keras)]
+    comments = [f"# {line}" for line in describe_unmatched(parameter_map, torch, keras)]
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write("\n".join(["# A Keras variable: its transformation from PyTorch.", *comments, lines]))
@@ -57,27 +57,27 @@ def write_map(path: Path, pairing: Pairing, torch: Description, keras: Descripti
         raise build_write_error(f"write={path}", error) from error
 
 
-def unmatched_lines(pairing: Pairing, torch: Description, keras: Description) -> list[str]:
+def describe_unmatched(parameter_map: ParameterMap, torch: ModelDescription, keras: ModelDescription) -> list[str]:
     """What has no counterpart, with the nearest candidates on the other side."""
     lines = []
     for side, description, other, names in (
-        ("PyTorch", torch, keras, pairing.unmatched_torch),
-        ("Keras", keras, torch, pairing.unmatched_keras),
+        ("PyTorch", torch, keras, parameter_map.unmatched_torch),
+        ("Keras", keras, torch, parameter_map.unmatched_keras),
     ):
         for name in names:
-            near, shape = candidates(pairing, torch, keras, name), description.variables[name].shape
+            near, shape = find_candidates(parameter_map, torch, keras, name), description.variables[name].shape
             listed = ", ".join(f"{each} {list(other.variables[each].shape)}" for each in near)
-            words = f"nearest: {listed}" if near else f"nothing like it is left{_tied(pairing, side, shape)}"
+            words = f"nearest: {listed}" if near else f"nothing like it is left{_tied(parameter_map, side, shape)}"
             lines.append(f"not matched: {side}'s {name} {list(shape)}; {words}")
     return lines
 
 
-def _tied(pairing: Pairing, side: str, shape: tuple[int, ...]) -> str:
+def _tied(parameter_map: ParameterMap, side: str, shape: tuple[int, ...]) -> str:
     """What to do about a variable of this side that has the size of an embedding: perhaps it is tied on the other."""
     other = "Keras" if side == "PyTorch" else "PyTorch"
-    for parts in pairing.parts:
+    for parts in parameter_map.layer_pairs:
         embedding = parts[other == "Keras"]
         if embedding.kind == "embedding" and sorted(embedding.sizes) == sorted(shape):
-            (tied,) = (each for array in embedding.arrays.values() for each in names_of(array))
+            (tied,) = (each for array in embedding.arrays.values() for each in list_variable_names(array))
             return f"; if it is tied to {tied} in {other}, tie it in {side} too"
     return ""

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from common.errors import UserError
-from common.map.description import Computed, Description
-from common.map.differences import first_difference, relative
-from common.map.outputs import draw_projections, largest_difference, pair_outputs
-from common.map.pairing import Pairing
-from common.map.parts import names_of
+from common.map.array_differences import explain_first_difference, relative_difference
+from common.map.description import ComputedPass, ModelDescription
+from common.map.output_pairs import draw_projections, largest_difference, pair_outputs
+from common.map.pair_variables import ParameterMap
 from common.map.side import Side
-from common.map.statistics import changed, compare_state, compare_statistics
+from common.map.state_changes import compare_state, compare_statistics, find_unpaired_changes
+from common.map.sublayers import list_variable_names
 
 OUTPUT, GRADIENT = 1e-10, 1e-9  # largest differences, relative to norms
-SMALL = 1e-4  # of the largest gradient's norm: smaller gradients are compared relative to that
+SMALL_GRADIENT = 1e-4  # of the largest gradient's norm: smaller gradients are compared relative to that
 MODES = {False: "evaluation mode", True: "training mode"}
 
 
@@ -34,13 +34,15 @@ class Proof:
     dropped: list[dict[str, np.ndarray]] = field(default_factory=list)
 
 
-def prove(torch: Side, keras: Side, ours: Description, theirs: Description, pairing: Pairing, seed: int) -> Proof:
+def prove_models(
+    torch: Side, keras: Side, ours: ModelDescription, theirs: ModelDescription, parameter_map: ParameterMap, seed: int
+) -> Proof:
     """Compute both models in float64 with the same inputs and weights, in both modes; compare all there is."""
-    proof = Proof(notes=[*_notes(pairing), *_unused(pairing, ours, theirs)])
+    proof = Proof(notes=[*_notes(parameter_map), *_unused(parameter_map, ours, theirs)])
     weights = draw_constants(torch.call("weights"), ours, seed)
-    mapped = map_weights(pairing, weights, theirs)
-    proof.errors += _trained_alike(pairing, ours, theirs)
-    taken = {source.name for each in pairing.pairs for source in each.transformation.sources}
+    mapped = map_weights(parameter_map, weights, theirs)
+    proof.errors += _trained_alike(parameter_map, ours, theirs)
+    taken = {source.name for each in parameter_map.variable_pairs for source in each.transformation.sources}
     initial = keras.call("weights")
     stream = np.random.default_rng(seed)
     for training, mode in MODES.items():
@@ -54,23 +56,23 @@ def prove(torch: Side, keras: Side, ours: Description, theirs: Description, pair
         proof.dropped = [_received_by(ours.dropouts, a), _received_by(theirs.dropouts, b)]
         proof.measured[f"outputs in {mode}"] = difference
         if difference > OUTPUT:
-            where = first_difference(pairing.parts, a, b, OUTPUT)
+            where = explain_first_difference(parameter_map.layer_pairs, a, b, OUTPUT)
             proof.errors.append(f"in {mode} the outputs differ by {difference:.1e} of their norm; {where}")
             return proof
-        proof.measured[f"gradients in {mode}"] = _compare_gradients(proof, pairing, a, b, mode)
-        state = compare_state(pairing, a, b, training, OUTPUT)
-        state += changed(weights, a, taken, "PyTorch")
-        state += changed(initial, b, set(mapped), "Keras")
+        proof.measured[f"gradients in {mode}"] = _compare_gradients(proof, parameter_map, a, b, mode)
+        state = compare_state(parameter_map, a, b, training, OUTPUT)
+        state += find_unpaired_changes(weights, a, taken, "PyTorch")
+        state += find_unpaired_changes(initial, b, set(mapped), "Keras")
         proof.errors += [f"in {mode} {each}" for each in state]
         if proof.errors:
             return proof
-    errors, notes = compare_statistics(pairing, weights, a, b, OUTPUT)
+    errors, notes = compare_statistics(parameter_map, weights, a, b, OUTPUT)
     proof.errors += errors
     proof.notes += notes
     return proof
 
 
-def draw_constants(weights: Mapping[str, np.ndarray], torch: Description, seed: int) -> dict[str, np.ndarray]:
+def draw_constants(weights: Mapping[str, np.ndarray], torch: ModelDescription, seed: int) -> dict[str, np.ndarray]:
     """The weights, with random values where all are the same: zeros and ones would hide an error."""
     variances = {name for layer in torch.layers for role, name in layer.variables.items() if role == "running_var"}
     stream = np.random.default_rng(seed)
@@ -83,10 +85,12 @@ def draw_constants(weights: Mapping[str, np.ndarray], torch: Description, seed: 
     return drawn
 
 
-def map_weights(pairing: Pairing, weights: Mapping[str, np.ndarray], keras: Description) -> dict[str, np.ndarray]:
+def map_weights(
+    parameter_map: ParameterMap, weights: Mapping[str, np.ndarray], keras: ModelDescription
+) -> dict[str, np.ndarray]:
     """Keras's weights. Raises UserError for a transformation that does not fit."""
     mapped = {}
-    for each in pairing.pairs:
+    for each in parameter_map.variable_pairs:
         shape = keras.variables[each.keras].shape
         try:
             mapped[each.keras] = each.transformation.to_keras(weights)
@@ -108,13 +112,13 @@ def _both(
     training: bool,
     ours: Mapping[str, np.ndarray],
     theirs: Mapping[str, np.ndarray],
-) -> tuple[Computed, Computed]:
+) -> tuple[ComputedPass, ComputedPass]:
     torch.send("compute", weights=weights, training=training, projections=ours)
     keras.send("compute", weights=mapped, training=training, projections=theirs)
-    return received(torch, keras)
+    return receive_all(torch, keras)
 
 
-def received(*sides: Side) -> tuple[Any, ...]:
+def receive_all(*sides: Side) -> tuple[Any, ...]:
     """What calls to these sides returned; all are waited for though one failed."""
     if not sides:
         return ()
@@ -122,50 +126,50 @@ def received(*sides: Side) -> tuple[Any, ...]:
         first = sides[0].receive()
     except UserError:
         with suppress(UserError):
-            received(*sides[1:])
+            receive_all(*sides[1:])
         raise
-    return first, *received(*sides[1:])
+    return first, *receive_all(*sides[1:])
 
 
-def _received_by(paths: Iterable[str], computed: Computed) -> dict[str, np.ndarray]:
+def _received_by(paths: Iterable[str], computed: ComputedPass) -> dict[str, np.ndarray]:
     found = {path: computed.calls[path].received for path in paths}
     return {path: array for path, array in found.items() if array is not None}
 
 
-def _compare_gradients(proof: Proof, pairing: Pairing, a: Computed, b: Computed, mode: str) -> float:
+def _compare_gradients(proof: Proof, parameter_map: ParameterMap, a: ComputedPass, b: ComputedPass, mode: str) -> float:
     """The largest difference; an error names the one nearest to the output, from where it spreads."""
-    floor = SMALL * max((float(np.linalg.norm(each)) for each in b.gradients.values()), default=0)
+    floor = SMALL_GRADIENT * max((float(np.linalg.norm(each)) for each in b.gradients.values()), default=0)
     found = []
-    for each in pairing.pairs:
+    for each in parameter_map.variable_pairs:
         if each.keras in b.gradients and each.transformation.sources[0].name in a.gradients:
             mapped = each.transformation.gradient_to_keras({**a.updated, **a.gradients})
-            found.append((relative(mapped, b.gradients[each.keras], floor), each))
+            found.append((relative_difference(mapped, b.gradients[each.keras], floor), each))
     worse = [(difference, each) for difference, each in found if difference > GRADIENT]
     if worse:
         difference, each = worse[-1]
         ours = " + ".join(map(str, each.transformation.sources))
         proof.errors.append(
             f"in {mode} the outputs agree and gradients differ; nearest to the output: {ours} (PyTorch) and "
-            f"{each.keras} (Keras), by {difference:.1e} of the norm{_padding(pairing, each.keras)}"
+            f"{each.keras} (Keras), by {difference:.1e} of the norm{_padding(parameter_map, each.keras)}"
         )
     return max((difference for difference, _ in found), default=0)
 
 
-def _padding(pairing: Pairing, name: str) -> str:
+def _padding(parameter_map: ParameterMap, name: str) -> str:
     """What explains another gradient of an embedding."""
     rows = {
         a.settings.get("padding_idx")
-        for a, b in pairing.parts
+        for a, b in parameter_map.layer_pairs
         for array in b.arrays.values()
-        if name in names_of(array)
+        if name in list_variable_names(array)
     }
     row = next(iter(rows - {None}), None)
     return "" if row is None else f"; PyTorch's has padding_idx={row}, a row that gets no gradient there"
 
 
-def _trained_alike(pairing: Pairing, ours: Description, theirs: Description) -> list[str]:
+def _trained_alike(parameter_map: ParameterMap, ours: ModelDescription, theirs: ModelDescription) -> list[str]:
     errors = []
-    for each in pairing.pairs:
+    for each in parameter_map.variable_pairs:
         names = [source.name for source in each.transformation.sources]
         trained = {ours.variables[name].trainable for name in names}
         if theirs.variables[each.keras].trainable not in trained:
@@ -174,8 +178,8 @@ def _trained_alike(pairing: Pairing, ours: Description, theirs: Description) -> 
     return errors
 
 
-def _notes(pairing: Pairing) -> list[str]:
-    sums = [each.transformation.sources for each in pairing.pairs if each.transformation.joined == "+"]
+def _notes(parameter_map: ParameterMap) -> list[str]:
+    sums = [each.transformation.sources for each in parameter_map.variable_pairs if each.transformation.joined == "+"]
     if not sums:
         return []
     listed = ", ".join(" + ".join(map(str, sources)) for sources in sums)
@@ -186,10 +190,10 @@ def _notes(pairing: Pairing) -> list[str]:
     ]
 
 
-def _unused(pairing: Pairing, ours: Description, theirs: Description) -> list[str]:
+def _unused(parameter_map: ParameterMap, ours: ModelDescription, theirs: ModelDescription) -> list[str]:
     """What is trained in layers that the forward pass does not call, unless a map file pairs it."""
-    taken = {source.name for each in pairing.pairs for source in each.transformation.sources}
-    taken |= {each.keras for each in pairing.pairs}
+    taken = {source.name for each in parameter_map.variable_pairs for source in each.transformation.sources}
+    taken |= {each.keras for each in parameter_map.variable_pairs}
     sides = {"PyTorch": ours, "Keras": theirs}
     left = {
         side: [name for name in each.unused if name not in taken and each.variables[name].trainable]

@@ -29,7 +29,7 @@ class Side:
         self.package = package
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(package, module, theirs), daemon=True)
+        self.process = context.Process(target=answer_calls, args=(package, module, theirs), daemon=True)
         with own_packages_first():
             self.process.start()
         theirs.close()
@@ -81,7 +81,7 @@ class Side:
             self.process.join()
 
 
-def serve(package: str, name: str, connection: Connection) -> None:
+def answer_calls(package: str, name: str, connection: Connection) -> None:
     """Answer calls until the connection is closed."""
     import_own_packages()
     sys.path.remove(ROOT)  # first there because of `own_packages_first`; modules of the user come first from now on

@@ -15,11 +15,11 @@ from common.config.strategies import PACKAGES
 from common.data.arrays.array_cache import ArrayCache
 from common.data.identity import identify_file
 from common.errors import UserError
-from common.map.description import Description
-from common.map.dropouts import DropoutPair, pair_dropouts
-from common.map.inputs import Input
-from common.map.map_file import unmatched_lines
-from common.map.match import Job, Match, describe, match
+from common.map.description import ModelDescription
+from common.map.dropout_pairs import DropoutPair, pair_dropouts
+from common.map.input_specs import InputSpec
+from common.map.map_file import describe_unmatched
+from common.map.pair_models import PairedModels, PairingRequest, describe_models, pair_models
 from common.map.side import Side
 from common.models.hf_config import HfConfig
 from common.models.outputs import check_output, select_output
@@ -82,7 +82,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
     ids = np.arange(min(EXAMPLES, len(cache.train)))
     examples = cache.train.gather(ids, ids)
     inputs, arrays = _make_inputs(config, examples)
-    job = Job(
+    request = PairingRequest(
         factories.get("torch", ""),
         factories.get("tf", ""),
         inputs,
@@ -93,12 +93,12 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
     )
     with ExitStack() as stack:
         sides = {side: stack.enter_context(Side(PACKAGES[side])) for side in factories}
-        models = match(sides["torch"], sides["tf"], job) if len(sides) == 2 else None
+        models = pair_models(sides["torch"], sides["tf"], request) if len(sides) == 2 else None
         if models is not None:
             _check_match(models, settings.prove)
-            descriptions = {"torch": models.torch, "tf": models.keras}
+            descriptions = {"torch": models.torch_description, "tf": models.keras_description}
         else:
-            descriptions = {side: describe({side: process}, job)[side] for side, process in sides.items()}
+            descriptions = {side: describe_models({side: process}, request)[side] for side, process in sides.items()}
         outputs = {}
         for side, description in descriptions.items():
             factory = f"model.{side}={factories[side]}"
@@ -112,7 +112,9 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         "inputs": {name: [model_input.dtype, model_input.shape[1:]] for name, model_input in inputs.items()},
         "channels": [name for name, model_input in inputs.items() if model_input.channels],
         "outputs": outputs,
-        "map": {pair.keras: str(pair.transformation) for pair in models.pairing.pairs} if models else None,
+        "map": {pair.keras: str(pair.transformation) for pair in models.parameter_map.variable_pairs}
+        if models
+        else None,
         "sync_batch_norm": settings.sync_batch_norm,
         "statistics": sorted({name for each in descriptions.values() for name in each.statistics}),
         "frozen": _list_frozen(models, descriptions),
@@ -135,7 +137,9 @@ def _find_file(key: str, path: str) -> Path:
     return Path(path)
 
 
-def _make_inputs(config: Config, examples: Mapping[str, np.ndarray]) -> tuple[dict[str, Input], dict[str, np.ndarray]]:
+def _make_inputs(
+    config: Config, examples: Mapping[str, np.ndarray]
+) -> tuple[dict[str, InputSpec], dict[str, np.ndarray]]:
     """Return the inputs that both models compute: integers of the first examples, and random floats."""
     stream = np.random.default_rng(config.train.seed)
     arrays = {name: array for name, array in examples.items() if name != "labels"}
@@ -144,21 +148,21 @@ def _make_inputs(config: Config, examples: Mapping[str, np.ndarray]) -> tuple[di
         for name, array in arrays.items()
     }
     channels = getattr(config.data, "channels", ())
-    inputs = {name: Input(str(array.dtype), array.shape, name in channels, -1, 0) for name, array in arrays.items()}
+    inputs = {name: InputSpec(str(array.dtype), array.shape, name in channels, -1, 0) for name, array in arrays.items()}
     return inputs, drawn
 
 
-def _check_match(models: Match, prove: bool) -> None:
+def _check_match(models: PairedModels, prove: bool) -> None:
     """Raise UserError unless all variables are matched and, with `prove`, the models are proven to be the same."""
     advice = "python -m common.map shows all of it, and writes a map file for model.map"
     if models.proof is None:
-        lines = unmatched_lines(models.pairing, models.torch, models.keras)
+        lines = describe_unmatched(models.parameter_map, models.torch_description, models.keras_description)
         raise UserError(f"model.torch, model.tf: {lines[0]} ({len(lines)} in all); {advice}")
     if prove and models.proof.errors:
         raise UserError(f"model.torch, model.tf: are not the same: {models.proof.errors[0]}; {advice}")
 
 
-def _list_frozen(models: Match | None, descriptions: Mapping[str, Description]) -> list[str]:
+def _list_frozen(models: PairedModels | None, descriptions: Mapping[str, ModelDescription]) -> list[str]:
     """Return the parameters that PyTorch does not train.
 
     These are the parameters that the model declares as frozen, unused ones, and the second of two biases whose sum is
@@ -166,23 +170,23 @@ def _list_frozen(models: Match | None, descriptions: Mapping[str, Description]) 
     """
     if "torch" not in descriptions:
         return []
-    pairs = models.pairing.pairs if models else []
+    pairs = models.parameter_map.variable_pairs if models else []
     second = [pair.transformation.sources[1].name for pair in pairs if pair.transformation.joined == "+"]
     description = descriptions["torch"]
     fixed = [name for name, variable in description.variables.items() if not (variable.trainable or variable.constant)]
     return sorted({*second, *description.unused, *fixed} - {*description.statistics})
 
 
-def _list_paired_layers(models: Match | None) -> list[PairedLayer]:
+def _list_paired_layers(models: PairedModels | None) -> list[PairedLayer]:
     return [
         {
-            "kind": torch_part.kind,
-            "torch": torch_part.output,
-            "tf": keras_part.output,
-            "settings": {"torch": _to_plain(torch_part.settings), "tf": _to_plain(keras_part.settings)},
+            "kind": torch_sublayer.kind,
+            "torch": torch_sublayer.output,
+            "tf": keras_sublayer.output,
+            "settings": {"torch": _to_plain(torch_sublayer.settings), "tf": _to_plain(keras_sublayer.settings)},
         }
-        for torch_part, keras_part in (models.pairing.parts if models else [])
-        if torch_part.output and keras_part.output
+        for torch_sublayer, keras_sublayer in (models.parameter_map.layer_pairs if models else [])
+        if torch_sublayer.output and keras_sublayer.output
     ]
 
 
@@ -194,7 +198,7 @@ def _to_plain(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def _pair_dropouts(
-    config: Config, models: Match | None, descriptions: Mapping[str, Description]
+    config: Config, models: PairedModels | None, descriptions: Mapping[str, ModelDescription]
 ) -> list[dict[str, object]] | None:
     """Return the fields of a DropoutPair for each dropout layer, or None if dropout is native. Raises UserError."""
     if not config.model.has_aligned_dropout:
@@ -210,7 +214,10 @@ def _pair_dropouts(
         return [asdict(DropoutPair(name, name, None)) for name in names]
     assert models.proof is not None
     try:
-        return [asdict(pair) for pair in pair_dropouts(models.torch, models.keras, *models.proof.dropped)]
+        return [
+            asdict(pair)
+            for pair in pair_dropouts(models.torch_description, models.keras_description, *models.proof.dropped)
+        ]
     except UserError as error:
         advice = "make them the same, or set model.dropout_semantics=native"
         raise UserError(f"model.torch, model.tf: {error}; {advice}") from error

@@ -9,9 +9,9 @@ from safetensors.numpy import load_file
 
 from common.config.models import CustomModelSettings
 from common.errors import UserError
-from common.map.description import Description
-from common.map.match import Match
-from common.map.pairing import Pairing
+from common.map.description import ModelDescription
+from common.map.pair_models import PairedModels
+from common.map.pair_variables import ParameterMap
 from common.map.side import Side
 
 TORCH_SUFFIXES, KERAS_SUFFIXES = (".pt", ".pth", ".bin"), (".h5", ".keras")
@@ -20,23 +20,23 @@ TORCH_SUFFIXES, KERAS_SUFFIXES = (".pt", ".pth", ".bin"), (".h5", ".keras")
 def read_weights(
     settings: CustomModelSettings,
     sides: Mapping[str, Side],
-    descriptions: Mapping[str, Description],
-    models: Match | None,
+    descriptions: Mapping[str, ModelDescription],
+    models: PairedModels | None,
 ) -> dict[str, np.ndarray]:
     """Return the weights by PyTorch's names, or by Keras's paths if there is no PyTorch model. Raises UserError."""
     main = "torch" if "torch" in sides else "tf"
-    weights: dict[str, np.ndarray] = models.drawn if models else sides[main].call("weights")
-    pairing = models.pairing if models else None
+    weights: dict[str, np.ndarray] = models.initial_weights if models else sides[main].call("weights")
+    parameter_map = models.parameter_map if models else None
     if settings.checkpoint is not None:
-        weights |= _read_checkpoint(settings.checkpoint, weights, sides, pairing)
+        weights |= _read_checkpoint(settings.checkpoint, weights, sides, parameter_map)
     variables = descriptions[main].variables
-    folded = fold_sums(weights, pairing)
+    folded = fold_sums(weights, parameter_map)
     return {name: array for name, array in folded.items() if not variables[name].constant}
 
 
-def fold_sums(weights: dict[str, np.ndarray], pairing: Pairing | None) -> dict[str, np.ndarray]:
+def fold_sums(weights: dict[str, np.ndarray], parameter_map: ParameterMap | None) -> dict[str, np.ndarray]:
     """Put the sum of two biases that are one bias in Keras into the first of them, and set the second to zero."""
-    for pair in pairing.pairs if pairing else ():
+    for pair in parameter_map.variable_pairs if parameter_map else ():
         if pair.transformation.joined == "+":
             first, *others = pair.transformation.sources
             weights[first.name] = np.sum([weights[source.name] for source in pair.transformation.sources], axis=0)
@@ -45,11 +45,11 @@ def fold_sums(weights: dict[str, np.ndarray], pairing: Pairing | None) -> dict[s
 
 
 def _read_checkpoint(
-    checkpoint: str, drawn: Mapping[str, np.ndarray], sides: Mapping[str, Side], pairing: Pairing | None
+    checkpoint: str, drawn: Mapping[str, np.ndarray], sides: Mapping[str, Side], parameter_map: ParameterMap | None
 ) -> dict[str, np.ndarray]:
     path = Path(checkpoint)
     if path.suffix in KERAS_SUFFIXES:
-        return _read_keras_checkpoint(path, drawn, sides, pairing)
+        return _read_keras_checkpoint(path, drawn, sides, parameter_map)
     if path.suffix in TORCH_SUFFIXES:
         if "torch" not in sides:
             raise UserError(f"model.checkpoint={path}: Keras cannot read it; give model.torch=... too, or another file")
@@ -65,15 +65,15 @@ def _read_checkpoint(
 
 
 def _read_keras_checkpoint(
-    path: Path, drawn: Mapping[str, np.ndarray], sides: Mapping[str, Side], pairing: Pairing | None
+    path: Path, drawn: Mapping[str, np.ndarray], sides: Mapping[str, Side], parameter_map: ParameterMap | None
 ) -> dict[str, np.ndarray]:
     if "tf" not in sides:
         raise UserError(f"model.checkpoint={path}: PyTorch cannot read it; give model.tf=... too, or another file")
     stored: dict[str, np.ndarray] = sides["tf"].call("read_checkpoint", path=str(path))
-    if pairing is None:
+    if parameter_map is None:
         return stored
     weights = {name: array.copy() for name, array in drawn.items()}
-    for pair in pairing.pairs:
+    for pair in parameter_map.variable_pairs:
         pair.transformation.to_torch(stored[pair.keras], weights)
     return weights
 

@@ -7,9 +7,9 @@ import tensorflow as tf
 from keras.src.utils.naming import reset_uids
 from typing_extensions import override
 
-from common.map.dropouts import Layout
-from common.map.factory import build_with
-from common.map.transformations import Source, Transformation, parse
+from common.map.dropout_pairs import ChannelLayout
+from common.map.factory import call_factory
+from common.map.transformation import ParameterTransformation, SourceParameter, parse_transformation
 from common.models.initial_weights import InitialCheckpoint
 from tf_impl.batch_norm import synchronize_batch_norm, use_real_rows
 from tf_impl.convolution import patch_strided_convolutions
@@ -47,7 +47,7 @@ def build(initial: InitialCheckpoint) -> keras.Model:
         compute_in_float64()
     patch_strided_convolutions()
     reset_uids()  # layers get the same names as when the parameter map was proven
-    user_model = build_with("model.tf", settings["factories"]["tf"], settings["arguments"])
+    user_model = call_factory("model.tf", settings["factories"]["tf"], settings["arguments"])
     model = CustomModel(user_model, list(settings["inputs"]), settings["outputs"]["tf"])
     ones = {name: tf.ones([2, *shape], _resolve_dtype(dtype)) for name, (dtype, shape) in settings["inputs"].items()}
     args, kwargs = model.adapt_inputs(ones)
@@ -57,7 +57,7 @@ def build(initial: InitialCheckpoint) -> keras.Model:
         for pair in settings["dropouts"]:
             layout = pair["layout"]
             if layout is not None:
-                layout = Layout(tuple(layout["received"]), tuple(layout["channels_first"]))
+                layout = ChannelLayout(tuple(layout["received"]), tuple(layout["channels_first"]))
             align_dropout(layers[pair["keras"]], pair["torch"], layout)
     synchronize_batch_norm(user_model, settings["sync_batch_norm"])
     model.named_parameters = _build_parameters(user_model, settings["shapes"], settings["map"])
@@ -81,9 +81,9 @@ def _build_parameters(
     """
     variables = variables_by_path(model)
     if parameter_map is None:
-        transformations = {name: Transformation((Source(name),)) for name in shapes}
+        transformations = {name: ParameterTransformation((SourceParameter(name),)) for name in shapes}
     else:
-        transformations = {name: parse(text) for name, text in parameter_map.items()}
+        transformations = {name: parse_transformation(text) for name, text in parameter_map.items()}
     return [
         TransformedParameter(
             variables[name],

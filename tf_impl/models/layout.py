@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import keras
 import numpy as np
 
-from common.map.transformations import Transformation
+from common.map.transformation import ParameterTransformation
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class TransformedParameter:
     """
 
     variable: keras.Variable
-    transformation: Transformation
+    transformation: ParameterTransformation
     shapes: dict[str, tuple[int, ...]]
 
     @property

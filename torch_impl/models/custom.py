@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch.nn import Module
 
-from common.map.factory import build_with
+from common.map.factory import call_factory
 from common.models.initial_weights import InitialCheckpoint
 from torch_impl.batch_norm import use_real_rows
 from torch_impl.dropout import use_dropout_keys
@@ -21,7 +21,7 @@ def build(initial: InitialCheckpoint) -> Module:
     """
     settings = initial.hf_config
     key, names = "model.torch", list(settings["inputs"])
-    model: Module = build_with(key, settings["factories"]["torch"], settings["arguments"])
+    model: Module = call_factory(key, settings["factories"]["torch"], settings["arguments"])
     adapter = build_input_adapter(key, model, names, settings["channels"])
     model.register_forward_pre_hook(partial(_adapt_inputs, adapter), with_kwargs=True)
     model.register_forward_hook(partial(_select_output, settings["outputs"]["torch"]))

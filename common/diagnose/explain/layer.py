@@ -12,8 +12,8 @@ from common.diagnose.explain.normalization import epsilons_explain, find_epsilon
 from common.diagnose.findings import Explanation
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.rounding import find_narrowest_type, is_close
-from common.map.description import Call
-from common.map.differences import different_settings, has_strides, relative
+from common.map.array_differences import has_strides, list_different_settings, relative_difference
+from common.map.description import RecordedCall
 
 Weights = Mapping[str, np.ndarray]
 HALF_PRECISION_ERROR = {"bfloat16": 2.0**-7, "float16": 2.0**-10}  # largest relative error of rounding to the type
@@ -47,13 +47,17 @@ def explain_numbers(tensor: str, a: np.ndarray, b: np.ndarray) -> Explanation | 
             sentence = f"{tensor} is {kind} in {name} in {count} of {array.size} places, and finite on the other side"
             return Explanation("not_finite", sentence, side=side)
         narrow, wide = find_narrowest_type(array), find_narrowest_type(other)
-        if narrow in HALF_PRECISION_ERROR and narrow != wide and relative(a, b) < HALF_PRECISION_ERROR[narrow]:
+        if (
+            narrow in HALF_PRECISION_ERROR
+            and narrow != wide
+            and relative_difference(a, b) < HALF_PRECISION_ERROR[narrow]
+        ):
             sentence = f"{tensor} is rounded to {narrow} in {name}, to {wide} on the other side"
             return Explanation("lower_precision", sentence, side=side)
     return None
 
 
-def explain_layer(layer: LayerMatch, a: Call, b: Call, weights: Weights) -> Explanation:
+def explain_layer(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: Weights) -> Explanation:
     """Return why B's layer returns another array for the same input.
 
     Args:
@@ -70,8 +74,8 @@ def explain_layer(layer: LayerMatch, a: Call, b: Call, weights: Weights) -> Expl
     return Explanation(explanation.cause, f"{layer.title}: {explanation.sentence}", explanation.confirmed)
 
 
-def _explain_settings(layer: LayerMatch, a: Call, b: Call, weights: Weights) -> Explanation | None:
-    settings = different_settings(layer.settings_a, layer.settings_b)
+def _explain_settings(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: Weights) -> Explanation | None:
+    settings = list_different_settings(layer.settings_a, layer.settings_b)
     if not settings:
         return None
     name, value_a, value_b = settings[0]
@@ -79,7 +83,7 @@ def _explain_settings(layer: LayerMatch, a: Call, b: Call, weights: Weights) -> 
     return Explanation(name, f"{name} is {value_a} in A and {value_b} in B", confirmed)
 
 
-def _explain_output(layer: LayerMatch, a: Call, b: Call, weights: Weights) -> Explanation | None:
+def _explain_output(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: Weights) -> Explanation | None:
     if a.received is None or a.returned is None or b.returned is None:
         return None
     weight, bias = (weights.get(f"{layer.name}.{name}") for name in ("weight", "bias"))

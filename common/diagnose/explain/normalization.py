@@ -6,7 +6,7 @@ import numpy as np
 
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.rounding import is_close
-from common.map.description import Call
+from common.map.description import RecordedCall
 
 
 def find_epsilon(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, result: np.ndarray) -> float | None:
@@ -22,7 +22,7 @@ def find_epsilon(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, result: np.
     return epsilon if is_close(normalized, result) else None
 
 
-def epsilons_explain(layer: LayerMatch, a: Call, b: Call, weights: Mapping[str, np.ndarray]) -> bool:
+def epsilons_explain(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: Mapping[str, np.ndarray]) -> bool:
     """Check whether the two epsilons of the settings reproduce both outputs of a layer norm or batch norm.
 
     Args:

@@ -10,10 +10,10 @@ from common.diagnose.layer_match import LayerMatch
 from common.diagnose.layouts import convert_calls
 from common.diagnose.model_observations import ModelObservations
 from common.diagnose.rounding import measure_noise
-from common.map.description import Call
+from common.map.description import RecordedCall
 
 EVALUATION_MODE, TRAINING_MODE = "activations", "activations in training mode"
-NO_CALL = Call(None, None)
+NO_CALL = RecordedCall(None, None)
 
 
 def compare_activations(comparison: Comparison) -> list[Stage]:
@@ -68,7 +68,7 @@ class _LayerWalk:
         self.earlier.append(LayerOutput(layer.title, expected.returned))
 
     def _compare_returned(
-        self, layer: LayerMatch, expected: Call, isolated: Call, noise: float, model_noise: float
+        self, layer: LayerMatch, expected: RecordedCall, isolated: RecordedCall, noise: float, model_noise: float
     ) -> None:
         """Compare the outputs of a layer for the same input, and the outputs in the whole model if those agree."""
         a, b, b_whole = expected.returned, isolated.returned, self.models.b.calls[layer.path_b].returned

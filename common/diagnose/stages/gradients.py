@@ -8,7 +8,7 @@ from common.diagnose.findings import Stage
 from common.diagnose.rounding import EXPLANATION_TOLERANCE, is_close, measure_noise
 from common.diagnose.stages.activations import EVALUATION_MODE, TRAINING_MODE
 from common.diagnose.stages.initial_weights import find_tied_parameters
-from common.map.proof import SMALL
+from common.map.proof import SMALL_GRADIENT
 
 SCALED_GRADIENT = "scaled_gradient"
 
@@ -27,7 +27,7 @@ def compare_gradients(comparison: Comparison) -> list[Stage]:
         stage.add_mismatch(name)
         sentence = f"{name} is trained in {trained_in} only: the other side has it frozen"
         stage.add_cause("not_trained", frozen_in, name, sentence)
-    min_norm = SMALL * max((float(np.linalg.norm(gradient)) for gradient in a.values()), default=0.0)
+    min_norm = SMALL_GRADIENT * max((float(np.linalg.norm(gradient)) for gradient in a.values()), default=0.0)
     for name, gradient in a.items():
         if name not in b or name in tied.values():
             continue

@@ -12,8 +12,8 @@ from common.diagnose.findings import Stage, TensorCheck
 from common.diagnose.side_run import Shards, SideRun, split_batch
 from common.diagnose.stages.optimizer import compare_optimizer
 from common.diagnose.stages.reduction import compare_reduction
-from common.map.differences import relative
-from common.map.proof import received
+from common.map.array_differences import relative_difference
+from common.map.proof import receive_all
 from common.map.side import Side
 
 
@@ -78,7 +78,7 @@ def _compute_gradients(
             weights, batch = runs[name].states[index].weights, runs[name].batches[index]
             process: Side = comparison.processes[name]
             process.send("gradients", weights=weights, shard=shards[name][rank], weight=batch.weight)
-        for name, computed in zip(names, received(*(comparison.processes[name] for name in names)), strict=True):
+        for name, computed in zip(names, receive_all(*(comparison.processes[name] for name in names)), strict=True):
             gradients[name].append(computed)
     return gradients
 
@@ -132,7 +132,7 @@ def _add_mistake(stage: Stage, side: str, mistake: BatchMistake, gradients: Step
     """Add the first occurrence of a mistake as a cause."""
     if stage.has_cause_of(side, [mistake.cause]):
         return
-    difference = relative(gradients.expected, gradients.target)
+    difference = relative_difference(gradients.expected, gradients.target)
     name, step = side.upper(), f"step {gradients.step}"
     stage.checks.append(TensorCheck(f"{name}, {step}: {mistake.tensor} of the update", difference))
     stage.add_cause(mistake.cause, side, mistake.tensor, f"{step}: {name} {mistake.sentence}")

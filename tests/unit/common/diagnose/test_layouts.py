@@ -6,7 +6,7 @@ import pytest
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.layouts import convert_layout, perturb_calls, unpack_tokens
 from common.diagnose.observation import Observation
-from common.map.description import Call
+from common.map.description import RecordedCall
 
 X = np.arange(48.0).reshape(2, 3, 8)
 
@@ -33,7 +33,7 @@ def test_tokens_move_between_one_axis_and_two(
 
 def test_perturbed_calls_differ_in_the_last_place() -> None:
     returned = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
-    observation = Observation([], [], {"norm": Call(np.arange(6), returned)}, {}, {})
+    observation = Observation([], [], {"norm": RecordedCall(np.arange(6), returned)}, {}, {})
     call = perturb_calls([LayerMatch("layer norm", "norm", "norm", "norm")], observation, seed=0)["norm"]
     assert call.received is None, "token ids are not perturbed"
     assert call.returned is not None and call.returned.dtype == np.float32

@@ -6,23 +6,28 @@ from typing import Any
 
 import pytest
 
-from common.map.inputs import parse_input
-from common.map.match import Job, Match, match
+from common.map.input_specs import parse_input_spec
+from common.map.pair_models import PairedModels, PairingRequest
+from common.map.pair_models import pair_models as pair_on_sides
 from common.map.side import Side
 
 HERE = "tests.unit.common.map"
-Matching = Callable[..., Match]
+PairModels = Callable[..., PairedModels]
 
 
 @pytest.fixture(scope="session")
-def matching() -> Iterator[Matching]:
+def pair_models() -> Iterator[PairModels]:
     """Pair factories of torch_models and keras_models, or of another module, by name; arguments go to both."""
     with Side("torch_impl") as torch, Side("tf_impl") as keras:
 
-        def run(ours: str, theirs: str, inputs: dict[str, str], map: Path | None = None, **arguments: Any) -> Match:
-            parsed = {name: parse_input(name, text) for name, text in inputs.items()}
-            return match(
-                torch, keras, Job(_named("torch_models", ours), _named("keras_models", theirs), parsed, arguments, map)
+        def run(
+            ours: str, theirs: str, inputs: dict[str, str], map: Path | None = None, **arguments: Any
+        ) -> PairedModels:
+            parsed = {name: parse_input_spec(name, text) for name, text in inputs.items()}
+            return pair_on_sides(
+                torch,
+                keras,
+                PairingRequest(_named("torch_models", ours), _named("keras_models", theirs), parsed, arguments, map),
             )
 
         yield run

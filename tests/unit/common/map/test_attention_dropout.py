@@ -5,56 +5,56 @@ from typing import Any
 import pytest
 
 from common.errors import UserError
-from common.map.dropouts import DropoutPair, pair_dropouts
-from tests.unit.common.map.conftest import Matching
+from common.map.dropout_pairs import DropoutPair, pair_dropouts
+from tests.unit.common.map.conftest import PairModels
 
 HERE = "test_attention_dropout"
 WIDE = {"x": "float32[3,5,8]"}
 
 
-def pairs(matching: Matching, ours: str, theirs: str) -> list[DropoutPair]:
-    found = matching(ours, theirs, WIDE)
+def pairs(pair_models: PairModels, ours: str, theirs: str) -> list[DropoutPair]:
+    found = pair_models(ours, theirs, WIDE)
     assert found.proof is not None and not found.proof.errors
-    assert found.torch.noise == found.keras.noise == []
-    return pair_dropouts(found.torch, found.keras, *found.proof.dropped)
+    assert found.torch_description.noise == found.keras_description.noise == []
+    return pair_dropouts(found.torch_description, found.keras_description, *found.proof.dropped)
 
 
 @pytest.mark.parametrize("ours", ["transformer", f"{HERE}:torch_sequence_first"])
-def test_transformer_layers_are_paired(matching: Matching, ours: str) -> None:
+def test_transformer_layers_are_paired(pair_models: PairModels, ours: str) -> None:
     """Whichever axis comes first in PyTorch."""
-    found = pairs(matching, ours, "transformer")
+    found = pairs(pair_models, ours, "transformer")
     names = ("self_attn.attention_dropout", "dropout1", "dropout", "dropout2")
     assert [each.torch for each in found] == [f"layers.{index}.{name}" for index in range(2) for name in names]
     assert len({each.keras for each in found}) == 8
     assert {each.layout for each in found} == {None}
 
 
-def test_an_attention_that_is_written_out_is_paired(matching: Matching) -> None:
-    (found,) = pairs(matching, "self_attention", f"{HERE}:keras_written_attention")
+def test_an_attention_that_is_written_out_is_paired(pair_models: PairModels) -> None:
+    (found,) = pairs(pair_models, "self_attention", f"{HERE}:keras_written_attention")
     assert found == DropoutPair("attention.attention_dropout", found.keras, None)
-    (found,) = pairs(matching, f"{HERE}:torch_written_attention", "self_attention")
+    (found,) = pairs(pair_models, f"{HERE}:torch_written_attention", "self_attention")
     assert found == DropoutPair("dropout", found.keras, None)
 
 
-def test_grouped_attention_is_paired(matching: Matching) -> None:
-    (found,) = pairs(matching, f"{HERE}:torch_grouped_attention", f"{HERE}:keras_grouped_attention")
+def test_grouped_attention_is_paired(pair_models: PairModels) -> None:
+    (found,) = pairs(pair_models, f"{HERE}:torch_grouped_attention", f"{HERE}:keras_grouped_attention")
     assert found == DropoutPair("dropout", found.keras, None)
 
 
-def test_rates_that_differ_are_an_error(matching: Matching) -> None:
+def test_rates_that_differ_are_an_error(pair_models: PairModels) -> None:
     with pytest.raises(UserError, match=r"^PyTorch drops at attention.attention_dropout \(0.1\), Keras at .* \(0.2\)$"):
-        pairs(matching, "self_attention", f"{HERE}:keras_other_rate")
+        pairs(pair_models, "self_attention", f"{HERE}:keras_other_rate")
     with pytest.raises(UserError, match=r"Keras at no layer$"):
-        pairs(matching, "self_attention", "fused_dense")
+        pairs(pair_models, "self_attention", "fused_dense")
 
 
-def test_what_cannot_be_aligned_is_noted(matching: Matching) -> None:
-    found = matching("stacked_lstm", "stacked_lstm", {"x": "float32[3,5,6]"})
-    assert found.torch.noise == ["layer (LSTM)"]
-    assert {each.rpartition(" ")[2] for each in found.keras.noise} == {"(LSTM)", "(LSTMCell)"}
-    found = matching(f"{HERE}:torch_zero_attention", f"{HERE}:keras_one_head", WIDE)
-    assert found.torch.noise == ["attention (MultiheadAttention)"]
-    assert found.keras.noise == ["attention (Attention)"]
+def test_what_cannot_be_aligned_is_noted(pair_models: PairModels) -> None:
+    found = pair_models("stacked_lstm", "stacked_lstm", {"x": "float32[3,5,6]"})
+    assert found.torch_description.noise == ["layer (LSTM)"]
+    assert {each.rpartition(" ")[2] for each in found.keras_description.noise} == {"(LSTM)", "(LSTMCell)"}
+    found = pair_models(f"{HERE}:torch_zero_attention", f"{HERE}:keras_one_head", WIDE)
+    assert found.torch_description.noise == ["attention (MultiheadAttention)"]
+    assert found.keras_description.noise == ["attention (Attention)"]
 
 
 def torch_sequence_first() -> Any:

@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from common.map.dropouts import pair_dropouts
-from tests.unit.common.map.conftest import Matching
+from common.map.dropout_pairs import pair_dropouts
+from tests.unit.common.map.conftest import PairModels
 
 HERE = "test_dropout_of_libraries"
 TOKENS = {"tokens": "int32[3,6]<20", "real": "int32[3,6]>0<2"}
 
 
-def test_bert_of_transformers_and_of_keras_hub(matching: Matching) -> None:
+def test_bert_of_transformers_and_of_keras_hub(pair_models: PairModels) -> None:
     """Its attention passes the probabilities through the dropout layer whose rate it would give to a function."""
-    found = matching(f"{HERE}:torch_bert", f"{HERE}:keras_bert", TOKENS)
+    found = pair_models(f"{HERE}:torch_bert", f"{HERE}:keras_bert", TOKENS)
     assert found.proof is not None and not found.proof.errors
-    assert found.torch.noise == found.keras.noise == []
-    pairs = pair_dropouts(found.torch, found.keras, *found.proof.dropped)
+    assert found.torch_description.noise == found.keras_description.noise == []
+    pairs = pair_dropouts(found.torch_description, found.keras_description, *found.proof.dropped)
     names = ("attention.self.dropout", "attention.output.dropout", "output.dropout")
     layers = [f"bert.encoder.layer.{index}.{name}" for index in range(2) for name in names]
     assert [each.torch for each in pairs] == ["bert.embeddings.dropout", *layers]
@@ -24,22 +24,22 @@ def test_bert_of_transformers_and_of_keras_hub(matching: Matching) -> None:
 
 
 @pytest.mark.parametrize(("name", "dropout"), [("gpt2", "attn_dropout"), ("llama", "attention_dropout")])
-def test_attention_of_transformers_drops_in_a_layer(matching: Matching, name: str, dropout: str) -> None:
-    found = matching(f"{HERE}:torch_{name}", "no_parameters", {"tokens": "int32[3,6]<20"})
-    assert found.torch.noise == []
-    assert any(each.endswith(f".{dropout}") for each in found.torch.dropouts)
+def test_attention_of_transformers_drops_in_a_layer(pair_models: PairModels, name: str, dropout: str) -> None:
+    found = pair_models(f"{HERE}:torch_{name}", "no_parameters", {"tokens": "int32[3,6]<20"})
+    assert found.torch_description.noise == []
+    assert any(each.endswith(f".{dropout}") for each in found.torch_description.dropouts)
 
 
-def test_functions_that_drop_are_noted(matching: Matching) -> None:
-    found = matching(f"{HERE}:torch_functions", f"{HERE}:keras_functions", {"x": "float32[3,5,8]"})
-    assert found.torch.noise == ["inner (dropout)", "model (scaled_dot_product_attention)"]
-    assert found.keras.noise == ["model (dropout)"]
-    assert found.torch.dropouts == found.keras.dropouts == {}
+def test_functions_that_drop_are_noted(pair_models: PairModels) -> None:
+    found = pair_models(f"{HERE}:torch_functions", f"{HERE}:keras_functions", {"x": "float32[3,5,8]"})
+    assert found.torch_description.noise == ["inner (dropout)", "model (scaled_dot_product_attention)"]
+    assert found.keras_description.noise == ["model (dropout)"]
+    assert found.torch_description.dropouts == found.keras_description.dropouts == {}
 
 
-def test_dropout_that_is_off_is_not_noted(matching: Matching) -> None:
-    found = matching(f"{HERE}:torch_functions", f"{HERE}:keras_functions", {"x": "float32[3,5,8]"}, rate=0.0)
-    assert found.torch.noise == found.keras.noise == []
+def test_dropout_that_is_off_is_not_noted(pair_models: PairModels) -> None:
+    found = pair_models(f"{HERE}:torch_functions", f"{HERE}:keras_functions", {"x": "float32[3,5,8]"}, rate=0.0)
+    assert found.torch_description.noise == found.keras_description.noise == []
     assert found.proof is not None and not found.proof.errors
 
 

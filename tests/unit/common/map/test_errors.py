@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
-from common.map.factory import plain_attributes
-from common.map.inputs import draw_inputs, parse_input
+from common.map.factory import collect_plain_attributes
+from common.map.input_specs import draw_inputs, parse_input_spec
 from common.map.side import Side
-from tests.unit.common.map.conftest import Matching
+from tests.unit.common.map.conftest import PairModels
 from tests.unit.common.map.test_pairs import FEATURES, MODELS
 
 NUMBERS = {"tokens": "int32[3,4]<9", "count": "float32[3,3]"}
@@ -45,23 +45,23 @@ ERRORS = {  # factories, inputs, what the error says
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_a_mistake_is_an_error_of_one_line(matching: Matching, name: str) -> None:
+def test_a_mistake_is_an_error_of_one_line(pair_models: PairModels, name: str) -> None:
     ours, theirs, inputs, expected = ERRORS[name]
     with pytest.raises(UserError) as raised:
-        matching(ours, theirs, inputs)
+        pair_models(ours, theirs, inputs)
     assert expected in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_arguments_that_a_factory_does_not_take_are_named(matching: Matching) -> None:
+def test_arguments_that_a_factory_does_not_take_are_named(pair_models: PairModels) -> None:
     with pytest.raises(UserError, match=r"linear: raised TypeError: .*unexpected keyword argument 'classes'"):
-        matching("linear", "linear", FEATURES, classes=3)
+        pair_models("linear", "linear", FEATURES, classes=3)
 
 
-def test_both_sides_go_on_after_an_error(matching: Matching) -> None:
+def test_both_sides_go_on_after_an_error(pair_models: PairModels) -> None:
     with pytest.raises(UserError):
-        matching("fails", "no_such_function", FEATURES)
-    assert matching("linear", "linear", FEATURES, bias=False).proven
+        pair_models("fails", "no_such_function", FEATURES)
+    assert pair_models("linear", "linear", FEATURES, bias=False).proven
 
 
 @pytest.mark.parametrize(
@@ -79,12 +79,14 @@ def test_both_sides_go_on_after_an_error(matching: Matching) -> None:
         ("KERNEL: 'weight", "cannot be read"),
     ],
 )
-def test_a_mistake_in_a_map_file_is_named(matching: Matching, line: str, expected: str, tmp_path: Path) -> None:
-    (kernel,) = [each.keras for each in matching("linear", "linear", FEATURES, bias=False).pairing.pairs]
+def test_a_mistake_in_a_map_file_is_named(pair_models: PairModels, line: str, expected: str, tmp_path: Path) -> None:
+    (kernel,) = [
+        each.keras for each in pair_models("linear", "linear", FEATURES, bias=False).parameter_map.variable_pairs
+    ]
     path = tmp_path / "map.yaml"
     path.write_text(line.replace("KERNEL", kernel))
     with pytest.raises(UserError, match=expected) as raised:
-        matching("linear", "linear", FEATURES, path, bias=False)
+        pair_models("linear", "linear", FEATURES, path, bias=False)
     assert "\n" not in str(raised.value)
 
 
@@ -104,12 +106,12 @@ def test_a_mistake_in_a_map_file_is_named(matching: Matching, line: str, expecte
 )
 def test_a_mistake_in_an_input_is_named(text: str, expected: str) -> None:
     with pytest.raises(UserError, match=rf"inputs\.x={text[:3]}.*{expected}"):
-        parse_input("x", text)
+        parse_input_spec("x", text)
 
 
 def test_inputs_are_drawn_as_described() -> None:
-    inputs = {name: parse_input(name, text) for each in MODELS.values() for name, text in each.items()}
-    inputs["mask"] = parse_input("mask", "bool[2, 3]")
+    inputs = {name: parse_input_spec(name, text) for each in MODELS.values() for name, text in each.items()}
+    inputs["mask"] = parse_input_spec("mask", "bool[2, 3]")
     drawn = draw_inputs(inputs, 1)
     assert {name: array.shape for name, array in drawn.items()} == {name: each.shape for name, each in inputs.items()}
     assert drawn["tokens"].dtype == "int32"
@@ -145,7 +147,7 @@ def test_a_process_ends_with_its_parent() -> None:
 
 
 def test_what_cannot_be_sent_is_an_error_of_one_line() -> None:
-    x = parse_input("x", "float32[2,3,4]")
+    x = parse_input_spec("x", "float32[2,3,4]")
     with Side("torch_impl") as side:
         factory, arrays = f"{__name__}:torch_attention", draw_inputs({"x": x}, 0)
         side.call("build", factory=factory, arguments={"causal": True}, inputs={"x": x}, arrays=arrays, seed=0)
@@ -158,16 +160,16 @@ def test_what_cannot_be_sent_is_an_error_of_one_line() -> None:
 def test_only_plain_attributes_are_sent() -> None:
     number = IntEnum("number", {"one": 1}).one  # type: ignore[attr-defined]
     layer = SimpleNamespace(a=1, b=[2, (3, None)], c=np.float64(0.5), d="same", e=number, f=(1, object()), g=object())
-    found = plain_attributes(layer, {name: name.upper() for name in "abcdefgh"})
+    found = collect_plain_attributes(layer, {name: name.upper() for name in "abcdefgh"})
     assert found == {"A": 1, "B": (2, (3, None)), "C": 0.5, "D": "same"}
     assert type(found["C"]) is float
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_a_causal_attention_is_not_one_that_is_not(matching: Matching, causal: bool) -> None:
+def test_a_causal_attention_is_not_one_that_is_not(pair_models: PairModels, causal: bool) -> None:
     inputs, ours = {"x": "float32[2,5,4]"}, "test_errors:torch_attention"
-    assert matching(ours, "test_errors:keras_attention", inputs, causal=causal).proven
-    assert not matching(ours, "test_errors:keras_other_attention", inputs, causal=causal).proven
+    assert pair_models(ours, "test_errors:keras_attention", inputs, causal=causal).proven
+    assert not pair_models(ours, "test_errors:keras_other_attention", inputs, causal=causal).proven
 
 
 def forks() -> None:

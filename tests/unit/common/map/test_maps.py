@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
-from common.map.map_file import unmatched_lines, write_map
-from common.map.table import table
-from common.map.transformations import parse
-from tests.unit.common.map.conftest import Matching
+from common.map.map_file import describe_unmatched, write_map
+from common.map.map_table import format_map_table
+from common.map.transformation import parse_transformation
+from tests.unit.common.map.conftest import PairModels
 from tests.unit.common.map.test_pairs import FEATURES, IMAGES, MODELS, TOKENS
 
 TEXTS = [
@@ -24,7 +24,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_transformation_is_undone(text: str) -> None:
-    transformation = parse(text)
+    transformation = parse_transformation(text)
     assert str(transformation) == text
     arrays = {name: np.random.default_rng(0).random((4, 3)) for name in "ab"}
     made = transformation.to_keras(arrays)
@@ -36,7 +36,7 @@ def test_a_transformation_is_undone(text: str) -> None:
 
 
 def test_a_sum_goes_back_into_its_first_term() -> None:
-    transformation = parse("a + b")
+    transformation = parse_transformation("a + b")
     back = {"a": np.ones(2), "b": np.ones(2)}
     transformation.to_torch(np.array([3.0, 4.0]), back)
     np.testing.assert_array_equal(back["a"], [3, 4])
@@ -47,65 +47,67 @@ def test_a_sum_goes_back_into_its_first_term() -> None:
 @pytest.mark.parametrize("text", ["a | blocks 1 0 2 axis 5", "a[2:5]", "a[2:2]", "s[0:1]"])
 def test_what_does_not_fit_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match="there (is|are) no"):
-        parse(text).to_keras({"a": np.zeros((3, 3)), "s": np.zeros(())})
+        parse_transformation(text).to_keras({"a": np.zeros((3, 3)), "s": np.zeros(())})
 
 
 def test_a_scalar_is_mapped() -> None:
     back = {"a": np.zeros(())}
-    parse("a").to_torch(parse("a").to_keras({"a": np.array(3.0)}), back)
+    parse_transformation("a").to_torch(parse_transformation("a").to_keras({"a": np.array(3.0)}), back)
     assert back["a"] == 3
 
 
 @pytest.mark.parametrize("text", ["", "a b", "a[1]", "a | transpose", "a | blocks x"])
 def test_what_is_no_transformation_is_an_error(text: str) -> None:
     with pytest.raises(UserError, match="not "):
-        parse(text)
+        parse_transformation(text)
 
 
 @pytest.mark.parametrize("name", ["flattened", "bidirectional_gru", "self_attention", "stacked_lstm"])
-def test_what_was_written_is_read(matching: Matching, name: str, tmp_path: Path) -> None:
-    found = matching(name, name, MODELS[name])
+def test_what_was_written_is_read(pair_models: PairModels, name: str, tmp_path: Path) -> None:
+    found = pair_models(name, name, MODELS[name])
     path = tmp_path / "map.yaml"
-    write_map(path, found.pairing, found.torch, found.keras)
-    again = matching(name, name, MODELS[name], path)
+    write_map(path, found.parameter_map, found.torch_description, found.keras_description)
+    again = pair_models(name, name, MODELS[name], path)
     assert again.proven
-    assert {each.keras: each for each in again.pairing.pairs} == {each.keras: each for each in found.pairing.pairs}
+    assert {each.keras: each for each in again.parameter_map.variable_pairs} == {
+        each.keras: each for each in found.parameter_map.variable_pairs
+    }
     with pytest.raises(UserError, match="is there already"):
-        write_map(path, found.pairing, found.torch, found.keras)
+        write_map(path, found.parameter_map, found.torch_description, found.keras_description)
 
 
-def test_the_table_has_a_line_for_each_variable(matching: Matching) -> None:
-    found = matching("flattened", "flattened", IMAGES)
-    lines = table(found.pairing, found.torch, found.keras).splitlines()
+def test_the_table_has_a_line_for_each_variable(pair_models: PairModels) -> None:
+    found = pair_models("flattened", "flattened", IMAGES)
+    lines = format_map_table(found.parameter_map, found.torch_description, found.keras_description).splitlines()
     assert lines[0].split() == ["PyTorch", "shape", "Keras", "shape", "transformation"]
     assert len(lines) == 2 + 8
     assert " ".join(lines[2].split()) == "0.weight 4x3x3x3 sequential/conv2d/kernel 3x3x3x4 transpose 2 3 1 0"
     assert lines[3].endswith("same")
 
 
-def test_what_is_left_has_its_nearest_candidates(matching: Matching, tmp_path: Path) -> None:
-    found = matching("square", "wrong_models:two_of_three", FEATURES)
-    lines = unmatched_lines(found.pairing, found.torch, found.keras)
+def test_what_is_left_has_its_nearest_candidates(pair_models: PairModels, tmp_path: Path) -> None:
+    found = pair_models("square", "wrong_models:two_of_three", FEATURES)
+    lines = describe_unmatched(found.parameter_map, found.torch_description, found.keras_description)
     expected = "not matched: PyTorch's 0.weight [6, 6]; nearest: sequential/dense/kernel [6, 6]"
     assert any(line.startswith(expected) for line in lines)
     path = tmp_path / "map.yaml"
-    write_map(path, found.pairing, found.torch, found.keras)
+    write_map(path, found.parameter_map, found.torch_description, found.keras_description)
     assert f"# {lines[0]}" in path.read_text()
 
 
-def test_what_may_be_tied_on_the_other_side_is_said(matching: Matching) -> None:
-    found = matching("tied_without_bias", "wrong_models:untied", TOKENS)
-    (line,) = unmatched_lines(found.pairing, found.torch, found.keras)
+def test_what_may_be_tied_on_the_other_side_is_said(pair_models: PairModels) -> None:
+    found = pair_models("tied_without_bias", "wrong_models:untied", TOKENS)
+    (line,) = describe_unmatched(found.parameter_map, found.torch_description, found.keras_description)
     assert line == (
         "not matched: Keras's untied/dense/kernel [6, 11]; nothing like it is left; if it is tied to tokens.weight in "
         "PyTorch, tie it in Keras too"
     )
 
 
-def test_a_name_alone_settles_a_pair_and_its_bias(matching: Matching, tmp_path: Path) -> None:
+def test_a_name_alone_settles_a_pair_and_its_bias(pair_models: PairModels, tmp_path: Path) -> None:
     path = tmp_path / "map.yaml"
     path.write_text("sequential/dense_2/kernel: 0.weight")
-    found = matching("square", "wrong_models:two_of_three", FEATURES, path)
-    texts = {each.keras: str(each.transformation) for each in found.pairing.pairs}
+    found = pair_models("square", "wrong_models:two_of_three", FEATURES, path)
+    texts = {each.keras: str(each.transformation) for each in found.parameter_map.variable_pairs}
     assert texts["sequential/dense_2/kernel"] == "0.weight | transpose 1 0"
     assert texts["sequential/dense_2/bias"] == "0.bias"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.common.map.conftest import Matching
+from tests.unit.common.map.conftest import PairModels
 
 FEATURES, STEPS = {"x": "float32[4,6]"}, {"x": "float32[3,5,6]"}
 SERIES, IMAGES = {"x": "float32[2,9,channels=3]"}, {"x": "float32[2,8,8,channels=3]"}
@@ -64,29 +64,29 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_is_paired_and_proven(matching: Matching, name: str) -> None:
-    found = matching(name, name, MODELS[name])
-    assert found.pairing.unmatched_torch == found.pairing.unmatched_keras == []
+def test_is_paired_and_proven(pair_models: PairModels, name: str) -> None:
+    found = pair_models(name, name, MODELS[name])
+    assert found.parameter_map.unmatched_torch == found.parameter_map.unmatched_keras == []
     assert found.proof is not None
     assert found.proof.errors == []
     assert max(found.proof.measured.values()) < 1e-11
     assert len(found.proof.measured) == 4
 
 
-def test_what_the_forward_pass_does_not_call_is_noted(matching: Matching) -> None:
-    found = matching("cube", "cube", IMAGES)
+def test_what_the_forward_pass_does_not_call_is_noted(pair_models: PairModels) -> None:
+    found = pair_models("cube", "cube", IMAGES)
     assert found.proof is not None
     assert any(note.startswith("PyTorch's unused.weight, unused.bias: left out") for note in found.proof.notes)
 
 
-def test_two_biases_are_noted(matching: Matching) -> None:
-    found = matching("lstm", "lstm", STEPS)
+def test_two_biases_are_noted(pair_models: PairModels) -> None:
+    found = pair_models("lstm", "lstm", STEPS)
     assert found.proof is not None
     assert "set to zero and freeze layer.bias_hh_l0" in found.proof.notes[0]
-    assert matching("gru", "gru", STEPS).proof.notes == []  # type: ignore[union-attr]
+    assert pair_models("gru", "gru", STEPS).proof.notes == []  # type: ignore[union-attr]
 
 
-def test_the_biased_variance_is_noted(matching: Matching) -> None:
-    found = matching("batch_norm", "batch_norm", IMAGES)
+def test_the_biased_variance_is_noted(pair_models: PairModels) -> None:
+    found = pair_models("batch_norm", "batch_norm", IMAGES)
     assert found.proof is not None
     assert "72 / 71 times as large" in found.proof.notes[0]

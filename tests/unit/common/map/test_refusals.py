@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
-from common.map.differences import relative
-from tests.unit.common.map.conftest import Matching
+from common.map.array_differences import relative_difference
+from tests.unit.common.map.conftest import PairModels
 from tests.unit.common.map.test_pairs import FEATURES, IMAGES, SERIES, STEPS, WIDE
 
 SMALL = {"x": "float32[2,6,6,channels=3]"}
@@ -66,76 +66,76 @@ WRONG_MAPS = {  # the factory, inputs, a map file, what the error says
 
 
 @pytest.mark.parametrize("name", WRONG_MODELS)
-def test_a_wrong_model_is_refused(matching: Matching, name: str) -> None:
+def test_a_wrong_model_is_refused(pair_models: PairModels, name: str) -> None:
     ours, theirs, inputs, expected = WRONG_MODELS[name]
-    found = matching(ours, f"wrong_models:{theirs}", inputs)
+    found = pair_models(ours, f"wrong_models:{theirs}", inputs)
     assert found.proof is not None
     assert expected in "\n".join(found.proof.errors)
 
 
 @pytest.mark.parametrize("value", [-1e9, -np.inf])
-def test_masked_outputs_hide_no_difference(matching: Matching, value: float) -> None:
-    assert matching("masked", "masked", FEATURES, value=value).proven
-    found = matching("masked", "wrong_models:masked", FEATURES, value=value)
+def test_masked_outputs_hide_no_difference(pair_models: PairModels, value: float) -> None:
+    assert pair_models("masked", "masked", FEATURES, value=value).proven
+    found = pair_models("masked", "wrong_models:masked", FEATURES, value=value)
     assert found.proof is not None
     assert "in evaluation mode the outputs differ by" in found.proof.errors[0]
 
 
-def test_a_layout_that_cannot_be_told_is_an_error(matching: Matching) -> None:
+def test_a_layout_that_cannot_be_told_is_an_error(pair_models: PairModels) -> None:
     with pytest.raises(UserError, match="the axes of the output have equal sizes"):
-        matching("depthwise", "depthwise", {"x": "float32[2,8,8,channels=3]"})
+        pair_models("depthwise", "depthwise", {"x": "float32[2,8,8,channels=3]"})
 
 
 @pytest.mark.parametrize("reassigned", [False, True])
-def test_state_of_an_own_class_is_compared(matching: Matching, reassigned: bool, tmp_path: Path) -> None:
+def test_state_of_an_own_class_is_compared(pair_models: PairModels, reassigned: bool, tmp_path: Path) -> None:
     path = tmp_path / "map.yaml"
     path.write_text("centered/center: center")
-    assert matching("centered", "wrong_models:centered", FEATURES, path, reassigned=reassigned).proven
-    found = matching("centered", "wrong_models:slowly_centered", FEATURES, path, reassigned=reassigned)
+    assert pair_models("centered", "wrong_models:centered", FEATURES, path, reassigned=reassigned).proven
+    found = pair_models("centered", "wrong_models:slowly_centered", FEATURES, path, reassigned=reassigned)
     assert found.proof is not None
     assert "in training mode center (PyTorch) and centered/center (Keras): differ by" in found.proof.errors[0]
 
 
-def test_a_step_on_an_axis_that_is_none_is_an_error(matching: Matching, tmp_path: Path) -> None:
+def test_a_step_on_an_axis_that_is_none_is_an_error(pair_models: PairModels, tmp_path: Path) -> None:
     path = tmp_path / "map.yaml"
     path.write_text("sequential/dense/kernel: 0.weight | blocks 1 0 axis 5")
     with pytest.raises(UserError, match="sequential/dense/kernel: 0.weight"):
-        matching("square", "square", FEATURES, path)
+        pair_models("square", "square", FEATURES, path)
 
 
 def test_relative_differences() -> None:
-    assert relative(np.array([1, np.inf]), np.array([1, np.inf])) == 0
-    assert relative(np.array([1, np.inf]), np.array([1, -np.inf])) == np.inf
-    assert relative(np.array([np.nan]), np.array([np.nan])) == np.inf
-    assert relative(np.array([1, 2, -1e9]), np.array([1, 2.1, -1e9])) > 0.01
-    assert relative(np.array([1, 2, -1e9]), np.array([1, 2, -1.1e9])) > 0.01
-    assert relative(np.array([1, 2, 1e-17]), np.array([1, 2, 0])) < 1e-10
-    assert relative(np.zeros(0), np.zeros(0)) == relative(np.zeros(2), np.zeros(2)) == 0
+    assert relative_difference(np.array([1, np.inf]), np.array([1, np.inf])) == 0
+    assert relative_difference(np.array([1, np.inf]), np.array([1, -np.inf])) == np.inf
+    assert relative_difference(np.array([np.nan]), np.array([np.nan])) == np.inf
+    assert relative_difference(np.array([1, 2, -1e9]), np.array([1, 2.1, -1e9])) > 0.01
+    assert relative_difference(np.array([1, 2, -1e9]), np.array([1, 2, -1.1e9])) > 0.01
+    assert relative_difference(np.array([1, 2, 1e-17]), np.array([1, 2, 0])) < 1e-10
+    assert relative_difference(np.zeros(0), np.zeros(0)) == relative_difference(np.zeros(2), np.zeros(2)) == 0
 
 
-def test_the_settings_that_explain_a_difference_are_named(matching: Matching) -> None:
+def test_the_settings_that_explain_a_difference_are_named(pair_models: PairModels) -> None:
     for name, inputs, expected in (
         ("layer_norm", FEATURES, "epsilon is 1e-05 in PyTorch and 0.001 in Keras"),
         ("strided", SMALL, "Keras pads more at the end"),
     ):
-        found = matching(name, f"wrong_models:{name}", inputs)
+        found = pair_models(name, f"wrong_models:{name}", inputs)
         assert found.proof is not None
         assert expected in found.proof.errors[0]
 
 
-def test_a_row_of_padding_is_named(matching: Matching) -> None:
-    found = matching("padded_embedding", "embedding", {"tokens": "int32[8,5]<3"})
+def test_a_row_of_padding_is_named(pair_models: PairModels) -> None:
+    found = pair_models("padded_embedding", "embedding", {"tokens": "int32[8,5]<3"})
     assert found.proof is not None
     assert "PyTorch's has padding_idx=0, a row that gets no gradient there" in found.proof.errors[0]
-    assert matching("padded_embedding", "embedding", {"tokens": "int32[8,5]>0<3"}).proven
+    assert pair_models("padded_embedding", "embedding", {"tokens": "int32[8,5]>0<3"}).proven
 
 
 @pytest.mark.parametrize("name", WRONG_MAPS)
-def test_a_wrong_map_is_refused(matching: Matching, name: str, tmp_path: Path) -> None:
+def test_a_wrong_map_is_refused(pair_models: PairModels, name: str, tmp_path: Path) -> None:
     model, inputs, lines, expected = WRONG_MAPS[name]
     path = tmp_path / "map.yaml"
     path.write_text("\n".join(lines))
-    found = matching(model, model, inputs, path)
+    found = pair_models(model, model, inputs, path)
     assert found.proof is not None
     assert expected in "\n".join(found.proof.errors)
 
@@ -155,10 +155,10 @@ def test_a_wrong_map_is_refused(matching: Matching, name: str, tmp_path: Path) -
     ],
 )
 def test_what_has_no_counterpart_is_listed(
-    matching: Matching, ours: str, theirs: str, inputs: dict[str, str], torch: list[str], keras: list[str]
+    pair_models: PairModels, ours: str, theirs: str, inputs: dict[str, str], torch: list[str], keras: list[str]
 ) -> None:
-    found = matching(ours, theirs, inputs)
+    found = pair_models(ours, theirs, inputs)
     assert found.proof is None
-    assert set(torch) <= set(found.pairing.unmatched_torch)
-    assert set(keras) <= set(found.pairing.unmatched_keras)
-    assert bool(torch) == bool(found.pairing.unmatched_torch)
+    assert set(torch) <= set(found.parameter_map.unmatched_torch)
+    assert set(keras) <= set(found.parameter_map.unmatched_keras)
+    assert bool(torch) == bool(found.parameter_map.unmatched_torch)

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 from common.config.compose import load_config
 from common.data.batches import GlobalBatch
-from common.map.description import Call
+from common.map.description import RecordedCall
 from common.run.prepare import prepare_inputs
 from tf_impl.batches import to_tensors
 from tf_impl import forward_trace
@@ -38,7 +38,8 @@ assert not forward_trace.is_tracing and not trace.flattened
 for layer_path, call in trace.calls.items():
     arrays |= {f"{layer_path} received": call.received, f"{layer_path} returned": call.returned}
 call = trace.calls[dense.path]
-replacement = Call(np.zeros_like(call.received), np.ones_like(call.returned) * np.arange(call.returned.shape[-1]))
+channel_numbers = np.arange(call.returned.shape[-1])
+replacement = RecordedCall(np.zeros_like(call.received), np.ones_like(call.returned) * channel_numbers)
 with ForwardTrace(model, {dense.path: replacement}) as trace:
     compute_outputs(model, batch, training=False)
 call = trace.calls[dense.path]

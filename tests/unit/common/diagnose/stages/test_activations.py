@@ -12,7 +12,7 @@ from common.diagnose.layouts import convert_calls, unpack_tokens
 from common.diagnose.model_observations import ModelObservations
 from common.diagnose.observation import Observation
 from common.diagnose.stages.activations import compare_layers
-from common.map.description import Call
+from common.map.description import RecordedCall
 
 STREAM = np.random.default_rng(0)
 REAL = (np.arange(5) < np.array([3, 5, 2])[:, None]).astype(int)
@@ -37,15 +37,19 @@ def normalize(epsilon: float) -> np.ndarray:
     return np.asarray(normalized * WEIGHTS["norm.weight"] + WEIGHTS["norm.bias"])
 
 
-def call_layers(real: np.ndarray = REAL, scale: float = 0.5, epsilon: float = 1e-12) -> dict[str, Call]:
-    projections = {name: Call(TOKENS, TOKENS) for name in ("query", "key", "value")}
-    return {**projections, "out": Call(attend(real, scale), TOKENS), "norm": Call(TOKENS, normalize(epsilon))}
+def call_layers(real: np.ndarray = REAL, scale: float = 0.5, epsilon: float = 1e-12) -> dict[str, RecordedCall]:
+    projections = {name: RecordedCall(TOKENS, TOKENS) for name in ("query", "key", "value")}
+    return {
+        **projections,
+        "out": RecordedCall(attend(real, scale), TOKENS),
+        "norm": RecordedCall(TOKENS, normalize(epsilon)),
+    }
 
 
-def compare(calls_b: dict[str, Call]) -> Stage:
+def compare(calls_b: dict[str, RecordedCall]) -> Stage:
     """Compare the correct layers in A with the layers in B."""
     calls_a = {
-        name: Call(*(np.asarray(array)[None] for array in (call.received, call.returned)))
+        name: RecordedCall(*(np.asarray(array)[None] for array in (call.received, call.returned)))
         for name, call in call_layers().items()
     }
     a = Observation([OUTPUTS], [], calls_a, {}, {})
@@ -68,7 +72,7 @@ def test_the_same_layers_are_equal() -> None:
         (call_layers(epsilon=1e-5), "epsilon", "norm | keras/norm: epsilon is 1e-12 in A and 1e-05 in B"),
     ],
 )
-def test_a_fault_is_named(calls_b: dict[str, Call], cause: str, sentence: str) -> None:
+def test_a_fault_is_named(calls_b: dict[str, RecordedCall], cause: str, sentence: str) -> None:
     (known,) = compare(calls_b).causes
     assert (known.cause, known.confirmed) == (cause, True)
     assert sentence in known.sentence

@@ -8,7 +8,7 @@ from common.diagnose.layer_match import LayerMatch
 from common.diagnose.model_observations import ModelObservations
 from common.diagnose.observation import Observation
 from common.diagnose.stages.activations import compare_layers
-from common.map.description import Call
+from common.map.description import RecordedCall
 
 RECEIVED, RETURNED = np.random.default_rng(0).standard_normal((2, 4, 6)).astype(np.float32)
 IN_BFLOAT16 = (RETURNED.view(np.uint32) & 0xFFFF0000).view(np.float32)
@@ -17,7 +17,7 @@ LAYER = LayerMatch("layer norm", "norm", "norm", "norm")
 
 def compare(returned_a: np.ndarray, returned_b: np.ndarray, precision: str, is_one_framework: bool = True) -> Stage:
     a, b = (
-        Observation([RETURNED], [RETURNED[:, 0]], {"norm": Call(RECEIVED, returned)}, {}, {})
+        Observation([RETURNED], [RETURNED[:, 0]], {"norm": RecordedCall(RECEIVED, returned)}, {}, {})
         for returned in (returned_a, returned_b)
     )
     return compare_layers("activations", ModelObservations(a, a, a, b, b, [LAYER], {}, {}, precision, is_one_framework))

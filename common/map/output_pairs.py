@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.errors import UserError
-from common.map.description import Computed
-from common.map.differences import channels_last, relative
+from common.map.array_differences import move_channels_last, relative_difference
+from common.map.description import ComputedPass
 
 Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputPair:
     """An output by its names in PyTorch and in Keras. moved: whether Keras's has its channels last."""
 
     torch: str
@@ -22,10 +22,10 @@ class Output:
 
     def to_keras(self, array: np.ndarray) -> np.ndarray:
         """PyTorch's array in Keras's layout."""
-        return channels_last(array) if self.moved else array
+        return move_channels_last(array) if self.moved else array
 
 
-def pair_outputs(torch: Arrays, keras: Arrays, channels: bool) -> tuple[list[Output], str]:
+def pair_outputs(torch: Arrays, keras: Arrays, channels: bool) -> tuple[list[OutputPair], str]:
     """Those of equal names, else in their order; and in words why they cannot be paired, empty where they can.
 
     channels: whether inputs have channels. Raises UserError for an output of which two layouts are possible.
@@ -37,19 +37,21 @@ def pair_outputs(torch: Arrays, keras: Arrays, channels: bool) -> tuple[list[Out
         a, b = torch[name], keras[other]
         if _of_floats(a) != _of_floats(b):
             return [], f"{name} is {a.dtype} in PyTorch, {b.dtype} in Keras"
-        moves = a.ndim >= 3 and channels_last(a).shape == b.shape
-        if moves and a.shape == b.shape and channels and not np.array_equal(channels_last(a), a, equal_nan=True):
+        moves = a.ndim >= 3 and move_channels_last(a).shape == b.shape
+        if moves and a.shape == b.shape and channels and not np.array_equal(move_channels_last(a), a, equal_nan=True):
             raise UserError(
                 f"{name}: the axes of the output have equal sizes, so that its channels may be second or last; "
                 "give inputs whose sizes differ"
             )
         if not moves and a.shape != b.shape:
             return [], f"{name} is {a.shape} in PyTorch, {b.shape} in Keras"
-        paired.append(Output(name, other, a.shape != b.shape))
+        paired.append(OutputPair(name, other, a.shape != b.shape))
     return paired, ""
 
 
-def draw_projections(outputs: Sequence[Output], torch: Arrays, stream: np.random.Generator) -> tuple[Arrays, Arrays]:
+def draw_projections(
+    outputs: Sequence[OutputPair], torch: Arrays, stream: np.random.Generator
+) -> tuple[Arrays, Arrays]:
     """Random factors of PyTorch's outputs of floats, and the same in Keras's layout."""
     drawn = {
         each: np.asarray(stream.standard_normal(torch[each.torch].shape))
@@ -62,14 +64,14 @@ def draw_projections(outputs: Sequence[Output], torch: Arrays, stream: np.random
     )
 
 
-def largest_difference(outputs: Sequence[Output], torch: Computed, keras: Computed) -> float:
+def largest_difference(outputs: Sequence[OutputPair], torch: ComputedPass, keras: ComputedPass) -> float:
     """Relative to the norm of the output; infinite where others than floats are not equal."""
     return max(_difference(each.to_keras(torch.outputs[each.torch]), keras.outputs[each.keras]) for each in outputs)
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> float:
     if _of_floats(a):
-        return relative(a, b)
+        return relative_difference(a, b)
     return 0 if np.array_equal(a, b) else np.inf
 
 

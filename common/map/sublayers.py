@@ -6,38 +6,39 @@ part has the same kind, sizes and roles on both sides.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from common.map.transformations import Source, Step
+from common.map.transformation import SourceParameter, TransformationStep
 
 
 @dataclass(frozen=True)
-class TorchArray:
-    """What fills a role: torch sources, and how they are joined (see Transformation)."""
+class TorchSources:
+    """What fills a role: torch sources, and how they are joined (see ParameterTransformation)."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[SourceParameter, ...]
     joined: str = ""
 
 
 @dataclass(frozen=True)
-class KerasArray:
+class KerasTarget:
     """The Keras variable of a role, and the steps to it from PyTorch's layout."""
 
     name: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[TransformationStep, ...] = ()
 
 
 @dataclass(frozen=True)
-class Part:
+class Sublayer:
     """sizes: what must be equal on both sides, such as the shape of the weight in PyTorch's layout.
 
     arrays: by role, such as weight and bias. output: the path of the layer that returns this part's output; None where
-    none does. flattened: see Layer. settings: what the two sides should have in common, such as epsilon.
+    none does. flattened: see LayerDescription. settings: what the two sides should have in common, such as epsilon.
     """
 
     kind: str
     path: str
     sizes: tuple[int, ...]
-    arrays: Mapping[str, TorchArray | KerasArray]
+    arrays: Mapping[str, TorchSources | KerasTarget]
     output: str | None = None
     flattened: tuple[int, ...] | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -48,6 +49,13 @@ class Part:
         return self.kind, self.sizes
 
 
-def names_of(array: TorchArray | KerasArray) -> list[str]:
+class LayerPair(NamedTuple):
+    """A PyTorch layer and its counterpart in Keras."""
+
+    torch: Sublayer
+    keras: Sublayer
+
+
+def list_variable_names(array: TorchSources | KerasTarget) -> list[str]:
     """The variables that fill a role."""
-    return [source.name for source in array.sources] if isinstance(array, TorchArray) else [array.name]
+    return [source.name for source in array.sources] if isinstance(array, TorchSources) else [array.name]

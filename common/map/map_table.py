@@ -1,15 +1,15 @@
 """The map as a table."""
 
-from common.map.description import Description
-from common.map.pairing import Pairing
+from common.map.description import ModelDescription
+from common.map.pair_variables import ParameterMap
 
 COLUMNS = ("PyTorch", "shape", "Keras", "shape", "transformation")
 
 
-def table(pairing: Pairing, torch: Description, keras: Description) -> str:
+def format_map_table(parameter_map: ParameterMap, torch: ModelDescription, keras: ModelDescription) -> str:
     """A line for each Keras variable, in the order of execution."""
     rows = [COLUMNS]
-    for each in pairing.pairs:
+    for each in parameter_map.variable_pairs:
         sources, joined = each.transformation.sources, each.transformation.joined
         names = f"{joined} " if joined == "," else f" {joined} "
         shape, other = torch.variables[sources[0].name].shape, keras.variables[each.keras].shape

@@ -2,20 +2,20 @@
 
 import numpy as np
 
-from common.map.description import Computed
-from common.map.differences import Parts, relative
-from common.map.pairing import Pairing
-from common.map.parts import KerasArray, Part, names_of
+from common.map.array_differences import LayerPairs, relative_difference
+from common.map.description import ComputedPass
+from common.map.pair_variables import ParameterMap
+from common.map.sublayers import KerasTarget, Sublayer, list_variable_names
 
 Weights = dict[str, np.ndarray]
 
 
 def compare_statistics(
-    pairing: Pairing, weights: Weights, torch: Computed, keras: Computed, tolerance: float
+    parameter_map: ParameterMap, weights: Weights, torch: ComputedPass, keras: ComputedPass, tolerance: float
 ) -> tuple[list[str], list[str]]:
     """Errors, and notes on what differs by definition: Keras's moving variance is biased, PyTorch's is not."""
     errors, notes = [], []
-    for ours, theirs in _with_statistics(pairing.parts):
+    for ours, theirs in _with_statistics(parameter_map.layer_pairs):
         name = f"{ours.path} (PyTorch) and {theirs.path} (Keras)"
         a, b = ours.settings.get("momentum"), theirs.settings.get("momentum")
         if not isinstance(a, float) or not isinstance(b, float) or abs(a - b) > 1e-12:
@@ -24,40 +24,43 @@ def compare_statistics(
             errors.append(f"{name}: momentum {a} in PyTorch is {wanted} in Keras, which has {has}")
             continue
         for role in ("running_mean", "running_var"):
-            before, after, other = _values(pairing, theirs, role, weights, torch, keras)
+            before, after, other = _values(parameter_map, theirs, role, weights, torch, keras)
             expected = after
             count = _count(ours, torch)
             if role == "running_var" and count is not None:
                 expected = (1 - a) * before + (after - (1 - a) * before) * (count - 1) / count
+                gap = relative_difference(after, other)
                 notes.append(
                     f"{name}: the batch's variance enters the moving variance unbiased in PyTorch and biased in Keras, "
-                    f"{count} / {count - 1} times as large; after this step they differ by {relative(after, other):.1e}"
+                    f"{count} / {count - 1} times as large; after this step they differ by {gap:.1e}"
                 )
-            if (difference := relative(expected, other)) > tolerance:
+            if (difference := relative_difference(expected, other)) > tolerance:
                 errors.append(f"{name}: {role} differs by {difference:.1e} of its norm after a training step")
     return errors, notes
 
 
-def compare_state(pairing: Pairing, torch: Computed, keras: Computed, training: bool, tolerance: float) -> list[str]:
+def compare_state(
+    parameter_map: ParameterMap, torch: ComputedPass, keras: ComputedPass, training: bool, tolerance: float
+) -> list[str]:
     """Errors for pairs of variables that differ after a pass, but for what `compare_statistics` compares."""
     judged = {
         name
-        for _, theirs in _with_statistics(pairing.parts)
+        for _, theirs in _with_statistics(parameter_map.layer_pairs)
         for role in ("running_mean", "running_var")
-        for name in names_of(theirs.arrays[role])
+        for name in list_variable_names(theirs.arrays[role])
     }
     errors = []
-    for each in pairing.pairs:
+    for each in parameter_map.variable_pairs:
         if training and each.keras in judged:
             continue
-        difference = relative(each.transformation.to_keras(torch.updated), keras.updated[each.keras])
+        difference = relative_difference(each.transformation.to_keras(torch.updated), keras.updated[each.keras])
         if difference > tolerance:
             ours = " + ".join(map(str, each.transformation.sources))
             errors.append(f"{ours} (PyTorch) and {each.keras} (Keras): differ by {difference:.1e} of the norm after it")
     return errors
 
 
-def changed(before: Weights, computed: Computed, paired: set[str], side: str) -> list[str]:
+def find_unpaired_changes(before: Weights, computed: ComputedPass, paired: set[str], side: str) -> list[str]:
     """Errors for variables that have no counterpart and that a pass changed, or that have a gradient."""
     errors = []
     for name, after in computed.updated.items():
@@ -70,22 +73,22 @@ def changed(before: Weights, computed: Computed, paired: set[str], side: str) ->
     return errors
 
 
-def _with_statistics(parts: Parts) -> Parts:
-    return [(a, b) for a, b in parts if a.kind == "batch norm" and "running_mean" in a.arrays]
+def _with_statistics(parts: LayerPairs) -> LayerPairs:
+    return [pair for pair in parts if (a := pair.torch).kind == "batch norm" and "running_mean" in a.arrays]
 
 
 def _values(
-    pairing: Pairing, theirs: Part, role: str, weights: Weights, torch: Computed, keras: Computed
+    parameter_map: ParameterMap, theirs: Sublayer, role: str, weights: Weights, torch: ComputedPass, keras: ComputedPass
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Before and after in PyTorch, after in Keras; in Keras's layout."""
     array = theirs.arrays[role]
-    assert isinstance(array, KerasArray)
-    (transformation,) = [each.transformation for each in pairing.pairs if each.keras == array.name]
+    assert isinstance(array, KerasTarget)
+    (transformation,) = [each.transformation for each in parameter_map.variable_pairs if each.keras == array.name]
     before, after = transformation.to_keras(weights), transformation.to_keras(torch.updated)
     return before, after, keras.updated[array.name]
 
 
-def _count(ours: Part, torch: Computed) -> int | None:
+def _count(ours: Sublayer, torch: ComputedPass) -> int | None:
     """How many values of a channel the batch has; None of a layer that is not called in training mode."""
     call = torch.calls.get(ours.path)
     if call is None or call.received is None:

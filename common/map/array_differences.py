@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from common.map.description import Computed
-from common.map.parts import Part
+from common.map.description import ComputedPass
+from common.map.sublayers import LayerPair, Sublayer
 
-Parts = Sequence[tuple[Part, Part]]
+LayerPairs = Sequence[LayerPair]
 Settings = Mapping[str, object]
 LARGE = 1e3  # times the smaller elements: these are judged by themselves
 AROUND_ZERO = 1e-6  # the least norm where elements are judged apart: what is nothing but rounding is no difference
 
 
-def relative(a: np.ndarray, b: np.ndarray, least: float = 0) -> float:
+def relative_difference(a: np.ndarray, b: np.ndarray, least: float = 0) -> float:
     """|a - b| relative to the larger of their norms, or to `least` where that is more; infinite for what is no number.
 
     a, b: of one shape. Infinite elements must be equal. Elements that are far larger than others, such as masked ones
@@ -36,33 +36,35 @@ def relative(a: np.ndarray, b: np.ndarray, least: float = 0) -> float:
     return max(float(np.linalg.norm(apart[~large])) / norm if norm else 0, float(each.max(initial=0)))
 
 
-def channels_last(array: np.ndarray) -> np.ndarray:
+def move_channels_last(array: np.ndarray) -> np.ndarray:
     """The second axis moved to the last place."""
     return np.moveaxis(array, 1, -1)
 
 
-def layouts(torch: np.ndarray, keras: np.ndarray) -> list[np.ndarray]:
+def possible_layouts(torch: np.ndarray, keras: np.ndarray) -> list[np.ndarray]:
     """PyTorch's array in the layouts that Keras's may have: as it is, or with its channels last."""
-    found = [torch, channels_last(torch)] if torch.ndim >= 3 else [torch]
+    found = [torch, move_channels_last(torch)] if torch.ndim >= 3 else [torch]
     return [each for each in found if each.shape == keras.shape]
 
 
-def least(torch: np.ndarray | None, keras: np.ndarray | None, flattened: tuple[int, ...] | None) -> float | None:
+def smallest_difference(
+    torch: np.ndarray | None, keras: np.ndarray | None, flattened: tuple[int, ...] | None
+) -> float | None:
     """The relative difference in the layout in which it is the least; None where the arrays cannot be compared.
 
     flattened: the shape of PyTorch's examples before they were flattened, where Keras's had their channels last.
     """
     if torch is None or keras is None or torch.size != keras.size or torch.shape[:1] != keras.shape[:1]:
         return None
-    found = layouts(torch, keras)
+    found = possible_layouts(torch, keras)
     if flattened is not None and torch.shape[1:] == (int(np.prod(flattened)),):
-        found = [channels_last(torch.reshape(-1, *flattened)).reshape(torch.shape)]
+        found = [move_channels_last(torch.reshape(-1, *flattened)).reshape(torch.shape)]
     if not found and keras.ndim != torch.ndim:  # such as heads in an axis of their own
         found = [torch.reshape(keras.shape)]
-    return min((relative(each, keras) for each in found), default=None)
+    return min((relative_difference(each, keras) for each in found), default=None)
 
 
-def first_difference(parts: Parts, torch: Computed, keras: Computed, tolerance: float) -> str:
+def explain_first_difference(parts: LayerPairs, torch: ComputedPass, keras: ComputedPass, tolerance: float) -> str:
     """In words: the first pair of layers, in the order of execution, whose outputs differ, and what explains it."""
     before = None
     for ours, theirs in parts:
@@ -70,13 +72,13 @@ def first_difference(parts: Parts, torch: Computed, keras: Computed, tolerance: 
         if mine is None or other is None:
             continue
         moved = ours.flattened if ours.flattened and ours.flattened != theirs.flattened else None
-        returned = least(mine.returned, other.returned, moved if ours.kind != "linear" else None)
+        returned = smallest_difference(mine.returned, other.returned, moved if ours.kind != "linear" else None)
         if returned is None or returned <= tolerance:
             before = (ours, theirs) if returned is not None else before
             continue
         words = f"the first layer whose output differs is {_named(ours, theirs)}, by {returned:.1e} of its norm"
         whole = ours.path == ours.output  # not a part, which receives something else
-        received = least(mine.received, other.received, moved) if whole else None
+        received = smallest_difference(mine.received, other.received, moved) if whole else None
         if received is not None and received > tolerance:
             between = f"between {_named(*before)} and it" if before else "before it"
             return f"{words}; what it receives differs already, by {received:.1e}: look {between}"
@@ -85,22 +87,22 @@ def first_difference(parts: Parts, torch: Computed, keras: Computed, tolerance: 
     return f"no output of a layer with parameters differs: look {after}"
 
 
-def _named(ours: Part, theirs: Part) -> str:
+def _named(ours: Sublayer, theirs: Sublayer) -> str:
     return f"{ours.path} (PyTorch) and {theirs.path} (Keras)"
 
 
-def _settings(ours: Part, theirs: Part) -> list[str]:
+def _settings(ours: Sublayer, theirs: Sublayer) -> list[str]:
     """What the layers should have in common and have not."""
     found = [
         f"{name} is {value} in PyTorch and {other} in Keras"
-        for name, value, other in different_settings(ours.settings, theirs.settings)
+        for name, value, other in list_different_settings(ours.settings, theirs.settings)
     ]
     if theirs.settings.get("padding") == "same" and has_strides(theirs.settings):
         found.append("Keras pads more at the end than at the start for padding='same' with strides")
     return found
 
 
-def different_settings(ours: Settings, theirs: Settings) -> list[tuple[str, object, object]]:
+def list_different_settings(ours: Settings, theirs: Settings) -> list[tuple[str, object, object]]:
     """Name and values of what two layers have both, and differs. The momentum decides no output."""
     both = [(name, value, theirs[name]) for name, value in ours.items() if name in theirs and name != "momentum"]
     return [(name, x, y) for name, x, y in both if x != y and _numbers(x) != _numbers(y)]

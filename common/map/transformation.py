@@ -18,7 +18,7 @@ from common.errors import UserError
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceParameter:
     """A torch parameter or buffer, or some of its rows."""
 
     name: str
@@ -39,7 +39,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Step:
+class TransformationStep:
     """reshape: to these sizes. transpose: the axes in this order. blocks: equal parts of an axis, in this order."""
 
     kind: str
@@ -65,12 +65,12 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Transformation:
+class ParameterTransformation:
     """From torch sources, which are taken alone, summed ("+") or stacked (","), by steps to a Keras array."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[SourceParameter, ...]
     joined: str = ""
-    steps: tuple[Step, ...] = field(default=())
+    steps: tuple[TransformationStep, ...] = field(default=())
 
     def __str__(self) -> str:
         joint = {"": "", "+": " + ", ",": ", "}[self.joined]
@@ -113,23 +113,23 @@ class Transformation:
         return array
 
 
-def parse(text: str) -> Transformation:
+def parse_transformation(text: str) -> ParameterTransformation:
     """Read what `str` of a transformation writes. Raises UserError."""
     first, *rest = (part.strip() for part in text.split("|"))
     joined = "+" if "+" in first else "," if "," in first else ""
     names = first.split(joined) if joined else [first]
-    return Transformation(tuple(_source(name.strip()) for name in names), joined, tuple(map(_step, rest)))
+    return ParameterTransformation(tuple(_source(name.strip()) for name in names), joined, tuple(map(_step, rest)))
 
 
-def _source(text: str) -> Source:
+def _source(text: str) -> SourceParameter:
     match = re.fullmatch(r"([^\[\]\s]+)(?:\[(\d+):(\d+)\])?", text)
     if not match:
         raise UserError(f"{text}: not the name of a PyTorch parameter, such as fc.weight or attention.weight[0:8]")
-    return Source(match[1], (int(match[2]), int(match[3])) if match[2] else None)
+    return SourceParameter(match[1], (int(match[2]), int(match[3])) if match[2] else None)
 
 
-def _step(text: str) -> Step:
+def _step(text: str) -> TransformationStep:
     match = re.fullmatch(r"(reshape|transpose|blocks)((?: +\d+)+)(?: +axis +(\d+))?", text)
     if not match:
         raise UserError(f"{text}: not a step; write 'reshape 4 3', 'transpose 1 0' or 'blocks 1 0 2 axis 1'")
-    return Step(match[1], tuple(map(int, match[2].split())), int(match[3] or 0))
+    return TransformationStep(match[1], tuple(map(int, match[2].split())), int(match[3] or 0))

@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from common.map.description import Description
-from common.map.inputs import Input, draw_inputs
+from common.map.description import ModelDescription
+from common.map.input_specs import InputSpec, draw_inputs
 from common.map.map_file import read_map
-from common.map.pairing import Pairing, pair
-from common.map.proof import Proof, prove, received
+from common.map.pair_variables import ParameterMap, pair_variables
+from common.map.proof import Proof, prove_models, receive_all
 from common.map.side import Side
 
 
 @dataclass(frozen=True)
-class Job:
+class PairingRequest:
     """What to pair. torch, tf: factories as module:function. map: a map file. arrays: the inputs, else drawn ones."""
 
     torch: str
     tf: str
-    inputs: Mapping[str, Input]
+    inputs: Mapping[str, InputSpec]
     arguments: Mapping[str, Any] = field(default_factory=dict)
     map: Path | None = None
     seed: int = 0
@@ -29,13 +29,13 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Match:
+class PairedModels:
     """drawn: PyTorch's weights as its factory draws them. proof: None where something is not matched."""
 
-    torch: Description
-    keras: Description
-    pairing: Pairing
-    drawn: dict[str, np.ndarray]
+    torch_description: ModelDescription
+    keras_description: ModelDescription
+    parameter_map: ParameterMap
+    initial_weights: dict[str, np.ndarray]
     proof: Proof | None
 
     @property
@@ -44,25 +44,29 @@ class Match:
         return self.proof is not None and not self.proof.errors
 
 
-def describe(sides: Mapping[str, Side], job: Job) -> dict[str, Description]:
+def describe_models(sides: Mapping[str, Side], job: PairingRequest) -> dict[str, ModelDescription]:
     """Build the models and describe them. sides: one or both of `torch` and `tf`. Raises UserError."""
     arrays = draw_inputs(job.inputs, job.seed) if job.arrays is None else job.arrays
     for name, side in sides.items():
         factory = getattr(job, name)
         side.send("build", factory=factory, arguments=job.arguments, inputs=job.inputs, arrays=arrays, seed=job.seed)
-    received(*sides.values())
+    receive_all(*sides.values())
     for side in sides.values():
         side.send("describe")
-    return dict(zip(sides, received(*sides.values()), strict=True))
+    return dict(zip(sides, receive_all(*sides.values()), strict=True))
 
 
-def match(torch: Side, keras: Side, job: Job) -> Match:
+def pair_models(torch: Side, keras: Side, job: PairingRequest) -> PairedModels:
     """Build both models, pair their variables and prove that they compute the same. Raises UserError."""
-    ours, theirs = describe({"torch": torch, "tf": keras}, job).values()
+    ours, theirs = describe_models({"torch": torch, "tf": keras}, job).values()
     given = read_map(job.map, ours, theirs) if job.map else {}
-    pairing = pair(ours, theirs, given)
-    complete = not pairing.unmatched_torch and not pairing.unmatched_keras
+    parameter_map = pair_variables(ours, theirs, given)
+    complete = not parameter_map.unmatched_torch and not parameter_map.unmatched_keras
     drawn = torch.call("weights")
-    return Match(
-        ours, theirs, pairing, drawn, prove(torch, keras, ours, theirs, pairing, job.seed) if complete else None
+    return PairedModels(
+        ours,
+        theirs,
+        parameter_map,
+        drawn,
+        prove_models(torch, keras, ours, theirs, parameter_map, job.seed) if complete else None,
     )

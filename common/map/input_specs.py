@@ -13,7 +13,7 @@ HOW = "write such as 'float32[8,32,32,3]', 'float32[8,32,32,channels=3]' or 'int
 
 
 @dataclass(frozen=True)
-class Input:
+class InputSpec:
     """channels: whether the last axis is one of channels, which PyTorch has as its second.
 
     above, below: limits of integers, which are not among them.
@@ -26,7 +26,7 @@ class Input:
     below: int
 
 
-def parse_input(name: str, text: str) -> Input:
+def parse_input_spec(name: str, text: str) -> InputSpec:
     """Read what describes an input. Raises UserError."""
     match = re.fullmatch(r"(\w+)\[((?:\d+,)*)(channels=)?(\d+)\](?:(?:>(\d+))?<(\d+))?", text.replace(" ", ""))
     if not match:
@@ -48,10 +48,10 @@ def parse_input(name: str, text: str) -> Input:
             else "has no limit; only integers have"
         )
         raise UserError(f"inputs.{name}={text}: {limit}")
-    return Input(dtype, shape, channels is not None, least - 1, int(below or 0))
+    return InputSpec(dtype, shape, channels is not None, least - 1, int(below or 0))
 
 
-def draw_inputs(inputs: Mapping[str, Input], seed: int) -> dict[str, np.ndarray]:
+def draw_inputs(inputs: Mapping[str, InputSpec], seed: int) -> dict[str, np.ndarray]:
     """Arrays with channels last. Floats are normal and float64, as everything is computed in that."""
     stream = np.random.default_rng(seed)
     drawn: dict[str, np.ndarray] = {}

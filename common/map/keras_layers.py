@@ -3,11 +3,11 @@
 import math
 from collections.abc import Iterator
 
-from common.map.description import Description, Layer, Variable
-from common.map.parts import KerasArray, Part
-from common.map.transformations import Step
+from common.map.description import LayerDescription, ModelDescription, VariableDescription
+from common.map.sublayers import KerasTarget, Sublayer
+from common.map.transformation import TransformationStep
 
-Variables = dict[str, Variable]
+Variables = dict[str, VariableDescription]
 Shape = tuple[int, ...]
 # By Keras's class: the kind of the part, the role that has the sizes, PyTorch's roles of Keras's.
 NORMS = {
@@ -21,7 +21,7 @@ NORMS = {
     ),
     "Embedding": ("embedding", "embeddings", {"embeddings": "weight"}),
 }
-RECURRENT = {
+RECURRENT_KINDS = {
     "LSTM": "LSTM",
     "GRU": "GRU",
     "SimpleRNN": "RNN",
@@ -32,13 +32,20 @@ RECURRENT = {
 CONVOLUTIONS = {
     f"{kind}{n}D" for n in (1, 2, 3) for kind in ("Conv", "DepthwiseConv", "SeparableConv") if n < 3 or kind == "Conv"
 } | {f"Conv{n}DTranspose" for n in (1, 2, 3)}
-KINDS = {*NORMS, *RECURRENT, *CONVOLUTIONS, "Dense", "EinsumDense", "PReLU"}  # all others are pairs of single variables
+KNOWN_KINDS = {
+    *NORMS,
+    *RECURRENT_KINDS,
+    *CONVOLUTIONS,
+    "Dense",
+    "EinsumDense",
+    "PReLU",
+}  # all others are pairs of single variables
 GATES = {"GRU": (1, 0, 2)}  # of PyTorch's r, z, n: Keras has z, r, h. Those of an LSTM are in the same order
 
 
-def keras_parts(description: Description) -> list[Part]:
+def split_keras_layers(description: ModelDescription) -> list[Sublayer]:
     """The parts in the order of execution. A variable that is tied belongs to the first part that has it."""
-    found: list[Part] = []
+    found: list[Sublayer] = []
     owned: set[str] = set()
     for layer in description.layers:
         mine = {role: name for role, name in layer.variables.items() if name not in owned}
@@ -47,32 +54,32 @@ def keras_parts(description: Description) -> list[Part]:
     return found
 
 
-def _convert(layer: Layer, mine: dict[str, str], variables: Variables) -> Iterator[Part]:
+def _convert(layer: LayerDescription, mine: dict[str, str], variables: Variables) -> Iterator[Sublayer]:
     shapes = {role: variables[name].shape for role, name in mine.items()}
     made = _known(layer, mine, shapes)
     rest = dict(mine)
     for kind, sizes, arrays in made:
         output = layer.attributes.get("output", layer.path)
-        yield Part(kind, layer.path, sizes, arrays, output, layer.flattened, layer.attributes)
+        yield Sublayer(kind, layer.path, sizes, arrays, output, layer.flattened, layer.attributes)
         rest = {role: name for role, name in rest.items() if name not in {array.name for array in arrays.values()}}
     for role, name in rest.items():
         if variables[name].trainable:
-            yield Part("parameter", layer.path, shapes[role], {role: KerasArray(name)}, layer.path)
+            yield Sublayer("parameter", layer.path, shapes[role], {role: KerasTarget(name)}, layer.path)
 
 
 def _known(
-    layer: Layer, names: dict[str, str], shapes: dict[str, Shape]
-) -> list[tuple[str, Shape, dict[str, KerasArray]]]:
+    layer: LayerDescription, names: dict[str, str], shapes: dict[str, Shape]
+) -> list[tuple[str, Shape, dict[str, KerasTarget]]]:
     """The kind, sizes and arrays of the layer's parts; none of a kind that is not known."""
     kind = layer.kind
     if kind in NORMS and NORMS[kind][1] in names:
         part, main, roles = NORMS[kind]
-        return [(part, shapes[main], {roles[role]: KerasArray(name) for role, name in names.items() if role in roles})]
+        return [(part, shapes[main], {roles[role]: KerasTarget(name) for role, name in names.items() if role in roles})]
     if kind == "BatchNormalization":  # without a moving mean, which another layer owns
         return []
     if kind in ("Dense", "EinsumDense") and "kernel" in names:
         return [_linear(layer, names, shapes)]
-    if kind in RECURRENT and {"kernel", "recurrent_kernel"} <= names.keys():
+    if kind in RECURRENT_KINDS and {"kernel", "recurrent_kernel"} <= names.keys():
         return [_recurrent(layer, names, shapes)]
     if kind == "PReLU" and "alpha" in names:
         return [("PReLU", (math.prod(shapes["alpha"]),), {"weight": _reshaped(names["alpha"], shapes["alpha"])})]
@@ -85,7 +92,9 @@ def _known(
     return []
 
 
-def _linear(layer: Layer, names: dict[str, str], shapes: dict[str, Shape]) -> tuple[str, Shape, dict[str, KerasArray]]:
+def _linear(
+    layer: LayerDescription, names: dict[str, str], shapes: dict[str, Shape]
+) -> tuple[str, Shape, dict[str, KerasTarget]]:
     """The weight is (outputs, inputs); EinsumDense splits either into several axes, in the order of its equation."""
     equation = layer.attributes.get("equation", "ab,bc->ac")
     received, kernel, returned = equation.replace("...", "").replace("->", ",").split(",")
@@ -93,33 +102,33 @@ def _linear(layer: Layer, names: dict[str, str], shapes: dict[str, Shape]) -> tu
     size = dict(zip(kernel, shapes["kernel"], strict=True))
     split = [*outputs, *inputs]
     if sorted(split) != sorted(kernel):  # an axis of both, which is no matrix product of two axes
-        return "parameter", shapes["kernel"], {"weight": KerasArray(names["kernel"])}
+        return "parameter", shapes["kernel"], {"weight": KerasTarget(names["kernel"])}
     sizes = (math.prod(size[axis] for axis in outputs), math.prod(size[axis] for axis in inputs))
-    steps = [Step("reshape", tuple(size[axis] for axis in split))] if len(split) > 2 else []
-    steps.append(Step("transpose", tuple(split.index(axis) for axis in kernel)))
+    steps = [TransformationStep("reshape", tuple(size[axis] for axis in split))] if len(split) > 2 else []
+    steps.append(TransformationStep("transpose", tuple(split.index(axis) for axis in kernel)))
     return "linear", sizes, _with_bias(names, names["kernel"], tuple(steps), shapes.get("bias"))
 
 
 def _recurrent(
-    layer: Layer, names: dict[str, str], shapes: dict[str, Shape]
-) -> tuple[str, Shape, dict[str, KerasArray]]:
-    kind = RECURRENT[layer.kind]
+    layer: LayerDescription, names: dict[str, str], shapes: dict[str, Shape]
+) -> tuple[str, Shape, dict[str, KerasTarget]]:
+    kind = RECURRENT_KINDS[layer.kind]
     order = GATES.get(kind)
-    steps = (*([Step("blocks", order)] if order else []), Step("transpose", (1, 0)))
+    steps = (*([TransformationStep("blocks", order)] if order else []), TransformationStep("transpose", (1, 0)))
     arrays = {
-        "weight_ih": KerasArray(names["kernel"], steps),
-        "weight_hh": KerasArray(names["recurrent_kernel"], steps),
+        "weight_ih": KerasTarget(names["kernel"], steps),
+        "weight_hh": KerasTarget(names["recurrent_kernel"], steps),
     }
     if "bias" in names:
-        arrays["bias"] = KerasArray(names["bias"], (Step("blocks", order, 1),) if order else ())
+        arrays["bias"] = KerasTarget(names["bias"], (TransformationStep("blocks", order, 1),) if order else ())
     if kind == "GRU" and not layer.attributes.get("reset_after"):
         kind = "GRU with reset_after=False"
     return kind, shapes["kernel"][::-1], arrays
 
 
 def _convolution(
-    layer: Layer, names: dict[str, str], shapes: dict[str, Shape]
-) -> list[tuple[str, Shape, dict[str, KerasArray]]]:
+    layer: LayerDescription, names: dict[str, str], shapes: dict[str, Shape]
+) -> list[tuple[str, Shape, dict[str, KerasTarget]]]:
     """PyTorch has (outputs, inputs of a group, *window); a separable convolution is two."""
     if "Depthwise" not in layer.kind and "kernel" in names:
         *window, inputs, outputs = shapes["kernel"]
@@ -128,29 +137,32 @@ def _convolution(
     role = "kernel" if "kernel" in names else "depthwise_kernel"
     *window, channels, multiplier = shapes[role]
     axes = tuple(range(2, 2 + len(window)))
-    steps = Step("reshape", (channels, multiplier, *window)), Step("transpose", (*axes, 0, 1))
+    steps = (
+        TransformationStep("reshape", (channels, multiplier, *window)),
+        TransformationStep("transpose", (*axes, 0, 1)),
+    )
     sizes = (channels, channels * multiplier, 1, *window)
     if "pointwise_kernel" not in names:
         return [("convolution", sizes, _with_bias(names, names[role], steps))]
     *window, inputs, outputs = shapes["pointwise_kernel"]
     pointwise = _with_bias(names, names["pointwise_kernel"], _turned(len(window)))
-    depthwise = {"weight": KerasArray(names[role], steps)}
+    depthwise = {"weight": KerasTarget(names[role], steps)}
     return [("convolution", sizes, depthwise), ("convolution", (1, outputs, inputs, *window), pointwise)]
 
 
-def _turned(window: int) -> tuple[Step, ...]:
-    return (Step("transpose", (*range(2, 2 + window), 1, 0)),)
+def _turned(window: int) -> tuple[TransformationStep, ...]:
+    return (TransformationStep("transpose", (*range(2, 2 + window), 1, 0)),)
 
 
-def _reshaped(name: str, shape: Shape) -> KerasArray:
-    return KerasArray(name, (Step("reshape", shape),) if len(shape) > 1 else ())
+def _reshaped(name: str, shape: Shape) -> KerasTarget:
+    return KerasTarget(name, (TransformationStep("reshape", shape),) if len(shape) > 1 else ())
 
 
 def _with_bias(
-    names: dict[str, str], weight: str, steps: tuple[Step, ...], bias: Shape | None = None
-) -> dict[str, KerasArray]:
+    names: dict[str, str], weight: str, steps: tuple[TransformationStep, ...], bias: Shape | None = None
+) -> dict[str, KerasTarget]:
     """bias: the shape of a bias that has several axes."""
-    arrays = {"weight": KerasArray(weight, steps)}
+    arrays = {"weight": KerasTarget(weight, steps)}
     if "bias" in names:
         arrays["bias"] = _reshaped(names["bias"], bias or (0,))
     return arrays

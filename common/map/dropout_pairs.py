@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from common.errors import UserError
-from common.map.description import Description
-from common.map.differences import channels_last, relative
+from common.map.array_differences import move_channels_last, relative_difference
+from common.map.description import ModelDescription
 
 SAME = 1e-6  # relative; what a layer receives in another layout differs far more
 
 
 @dataclass(frozen=True)
-class Layout:
+class ChannelLayout:
     """Where PyTorch has channels first and Keras has them last.
 
     received: the shape of an example that PyTorch's layer receives. channels_first: that shape before it was flattened.
@@ -30,13 +30,15 @@ class DropoutPair:
 
     torch: str
     keras: str
-    layout: Layout | None
+    layout: ChannelLayout | None
 
 
 Received = Mapping[str, np.ndarray]  # by the path of the layer
 
 
-def pair_dropouts(ours: Description, theirs: Description, torch: Received, keras: Received) -> list[DropoutPair]:
+def pair_dropouts(
+    ours: ModelDescription, theirs: ModelDescription, torch: Received, keras: Received
+) -> list[DropoutPair]:
     """Pair the dropout layers in the order of execution. Raises UserError where they are not the same."""
     if [each.rate for each in ours.dropouts.values()] != [each.rate for each in theirs.dropouts.values()]:
         listed = [", ".join(f"{path} ({each.rate:g})" for path, each in one.dropouts.items()) for one in (ours, theirs)]
@@ -51,14 +53,14 @@ def pair_dropouts(ours: Description, theirs: Description, torch: Received, keras
 
 
 def _layout(torch: np.ndarray, keras: np.ndarray, flattened: tuple[int, ...] | None) -> Any:
-    """A Layout, None where there is no difference; False where the arrays are not the same in any."""
+    """A ChannelLayout, None where there is no difference; False where the arrays are not the same in any."""
     if torch.size != keras.size or len(torch) != len(keras):
         return False
-    if torch.shape == keras.shape and relative(torch, keras) < SAME:
+    if torch.shape == keras.shape and relative_difference(torch, keras) < SAME:
         return None
     shapes = [torch.shape[1:], *([flattened] if flattened is not None else [])]
     for shape in shapes:
-        moved = channels_last(torch.reshape(-1, *shape)) if len(shape) > 1 else torch
-        if len(shape) > 1 and relative(moved.reshape(keras.shape), keras) < SAME:
-            return Layout(torch.shape[1:], tuple(shape))
+        moved = move_channels_last(torch.reshape(-1, *shape)) if len(shape) > 1 else torch
+        if len(shape) > 1 and relative_difference(moved.reshape(keras.shape), keras) < SAME:
+            return ChannelLayout(torch.shape[1:], tuple(shape))
     return False

@@ -1,0 +1,41 @@
+import numpy as np
+import pytest
+
+from common.errors import UserError
+from common.map.description import DropoutDescription, ModelDescription
+from common.map.dropout_pairs import ChannelLayout, pair_dropouts
+
+IMAGES = np.random.default_rng(0).standard_normal((2, 3, 4, 5))  # [n, channels, height, width]
+LAST = np.moveaxis(IMAGES, 1, -1)
+SQUARE = np.random.default_rng(1).standard_normal((2, 4, 4, 4))
+
+
+def described(*layers: DropoutDescription) -> ModelDescription:
+    return ModelDescription([], {}, [], True, dropouts={f"at.{each.name}": each for each in layers})
+
+
+def paired(torch: np.ndarray, keras: np.ndarray, flattened: tuple[int, ...] | None = None) -> ChannelLayout | None:
+    ours, theirs = described(DropoutDescription(0.1, "a", flattened)), described(DropoutDescription(0.1, "b"))
+    (found,) = pair_dropouts(ours, theirs, {"at.a": torch}, {"at.b": keras})
+    assert (found.torch, found.keras) == ("a", "b")
+    return found.layout
+
+
+def test_layouts() -> None:
+    assert paired(IMAGES, IMAGES) is None
+    assert paired(IMAGES, LAST) == ChannelLayout((3, 4, 5), (3, 4, 5))
+    assert paired(SQUARE, np.moveaxis(SQUARE, 1, -1)) == ChannelLayout(
+        (4, 4, 4), (4, 4, 4)
+    )  # shapes do not tell them apart
+    assert paired(SQUARE, SQUARE) is None
+    assert paired(IMAGES.reshape(2, -1), LAST.reshape(2, -1), (3, 4, 5)) == ChannelLayout((60,), (3, 4, 5))
+    assert paired(IMAGES, LAST.reshape(2, -1)) == ChannelLayout((3, 4, 5), (3, 4, 5))
+
+
+def test_what_does_not_drop_the_same() -> None:
+    with pytest.raises(UserError, match=r"^at.a \(PyTorch\) and at.b \(Keras\) drop elements of different inputs$"):
+        paired(IMAGES, IMAGES + 1)
+    with pytest.raises(UserError, match=r"^PyTorch drops at at.a \(0.1\), Keras at at.b \(0.2\)$"):
+        pair_dropouts(described(DropoutDescription(0.1, "a")), described(DropoutDescription(0.2, "b")), {}, {})
+    with pytest.raises(UserError, match=r"^PyTorch drops at at.a \(0.1\), Keras at no layer$"):
+        pair_dropouts(described(DropoutDescription(0.1, "a")), described(), {}, {})
