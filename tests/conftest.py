@@ -1,4 +1,4 @@
-"""Fixtures that several test files share."""
+"""Fixtures and helpers that several test files share."""
 
 import copy
 import json
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import psutil
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -21,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors.numpy import save_file
 
 from benchmarks.two_hosts import TwoHosts, two_hosts
+from common.cluster.supervisor import MIN_LIFETIME_SECONDS
 from common.config.compose import CONF, parse_config
 from common.config.schema import Config
 from common.data.text.token_cache import TokenizedSplit
@@ -28,7 +30,7 @@ from common.errors import UserError
 from common.training.stop import SIGNALS
 from tests.slurm_cluster import Slurm, slurm_cluster
 
-settings.register_profile("lockstep", deadline=None)  # a busy machine is no failure
+settings.register_profile("lockstep", deadline=None)  # a slow machine is not a failure
 settings.load_profile("lockstep")
 
 T = TypeVar("T")
@@ -44,24 +46,24 @@ SMALL_MODEL = (
     "model.layers=1",
     "model.hidden_size=8",
     "model.intermediate_size=16",
-    "model.max_vocabulary=200",  # too small for whole words
+    "model.max_vocabulary=200",  # too few tokens for whole words
 )
-# Keys without a dot: others are the choice of a file.
-PLACES = ("run_dir=", "resume=", "run_name=", "cache_dir=", "extensions=")
+# The keys without a dot whose value is not the choice of a file.
+PATH_KEYS = ("run_dir=", "resume=", "run_name=", "cache_dir=", "extensions=")
 OVERRIDES = OverridesParser.create()
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS += ["anna", "saw", "a", "the", "dog", "cat", "##s", ".", "did", "not"]
 
 
 def pytest_configure() -> None:
-    """Runs that tests start must not ignore signals because nohup or a background shell started the tests so."""
+    """Restore signals that nohup or a background shell ignores: runs of the tests would inherit that."""
     for signum in SIGNALS:
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What a test says that a run survives is told in its report, from which `make faults` makes a table."""
+    """Record the fault of each test with the marker `survives` in the report, for the table of `make faults`."""
     for item in items:
         for marker in item.iter_markers("survives"):
             item.user_properties.append(("fault", marker.args[0]))
@@ -69,7 +71,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def composed() -> Compose:
-    """Compose conf/train.yaml with overrides, as the command line does; the same ones only once, as it takes 0.1 s."""
+    """A function that composes conf/train.yaml with overrides, as the command line does.
+
+    It composes the same overrides only once, because that takes 0.1 seconds.
+    """
 
     @cache
     def compose_train(*overrides: str) -> DictConfig:
@@ -81,17 +86,17 @@ def composed() -> Compose:
 
 @pytest.fixture
 def make_config(composed: Compose, tmp_path: Path) -> MakeConfig:
-    """A parsed config with overrides; its cache is in tmp_path.
+    """A function that returns a parsed config with overrides. The cache is in tmp_path.
 
-    Hydra composes the choices of files only, which tests share: values are set afterwards, as Hydra sets them.
+    Hydra only composes the choices of files, which tests share. The values are set afterwards, as Hydra sets them.
     """
 
     def make(*overrides: str) -> Config:
-        choices = [each for each in overrides if "." not in each.partition("=")[0] and not each.startswith(PLACES)]
+        choices = [text for text in overrides if "." not in text.partition("=")[0] and not text.startswith(PATH_KEYS)]
         config = copy.deepcopy(composed(*choices))
-        for each in OVERRIDES.parse_overrides([each for each in overrides if each not in choices]):
-            OmegaConf.update(config, each.key_or_group, each.value(), force_add=each.is_force_add())
-        if not any(each.startswith("cache_dir=") for each in overrides):
+        for override in OVERRIDES.parse_overrides([text for text in overrides if text not in choices]):
+            OmegaConf.update(config, override.key_or_group, override.value(), force_add=override.is_force_add())
+        if not any(text.startswith("cache_dir=") for text in overrides):
             config.cache_dir = str(tmp_path / "cache")
         return parse_config(config)
 
@@ -100,13 +105,13 @@ def make_config(composed: Compose, tmp_path: Path) -> MakeConfig:
 
 @pytest.fixture
 def small_config(make_config: MakeConfig) -> MakeConfig:
-    """A config of a built-in corpus and a model that take no time to prepare."""
+    """A function that returns a config with a small built-in corpus and model, which are prepared quickly."""
     return lambda *overrides: make_config(*SMALL_CORPUS, *SMALL_MODEL, *overrides)
 
 
 @pytest.fixture(scope="session")
 def make_split() -> MakeSplit:
-    """A split in memory of examples with the given lengths; the first half of each is its first segment."""
+    """A function that builds a split in memory. The first half of each example is its first segment."""
 
     def make(lengths: list[int], max_length: int = 512, classes: int = 3) -> TokenizedSplit:
         sizes = np.array(lengths, np.int64)
@@ -124,7 +129,7 @@ def make_split() -> MakeSplit:
 
 @pytest.fixture
 def old_checkpoint(tmp_path: Path) -> Path:
-    """A BERT encoder as checkpoints of 2018 have it: no `bert.` prefix, gamma and beta, vocab.txt, no head."""
+    """A BERT encoder in the format of 2018: no `bert.` prefix, gamma and beta, vocab.txt, no head."""
     directory = tmp_path / "checkpoint"
     directory.mkdir()
     hf_config = {
@@ -166,7 +171,7 @@ LINEARS = (
 
 @pytest.fixture(scope="session")
 def python() -> Python:
-    """Run Python code in a process of its own, in the repository, with sys.argv[1:]. Returns what it printed."""
+    """A function that runs Python code with arguments in a new process, in the repository, and returns its output."""
 
     def run(code: str, *arguments: Any) -> str:
         command = [sys.executable, "-c", code, *map(str, arguments)]
@@ -179,7 +184,7 @@ def python() -> Python:
 
 @pytest.fixture
 def start_python() -> Iterator[StartPython]:
-    """Start Python code as `python` runs it, its output piped; what is left at the end of the test is killed."""
+    """A function that starts Python code as `python` does, with piped output. The test kills it at its end."""
     started: list[subprocess.Popen[str]] = []
 
     def start(code: str, *arguments: Any) -> subprocess.Popen[str]:
@@ -196,28 +201,34 @@ def start_python() -> Iterator[StartPython]:
             pipe.close()
 
 
-def wait_until(true: Callable[[], Any], seconds: float = 30.0) -> None:
-    """Wait until something is true; fails where it does not become so in time."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "this takes too long"
+def wait_until(condition: Callable[[], object], seconds: float = 180.0) -> None:
+    """Wait until a condition is true. The timeout only ends a hang."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"the condition is still false after {seconds:g} seconds"
         time.sleep(0.01)
+
+
+def wait_until_restartable(pid: int) -> None:
+    """Wait until a process has lived so long that a supervisor restarts it if it crashes."""
+    started_at = psutil.Process(pid).create_time()  # a little before the supervisor reads its clock
+    wait_until(lambda: time.time() - started_at > MIN_LIFETIME_SECONDS + 1)
 
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[TwoHosts]:
-    """Two hosts, which are network namespaces."""
+    """Two hosts, which are network namespaces of this machine."""
     yield from or_skip(two_hosts())
 
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Slurm]:
-    """A Slurm of two nodes."""
+    """A Slurm cluster of two nodes."""
     yield from or_skip(slurm_cluster())
 
 
 def in_matrix(*values: Any) -> Any:
-    """Return the parameters of a test that `make test-faults-all` runs and CI does not: see the marker `matrix`."""
+    """Return the parameters of a test with the marker `matrix`: `make test-faults-all` runs the test, CI does not."""
     return pytest.param(*values, marks=pytest.mark.matrix)
 
 
@@ -228,9 +239,9 @@ def selected_values(request: pytest.FixtureRequest, parameter: str) -> set[Any]:
 
 
 def or_skip(context: AbstractContextManager[T]) -> Iterator[T]:
-    """What the context makes; skips with the reason where this machine cannot make it."""
+    """Yield the value of a context manager. Skip the test if the context raises UserError on this machine."""
     try:
-        with context as made:
-            yield made
+        with context as value:
+            yield value
     except UserError as error:
         pytest.skip(str(error))

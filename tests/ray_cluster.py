@@ -1,4 +1,4 @@
-"""A real Ray cluster on one Linux machine: a raylet in each of several network namespaces, joined by a bridge."""
+"""A real Ray cluster on one Linux machine: each node is a network namespace, and a bridge connects the nodes."""
 
 import os
 import shutil
@@ -17,29 +17,29 @@ from common.errors import UserError
 
 PORT = 6379
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
-START_SECONDS = 60
+START_SECONDS = 180  # only ends a hang
 
 
 class RayCluster:
-    """The nodes while they run; the first one is Ray's head."""
+    """The running nodes. The first node is the head of the cluster."""
 
     def __init__(self, directory: Path, count: int) -> None:
         self.directory, self.count = directory, count
-        self.addresses = [f"10.0.0.{node + 1}" for node in range(count)]  # inside the namespaces only
+        self.addresses = [f"10.0.0.{node + 1}" for node in range(count)]  # visible only inside the namespaces
         self.names = [f"lockstep-{os.getpid()}-ray{node}" for node in range(count)]
         self.address = f"{self.addresses[0]}:{PORT}"
 
     def on(self, node: int, command: list[str]) -> list[str]:
-        """The command that runs a command on one of the nodes."""
+        """Return the command line that runs a command on a node."""
         return ["ip", "netns", "exec", self.names[node], *command]
 
     def start(self, node: int) -> None:
         """Start Ray on a node."""
         address = self.addresses[node]
-        place = [f"--address={self.address}"]
+        role = [f"--address={self.address}"]
         if node == 0:
-            place = ["--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={self.directory}"]
-        command = [*RAY, "start", *place, f"--node-ip-address={address}", "--num-cpus=2"]
+            role = ["--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={self.directory}"]
+        command = [*RAY, "start", *role, f"--node-ip-address={address}", "--num-cpus=2"]
         done = subprocess.run(
             self.on(node, [*command, "--disable-usage-stats"]),
             capture_output=True,
@@ -49,32 +49,32 @@ class RayCluster:
         if done.returncode:
             raise UserError(f"ray start fails on node {node}: {' '.join((done.stdout + done.stderr).split())[-300:]}")
 
-    def processes(self, node: int) -> list[psutil.Process]:
-        """All that run on a node, but for defunct ones."""
-        listed = subprocess.run(["ip", "netns", "pids", self.names[node]], capture_output=True, text=True).stdout
-        found = []
-        for pid in listed.split():
+    def list_processes(self, node: int) -> list[psutil.Process]:
+        """Return all processes of a node except defunct ones."""
+        pids = subprocess.run(["ip", "netns", "pids", self.names[node]], capture_output=True, text=True).stdout
+        processes = []
+        for pid in pids.split():
             with suppress(psutil.Error):
                 process = psutil.Process(int(pid))
                 if process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
+                    processes.append(process)
+        return processes
 
     def kill(self, node: int) -> None:
-        """SIGKILL all that run on a node, as where it loses its power."""
-        while found := self.processes(node):
-            for process in found:
+        """Kill all processes of a node, as a power failure does."""
+        while processes := self.list_processes(node):
+            for process in processes:
                 with suppress(psutil.Error):
                     process.kill()
-            time.sleep(0.05)
+            time.sleep(0.05)  # until the next look
 
 
 @contextmanager
 def ray_cluster(count: int = 3) -> Iterator[RayCluster]:
-    """Start the cluster, and end all that is in it. Raises UserError where Ray is not installed or not permitted."""
+    """Start the cluster, and kill its processes at the end. Raise UserError if this machine cannot run Ray."""
     if shutil.which("ip") is None:
         raise UserError("ip: not found; apt-get install iproute2")
-    with TemporaryDirectory(prefix="ray-") as directory:  # a short path: Ray makes sockets there
+    with TemporaryDirectory(prefix="ray-") as directory:  # a short path, because Ray creates sockets there
         cluster = RayCluster(Path(directory), count)
         try:
             _connect(cluster)
@@ -84,12 +84,12 @@ def ray_cluster(count: int = 3) -> Iterator[RayCluster]:
         finally:
             for node, name in enumerate(cluster.names):
                 cluster.kill(node)
-                with suppress(UserError):  # it may not exist
+                with suppress(UserError):  # the namespace may not exist
                     run_tool(f"ip netns delete {name}")
 
 
 def _connect(cluster: RayCluster) -> None:
-    """Make the namespaces; the bridge that joins them is in the first."""
+    """Create the namespaces. The bridge that connects them is in the first one."""
     first, *others = cluster.names
     for name in cluster.names:
         run_tool(f"ip netns add {name}")

@@ -1,4 +1,4 @@
-"""A real Slurm of two nodes on one Linux machine: a slurmd in each of two network namespaces."""
+"""A real Slurm cluster of two nodes on one Linux machine: a slurmd in each of two network namespaces."""
 
 import os
 import re
@@ -15,6 +15,7 @@ from common.errors import UserError
 
 TOOLS = ("slurmctld", "slurmd", "sbatch", "munged", "ip", "unshare", "setpriv")
 NODES = ("n0", "n1")
+START_SECONDS = 120  # only ends a hang
 CONFIG = """\
 ClusterName=lockstep
 SlurmctldHost=n0({address})
@@ -41,7 +42,7 @@ PartitionName=all Nodes=n[0-1] Default=YES MaxTime=INFINITE State=UP OverSubscri
 
 
 class Slurm:
-    """The cluster while it runs."""
+    """The running cluster."""
 
     def __init__(self, directory: Path, hosts: TwoHosts) -> None:
         self.directory, self.hosts = directory, hosts
@@ -54,40 +55,40 @@ class Slurm:
         return subprocess.run(wrapped, env=self.environment, capture_output=True, text=True)
 
     def check(self, *command: str) -> None:
-        """Run one of Slurm's commands, which must not fail."""
+        """Run one of Slurm's commands, and fail if it fails."""
         done = self.command(*command)
         assert done.returncode == 0, done.stderr
 
     def submit(self, script: str, *options: str) -> str:
-        """Submit a script as a job of two nodes. Returns the job's id."""
+        """Submit a script as a job of two nodes. Return the id of the job."""
         path = self.directory / "job.sh"
         path.write_text(f"#!/bin/bash\n{script}\n")
         done = self.command("sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=1", *options, str(path))
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
-    def wait(self, job: str, seconds: float = 180) -> int:
-        """Wait for the end of a job. Returns its exit code, or the signal that ended it, negative."""
-        end = time.monotonic() + seconds
+    def wait(self, job: str, seconds: float = 400) -> int:
+        """Wait for the end of a job. Return its exit code, or the negative number of the signal that ended it."""
+        deadline = time.monotonic() + seconds
         while self.is_queued(job):
-            assert time.monotonic() < end, f"job {job} takes too long"
+            assert time.monotonic() < deadline, f"job {job} has not ended after {seconds:g} seconds"
             time.sleep(0.1)
-        found = re.search(r" ExitCode=(\d+):(\d+) ", self.show(job))
-        assert found is not None
-        return int(found[1]) or -int(found[2])
+        exit_code = re.search(r" ExitCode=(\d+):(\d+) ", self.show(job))
+        assert exit_code is not None
+        return int(exit_code[1]) or -int(exit_code[2])
 
     def show(self, job: str) -> str:
-        """What Slurm knows of a job, in one line."""
+        """Return what Slurm knows about a job, in one line."""
         return self.command("scontrol", "show", "job", "--oneliner", job).stdout
 
     def is_queued(self, job: str) -> bool:
-        """Whether a job waits or runs."""
+        """Check whether a job waits or runs."""
         return job in self.command("squeue", "-h", "-o", "%i").stdout.split()
 
 
 @contextmanager
 def slurm_cluster() -> Iterator[Slurm]:
-    """Start the cluster, and end all that is in it. Raises UserError where Slurm is not installed or not permitted."""
+    """Start the cluster, and kill its processes at the end. Raise UserError if this machine cannot run Slurm."""
     if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
         raise UserError(
             f"{', '.join(missing)}: not found; apt-get install slurmd slurmctld slurm-client munge iproute2"
@@ -100,7 +101,7 @@ def slurm_cluster() -> Iterator[Slurm]:
             _start(slurm)
             yield slurm
         finally:
-            for daemon in slurm.daemons:  # and with it all that it has started
+            for daemon in slurm.daemons:  # all processes that the daemon has started end with it
                 daemon.kill()
                 daemon.wait()
             for name in hosts.names:
@@ -108,16 +109,19 @@ def slurm_cluster() -> Iterator[Slurm]:
 
 
 def _write_names(hosts: TwoHosts) -> None:
-    """/etc/hosts of each node. As Debian's installer has it, a node's own name means 127.0.1.1 to itself."""
+    """Write /etc/hosts of each node. As after an installation of Debian, a node resolves its own name to 127.0.1.1."""
     for node, name in enumerate(hosts.names):
-        addresses = {each: address for each, address in zip(NODES, ADDRESSES, strict=True)}
+        addresses = dict(zip(NODES, ADDRESSES, strict=True))
         addresses[NODES[node]] = "127.0.1.1"
         path = Path(f"/etc/netns/{name}/hosts")
         path.parent.mkdir(parents=True)
-        path.write_text("127.0.0.1 localhost\n" + "".join(f"{address} {each}\n" for each, address in addresses.items()))
+        path.write_text(
+            "127.0.0.1 localhost\n" + "".join(f"{address} {node_name}\n" for node_name, address in addresses.items())
+        )
 
 
 def _configure(slurm: Slurm) -> None:
+    """Write the configuration of Slurm and MUNGE."""
     directory = slurm.directory
     for name in ("state", *(f"{node}.spool" for node in NODES)):
         (directory / name).mkdir()
@@ -133,36 +137,42 @@ def _configure(slurm: Slurm) -> None:
 
 
 def _start(slurm: Slurm) -> None:
+    """Start the daemons, and wait until both nodes are idle."""
     directory, config = slurm.directory, slurm.environment["SLURM_CONF"]
     files = [f"--{kind}={directory}/munge.{suffix}" for kind, suffix in (("socket", "socket"), ("key-file", "key"))]
     files += [f"--{kind}={directory}/munge.{kind}" for kind in ("log-file", "pid-file", "seed-file")]
-    _daemon(slurm, 0, "munged", ["munged", "--foreground", "--force", *files])
-    _wait(slurm, "munged", lambda: (directory / "munge.socket").exists())
-    _daemon(slurm, 0, "slurmctld", _as_node(0, f"exec slurmctld -D -f {config}"))
-    for node, name in enumerate(NODES):  # slurmd wants something mounted there
+    _start_daemon(slurm, 0, "munged", ["munged", "--foreground", "--force", *files])
+    _wait_until_ready(slurm, "munged", lambda: (directory / "munge.socket").exists())
+    _start_daemon(slurm, 0, "slurmctld", _as_node(0, f"exec slurmctld -D -f {config}"))
+    for node, name in enumerate(NODES):  # slurmd needs a mount there
         mount = "mount -t tmpfs none /sys/fs/cgroup"
-        _daemon(slurm, node, name, _as_node(node, f"{mount}; exec slurmd -D -N {name} -f {config}"))
-    _wait(slurm, "slurmctld", lambda: slurm.command("sinfo", "-h", "-N", "-t", "idle").stdout.count("\n") == len(NODES))
+        _start_daemon(slurm, node, name, _as_node(node, f"{mount}; exec slurmd -D -N {name} -f {config}"))
+    _wait_until_ready(
+        slurm, "slurmctld", lambda: slurm.command("sinfo", "-h", "-N", "-t", "idle").stdout.count("\n") == len(NODES)
+    )
 
 
 def _as_node(node: int, script: str) -> list[str]:
-    """With the node's name as the machine's, in a process namespace, all of which ends with its first process."""
+    """Return the command that runs a script under the name of a node, in its own process namespace.
+
+    All processes of the namespace end with its first process.
+    """
     isolated = ["unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
     return [*isolated, "sh", "-c", f"hostname {NODES[node]}; {script}"]
 
 
-def _daemon(slurm: Slurm, node: int, name: str, command: Sequence[str]) -> None:
+def _start_daemon(slurm: Slurm, node: int, name: str, command: Sequence[str]) -> None:
     """Start a daemon that ends with this process."""
     with (slurm.directory / f"{name}.out").open("w") as output:
-        dying = ["setpriv", "--pdeathsig", "KILL", *command]
-        command = slurm.hosts.wrap_command(node, dying)
-        slurm.daemons.append(subprocess.Popen(command, env=slurm.environment, stdout=output, stderr=output))
+        command_on_node = slurm.hosts.wrap_command(node, ["setpriv", "--pdeathsig", "KILL", *command])
+        slurm.daemons.append(subprocess.Popen(command_on_node, env=slurm.environment, stdout=output, stderr=output))
 
 
-def _wait(slurm: Slurm, name: str, ready: Callable[[], bool]) -> None:
-    for _ in range(60):
-        if ready():
-            return
-        time.sleep(1)
-    said = (slurm.directory / f"{name}.out").read_text()
-    raise UserError(f"{name}: is not ready after 60 s: {' '.join(said.split())[-300:]}")
+def _wait_until_ready(slurm: Slurm, name: str, is_ready: Callable[[], bool]) -> None:
+    """Wait until a daemon is ready. Raise UserError with the end of its output if it is not ready in time."""
+    deadline = time.monotonic() + START_SECONDS
+    while not is_ready():
+        if time.monotonic() > deadline:
+            output = (slurm.directory / f"{name}.out").read_text()
+            raise UserError(f"{name}: not ready after {START_SECONDS} s: {' '.join(output.split())[-300:]}")
+        time.sleep(0.1)

@@ -1,4 +1,7 @@
-"""Runs to which a fault is done, found through what they record of themselves, and how long they take to recover."""
+"""Runs that a test disturbs with a fault, and measurements of how they recover.
+
+Tests find the processes and the progress of a run in the files of its run directory.
+"""
 
 import json
 import os
@@ -20,9 +23,9 @@ from common.training.rows import read_rows
 from tests.conftest import wait_until
 
 ROOT = Path(__file__).parents[2]
-ROUND = int(os.environ.get("FAULTS_ROUND", 0))  # `make faults` has several, each at other moments
+ROUND = int(os.environ.get("FAULTS_ROUND", 0))  # `make faults` runs several rounds, with faults at different steps
 STEPS, CHECKPOINT_EVERY = 60, 10
-# An epoch is 10 steps. Single steps are recorded, so that a fault can be timed by them.
+# An epoch has 10 steps. Every step is recorded, so that a test can wait for the step of its fault.
 CORPUS = ("data.train_examples=300", "data.validation_examples=60")
 SHARED = (
     f"train.steps={STEPS}",
@@ -40,7 +43,15 @@ SYNCHRONOUS = (*SERVERS, "strategy.max_staleness=0")
 
 
 class Run:
-    """A run's command, under way. command: the actual one, given the usual one."""
+    """The running command of a training run.
+
+    Attributes:
+        run_dir: The run directory.
+        output: The file that receives standard output and standard error.
+        process: The process of the command.
+        fault_at: When the fault happened, or when the command was started, in seconds of the monotonic clock.
+        processes_before: The contents of processes.json at that time.
+    """
 
     def __init__(
         self,
@@ -50,13 +61,22 @@ class Run:
         command: Callable[[list[str]], Sequence[str]] = tuple,
         **environment: str,
     ) -> None:
-        places = {"run_dir": str(run_dir), "cache_dir": str(run_dir.parent / "cache")}
-        places |= {key: value for key, _, value in (each.partition("=") for each in overrides) if key in places}
-        self.run_dir = Path(places["run_dir"])
-        self.mark()
+        """Start the command.
+
+        Args:
+            run_dir: The run directory, unless an override sets another one.
+            framework: The side that trains.
+            *overrides: The overrides of the config.
+            command: Wraps the command, to run it under another launcher or on another host.
+            **environment: Additional environment variables.
+        """
+        paths = {"run_dir": str(run_dir), "cache_dir": str(run_dir.parent / "cache")}
+        paths |= {key: value for key, _, value in (override.partition("=") for override in overrides) if key in paths}
+        self.run_dir = Path(paths["run_dir"])
+        self.mark_fault()
         corpus = () if "data=files" in overrides else CORPUS
-        arguments = [*corpus, *SHARED, *overrides, *(f"{key}={value}" for key, value in places.items())]
-        # not a pipe, which fills up while nobody reads it and so stops the run
+        arguments = [*corpus, *SHARED, *overrides, *(f"{key}={value}" for key, value in paths.items())]
+        # A pipe would fill up while the test does not read it, and block the run.
         with NamedTemporaryFile("w", dir=run_dir.parent, prefix=f"{run_dir.name}-", delete=False) as output:
             self.output = Path(output.name)
             self.process = subprocess.Popen(
@@ -67,16 +87,16 @@ class Run:
                 stderr=subprocess.STDOUT,
             )
 
-    def mark(self) -> None:
-        """Now the fault happens, from which `restarted` and `recover` count."""
-        self.before, self.since = self._processes(), time.monotonic()
+    def mark_fault(self) -> None:
+        """Record that the fault happens now. `wait_for_restart` and `wait_for_recovery` measure from here."""
+        self.processes_before, self.fault_at = self._read_processes(), time.monotonic()
 
-    def _processes(self) -> str | None:
+    def _read_processes(self) -> str | None:
         path = self.run_dir / "processes.json"
         return path.read_text() if path.exists() else None
 
     def pid(self, name: str) -> int:
-        """The id of a process, as the run recorded it."""
+        """Return the id of a process, which the run has recorded under this name."""
         pids: dict[str, int] = json.loads((self.run_dir / "processes.json").read_text())
         return pids[name]
 
@@ -87,7 +107,7 @@ class Run:
 
     @property
     def step(self) -> int:
-        """The last one that is recorded."""
+        """The last recorded step; 0 if there is none."""
         return max((row["step"] for row in self.rows), default=0)
 
     @property
@@ -95,64 +115,65 @@ class Run:
         summary: dict[str, Any] = json.loads((self.run_dir / "summary.json").read_text())
         return summary
 
-    def at(self, step: int) -> "Run":
+    def wait_for_step(self, step: int) -> "Run":
         """Wait until a step is recorded."""
-        self.wait(lambda: self.step >= step)
+        self.wait_for(lambda: self.step >= step)
         return self
 
-    def wait(self, true: Callable[[], Any]) -> None:
-        """Wait until something is true of the run; fails where the run ends before it is."""
-        wait_until(lambda: true() or self.process.poll() is not None, 120)
-        assert true(), self.output.read_text()
+    def wait_for(self, condition: Callable[[], object]) -> None:
+        """Wait until the condition is true. Fail if the run ends before."""
+        wait_until(lambda: condition() or self.process.poll() is not None)
+        assert condition(), self.output.read_text()
 
-    def strike(self, victim: str, signum: signal.Signals) -> None:
-        """Send a signal to one of its processes."""
-        self.mark()
+    def send_signal(self, victim: str, signum: signal.Signals) -> None:
+        """Send a signal to one process of the run, as the fault."""
+        self.mark_fault()
         os.kill(self.pid(victim), signum)
 
-    def restarted(self) -> float:
-        """Wait until it has started processes again. Returns the seconds since the fault, or since it began."""
-        self.wait(lambda: self._processes() != self.before)
-        return time.monotonic() - self.since
+    def wait_for_restart(self) -> None:
+        """Wait until the run has started new processes."""
+        self.wait_for(lambda: self._read_processes() != self.processes_before)
 
-    def recover(self) -> tuple[float, int]:
-        """Wait until it is where it was. Returns the seconds that took, and how many steps it had to make again."""
-        self.restarted()
+    def wait_for_recovery(self) -> tuple[float, int]:
+        """Wait until the run has reached its step before the fault. Return the seconds and the number of lost steps."""
+        self.wait_for_restart()
         log = self.run_dir / "train.log"
-        old = len(log.read_text())
-        reached = max(_steps(log.read_text()))
-        self.wait(lambda: max(_steps(log.read_text()[old:]), default=0) >= reached)
-        return time.monotonic() - self.since, reached + 1 - _steps(log.read_text()[old:])[0]
+        old_log = log.read_text()
+        reached = max(_read_steps(old_log))
+        self.wait_for(lambda: max(_read_steps(log.read_text()[len(old_log) :]), default=0) >= reached)
+        return time.monotonic() - self.fault_at, reached + 1 - _read_steps(log.read_text()[len(old_log) :])[0]
 
-    def end(self, seconds: float = 180) -> str:
-        """Wait for its end. Returns what it said."""
+    def wait_for_end(self, seconds: float = 300) -> str:
+        """Wait until the command ends. Return its output. The timeout only ends a hang."""
         self.process.wait(seconds)
         return self.output.read_text()
 
 
-def _steps(said: str) -> list[int]:
-    return [int(step) for step in re.findall(r"^step (\d+)/", said, re.MULTILINE)]
+def _read_steps(log: str) -> list[int]:
+    """Return the steps that a log reports."""
+    return [int(step) for step in re.findall(r"^step (\d+)/", log, re.MULTILINE)]
 
 
 Start = Callable[..., Run]
-Measured = Callable[..., None]
+RecordFigures = Callable[..., None]
 
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of all runs of the session, which share a cache."""
     return tmp_path_factory.mktemp("faults")
 
 
 @pytest.fixture
-def moment(request: pytest.FixtureRequest) -> int:
-    """The step at which it happens."""
+def fault_step(request: pytest.FixtureRequest) -> int:
+    """The step at which the fault happens. It depends on the test and the round."""
     seed = [ROUND, zlib.crc32(request.node.name.encode())]
     return int(np.random.default_rng(seed).integers(12, 40))
 
 
 @pytest.fixture
-def measured(record_property: Callable[[str, object], None]) -> Measured:
-    """Put figures into the table that `make faults` makes."""
+def record_figures(record_property: Callable[[str, object], None]) -> RecordFigures:
+    """Record figures for the table that `make faults` writes."""
 
     def record(seconds: float | None = None, lost: int | None = None, tried: int = 1) -> None:
         for name, value in (("seconds", seconds), ("lost", lost), ("tried", tried)):
@@ -163,65 +184,66 @@ def measured(record_property: Callable[[str, object], None]) -> Measured:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(base: Path) -> list[dict[str, Any]]:
-    """The curve that all of them must draw."""
-    run = Run(base / "undisturbed", "torch")
-    said = run.end()
-    assert run.process.returncode == 0, said
+def reference_rows(base: Path) -> list[dict[str, Any]]:
+    """The rows of a run without a fault, whose curve every other run must draw."""
+    run = Run(base / "reference", "torch")
+    output = run.wait_for_end()
+    assert run.process.returncode == 0, output
     return run.rows
 
 
 @pytest.fixture
-def start(base: Path, undisturbed: list[dict[str, Any]], request: pytest.FixtureRequest) -> Iterator[Start]:
-    """Start a run; nothing of it is left afterwards."""
+def start(base: Path, reference_rows: list[dict[str, Any]], request: pytest.FixtureRequest) -> Iterator[Start]:
+    """Start a run. After the test, its command is killed."""
     runs: list[Run] = []
 
-    def begin(framework: str, *overrides: str, name: str = "", **others: Any) -> Run:
+    def start_run(framework: str, *overrides: str, name: str = "", **options: Any) -> Run:
         test = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
-        runs.append(Run(base / (name or test), framework, *overrides, **others))
+        runs.append(Run(base / (name or test), framework, *overrides, **options))
         return runs[-1]
 
-    yield begin
+    yield start_run
     for run in runs:
         run.process.kill()
         run.process.wait()
 
 
-def assert_undisturbed(run: Run, undisturbed: list[dict[str, Any]], said: str) -> None:
-    """Completed, every step recorded once, on the curve of a run that nothing happened to."""
-    assert run.process.returncode == 0, said
+def assert_same_curve(run: Run, reference_rows: list[dict[str, Any]], output: str) -> None:
+    """Check that the run has completed and recorded every step once, on the curve of the reference run."""
+    assert run.process.returncode == 0, output
     assert run.summary["status"] == "completed"
     assert [row["step"] for row in run.rows] == list(range(1, STEPS + 1))
     for key, tolerance in (("loss", 1e-5), ("grad_norm", 1e-4)):
-        assert np.abs([row[key] - one[key] for row, one in zip(run.rows, undisturbed, strict=True)]).max() <= tolerance
+        assert (
+            np.abs([row[key] - reference[key] for row, reference in zip(run.rows, reference_rows, strict=True)]).max()
+            <= tolerance
+        )
     assert [row["step"] for row in read_rows(run.run_dir / "evals.jsonl")] == [20, 40, 60]
 
 
 def terminate(run: Run, signum: signal.Signals = signal.SIGTERM) -> None:
-    """As a preempted machine does."""
-    asked = time.monotonic()
+    """Send a signal to the command, as a preempted machine does. The run must stop as interrupted."""
     run.process.send_signal(signum)
-    said = run.end(30)
-    assert time.monotonic() - asked < 10
-    assert run.process.returncode == 128 + signum, said
+    output = run.wait_for_end()
+    assert run.process.returncode == 128 + signum, output
     assert run.summary["status"] == "interrupted"
 
 
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """Make a file system in memory, of so many MiB."""
-    mounted = []
+    """Mount a file system in memory of a size in MiB, and return its directory."""
+    directories = []
 
-    def make(mebibytes: int) -> Path:
-        place = tmp_path / f"disk-{mebibytes}"
-        place.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(place)]
+    def mount_disk(mebibytes: int) -> Path:
+        directory = tmp_path / f"disk-{mebibytes}"
+        directory.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(directory)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             pytest.skip(f"cannot mount a small disk: {done.stderr.strip()}")
-        mounted.append(place)
-        return place
+        directories.append(directory)
+        return directory
 
-    yield make
-    for place in mounted:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
+    yield mount_disk
+    for directory in directories:
+        subprocess.run(["umount", "--lazy", str(directory)], check=True)

@@ -1,4 +1,4 @@
-"""Runs on a real Ray cluster of three nodes: what ends on one of them, and what is left starts again."""
+"""Faults of runs on a real Ray cluster of three nodes."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.conftest import or_skip, wait_until
-from tests.faults.conftest import DDP, MULTIWORKER, Measured, Run, Start, assert_undisturbed, terminate
+from tests.faults.conftest import DDP, MULTIWORKER, RecordFigures, Run, Start, assert_same_curve, terminate
 from tests.ray_cluster import RayCluster, ray_cluster
 
 pytestmark = pytest.mark.faults
@@ -24,34 +24,31 @@ FLOAT64 = "train.precision=float64"
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[RayCluster]:
+    """A Ray cluster that all tests of this file share."""
     yield from or_skip(ray_cluster(3))
 
 
 @pytest.fixture
 def submit(start: Start, ray: RayCluster) -> Callable[..., Run]:
     """Start a run's command on the first node."""
-    place = ("cluster=ray", f"cluster.address={ray.address}", "cluster.timeout=60")
-    return partial(_submit, start, partial(ray.on, 0), place)
-
-
-def _submit(start: Start, command: Any, place: tuple[str, ...], *overrides: str, name: str = "") -> Run:
-    framework, *rest = overrides
-    return start(framework, *rest, *place, command=command, name=name)
+    cluster = ("cluster=ray", f"cluster.address={ray.address}", "cluster.timeout=60")
+    return lambda *overrides, name="": start(*overrides, *cluster, command=partial(ray.on, 0), name=name)
 
 
 @pytest.fixture
-def nothing_left(ray: RayCluster) -> Iterator[None]:
-    """After the test none of the processes of its runs is left on any node."""
+def no_leftovers(ray: RayCluster) -> Iterator[None]:
+    """A check after the test that no process of its runs is left on any node."""
     yield
-    wait_until(lambda: not _of_runs(ray), 10)
+    wait_until(lambda: not _find_processes(ray))
 
 
-def _of_runs(ray: RayCluster) -> list[psutil.Process]:
-    """The processes of runs."""
-    return [process for node in range(ray.count) for process in ray.processes(node) if "_impl." in _command(process)]
+def _find_processes(ray: RayCluster) -> list[psutil.Process]:
+    """Return the processes of runs on all nodes."""
+    processes = [process for node in range(ray.count) for process in ray.list_processes(node)]
+    return [process for process in processes if "_impl." in _read_command(process)]
 
 
-def _command(process: psutil.Process) -> str:
+def _read_command(process: psutil.Process) -> str:
     try:
         return " ".join(process.cmdline())
     except psutil.Error:
@@ -63,12 +60,12 @@ def _command(process: psutil.Process) -> str:
     [pytest.param(TORCH_SERVERS, id="torch"), pytest.param(TF_SERVERS, id="tf", marks=MATRIX)],
 )
 def test_parameter_servers(
-    submit: Callable[..., Run], kind: tuple[str, ...], undisturbed: list[dict[str, Any]], nothing_left: None
+    submit: Callable[..., Run], kind: tuple[str, ...], reference_rows: list[dict[str, Any]], no_leftovers: None
 ) -> None:
     run = submit(*kind)
-    said = run.end()
-    assert_undisturbed(run, undisturbed, said)
-    assert "on 3 node(s) of the Ray cluster: " in said
+    output = run.wait_for_end()
+    assert_same_curve(run, reference_rows, output)
+    assert "on 3 node(s) of the Ray cluster: " in output
 
 
 @pytest.mark.survives("SIGKILL of an actor on a Ray cluster, `train.max_restarts=2`")
@@ -80,51 +77,60 @@ def test_an_actor_is_killed(
     submit: Callable[..., Run],
     ray: RayCluster,
     kind: tuple[str, ...],
-    moment: int,
-    undisturbed: list[dict[str, Any]],
-    measured: Measured,
-    nothing_left: None,
+    fault_step: int,
+    reference_rows: list[dict[str, Any]],
+    record_figures: RecordFigures,
+    no_leftovers: None,
 ) -> None:
-    run = submit(*kind, RESTARTS).at(1)
-    actors = [(node, found) for node in range(ray.count) if (found := _actors(ray, node))]  # can take 30 steps
+    run = submit(*kind, RESTARTS).wait_for_step(1)  # the search for the actors can take 30 steps
+    actors = {node: processes for node in range(ray.count) if (processes := _find_actors(ray, node))}
     assert len(actors) == 2
-    lost, victims = actors[1]
-    run.at(moment).mark()
-    for actor in victims:
+    lost_node = max(actors)
+    run.wait_for_step(fault_step).mark_fault()
+    for actor in actors[lost_node]:
         actor.kill()
-    measured(*run.recover())
-    said = run.end()
-    assert_undisturbed(run, undisturbed, said)
+    record_figures(*run.wait_for_recovery())
+    output = run.wait_for_end()
+    assert_same_curve(run, reference_rows, output)
     assert run.summary["restarts"] == 1
-    assert f"node {ray.addresses[lost]} of the Ray cluster was lost; restarting from the newest checkpoint" in said
+    assert (
+        f"node {ray.addresses[lost_node]} of the Ray cluster was lost; restarting from the newest checkpoint" in output
+    )
 
 
-def _actors(ray: RayCluster, node: int) -> list[psutil.Process]:
-    return [process for process in ray.processes(node) if _command(process).startswith("ray::Node")]
+def _find_actors(ray: RayCluster, node: int) -> list[psutil.Process]:
+    """Return the processes of the actors on a node."""
+    return [process for process in ray.list_processes(node) if _read_command(process).startswith("ray::Node")]
 
 
 @pytest.mark.survives("SIGKILL of the command of a run on a Ray cluster: no process is left; then `resume=auto`")
 def test_the_driver_is_killed(
-    submit: Callable[..., Run], ray: RayCluster, moment: int, undisturbed: list[dict[str, Any]]
+    submit: Callable[..., Run], ray: RayCluster, fault_step: int, reference_rows: list[dict[str, Any]]
 ) -> None:
-    run = submit(*DDP, name="driver").at(moment)
+    run = submit(*DDP, name="driver").wait_for_step(fault_step)
     run.process.kill()
-    wait_until(lambda: not _of_runs(ray), 30)
+    wait_until(lambda: not _find_processes(ray))
     run = submit(*DDP, "resume=auto", name="driver")
-    assert_undisturbed(run, undisturbed, run.end())
+    assert_same_curve(run, reference_rows, run.wait_for_end())
 
 
 @pytest.mark.survives("SIGTERM or Ctrl-C to the command of a run on a Ray cluster, then another number of replicas")
-def test_another_number_of_replicas(submit: Callable[..., Run], start: Start, moment: int, nothing_left: None) -> None:
-    """In float64, so that the curves are the same to the last digits."""
+def test_another_number_of_replicas(
+    submit: Callable[..., Run], start: Start, fault_step: int, no_leftovers: None
+) -> None:
+    """Float64 keeps the curves equal to the last digits."""
     single = start("torch", "strategy=single", FLOAT64)
-    for step, replicas, signum in ((moment // 2, 3, signal.SIGINT), (moment, 2, signal.SIGTERM), (None, 4, None)):
+    for step, replicas, signum in (
+        (fault_step // 2, 3, signal.SIGINT),
+        (fault_step, 2, signal.SIGTERM),
+        (None, 4, None),
+    ):
         run = submit("torch", "strategy=ddp", f"strategy.replicas={replicas}", FLOAT64, "resume=auto", name="elastic")
         if step is not None and signum is not None:
-            terminate(run.at(step), signum)
-    said = run.end()
-    assert single.end() and single.process.returncode == 0
-    assert run.process.returncode == 0, said
+            terminate(run.wait_for_step(step), signum)
+    output = run.wait_for_end()
+    assert single.wait_for_end() and single.process.returncode == 0
+    assert run.process.returncode == 0, output
     elastic, expected = ([row["loss"] for row in each.rows] for each in (run, single))
     np.testing.assert_allclose(elastic, expected, rtol=0, atol=1e-9)
     assert [change["replicas"] for change in run.summary["replicas_changed"]] == [3, 2, 4]
@@ -136,21 +142,21 @@ def test_a_node_is_lost(
     submit: Callable[..., Run],
     ray: RayCluster,
     kind: str,
-    moment: int,
-    undisturbed: list[dict[str, Any]],
-    measured: Measured,
-    nothing_left: None,
+    fault_step: int,
+    reference_rows: list[dict[str, Any]],
+    record_figures: RecordFigures,
+    no_leftovers: None,
 ) -> None:
     framework = {"ddp": "torch", "multiworker": "tf"}[kind]
-    run = submit(framework, f"strategy={kind}", RESTARTS).at(moment)
+    run = submit(framework, f"strategy={kind}", RESTARTS).wait_for_step(fault_step)
     assert run.rows[0]["replicas"] == 6
-    run.mark()
+    run.mark_fault()
     ray.kill(2)
     try:
-        measured(*run.recover())
-        said = run.end()
+        record_figures(*run.wait_for_recovery())
+        output = run.wait_for_end()
     finally:
         ray.start(2)
-    assert_undisturbed(run, undisturbed, said)
+    assert_same_curve(run, reference_rows, output)
     assert [change["replicas"] for change in run.summary["replicas_changed"]] == [6, 4]
-    assert "on 2 node(s) of the Ray cluster: " in said
+    assert "on 2 node(s) of the Ray cluster: " in output

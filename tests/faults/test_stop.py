@@ -1,7 +1,7 @@
-"""Ranks agree on a stop: whichever process is signalled, and whenever, all leave after the same step, which is saved.
+"""Agreement of ranks on a stop: after a signal to any process at any moment, all ranks save and end at the same step.
 
-`make test-faults` runs one case of each mechanism, `make faults` a third of all cases in each round, and
-`make test-faults-all` and `make bench-stops` run all of them.
+`make test-faults` runs one case of each mechanism. `make faults` runs a third of all cases in each round.
+`make test-faults-all` and `make bench-stops` run all cases.
 """
 
 import itertools
@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from benchmarks.two_hosts import TwoHosts
-from tests.faults.conftest import ROOT, ROUND, Measured, Run, Start, assert_undisturbed
-from tests.faults.stops import ENDLESS, KINDS, on_one_machine, on_two_hosts, under_torchrun
+from tests.faults.conftest import ROOT, ROUND, RecordFigures, Run, Start, assert_same_curve
+from tests.faults.stops import ENDLESS, KINDS, start_on_one_machine, start_on_two_hosts, start_under_torchrun
 
 pytestmark = pytest.mark.faults
 
@@ -44,7 +44,7 @@ RANKS = {
     "torch-servers-async": ("rank 3",),
     "tf-servers-async": ("worker 1",),
 }
-RESUMED = {"rank 1", "worker 1", "worker 0", "ps 0"}
+RESUMED = {"rank 1", "worker 1", "worker 0", "ps 0"}  # the tests that signal these also resume the run
 ON_HOSTS: dict[str, Sequence[tuple[str, float]]] = {
     "node 0": [("node 0", 0)],
     "node 1": [("node 1", 0)],
@@ -61,181 +61,188 @@ UNDER_TORCHRUN: dict[str, Sequence[tuple[str, float]]] = {
 numbers = itertools.count()
 
 
-def case(place: str, kind: str, who: str) -> Any:
+def make_case(place: str, kind: str, target: str) -> Any:
     """Return the parameters of a test; None if neither CI nor this round has the case."""
-    in_ci = (place, kind, who) in IN_CI
+    in_ci = (place, kind, target) in IN_CI
     in_round = next(numbers) % THIRDS == ROUND % THIRDS
     if not (in_ci or in_round or ALL):
         return None
     marks = [pytest.mark.survives(f"SIGTERM to one rank or node {place}"), *([] if in_ci else [MATRIX])]
-    return pytest.param(kind, who, id=f"{kind}-{who.replace(' ', '-')}", marks=marks)
+    return pytest.param(kind, target, id=f"{kind}-{target.replace(' ', '-')}", marks=marks)
 
 
-def chosen(cases: list[Any]) -> list[Any]:
-    return [each for each in cases if each is not None]
+def select_cases(cases: list[Any]) -> list[Any]:
+    """Return the cases that this session has."""
+    return [case for case in cases if case is not None]
 
 
 @pytest.fixture
-def later(moment: int) -> float:
-    """Seconds after the moment's step, so that the signal comes anywhere in a step."""
-    return float(np.random.default_rng([ROUND, moment]).uniform(0, 0.2))
+def delay(fault_step: int) -> float:
+    """Seconds between the recorded step and the signal, so that the signal comes at any point of a step."""
+    return float(np.random.default_rng([ROUND, fault_step]).uniform(0, 0.2))
 
 
 @pytest.fixture
 def describe(record_property: Callable[[str, object], None]) -> Describe:
-    """Say of what a test is, for the table that benchmarks.stops makes."""
+    """Record the case of a test for the table of benchmarks.stops."""
 
-    def record(kind: str, cluster: str, who: str) -> None:
-        for name, value in (("strategy", kind), ("cluster", cluster), ("signalled", who)):
+    def record(kind: str, cluster: str, target: str) -> None:
+        for name, value in (("strategy", kind), ("cluster", cluster), ("signalled", target)):
             record_property(name, value)
 
     return record
 
 
 @pytest.fixture
-def port(request: pytest.FixtureRequest) -> int:
+def port() -> int:
+    """A port for each test. The hosts are network namespaces of the tests, in which nothing else uses ports."""
     return 20000 + 50 * next(numbers)
 
 
-def wait_for_step(run: Run, step: int, later: float) -> None:
-    run.at(step)
-    time.sleep(later)
+def wait_past_step(run: Run, step: int, delay: float) -> None:
+    """Wait until a step is recorded, and then for the delay in seconds. The signal may come at any moment."""
+    run.wait_for_step(step)
+    time.sleep(delay)
 
 
-def resume(again: list[Run], reached: int, undisturbed: list[dict[str, Any]]) -> None:
-    """To the end; the first one is the chief's."""
-    said = [run.end() for run in again]
-    assert_undisturbed(again[0], undisturbed, said[0])
-    assert again[0].summary["resumed_from"] == reached
-    assert [run.process.returncode for run in again] == [0] * len(again)
+def assert_resumed(commands: list[Run], reached: int, reference_rows: list[dict[str, Any]]) -> None:
+    """Check that the resumed run completes from the reached step. The first command is the command of the chief."""
+    outputs = [run.wait_for_end() for run in commands]
+    assert_same_curve(commands[0], reference_rows, outputs[0])
+    assert commands[0].summary["resumed_from"] == reached
+    assert [run.process.returncode for run in commands] == [0] * len(commands)
 
 
 @pytest.mark.parametrize(
-    ("kind", "who"),
-    chosen([case("on one machine", kind, rank) for kind, ranks in RANKS.items() for rank in ranks]),
+    ("kind", "target"),
+    select_cases([make_case("on one machine", kind, rank) for kind, ranks in RANKS.items() for rank in ranks]),
 )
 def test_one_rank(
     start: Start,
-    undisturbed: list[dict[str, Any]],
-    moment: int,
-    later: float,
+    reference_rows: list[dict[str, Any]],
+    fault_step: int,
+    delay: float,
     describe: Describe,
-    measured: Measured,
+    record_figures: RecordFigures,
     kind: str,
-    who: str,
+    target: str,
 ) -> None:
-    describe(kind, "one machine", who)
-    resumed = who in RESUMED and not kind.endswith("async")
-    stopping = on_one_machine(start, *KINDS[kind], *([] if resumed else [ENDLESS]))
-    wait_for_step(stopping.chief, moment, 0 if resumed else later)
-    reached = stopping.assert_agreed(stopping.signal([(who, 0)]), measured)
-    assert reached >= moment
-    if resumed:
-        again = start(*KINDS[kind], "resume=auto", name=stopping.chief.run_dir.name)
-        resume([again], reached, undisturbed)
+    describe(kind, "one machine", target)
+    is_resumed = target in RESUMED and not kind.endswith("async")
+    stopping = start_on_one_machine(start, *KINDS[kind], *([] if is_resumed else [ENDLESS]))
+    wait_past_step(stopping.chief, fault_step, 0 if is_resumed else delay)
+    reached = stopping.assert_agreed(stopping.signal([(target, 0)]), record_figures)
+    assert reached >= fault_step
+    if is_resumed:
+        resumed = start(*KINDS[kind], "resume=auto", name=stopping.chief.run_dir.name)
+        assert_resumed([resumed], reached, reference_rows)
 
 
 @pytest.mark.parametrize(
-    ("kind", "who"),
-    chosen(
+    ("kind", "target"),
+    select_cases(
         [
-            case("in an evaluation", "ddp", "rank 1"),
-            case("in an evaluation", "allreduce", "rank 2"),
-            case("in an evaluation", "multiworker", "worker 1"),
-            case("in an evaluation", "torch-servers", "rank 2"),
-            case("in an evaluation", "tf-servers", "worker 0"),
+            make_case("in an evaluation", "ddp", "rank 1"),
+            make_case("in an evaluation", "allreduce", "rank 2"),
+            make_case("in an evaluation", "multiworker", "worker 1"),
+            make_case("in an evaluation", "torch-servers", "rank 2"),
+            make_case("in an evaluation", "tf-servers", "worker 0"),
         ]
     ),
 )
 def test_one_rank_in_an_evaluation(
-    start: Start, later: float, describe: Describe, measured: Measured, kind: str, who: str
+    start: Start, delay: float, describe: Describe, record_figures: RecordFigures, kind: str, target: str
 ) -> None:
-    """There is one after every other step, and it takes longer than the steps."""
-    describe(kind, "one machine, in an evaluation", who)
-    often = ("train.eval_every=2", "data.validation_examples=1500", ENDLESS)
-    stopping = on_one_machine(start, *KINDS[kind], *often)
-    wait_for_step(stopping.chief, 6, 3 * later)
-    stopping.assert_agreed(stopping.signal([(who, 0)]), measured)
+    """Evaluate after every other step, for longer than the steps take."""
+    describe(kind, "one machine, in an evaluation", target)
+    frequent = ("train.eval_every=2", "data.validation_examples=1500", ENDLESS)
+    stopping = start_on_one_machine(start, *KINDS[kind], *frequent)
+    wait_past_step(stopping.chief, 6, 3 * delay)
+    stopping.assert_agreed(stopping.signal([(target, 0)]), record_figures)
 
 
 @pytest.mark.parametrize(
-    ("kind", "who"),
-    chosen([case("at start-up", kind, ranks[-1]) for kind, ranks in RANKS.items() if not kind.endswith("async")]),
+    ("kind", "target"),
+    select_cases(
+        [make_case("at start-up", kind, ranks[-1]) for kind, ranks in RANKS.items() if not kind.endswith("async")]
+    ),
 )
 def test_one_rank_at_start_up(
-    start: Start, moment: int, describe: Describe, measured: Measured, kind: str, who: str
+    start: Start, fault_step: int, describe: Describe, record_figures: RecordFigures, kind: str, target: str
 ) -> None:
-    """At any moment until the first step; there may be nothing to save."""
-    describe(kind, "one machine, at start-up", who)
-    stopping = on_one_machine(start, *KINDS[kind], ENDLESS)
-    time.sleep((moment - 12) / 28 * 6)
-    stopping.assert_agreed(stopping.signal([(who, 0)]), measured)
+    """Any moment is right: before the first step there may be nothing to save."""
+    describe(kind, "one machine, at start-up", target)
+    stopping = start_on_one_machine(start, *KINDS[kind], ENDLESS)
+    time.sleep((fault_step - 12) / 28 * 6)
+    stopping.assert_agreed(stopping.signal([(target, 0)]), record_figures)
 
 
 @pytest.mark.parametrize(
-    ("kind", "who"),
-    chosen([case("on two hosts", kind, who) for kind in KINDS if not kind.endswith("async") for who in ON_HOSTS]),
+    ("kind", "target"),
+    select_cases(
+        [make_case("on two hosts", kind, target) for kind in KINDS if not kind.endswith("async") for target in ON_HOSTS]
+    ),
 )
 def test_two_hosts(
     start: Start,
     hosts: TwoHosts,
     port: int,
-    undisturbed: list[dict[str, Any]],
-    moment: int,
-    later: float,
+    reference_rows: list[dict[str, Any]],
+    fault_step: int,
+    delay: float,
     describe: Describe,
-    measured: Measured,
+    record_figures: RecordFigures,
     kind: str,
-    who: str,
+    target: str,
 ) -> None:
-    describe(kind, "hosts", who)
-    resumed = who == "node 1"
-    stopping = on_two_hosts(start, hosts, port, *KINDS[kind], *([] if resumed else [ENDLESS]))
-    wait_for_step(stopping.chief, moment, 0 if resumed else later)
-    reached = stopping.assert_agreed(stopping.signal(ON_HOSTS[who]), measured)
-    assert reached >= moment
-    if resumed:
+    describe(kind, "hosts", target)
+    is_resumed = target == "node 1"
+    stopping = start_on_two_hosts(start, hosts, port, *KINDS[kind], *([] if is_resumed else [ENDLESS]))
+    wait_past_step(stopping.chief, fault_step, 0 if is_resumed else delay)
+    reached = stopping.assert_agreed(stopping.signal(ON_HOSTS[target]), record_figures)
+    assert reached >= fault_step
+    if is_resumed:
         name = stopping.chief.run_dir.name
-        again = on_two_hosts(start, hosts, port + 25, *KINDS[kind], "resume=auto", name=name)
-        resume(again.commands, reached, undisturbed)
+        resumed = start_on_two_hosts(start, hosts, port + 25, *KINDS[kind], "resume=auto", name=name)
+        assert_resumed(resumed.commands, reached, reference_rows)
 
 
 @pytest.mark.parametrize(
-    ("kind", "who"),
-    chosen(
+    ("kind", "target"),
+    select_cases(
         [
-            case("under torchrun", kind, who)
+            make_case("under torchrun", kind, target)
             for kind in ("ddp", "allreduce", "torch-servers")
-            for who in UNDER_TORCHRUN
-            if kind == "ddp" or who in ("rank 1", "rank 1, up to 1.5 s later rank 0")
+            for target in UNDER_TORCHRUN
+            if kind == "ddp" or target in ("rank 1", "rank 1, up to 1.5 s later rank 0")
         ]
     ),
 )
 def test_torchrun(
     start: Start,
     tmp_path: Path,
-    undisturbed: list[dict[str, Any]],
-    moment: int,
-    later: float,
+    reference_rows: list[dict[str, Any]],
+    fault_step: int,
+    delay: float,
     describe: Describe,
-    measured: Measured,
+    record_figures: RecordFigures,
     kind: str,
-    who: str,
+    target: str,
 ) -> None:
-    describe(kind, "torchrun", who)
+    describe(kind, "torchrun", target)
     ranks = {"ddp": 2, "allreduce": 3, "torch-servers": 4}[kind]
-    resumed = kind == "ddp" and who == "rank 1"
-    stopping = under_torchrun(start, tmp_path, ranks, *KINDS[kind], *([] if resumed else [ENDLESS]))
-    wait_for_step(stopping.chief, moment, 0 if resumed else later)
-    plan = [(name, delay * later / 0.2) for name, delay in UNDER_TORCHRUN[who]]
-    reached = stopping.assert_agreed(stopping.signal(plan), measured)
-    assert reached >= moment
-    if resumed:
-        again = start(*KINDS[kind], "resume=auto", name=stopping.chief.run_dir.name)
-        resume([again], reached, undisturbed)
+    is_resumed = kind == "ddp" and target == "rank 1"
+    stopping = start_under_torchrun(start, tmp_path, ranks, *KINDS[kind], *([] if is_resumed else [ENDLESS]))
+    wait_past_step(stopping.chief, fault_step, 0 if is_resumed else delay)
+    plan = [(name, seconds * delay / 0.2) for name, seconds in UNDER_TORCHRUN[target]]
+    reached = stopping.assert_agreed(stopping.signal(plan), record_figures)
+    assert reached >= fault_step
+    if is_resumed:
+        resumed = start(*KINDS[kind], "resume=auto", name=stopping.chief.run_dir.name)
+        assert_resumed([resumed], reached, reference_rows)
 
 
-# In all Python processes of a run: ranks do not leave their decisions to the channel.
+# In all Python processes of a run: ranks decide alone, without the stop channel.
 ALONE = """
 from common.cluster.stop_member import StopMember
 from common.cluster.stop_server import StopServer
@@ -244,17 +251,19 @@ StopServer.attach = StopMember.attach = lambda self, stop: None
 
 
 @MATRIX
-def test_it_notices_ranks_that_stop_alone(start: Start, tmp_path: Path, moment: int, measured: Measured) -> None:
-    """A planted fault: as if the agreement were not there, rank 1 leaves and rank 0 waits for it."""
+def test_ranks_that_stop_alone_are_noticed(
+    start: Start, tmp_path: Path, fault_step: int, record_figures: RecordFigures
+) -> None:
+    """Plant a fault: without an agreement, rank 1 stops and rank 0 waits for it."""
     (tmp_path / "sitecustomize.py").write_text(ALONE)
-    stopping = on_one_machine(start, *KINDS["ddp"], ENDLESS, PYTHONPATH=f"{tmp_path}:{ROOT}")
-    wait_for_step(stopping.chief, moment, 0)
+    stopping = start_on_one_machine(start, *KINDS["ddp"], ENDLESS, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    wait_past_step(stopping.chief, fault_step, 0)
     last = stopping.signal([("rank 1", 0)])
     with pytest.raises(AssertionError):
-        stopping.assert_agreed(last, measured)
+        stopping.assert_agreed(last, record_figures)
 
 
-# Worker 1 is signalled when its strategy has been made, and TensorFlow's collectives have taken SIGTERM.
+# Worker 1 receives the signal after its strategy is built, when TensorFlow's collectives have replaced the handler.
 SIGNALLED = """
 import os, signal
 from common.training.stop import Stop
@@ -275,12 +284,14 @@ Stop.listen = listen_signalled
 def test_a_signal_before_the_loop_is_not_lost(start: Start, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(SIGNALLED)
     run = start(*KINDS["multiworker"], ENDLESS, PYTHONPATH=f"{tmp_path}:{ROOT}")
-    said = run.end(60)
-    assert run.process.returncode == 143, said
-    assert run.summary["status"] == "interrupted" and len(run.rows) <= 2  # those that the other one had begun
+    output = run.wait_for_end()
+    assert run.process.returncode == 143, output
+    assert (
+        run.summary["status"] == "interrupted" and len(run.rows) <= 2
+    )  # at most the steps that the other worker had begun
 
 
-# Each rank leaves the number of collectives that its process group has made.
+# Each rank writes the number of collectives of its process group to a file.
 COUNTED = """
 import os
 from common.training.loop import Loop
@@ -300,21 +311,21 @@ Loop.run = run_and_count
 @MATRIX
 @pytest.mark.parametrize("kind", ["ddp", "allreduce"])
 def test_the_agreement_costs_no_collective(start: Start, tmp_path: Path, kind: str) -> None:
-    """With the agreement and without it ranks make the same collectives and send the same messages."""
-    found: dict[tuple[str, int], tuple[list[int], list[int] | None]] = {}
+    """Ranks run the same collectives and send the same messages with and without the agreement."""
+    traffic: dict[tuple[str, int], tuple[list[int], list[int] | None]] = {}
     for name, code in (("agreed", ""), ("alone", ALONE)):
         for steps in (20, 30):
-            place = tmp_path / f"{name}-{steps}"
-            place.mkdir()
-            (place / "sitecustomize.py").write_text(COUNTED + code)
-            environment = {"PYTHONPATH": f"{place}:{ROOT}", "COUNTS": f"{place}/count-"}
+            directory = tmp_path / f"{name}-{steps}"
+            directory.mkdir()
+            (directory / "sitecustomize.py").write_text(COUNTED + code)
+            environment = {"PYTHONPATH": f"{directory}:{ROOT}", "COUNTS": f"{directory}/count-"}
             run = start(*KINDS[kind], f"train.steps={steps}", name=f"{kind}-{name}-{steps}", **environment)
-            said = run.end()
-            assert run.process.returncode == 0, said
-            counts = [int(path.read_text()) for path in sorted(place.glob("count-*"))]
-            found[name, steps] = counts, run.summary.get("messages_sent")
+            output = run.wait_for_end()
+            assert run.process.returncode == 0, output
+            counts = [int(path.read_text()) for path in sorted(directory.glob("count-*"))]
+            traffic[name, steps] = counts, run.summary.get("messages_sent")
     for steps in (20, 30):
-        assert found["agreed", steps] == found["alone", steps]
-        if kind == "allreduce":  # a ring of 3 ranks and 1 bucket, each step
-            assert found["agreed", steps][1] == [2 * (3 - 1) * steps] * 3
-    assert all(more > less for less, more in zip(found["agreed", 20][0], found["agreed", 30][0], strict=True))
+        assert traffic["agreed", steps] == traffic["alone", steps]
+        if kind == "allreduce":  # a ring of 3 ranks with 1 bucket, in each step
+            assert traffic["agreed", steps][1] == [2 * (3 - 1) * steps] * 3
+    assert all(more > less for less, more in zip(traffic["agreed", 20][0], traffic["agreed", 30][0], strict=True))

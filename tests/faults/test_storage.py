@@ -1,4 +1,4 @@
-"""What a run writes and reads: checkpoints half written, full disks, changed data, places that are not its own."""
+"""Faults of storage: incomplete checkpoints, full disks, changed data, read-only and shared run directories."""
 
 import contextlib
 import json
@@ -23,9 +23,9 @@ from tests.faults.conftest import (
     DDP,
     ROOT,
     ROUND,
-    Measured,
+    RecordFigures,
     Start,
-    assert_undisturbed,
+    assert_same_curve,
     terminate,
 )
 from tests.unit.common.run.test_checkpoint import flip_a_byte, mix_steps, truncate
@@ -34,6 +34,7 @@ pytestmark = pytest.mark.faults
 
 Mount = Callable[[int], Path]
 
+# Saves checkpoints until it is killed, and prints the step of each complete one.
 WRITER = """
 import sys
 from pathlib import Path
@@ -56,10 +57,10 @@ for step in range(first + 1, first + 1000):
 
 
 @pytest.mark.survives("SIGKILL while a checkpoint is written")
-def test_killed_while_it_writes_a_checkpoint(start: Start, measured: Measured) -> None:
-    """At 20 random moments: what was finished is there, and what is there is whole."""
+def test_killed_while_it_writes_a_checkpoint(start: Start, record_figures: RecordFigures) -> None:
+    """Kill the writer at 20 random moments. Every finished checkpoint exists, and every existing one is complete."""
     run = start("torch", "train.steps=1", "train.checkpoint_every=null", "train.keep_checkpoints=2")
-    assert run.end() and run.process.returncode == 0
+    assert run.wait_for_end() and run.process.returncode == 0
     shutil.rmtree(run.run_dir / "checkpoints")
     command = [sys.executable, "-c", WRITER, str(run.run_dir)]
     moments = np.random.default_rng(ROUND).uniform(0, 0.3, 20)
@@ -67,8 +68,8 @@ def test_killed_while_it_writes_a_checkpoint(start: Start, measured: Measured) -
     for moment in moments:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as writer:
             assert writer.stdout is not None
-            finished = int(writer.stdout.readline())  # it is under way
-            time.sleep(moment)
+            finished = int(writer.stdout.readline())  # the writer is running
+            time.sleep(moment)  # any moment is right
             writer.kill()
             finished = max([finished, *map(int, writer.stdout.read().split())])
         checkpoint = find_newest_checkpoint(run.run_dir)
@@ -76,7 +77,7 @@ def test_killed_while_it_writes_a_checkpoint(start: Start, measured: Measured) -
         state = checkpoint.load()
         assert (state.weights["a"] == checkpoint.position.step).all()
         assert (state.slots["exp_avg.a"] == checkpoint.position.step).all()
-    measured(tried=len(moments))
+    record_figures(tried=len(moments))
 
 
 @pytest.mark.parametrize(
@@ -87,77 +88,80 @@ def test_killed_while_it_writes_a_checkpoint(start: Start, measured: Measured) -
 @pytest.mark.survives("a checkpoint truncated, a byte of it flipped, files of two mixed")
 def test_a_damaged_checkpoint(
     start: Start,
-    undisturbed: list[dict[str, Any]],
-    moment: int,
-    measured: Measured,
+    reference_rows: list[dict[str, Any]],
+    fault_step: int,
+    record_figures: RecordFigures,
     damage: Callable[[Path], str],
 ) -> None:
-    run = start(*DDP).at(moment)
-    wait_until(lambda: len(list((run.run_dir / "checkpoints").glob("step-*0"))) >= (2 if moment > 20 else 1))
-    terminate(run)  # which saves another one
-    *_, older, last = sorted((run.run_dir / "checkpoints").iterdir())
-    before, kept = read_rows(run.run_dir / "metrics.jsonl"), open_checkpoint(older)
+    run = start(*DDP).wait_for_step(fault_step)
+    wait_until(lambda: len(list((run.run_dir / "checkpoints").glob("step-*0"))) >= (2 if fault_step > 20 else 1))
+    terminate(run)  # the run saves another checkpoint
+    *_, previous, last = sorted((run.run_dir / "checkpoints").iterdir())
+    rows, checkpoint = read_rows(run.run_dir / "metrics.jsonl"), open_checkpoint(previous)
     problem = damage(last)
-    refused = start(*DDP, f"resume={last}", name="of-a-damaged-one")
-    said = refused.end(60)
-    assert refused.process.returncode == 2 and said.count("\n") == 1
-    assert f"{last}: {problem}" in said and "does not match its checksum" in said
-    again = start(*DDP, "resume=auto", name=run.run_dir.name)
-    seconds, lost = again.recover()
-    said = again.end()
-    assert f"{last}: {problem}" in said and "does not match its checksum" in said
-    assert_undisturbed(again, undisturbed, said)
-    assert again.summary["resumed_from"] == kept.position.step == len(before) - lost
-    measured(seconds, lost)
+    refused = start(*DDP, f"resume={last}", name="from-a-damaged-checkpoint")
+    output = refused.wait_for_end()
+    assert refused.process.returncode == 2 and output.count("\n") == 1
+    assert f"{last}: {problem}" in output and "does not match its checksum" in output
+    resumed = start(*DDP, "resume=auto", name=run.run_dir.name)
+    seconds, lost = resumed.wait_for_recovery()
+    output = resumed.wait_for_end()
+    assert f"{last}: {problem}" in output and "does not match its checksum" in output
+    assert_same_curve(resumed, reference_rows, output)
+    assert resumed.summary["resumed_from"] == checkpoint.position.step == len(rows) - lost
+    record_figures(seconds, lost)
 
 
 @pytest.mark.survives("a disk that checkpoints fill")
-def test_the_disk_is_full_while_it_trains(start: Start, mount: Mount, measured: Measured) -> None:
-    """What was written before is intact, and once there is space the run is resumed."""
+def test_the_disk_is_full_while_it_trains(start: Start, mount: Mount, record_figures: RecordFigures) -> None:
+    """The files written before are intact. The run is resumed once there is space."""
     run_dir = mount(24) / "run"
     run = start("torch", "train.checkpoint_every=5", "train.keep_checkpoints=99", f"run_dir={run_dir}")
-    said = run.end()
+    output = run.wait_for_end()
     assert run.process.returncode == 1
-    assert "No space left on device" in said.splitlines()[-1] and "Traceback" not in said
+    assert "No space left on device" in output.splitlines()[-1] and "Traceback" not in output
     assert [row["step"] for row in run.rows] == list(range(1, run.step + 1))
     checkpoint = find_newest_checkpoint(run_dir)
     assert checkpoint is not None and checkpoint.position.step >= 5
     assert not list((run_dir / "checkpoints").glob("*.partial"))
     shutil.rmtree(run_dir / "checkpoints" / "step-00000005")
     (run_dir / "summary.json").unlink(missing_ok=True)
-    again = start("torch", "train.keep_checkpoints=1", "resume=auto", f"run_dir={run_dir}")
-    seconds, lost = again.recover()
-    said = again.end()
-    assert again.process.returncode == 0, said
-    assert [row["step"] for row in again.rows] == list(range(1, 61))
-    measured(seconds, lost)
+    resumed = start("torch", "train.keep_checkpoints=1", "resume=auto", f"run_dir={run_dir}")
+    seconds, lost = resumed.wait_for_recovery()
+    output = resumed.wait_for_end()
+    assert resumed.process.returncode == 0, output
+    assert [row["step"] for row in resumed.rows] == list(range(1, 61))
+    record_figures(seconds, lost)
 
 
 @pytest.mark.survives("a disk that something else fills, while metrics are written")
 def test_the_disk_is_full_of_metrics(start: Start, mount: Mount) -> None:
-    place = mount(12)
-    run = start("torch", "train.checkpoint_every=null", "train.steps=1000000", f"run_dir={place / 'run'}").at(6)
-    with contextlib.suppress(OSError), (place / "filler").open("wb") as filler:
+    disk = mount(12)
+    run = start("torch", "train.checkpoint_every=null", "train.steps=1000000", f"run_dir={disk / 'run'}").wait_for_step(
+        6
+    )
+    with contextlib.suppress(OSError), (disk / "filler").open("wb") as filler:
         while True:
             filler.write(b"x" * 4096)
             filler.flush()
-    said = run.end(60)
+    output = run.wait_for_end()
     assert run.process.returncode == 1
-    assert "cannot be written (No space left on device)" in said and "Traceback" not in said, said
+    assert "cannot be written (No space left on device)" in output and "Traceback" not in output, output
     assert [row["step"] for row in run.rows] == list(range(1, run.step + 1))
 
 
 @pytest.mark.survives("a disk that the token cache fills")
 def test_the_disk_is_full_of_the_cache(start: Start, mount: Mount) -> None:
-    place = mount(1)
-    run = start("torch", "data.train_examples=24000", f"cache_dir={place / 'cache'}")
-    said = run.end()
+    disk = mount(1)
+    run = start("torch", "data.train_examples=24000", f"cache_dir={disk / 'cache'}")
+    output = run.wait_for_end()
     assert run.process.returncode == 2
-    assert "cache_dir=" in said and "cannot be written" in said and said.count("\n") == 2, said
-    assert not list((place / "cache").glob("tokens-*.partial"))
+    assert "cache_dir=" in output and "cannot be written" in output and output.count("\n") == 2, output
+    assert not list((disk / "cache").glob("tokens-*.partial"))
 
 
-def contents(directory: Path) -> dict[str, bytes]:
+def read_files(directory: Path) -> dict[str, bytes]:
+    """Return the contents of all files below a directory, except locks."""
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in directory.rglob("*")
@@ -172,25 +176,25 @@ def test_the_corpus_changes(start: Start, tmp_path: Path) -> None:
     corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
     data = ("data=files", f"data.train={corpus}", f"data.validation={corpus}", f"cache_dir={tmp_path / 'cache'}")
     run = start(*DDP, *data, "train.steps=20")
-    assert run.end() and run.process.returncode == 0
+    assert run.wait_for_end() and run.process.returncode == 0
     saved = json.loads((run.run_dir / "checkpoints" / "step-00000020" / "state.json").read_text())["settings"]["data"]
     rows[7]["premise"] = "This is another."
     corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    before = contents(run.run_dir)
+    files = read_files(run.run_dir)
     refused = start(*DDP, *data, "train.steps=30", "schedule.total_steps=20", "resume=auto", name=run.run_dir.name)
-    said = refused.end(60)
+    output = refused.wait_for_end()
     assert refused.process.returncode == 2
-    told = re.search(r"\(fingerprint (\w+), not (\w+)\)", said)
-    assert told and told[1] != told[2] == saved and "data.allow_change=true" in said
-    assert contents(run.run_dir) == before
+    fingerprints = re.search(r"\(fingerprint (\w+), not (\w+)\)", output)
+    assert fingerprints and fingerprints[1] != fingerprints[2] == saved and "data.allow_change=true" in output
+    assert read_files(run.run_dir) == files
     allowed = ("data.allow_change=true", "resume=auto", "schedule.total_steps=20")
-    again = start(*DDP, *data, "train.steps=30", *allowed, name=run.run_dir.name)
-    said = again.end()
-    assert again.process.returncode == 0, said
-    assert [row["step"] for row in again.rows] == list(range(1, 31))
+    resumed = start(*DDP, *data, "train.steps=30", *allowed, name=run.run_dir.name)
+    output = resumed.wait_for_end()
+    assert resumed.process.returncode == 0, output
+    assert [row["step"] for row in resumed.rows] == list(range(1, 31))
 
 
-# Seen by all Python processes of a run: time.time() jumps an hour back or forth, every 0.2 s.
+# In all Python processes of a run, time.time() jumps an hour back or forth every 0.2 s.
 JUMPING = """
 import time
 real, start = time.time, time.monotonic()
@@ -200,58 +204,59 @@ time.time = lambda: real() + (-3600, 0, 3600)[int((time.monotonic() - start) * 5
 
 @pytest.mark.survives("a clock that jumps")
 def test_the_clock_jumps(
-    start: Start, undisturbed: list[dict[str, Any]], moment: int, measured: Measured, tmp_path: Path
+    start: Start, reference_rows: list[dict[str, Any]], fault_step: int, record_figures: RecordFigures, tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(JUMPING)
     jumping = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    run = start(*DDP, **jumping).at(moment)
+    run = start(*DDP, **jumping).wait_for_step(fault_step)
     run.process.kill()
-    run.end()
+    run.wait_for_end()
     for path in (run.run_dir / "checkpoints").rglob("*"):
         os.utime(path, (0, 0))
-    again = start(*DDP, "resume=auto", name=run.run_dir.name, **jumping)
-    seconds, lost = again.recover()
-    assert_undisturbed(again, undisturbed, again.end())
+    resumed = start(*DDP, "resume=auto", name=run.run_dir.name, **jumping)
+    seconds, lost = resumed.wait_for_recovery()
+    assert_same_curve(resumed, reference_rows, resumed.wait_for_end())
     assert lost < 2 * CHECKPOINT_EVERY
-    times = [row["seconds"] for row in again.rows]
-    assert all(0 < after - before < 60 for before, after in zip(times, times[1:], strict=False))
-    measured(seconds, lost)
+    times = [row["seconds"] for row in resumed.rows]
+    # A jump of the clock would show as an hour. A step of a busy machine takes much less than half an hour.
+    assert all(0 < after - before < 1800 for before, after in zip(times, times[1:], strict=False))
+    record_figures(seconds, lost)
 
 
 @pytest.mark.survives("a read-only run directory")
-def test_a_read_only_place(start: Start, mount: Mount) -> None:
-    place = mount(1)
-    subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
-    run = start("torch", f"run_dir={place / 'run'}")
-    said = run.end(60)
+def test_a_run_on_a_read_only_disk(start: Start, mount: Mount) -> None:
+    disk = mount(1)
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    run = start("torch", f"run_dir={disk / 'run'}")
+    output = run.wait_for_end()
     assert run.process.returncode == 2
-    assert "run_dir=" in said and "cannot be written (Read-only file system)" in said and said.count("\n") == 1
+    assert "run_dir=" in output and "cannot be written (Read-only file system)" in output and output.count("\n") == 1
 
 
 @pytest.mark.survives("a read-only run directory")
 def test_a_run_in_a_directory_that_has_become_read_only(start: Start, mount: Mount) -> None:
-    place = mount(24)
-    run = start("torch", "train.steps=12", "train.keep_checkpoints=1", f"run_dir={place / 'run'}")
-    assert run.end() and run.process.returncode == 0
-    subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
-    before = contents(place)
-    again = start("torch", "resume=auto", f"run_dir={place / 'run'}")
-    said = again.end(60)
-    assert again.process.returncode == 2
-    assert "run_dir=" in said and "cannot be written" in said and said.count("\n") == 1, said
-    assert contents(place) == before
+    disk = mount(24)
+    run = start("torch", "train.steps=12", "train.keep_checkpoints=1", f"run_dir={disk / 'run'}")
+    assert run.wait_for_end() and run.process.returncode == 0
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    files = read_files(disk)
+    resumed = start("torch", "resume=auto", f"run_dir={disk / 'run'}")
+    output = resumed.wait_for_end()
+    assert resumed.process.returncode == 2
+    assert "run_dir=" in output and "cannot be written" in output and output.count("\n") == 1, output
+    assert read_files(disk) == files
 
 
 @pytest.mark.survives("two runs that are given the same `run_dir`")
 def test_two_runs_of_one_directory(start: Start) -> None:
-    run = start(*DDP, "train.steps=1000000", name="shared").at(5)
+    run = start(*DDP, "train.steps=1000000", name="shared").wait_for_step(5)
     second = start(*DDP, "resume=auto", name="shared")
-    said = second.end(60)
+    output = second.wait_for_end()
     assert second.process.returncode == 2
-    assert "in use by another run" in said and said.count("\n") == 1
-    run.at(run.step + 5)
+    assert "in use by another run" in output and output.count("\n") == 1
+    run.wait_for_step(run.step + 5)
     third = start(*DDP, name="shared")
-    said = third.end(60)
+    output = third.wait_for_end()
     assert third.process.returncode == 2
-    assert "not empty" in said and said.count("\n") == 1
-    run.at(run.step + 5)
+    assert "not empty" in output and output.count("\n") == 1
+    run.wait_for_step(run.step + 5)

@@ -1,4 +1,4 @@
-"""SIGTERM, as a preempted machine sends it, at any moment of a run."""
+"""SIGTERM, which a machine sends before its preemption, in each phase of a run."""
 
 import json
 import time
@@ -16,9 +16,9 @@ from tests.faults.conftest import (
     MULTIWORKER,
     ROUND,
     SYNCHRONOUS,
-    Measured,
+    RecordFigures,
     Start,
-    assert_undisturbed,
+    assert_same_curve,
     terminate,
 )
 
@@ -33,29 +33,33 @@ TORCH_SERVERS, TF_SERVERS = ("torch", *SYNCHRONOUS), ("tf", *SYNCHRONOUS)
     ids=lambda kind: f"{kind[0]}-{kind[1].partition('=')[2]}",
 )
 @pytest.mark.survives("SIGTERM in training, started again with `resume=auto`")
-def test_it_saves_its_step_and_is_resumed(
-    start: Start, undisturbed: list[dict[str, Any]], moment: int, measured: Measured, kind: tuple[str, ...]
+def test_a_terminated_run_saves_its_step_and_is_resumed(
+    start: Start,
+    reference_rows: list[dict[str, Any]],
+    fault_step: int,
+    record_figures: RecordFigures,
+    kind: tuple[str, ...],
 ) -> None:
-    run = start(*kind).at(moment)
+    run = start(*kind).wait_for_step(fault_step)
     terminate(run)
     checkpoint = find_newest_checkpoint(run.run_dir)
     reached = run.step
-    assert checkpoint is not None and checkpoint.position.step == reached >= moment
-    again = start(*kind, "resume=auto", name=run.run_dir.name)
-    again.wait(lambda: again.step > reached)
-    seconds = time.monotonic() - again.since
-    assert_undisturbed(again, undisturbed, again.end())
-    assert again.summary["resumed_from"] == reached
-    measured(seconds, 0)
+    assert checkpoint is not None and checkpoint.position.step == reached >= fault_step
+    resumed = start(*kind, "resume=auto", name=run.run_dir.name)
+    resumed.wait_for(lambda: resumed.step > reached)
+    seconds = time.monotonic() - resumed.fault_at
+    assert_same_curve(resumed, reference_rows, resumed.wait_for_end())
+    assert resumed.summary["resumed_from"] == reached
+    record_figures(seconds, 0)
 
 
 @pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=MATRIX)])
 @pytest.mark.survives("SIGTERM in an evaluation")
 def test_in_an_evaluation(start: Start, framework: str) -> None:
-    """Which takes long here; its step is saved, and the evaluation made up for."""
-    long = ("model=bert_small", "data.validation_examples=4000", "train.steps=30", "train.eval_every=20")
-    run = start(framework, *long).at(20)
-    time.sleep(1)
+    """The step of the interrupted evaluation is saved. Resuming would repeat the evaluation."""
+    long_evaluation = ("model=bert_small", "data.validation_examples=4000", "train.steps=30", "train.eval_every=20")
+    run = start(framework, *long_evaluation).wait_for_step(20)
+    time.sleep(1)  # The evaluation takes many times longer. Any moment between step 20 and its end is right.
     terminate(run)
     checkpoint = find_newest_checkpoint(run.run_dir)
     assert checkpoint is not None and checkpoint.position.step == 20 and checkpoint.position.validation is None
@@ -66,9 +70,9 @@ def test_in_an_evaluation(start: Start, framework: str) -> None:
 @pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=MATRIX)])
 @pytest.mark.survives("SIGTERM at start-up")
 def test_while_it_starts(start: Start, framework: str, seconds: float) -> None:
-    """At any moment after the config is written; which part of the start-up it interrupts does not matter."""
+    """Any moment after the config is written is right: every part of the start-up must stop."""
     run = start(framework, "train.steps=1000000", name=f"starting-{framework}-{seconds}")
-    wait_until(lambda: (run.run_dir / "config.yaml").exists(), 60)
+    wait_until(lambda: (run.run_dir / "config.yaml").exists())
     time.sleep(seconds + 0.4 * ROUND)
     terminate(run)
 
@@ -82,7 +86,7 @@ def test_while_it_builds_the_cache(start: Start, tmp_path: Path) -> None:
             file.write(json.dumps(row) + "\n")
     data = ("data=files", f"data.train={corpus}", f"data.validation={corpus}", f"cache_dir={tmp_path / 'cache'}")
     run = start("torch", *data)
-    wait_until(lambda: list((tmp_path / "cache").glob("tokens-*.partial")), 60)
-    time.sleep(1)
+    wait_until(lambda: list((tmp_path / "cache").glob("tokens-*.partial")))
+    time.sleep(1)  # any moment is right; after one second the build is usually still running
     terminate(run)
     assert not list((tmp_path / "cache").glob("*.partial"))

@@ -1,4 +1,4 @@
-"""Fixtures of runs on two hosts."""
+"""Fixtures for runs on two hosts."""
 
 import subprocess
 import sys
@@ -8,19 +8,20 @@ import pytest
 
 from benchmarks.two_hosts import TwoHosts
 from common.training.rows import read_rows
-from tests.integration.host_commands import SMALL, STEPS, Place
+from tests.integration.host_commands import SMALL, STEPS, HostLauncher
 
 
 @pytest.fixture(scope="module")
-def place(hosts: TwoHosts, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return Place(hosts, tmp_path_factory.mktemp("hosts"))
+def launcher(hosts: TwoHosts, tmp_path_factory: pytest.TempPathFactory) -> HostLauncher:
+    """A launcher of runs on two hosts, which share a cache."""
+    return HostLauncher(hosts, tmp_path_factory.mktemp("hosts"))
 
 
 @pytest.fixture(scope="module")
-def single(place: Place) -> list[dict[str, Any]]:
-    """The rows of one process on one host, which also builds the cache."""
-    command = [sys.executable, "-m", "torch_impl.train", f"run_dir={place.directory / 'single'}"]
-    command += [f"cache_dir={place.directory / 'cache'}", f"train.steps={STEPS}", *SMALL]
-    done = subprocess.run(command, cwd=place.directory, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return read_rows(place.directory / "single" / "metrics.jsonl")
+def single(launcher: HostLauncher) -> list[dict[str, Any]]:
+    """The rows of a run of one process on one host. The run also builds the cache."""
+    command = [sys.executable, "-m", "torch_impl.train", f"run_dir={launcher.directory / 'single'}"]
+    command += [f"cache_dir={launcher.directory / 'cache'}", f"train.steps={STEPS}", *SMALL]
+    completed = subprocess.run(command, cwd=launcher.directory, capture_output=True, text=True, timeout=300)
+    assert completed.returncode == 0, completed.stderr
+    return read_rows(launcher.directory / "single" / "metrics.jsonl")

@@ -1,4 +1,4 @@
-"""Commands of runs on two hosts, which are network namespaces of this machine."""
+"""Runs on two hosts, which are network namespaces of this machine."""
 
 import json
 import os
@@ -17,20 +17,20 @@ SMALL = ["data.train_examples=300", "data.validation_examples=60", *SMALL_MODEL,
 
 
 @dataclass
-class Run:
-    """What became of a run's commands, one on each host."""
+class CompletedRun:
+    """The results of the commands of a run, one on each host."""
 
     run_dir: Path
-    codes: list[int]
-    said: list[str]  # on the terminals' standard error
+    exit_codes: list[int]
+    errors: list[str]  # the standard error of each command
 
 
-class Place:
-    """Where the commands run: two hosts, and a directory that both see."""
+class HostLauncher:
+    """A launcher of runs on two hosts with a shared directory."""
 
     def __init__(self, hosts: TwoHosts, directory: Path) -> None:
         self.hosts, self.directory = hosts, directory
-        self.port = 29500
+        self.port = 29500  # a fixed port is safe: nothing else uses ports in these network namespaces
 
     def start(
         self,
@@ -38,11 +38,17 @@ class Place:
         framework: str,
         *arguments: str,
         nodes: Sequence[int] = (0, 1),
-        of_node_1: Sequence[str] = (),
+        node_1_overrides: Sequence[str] = (),
     ) -> "Commands":
-        """Start a run's command on some of the hosts: by cluster=hosts, or as the name of the run says.
+        """Start the command of a run on some of the hosts.
 
-        of_node_1: what it is told besides.
+        Args:
+            name: The name of the run directory. Runs named torchrun or tf_config start in that way, all others with
+                cluster=hosts.
+            framework: The side that trains.
+            *arguments: The overrides of all commands.
+            nodes: The hosts that get a command.
+            node_1_overrides: Additional overrides of the second host.
         """
         self.port += 50
         common = [f"run_dir={self.directory / name}", f"cache_dir={self.directory / 'cache'}", "cluster.timeout=90"]
@@ -50,31 +56,33 @@ class Place:
         commands = []
         for node in nodes:
             command, environment = [sys.executable, "-m", f"{framework}_impl.train"], {}
-            own = ["cluster=hosts", f"cluster.hosts=[{','.join(ADDRESSES)}]", f"cluster.node={node}"]
-            own.append(f"cluster.port={self.port}")
+            cluster = ["cluster=hosts", f"cluster.hosts=[{','.join(ADDRESSES)}]", f"cluster.node={node}"]
+            cluster.append(f"cluster.port={self.port}")
             if name == "torchrun":
                 command[2:] = ["torch.distributed.run", "--nnodes=2", f"--node-rank={node}", "--nproc-per-node=1"]
                 command += [f"--master-addr={ADDRESSES[0]}", f"--master-port={self.port}"]
                 command.append(str(ROOT / "torch_impl" / "train.py"))
-                own = ["cluster=env"]
+                cluster = ["cluster=env"]
             elif name == "tf_config":
                 workers = [f"{address}:{self.port}" for address in ADDRESSES]
-                described = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": node}}
-                environment, own = {"TF_CONFIG": json.dumps(described)}, ["cluster=env"]
-            own += of_node_1 if node == 1 else []
-            commands.append((node, [*command, *common, *own], environment))
+                description = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": node}}
+                environment, cluster = {"TF_CONFIG": json.dumps(description)}, ["cluster=env"]
+            cluster += node_1_overrides if node == 1 else []
+            commands.append((node, [*command, *common, *cluster], environment))
         return Commands(self, self.directory / name, commands)
 
 
 class Commands:
-    """The commands of a run, under way."""
+    """The running commands of a run."""
 
-    def __init__(self, place: Place, run_dir: Path, commands: list[tuple[int, list[str], dict[str, str]]]) -> None:
+    def __init__(
+        self, launcher: HostLauncher, run_dir: Path, commands: list[tuple[int, list[str], dict[str, str]]]
+    ) -> None:
         self.run_dir = run_dir
         self.processes = [
             subprocess.Popen(
-                place.hosts.wrap_command(node, command),
-                cwd=place.directory,
+                launcher.hosts.wrap_command(node, command),
+                cwd=launcher.directory,
                 env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -83,12 +91,12 @@ class Commands:
             for node, command, environment in commands
         ]
 
-    def end(self, seconds: float = 150) -> Run:
-        """Wait for all of them."""
+    def wait_for_end(self, seconds: float = 300) -> CompletedRun:
+        """Wait until all commands end. The timeout only ends a hang."""
         deadline = time.monotonic() + seconds
         try:
-            said = [process.communicate(timeout=deadline - time.monotonic())[1] for process in self.processes]
+            errors = [process.communicate(timeout=deadline - time.monotonic())[1] for process in self.processes]
         finally:
             for process in self.processes:
                 process.kill()
-        return Run(self.run_dir, [process.returncode for process in self.processes], said)
+        return CompletedRun(self.run_dir, [process.returncode for process in self.processes], errors)

@@ -1,9 +1,8 @@
-"""A run on two hosts, which are network namespaces of this machine, draws the curve that it draws on one."""
+"""A run on two hosts, which are network namespaces of this machine, has the same curve as on one host."""
 
 import json
 import os
 import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,12 @@ import psutil
 import pytest
 
 from benchmarks.two_hosts import ADDRESSES
-from common.cluster.supervisor import MIN_LIFETIME_SECONDS
-from common.cluster.topology import place_processes as place_tasks
+from common.cluster.topology import place_processes
 from common.config.clusters import HostsSettings
 from common.config.compose import load_config
 from common.training.rows import read_rows
-from tests.conftest import in_matrix, selected_values, wait_until
-from tests.integration.host_commands import STEPS, Place, Run
+from tests.conftest import in_matrix, selected_values, wait_until, wait_until_restartable
+from tests.integration.host_commands import STEPS, CompletedRun, HostLauncher
 
 pytestmark = pytest.mark.slow
 
@@ -36,11 +34,13 @@ RUNS = {
 
 
 @pytest.fixture(scope="module")
-def finished(place: Place, single: list[dict[str, Any]], request: pytest.FixtureRequest) -> dict[str, Run]:
-    """All runs that tests of this session need, a few at a time."""
+def finished(
+    launcher: HostLauncher, single: list[dict[str, Any]], request: pytest.FixtureRequest
+) -> dict[str, CompletedRun]:
+    """The runs that tests of this session need, up to three at a time."""
     names = sorted(RUNS.keys() & selected_values(request, "name"))
     with ThreadPoolExecutor(3) as pool:
-        runs = pool.map(lambda name: place.start(name, RUNS[name][0], *RUNS[name][1]).end(), names)
+        runs = pool.map(lambda name: launcher.start(name, RUNS[name][0], *RUNS[name][1]).wait_for_end(), names)
         return dict(zip(names, runs, strict=True))
 
 
@@ -56,11 +56,13 @@ def finished(place: Place, single: list[dict[str, Any]], request: pytest.Fixture
         in_matrix("tf_parameter_server"),
     ],
 )
-def test_two_hosts_draw_the_curve_of_one(finished: dict[str, Run], single: list[dict[str, Any]], name: str) -> None:
+def test_two_hosts_draw_the_curve_of_one(
+    finished: dict[str, CompletedRun], single: list[dict[str, Any]], name: str
+) -> None:
     run = finished[name]
-    assert run.codes == [0, 0], run.said
+    assert run.exit_codes == [0, 0], run.errors
     if name not in ("torchrun", "tf_config"):
-        assert run.said == ["", ""]
+        assert run.errors == ["", ""]
         assert sorted(path.name for path in Path(f"{run.run_dir}-node1").iterdir()) == [
             ".lock",
             "config.yaml",
@@ -75,60 +77,68 @@ def test_two_hosts_draw_the_curve_of_one(finished: dict[str, Run], single: list[
 
 
 @pytest.mark.parametrize("name", ["parameter_server", in_matrix("tf_parameter_server")])
-def test_worker_and_server_are_on_different_hosts(finished: dict[str, Run], name: str) -> None:
+def test_worker_and_server_are_on_different_hosts(finished: dict[str, CompletedRun], name: str) -> None:
     config = load_config(finished[name].run_dir / "config.yaml")
     assert isinstance(config.cluster, HostsSettings)
-    tasks = place_tasks(config.cluster.hosts, config.strategy.roles, range(config.cluster.port, 65000))
+    tasks = place_processes(config.cluster.hosts, config.strategy.roles, range(config.cluster.port, 65000))
     assert {str(task): task.host_index for task in tasks} == {"chief 0": 0, "ps 0": 0, "worker 0": 1}
 
 
 @pytest.mark.parametrize("name", ["ddp", in_matrix("multiworker")])
-def test_hosts_whose_configs_differ_are_refused(place: Place, single: list[dict[str, Any]], name: str) -> None:
+def test_hosts_whose_configs_differ_are_refused(
+    launcher: HostLauncher, single: list[dict[str, Any]], name: str
+) -> None:
     framework, arguments = RUNS[name]
-    run = place.start(f"refused-{name}", framework, *arguments, of_node_1=["train.seed=1"]).end()
-    assert run.codes == [2, 2]
-    who = ("rank 1", "rank 0") if framework == "torch" else ("worker 1", "worker 0")
-    what = "train.seed (1, not 0), initial weights"
-    assert run.said == [f"error: {who[0]} differs from {who[1]} in {what}; use the same on every host\n"] * 2
+    run = launcher.start(f"refused-{name}", framework, *arguments, node_1_overrides=["train.seed=1"]).wait_for_end()
+    assert run.exit_codes == [2, 2]
+    second, first = ("rank 1", "rank 0") if framework == "torch" else ("worker 1", "worker 0")
+    differences = "train.seed (1, not 0), initial weights"
+    assert run.errors == [f"error: {second} differs from {first} in {differences}; use the same on every host\n"] * 2
 
 
-def test_a_host_that_never_arrives_is_named(place: Place, single: list[dict[str, Any]]) -> None:
-    run = place.start("alone", "torch", *RUNS["ddp"][1], "cluster.timeout=2", nodes=(0,)).end()
-    assert run.codes == [1]
-    assert run.said == ["error: cluster.timeout=2: the command on host 10.0.0.2 did not arrive in time\n"]
+def test_a_host_that_never_arrives_is_named(launcher: HostLauncher, single: list[dict[str, Any]]) -> None:
+    run = launcher.start("alone", "torch", *RUNS["ddp"][1], "cluster.timeout=2", nodes=(0,)).wait_for_end()
+    assert run.exit_codes == [1]
+    assert run.errors == ["error: cluster.timeout=2: the command on host 10.0.0.2 did not arrive in time\n"]
 
 
-def test_a_host_that_is_not_the_node_it_says(place: Place) -> None:
-    run = place.start("elsewhere", "tf", *RUNS["multiworker"][1], nodes=[1], of_node_1=["cluster.node=0"]).end()
-    assert run.codes == [2]
-    assert run.said == [
+def test_a_wrong_node_number_is_an_error(launcher: HostLauncher) -> None:
+    run = launcher.start(
+        "wrong-node", "tf", *RUNS["multiworker"][1], nodes=[1], node_1_overrides=["cluster.node=0"]
+    ).wait_for_end()
+    assert run.exit_codes == [2]
+    assert run.errors == [
         f"error: cluster.node: {ADDRESSES[0]} is no address of this machine in a network; give the node that it is\n"
     ]
     assert not run.run_dir.exists()
 
 
-def test_every_host_says_that_the_run_failed(place: Place, single: list[dict[str, Any]]) -> None:
-    run = place.start("fails", "torch", *RUNS["parameter_server"][1], "optimizer.learning_rate=1e30").end()
-    assert run.codes == [1, 1]
-    assert "the loss is" in run.said[0]
-    assert run.said[1].startswith(f"failed: the command on host {ADDRESSES[0]} ended or cannot be reached; see ")
+def test_every_host_says_that_the_run_failed(launcher: HostLauncher, single: list[dict[str, Any]]) -> None:
+    run = launcher.start("fails", "torch", *RUNS["parameter_server"][1], "optimizer.learning_rate=1e30").wait_for_end()
+    assert run.exit_codes == [1, 1]
+    assert "the loss is" in run.errors[0]
+    assert run.errors[1].startswith(f"failed: the command on host {ADDRESSES[0]} ended or cannot be reached; see ")
 
 
 @pytest.mark.parametrize("node", [in_matrix(0), 1])
-def test_where_one_command_is_killed_the_other_ends_too(place: Place, single: list[dict[str, Any]], node: int) -> None:
-    """A parameter server's coordinator would wait for its worker for ever."""
+def test_if_one_command_is_killed_the_other_ends_too(
+    launcher: HostLauncher, single: list[dict[str, Any]], node: int
+) -> None:
+    """Otherwise the coordinator of a parameter server would wait for its worker forever."""
     arguments = ["strategy=parameter_server", "strategy.workers=1", "train.steps=1000000", "train.log_every=1"]
-    run = place.start(f"killed-{node}", "torch", *arguments)
+    run = launcher.start(f"killed-{node}", "torch", *arguments)
     metrics = run.run_dir / "metrics.jsonl"
-    wait_until(lambda: len(read_rows(metrics)) > 3, 60)
+    wait_until(lambda: len(read_rows(metrics)) > 3)
     started = [child for process in run.processes for child in psutil.Process(process.pid).children(recursive=True)]
     assert len(started) == 3
     run.processes[node].send_signal(signal.SIGKILL)
-    ended = run.end(20)
-    assert ended.codes[node] == -signal.SIGKILL and ended.codes[1 - node] == 1
-    lines = ended.said[1 - node].splitlines()  # what its own chief saw, if it saw it in time, and who is gone
+    ended = run.wait_for_end()
+    assert ended.exit_codes[node] == -signal.SIGKILL and ended.exit_codes[1 - node] == 1
+    lines = ended.errors[
+        1 - node
+    ].splitlines()  # the error of its chief, if the chief notices in time, and the host that has ended
     assert 1 <= len(lines) <= 2 and all(line.startswith("failed: ") for line in lines)
-    _, alive = psutil.wait_procs(started, timeout=5)
+    _, alive = psutil.wait_procs(started, timeout=60)
     assert not alive
     if node == 1:
         assert json.loads((run.run_dir / "summary.json").read_text())["status"] == "failed"
@@ -137,21 +147,21 @@ def test_where_one_command_is_killed_the_other_ends_too(place: Place, single: li
 @pytest.mark.faults
 @pytest.mark.parametrize(("framework", "worker"), [("torch", "rank 2"), in_matrix("tf", "worker 0")])
 def test_a_worker_is_restarted_on_its_host(
-    place: Place, single: list[dict[str, Any]], framework: str, worker: str
+    launcher: HostLauncher, single: list[dict[str, Any]], framework: str, worker: str
 ) -> None:
     arguments = ["strategy=parameter_server", "strategy.workers=2", "train.steps=1000000", "train.log_every=1"]
-    run = place.start(f"back-{framework}", framework, *arguments)
+    run = launcher.start(f"back-{framework}", framework, *arguments)
     metrics, processes = run.run_dir / "metrics.jsonl", Path(f"{run.run_dir}-node1") / "processes.json"
-    wait_until(lambda: len(read_rows(metrics)) > 3, 60)
-    time.sleep(MIN_LIFETIME_SECONDS + 1)  # one that crashes sooner is not restarted
+    wait_until(lambda: len(read_rows(metrics)) > 3)
     pid = json.loads(processes.read_text())[worker]
+    wait_until_restartable(pid)
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: json.loads(processes.read_text())[worker] != pid)
-    known = len(read_rows(metrics))
-    wait_until(lambda: any(row["worker"] == 0 for row in read_rows(metrics)[known + 8 :]), 60)
+    row_count = len(read_rows(metrics))
+    # The first rows may come from updates that the worker sent before.
+    wait_until(lambda: any(row["worker"] == 0 for row in read_rows(metrics)[row_count + 8 :]))
     run.processes[0].send_signal(signal.SIGTERM)
-    ended = run.end(30)
-    assert ended.codes[0] == 143, ended.said
+    ended = run.wait_for_end()
+    assert ended.exit_codes[0] == 143, ended.errors
     rows = read_rows(metrics)
-    done = {(row["batch"], row["part"]) for row in rows}
-    assert len(done) == len(rows)
+    assert len({(row["batch"], row["part"]) for row in rows}) == len(rows)

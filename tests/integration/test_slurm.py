@@ -1,4 +1,4 @@
-"""Runs on two nodes of a real Slurm draw the curve of one replica, and stop and resume as the scheduler says."""
+"""Runs on two nodes of a real Slurm cluster have the curve of one replica. They stop and resume with the scheduler."""
 
 import json
 import shlex
@@ -26,23 +26,24 @@ RUNS = {
     "multiworker": ("tf", ["strategy=multiworker", "strategy.replicas=2"]),
     "tf_parameter_server": ("tf", SYNCHRONOUS),
 }
-JOBS = ((2, 3), (1, 2), (2, 4))  # nodes and replicas
+JOBS = ((2, 3), (1, 2), (2, 4))  # the nodes and replicas of each job
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Storage that both nodes see."""
+    """A directory that both nodes share."""
     return tmp_path_factory.mktemp("slurm")
 
 
-def script(directory: Path, name: str, framework: str, *arguments: str, start: str = "srun") -> str:
-    """A job's script that trains on every node, as `name`."""
-    places = [f"run_dir={directory / name}", f"cache_dir={directory / 'cache'}", "cluster.timeout=90"]
-    command = [sys.executable, "-m", f"{framework}_impl.train", "cluster=auto", *SMALL, *places, *arguments]
+def make_script(directory: Path, name: str, framework: str, *arguments: str, start: str = "srun") -> str:
+    """Return the script of a job that trains on every node. `name` is the name of the run directory."""
+    paths = [f"run_dir={directory / name}", f"cache_dir={directory / 'cache'}", "cluster.timeout=90"]
+    command = [sys.executable, "-m", f"{framework}_impl.train", "cluster=auto", *SMALL, *paths, *arguments]
     return f"cd {shlex.quote(str(ROOT))}\nexec {start} {shlex.join(command)}"
 
 
 def losses(run_dir: Path) -> np.ndarray:
+    """Return the loss of every recorded step."""
     return np.array([row["loss"] for row in read_rows(run_dir / "metrics.jsonl")])
 
 
@@ -52,20 +53,20 @@ def has_steps(run_dir: Path, steps: int) -> bool:
 
 @pytest.fixture(scope="module")
 def expected(slurm: Slurm, directory: Path) -> np.ndarray:
-    """The losses of one replica, as a job without srun trains it."""
-    one = script(directory, "single", "torch", "strategy=single", "train.steps=40", start="")
-    job = slurm.submit(one, "--nodes=1", f"--output={directory}/single.out")
+    """The losses of one replica, from a job without srun."""
+    text = make_script(directory, "single", "torch", "strategy=single", "train.steps=40", start="")
+    job = slurm.submit(text, "--nodes=1", f"--output={directory}/single.out")
     assert slurm.wait(job) == 0, (directory / "single.out").read_text()
     return losses(directory / "single")
 
 
 @pytest.fixture(scope="module")
 def codes(slurm: Slurm, directory: Path, expected: np.ndarray, request: pytest.FixtureRequest) -> dict[str, int]:
-    """The exit codes of the jobs that tests of this session need, a few at a time on the same nodes."""
+    """The exit codes of the jobs that tests of this session need. Jobs share the nodes."""
     names = selected_values(request, "name")
     jobs = {
         name: slurm.submit(
-            script(directory, name, framework, *arguments, "train.steps=6"), f"--output={directory}/{name}.out"
+            make_script(directory, name, framework, *arguments, "train.steps=6"), f"--output={directory}/{name}.out"
         )
         for name, (framework, arguments) in RUNS.items()
         if name in names
@@ -79,27 +80,27 @@ def codes(slurm: Slurm, directory: Path, expected: np.ndarray, request: pytest.F
 def test_a_job_of_two_nodes_draws_the_curve_of_one_replica(
     directory: Path, expected: np.ndarray, codes: dict[str, int], name: str
 ) -> None:
-    said = (directory / f"{name}.out").read_text()
-    assert codes[name] == 0, said
+    output = (directory / f"{name}.out").read_text()
+    assert codes[name] == 0, output
     np.testing.assert_allclose(losses(directory / name), expected[:6], atol=1e-5)
     if name != "ddp":
-        assert {f"cluster=slurm, node {node} of 2: SLURM_JOB_ID is set" for node in (0, 1)} <= set(said.splitlines())
+        assert {f"cluster=slurm, node {node} of 2: SLURM_JOB_ID is set" for node in (0, 1)} <= set(output.splitlines())
     assert json.loads((directory / name / "summary.json").read_text())["status"] == "completed"
-    assert not (directory / f"{name}-node1" / "metrics.jsonl").exists(), "one run directory"
+    assert not (directory / f"{name}-node1" / "metrics.jsonl").exists(), "both nodes use one run directory"
 
 
 def test_jobs_of_other_nodes_and_replicas_continue_the_curve(
     slurm: Slurm, directory: Path, expected: np.ndarray
 ) -> None:
-    """One run directory; the jobs before the last one are told to stop."""
+    """Every job uses the same run directory. Every job except the last receives SIGTERM."""
     run_dir, output = directory / "stopped", directory / "stopped.out"
     for nodes, replicas in JOBS:
         reached = len(losses(run_dir))
         arguments = ["strategy=ddp", f"strategy.replicas={replicas}", "train.steps=40", "train.log_every=1"]
-        text = script(directory, "stopped", "torch", *arguments, "resume=auto")
+        text = make_script(directory, "stopped", "torch", *arguments, "resume=auto")
         job = slurm.submit(text, f"--nodes={nodes}", f"--output={output}")
         if replicas != JOBS[-1][1]:
-            wait_until(partial(has_steps, run_dir, reached + 5), 120)
+            wait_until(partial(has_steps, run_dir, reached + 5))
             assert slurm.command("scancel", "--signal=TERM", job).returncode == 0
             assert slurm.wait(job) == 143, output.read_text()
             assert output.read_text().count("Exited with exit code 143") == nodes
@@ -108,7 +109,7 @@ def test_jobs_of_other_nodes_and_replicas_continue_the_curve(
             assert slurm.wait(job) == 0, output.read_text()
     rows = read_rows(run_dir / "metrics.jsonl")
     assert [row["step"] for row in rows] == list(range(1, 41))
-    assert [replicas for replicas, _ in groupby(row["replicas"] for row in rows)] == [each for _, each in JOBS]
+    assert [replicas for replicas, _ in groupby(row["replicas"] for row in rows)] == [replicas for _, replicas in JOBS]
     np.testing.assert_allclose(losses(run_dir), expected, atol=1e-5)
 
 
@@ -121,7 +122,7 @@ def test_the_command_must_be_started_once_on_every_node(slurm: Slurm, directory:
         ),
     ):
         output = directory / "mistake.out"
-        mistake = script(directory, "mistake", "torch", "strategy=ddp", start=start)
-        assert slurm.wait(slurm.submit(mistake, "--overcommit", f"--output={output}")) == 2
+        text = make_script(directory, "mistake", "torch", "strategy=ddp", start=start)
+        assert slurm.wait(slurm.submit(text, "--overcommit", f"--output={output}")) == 2
         assert expected in output.read_text()
         assert not (directory / "mistake").exists()
