@@ -29,7 +29,7 @@ class RayCluster:
         self.names = [f"lockstep-{os.getpid()}-ray{node}" for node in range(count)]
         self.address = f"{self.addresses[0]}:{PORT}"
 
-    def on(self, node: int, command: list[str]) -> list[str]:
+    def wrap_command(self, node: int, command: list[str]) -> list[str]:
         """Return the command line that runs a command on a node."""
         return ["ip", "netns", "exec", self.names[node], *command]
 
@@ -41,7 +41,7 @@ class RayCluster:
             role = ["--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={self.directory}"]
         command = [*RAY, "start", *role, f"--node-ip-address={address}", "--num-cpus=2"]
         done = subprocess.run(
-            self.on(node, [*command, "--disable-usage-stats"]),
+            self.wrap_command(node, [*command, "--disable-usage-stats"]),
             capture_output=True,
             text=True,
             timeout=START_SECONDS,

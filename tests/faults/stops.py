@@ -127,7 +127,10 @@ def start_on_one_machine(start: Start, *overrides: str, **options: Any) -> Stopp
 def start_on_two_hosts(start: Start, hosts: TwoHosts, port: int, *overrides: str, **options: Any) -> Stopping:
     """Start a command on each of two hosts. The commands are named node 0 and node 1."""
     shared = (*overrides, "cluster=hosts", f"cluster.hosts=[{','.join(ADDRESSES)}]", f"cluster.port={port}")
-    runs = [start(*shared, f"cluster.node={node}", command=partial(hosts.wrap_command, node), **options) for node in range(2)]
+    runs = [
+        start(*shared, f"cluster.node={node}", command=partial(hosts.wrap_command, node), **options)
+        for node in range(2)
+    ]
     pids = {f"node {node}": run.process.pid for node, run in enumerate(runs)}
     return Stopping(runs, lambda: pids, lambda: [run.process.poll() for run in runs])
 

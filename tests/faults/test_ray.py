@@ -32,7 +32,7 @@ def ray() -> Iterator[RayCluster]:
 def submit(start: Start, ray: RayCluster) -> Callable[..., Run]:
     """Start a run's command on the first node."""
     cluster = ("cluster=ray", f"cluster.address={ray.address}", "cluster.timeout=60")
-    return lambda *overrides, name="": start(*overrides, *cluster, command=partial(ray.on, 0), name=name)
+    return lambda *overrides, name="": start(*overrides, *cluster, command=partial(ray.wrap_command, 0), name=name)
 
 
 @pytest.fixture
