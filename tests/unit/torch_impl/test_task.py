@@ -31,5 +31,5 @@ def test_custom_loss_is_the_users_function() -> None:
     outputs = torch.arange(6.0).reshape(3, 2)
     assert functions.losses(outputs, outputs).tolist() == [0, 1, 2]
     assert functions.metric(outputs, outputs).tolist() == [0, 0, 0]
-    with pytest.raises(UserError, match="^task.torch=nothing:here: no module nothing in the working directory"):
+    with pytest.raises(UserError, match=r"^task.torch=nothing:here: no module nothing in the working directory"):
         build_task_functions(CustomTaskSettings("custom", "nothing:here", None))

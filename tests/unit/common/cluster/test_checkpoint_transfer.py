@@ -158,7 +158,7 @@ def test_the_first_host_has_none(hosts: Hosts, caplog: pytest.LogCaptureFixture)
 
 @pytest.mark.parametrize("offer", ["step-00000002", {"step": "../2", "fingerprint": "x"}, {"step": 2}, [], 5])
 def test_an_offer_that_is_none(hosts: Hosts, offer: object) -> None:
-    with pytest.raises(BrokenTransferError, match="is no checkpoint$"):
+    with pytest.raises(BrokenTransferError, match=r"is no checkpoint$"):
         hosts.other.accept_offer(offer, hosts.fetch)
 
 
@@ -166,7 +166,7 @@ def test_the_first_host_cannot_be_reached(hosts: Hosts) -> None:
     def fetch(fingerprint: str) -> io.BytesIO:
         raise ConnectionRefusedError("refused")
 
-    with pytest.raises(BrokenTransferError, match="^refused$"):
+    with pytest.raises(BrokenTransferError, match=r"^refused$"):
         hosts.other.accept_offer(hosts.first.make_offer(), fetch)
 
 
@@ -230,7 +230,7 @@ def test_a_connection_that_times_out(checkpoint: Checkpoint, place: Path) -> Non
         def read(self, size: int | None = -1) -> bytes:
             raise TimeoutError("timed out")
 
-    with pytest.raises(BrokenTransferError, match="^timed out$"):
+    with pytest.raises(BrokenTransferError, match=r"^timed out$"):
         unpack_checkpoint(Silent(), place / "step-00000002", checkpoint.fingerprint)
 
 

@@ -37,7 +37,7 @@ def test_a_member_of_torchruns_group(make_config: MakeConfig) -> None:
     config, found = discover_cluster(make_config("strategy=ddp"), "torch", TORCHRUN)
     assert found == ClusterMember(False, {"process": 3}, "WORLD_SIZE=3")
     assert config.strategy.replicas == 3
-    with pytest.raises(UserError, match="^strategy.replicas=2 and WORLD_SIZE=3 disagree; "):
+    with pytest.raises(UserError, match=r"^strategy.replicas=2 and WORLD_SIZE=3 disagree; "):
         discover_cluster(make_config("strategy=ddp", "strategy.replicas=2"), "torch", TORCHRUN)
 
 
@@ -59,9 +59,9 @@ def test_what_another_launcher_started_it_has_to_restart(make_config: MakeConfig
 
 
 def test_a_mistake_in_the_config_is_found_first(make_config: MakeConfig) -> None:
-    with pytest.raises(UserError, match="^train.steps=0: must be at least 1"):
+    with pytest.raises(UserError, match=r"^train.steps=0: must be at least 1"):
         discover_cluster(make_config("cluster=env", "train.steps=0"), "torch", {})
-    with pytest.raises(UserError, match="^strategy=mirrored: is TensorFlow's"):
+    with pytest.raises(UserError, match=r"^strategy=mirrored: is TensorFlow's"):
         discover_cluster(make_config("strategy=mirrored"), "torch", {})
 
 
@@ -92,7 +92,7 @@ def test_the_port_for_stops_is_the_last() -> None:
 def test_a_host_without_a_process(make_config: MakeConfig, checked: list[int]) -> None:
     """Three processes, of which the coordinator and the server are on the first host."""
     config = make_config("strategy=parameter_server", "strategy.workers=1")
-    with pytest.raises(UserError, match="^strategy.replicas=1: host b would have no process; raise it or name fewer"):
+    with pytest.raises(UserError, match=r"^strategy.replicas=1: host b would have no process; raise it or name fewer"):
         discover_cluster(replace(config, cluster=HostsSettings("hosts", 9.0, ["a", "b", "c"], 0, 29500)), "torch", {})
 
 
@@ -122,5 +122,5 @@ def test_the_nodes_of_a_ray_cluster(make_config: MakeConfig, monkeypatch: pytest
     assert (config.strategy.replicas, found) == (8, RayNodes(3, 4, 8))
     config, found = discover_cluster(make_config("strategy=mirrored", "cluster=ray"), "tf", {})
     assert (config.strategy.replicas, found) == (4, RayNodes(3, 4, 4))
-    with pytest.raises(UserError, match="^train.global_batch_size=32: smaller than the 40 replicas"):
+    with pytest.raises(UserError, match=r"^train.global_batch_size=32: smaller than the 40 replicas"):
         discover_cluster(make_config("strategy=ddp", "strategy.replicas=40", "cluster=ray"), "torch", {})

@@ -92,7 +92,7 @@ def test_a_checkpoint_that_cannot_be_read(launch: Launch, run_dir: Path, monkeyp
         raise UserError("damaged")
 
     monkeypatch.setattr("common.cluster.launcher.PeerMonitor.begin_attempt", begin)
-    with pytest.raises(UserError, match="^damaged$"):
+    with pytest.raises(UserError, match=r"^damaged$"):
         launch(SUMMARY)
     assert (summary(run_dir)["status"], summary(run_dir)["error"]) == ("failed", "damaged")
 

@@ -381,7 +381,7 @@ def test_a_host_without_space_ends_the_run(port: int) -> None:
     leader, other = with_transfers(port, Transfer(b"content"), Full())
     with ThreadPoolExecutor() as pool:
         began = pool.submit(leader.begin_attempt, 0, 10)
-        with pytest.raises(UserError, match="^no space$"):
+        with pytest.raises(UserError, match=r"^no space$"):
             other.begin_attempt(0, 10)
         other.close(2)
         began.result(5)

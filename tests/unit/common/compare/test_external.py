@@ -127,7 +127,7 @@ def test_a_malformed_value_is_named(load: Load, tmp_path: Path, name: str, conte
 
 
 def test_a_column_that_is_not_there(load: Load) -> None:
-    with pytest.raises(UserError, match="columns.loss=x: no such column; use one of step, loss"):
+    with pytest.raises(UserError, match=r"columns.loss=x: no such column; use one of step, loss"):
         load("a.csv", join_rows("step,loss", "1,2"), loss="x")
 
 

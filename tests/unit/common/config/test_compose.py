@@ -24,7 +24,7 @@ def test_a_saved_config_loads_as_it_was(make_config: MakeConfig, tmp_path: Path,
 
 
 def test_a_package_that_is_not_installed() -> None:
-    with pytest.raises(UserError, match="^model.checkpoint: the package no-such-thing is not installed; pip"):
+    with pytest.raises(UserError, match=r"^model.checkpoint: the package no-such-thing is not installed; pip"):
         configs._find_package_directory("no_such_thing", "model")
 
 

@@ -89,14 +89,14 @@ def test_limits(limits: dict[str, float], inside: list[float], outside: list[flo
 
 
 def test_what_null_means_is_said() -> None:
-    with pytest.raises(UserError, match="^a.b=0: must be above 0 and finite, or null for no clipping$"):
+    with pytest.raises(UserError, match=r"^a.b=0: must be above 0 and finite, or null for no clipping$"):
         Key(CURVE, above=0, null="for no clipping").check("a.b", 0)
 
 
 def test_choices() -> None:
     chosen = Key(RUN, choices=("loss", "accuracy"))
     chosen.check("a.b", "accuracy")
-    with pytest.raises(UserError, match="^a.b=f1: no such choice; there are loss, accuracy$"):
+    with pytest.raises(UserError, match=r"^a.b=f1: no such choice; there are loss, accuracy$"):
         chosen.check("a.b", "f1")
 
 

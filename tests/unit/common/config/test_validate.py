@@ -143,7 +143,7 @@ def test_a_key_is_checked_wherever_its_value_is_from(composed: Compose) -> None:
     """Also in a nested section of an instance that was made in Python."""
     config = parse_config(composed("train.eval_every=1"))
     train = replace(config.train, early_stopping=replace(config.train.early_stopping, min_delta=-1.0))
-    with pytest.raises(UserError, match="^train.early_stopping.min_delta=-1.0: must be at least 0"):
+    with pytest.raises(UserError, match=r"^train.early_stopping.min_delta=-1.0: must be at least 0"):
         check_config(replace(config, train=train))
 
 
@@ -151,7 +151,7 @@ def test_a_model_without_aligned_dropout(make_config: MakeConfig, monkeypatch: p
     config = make_config("model.dropout=0.1")
     check_config(config)
     monkeypatch.setattr(type(config.model), "supports_aligned_dropout", False)
-    with pytest.raises(UserError, match="^model.dropout_semantics=aligned: model=bert_tiny has native dropout only"):
+    with pytest.raises(UserError, match=r"^model.dropout_semantics=aligned: model=bert_tiny has native dropout only"):
         check_config(config)
     check_config(make_config("model.dropout=0.1", "model.dropout_semantics=native"))
     check_config(make_config())

@@ -144,13 +144,13 @@ def test_a_damaged_manifest_of_a_verified_directory(tmp_path: Path, build: Build
 
 
 def test_a_directory_that_was_removed(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="^.*cache: cannot be read .*No such file"):
+    with pytest.raises(UserError, match=r"^.*cache: cannot be read .*No such file"):
         store.read_manifest(tmp_path / "cache")
 
 
 def test_a_path_that_cannot_be_written(tmp_path: Path, build: Builder) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="^cache_dir=.*file: cannot be written .Not a directory|File exists.; choose"):
+    with pytest.raises(UserError, match=r"^cache_dir=.*file: cannot be written .Not a directory|File exists.; choose"):
         store.open_or_build(tmp_path / "file" / "cache", build)
 
 

@@ -76,7 +76,7 @@ def test_a_run_with_a_missing_extension_is_rejected(composed: Compose, tmp_path:
     text = (tmp_path / "config.yaml").read_text().replace("extensions: []", "extensions: [gone]")
     (tmp_path / "config.yaml").write_text(text)
     (tmp_path / "summary.json").write_text(json.dumps({"framework": "torch"}))
-    with pytest.raises(UserError, match="^extensions: no module gone; add its directory to PYTHONPATH$"):
+    with pytest.raises(UserError, match=r"^extensions: no module gone; add its directory to PYTHONPATH$"):
         read_run_overrides(tmp_path)
 
 

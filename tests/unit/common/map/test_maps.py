@@ -46,7 +46,7 @@ def test_a_sum_goes_back_into_its_first_term() -> None:
 
 @pytest.mark.parametrize("text", ["a | blocks 1 0 2 axis 5", "a[2:5]", "a[2:2]", "s[0:1]"])
 def test_what_does_not_fit_is_a_value_error(text: str) -> None:
-    with pytest.raises(ValueError, match="there (is|are) no"):
+    with pytest.raises(ValueError, match=r"there (is|are) no"):
         parse_transformation(text).to_keras({"a": np.zeros((3, 3)), "s": np.zeros(())})
 
 

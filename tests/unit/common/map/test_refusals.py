@@ -99,7 +99,7 @@ def test_state_of_an_own_class_is_compared(pair_models: PairModels, reassigned: 
 def test_a_step_on_an_axis_that_is_none_is_an_error(pair_models: PairModels, tmp_path: Path) -> None:
     path = tmp_path / "map.yaml"
     path.write_text("sequential/dense/kernel: 0.weight | blocks 1 0 axis 5")
-    with pytest.raises(UserError, match="sequential/dense/kernel: 0.weight"):
+    with pytest.raises(UserError, match=r"sequential/dense/kernel: 0.weight"):
         pair_models("square", "square", FEATURES, path)
 
 

@@ -102,7 +102,7 @@ def test_weights_that_do_not_fit(
     tensors = load_file(path)
     del tensors[name]
     save_file(tensors if shape is None else {**tensors, name: np.zeros(shape, np.float32)}, path)
-    with pytest.raises(UserError, match="^model.checkpoint: ") as raised:
+    with pytest.raises(UserError, match=r"^model.checkpoint: ") as raised:
         pretrained()
     assert expected in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -111,7 +111,7 @@ def test_weights_that_do_not_fit(
 def test_a_tokenizer_with_more_tokens_than_embeddings(pretrained: Open, old_checkpoint: Path) -> None:
     path = old_checkpoint / "vocab.txt"
     path.write_text(path.read_text() + "more\n")
-    with pytest.raises(UserError, match="^model.checkpoint: its tokenizer has 16 tokens, its embeddings 15; "):
+    with pytest.raises(UserError, match=r"^model.checkpoint: its tokenizer has 16 tokens, its embeddings 15; "):
         pretrained()
 
 

@@ -111,7 +111,7 @@ def test_errors(find: Find, old_checkpoint: Path, damage: str) -> None:
 
 
 def test_max_length_beyond_the_positions(find: Find) -> None:
-    with pytest.raises(UserError, match="^train.max_length=33: beyond the model's 32 positions; lower it$"):
+    with pytest.raises(UserError, match=r"^train.max_length=33: beyond the model's 32 positions; lower it$"):
         find("train.max_length=33")
 
 

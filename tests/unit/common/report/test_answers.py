@@ -166,5 +166,5 @@ def test_tasks_without_accuracy(make_run: MakeRun) -> None:
 def test_a_malformed_metric_of_an_evaluation_is_named(make_run: MakeRun) -> None:
     run_dir = make_run("a")
     (run_dir / "evals.jsonl").write_text('{"step": 1, "examples": 32, "loss": 1, "accuracy": "half"}\n')
-    with pytest.raises(UserError, match="evals.jsonl:1: 'accuracy' must be a number, found 'half'"):
+    with pytest.raises(UserError, match=r"evals.jsonl:1: 'accuracy' must be a number, found 'half'"):
         load_run(run_dir)

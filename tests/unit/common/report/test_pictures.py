@@ -166,5 +166,5 @@ def test_pictures_of_one_run_have_no_difference(make_run: MakeRun) -> None:
 
 def test_an_unwritable_directory(make_run: MakeRun, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="pictures=.*file: cannot be written"):
+    with pytest.raises(UserError, match=r"pictures=.*file: cannot be written"):
         write_pictures(compare_runs([make_run("a")], TOLERANCES), tmp_path / "file")

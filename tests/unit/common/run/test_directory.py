@@ -89,7 +89,7 @@ def test_a_place_that_cannot_be_written(make_config: MakeConfig, tmp_path: Path,
 
 
 def test_it_is_removed_on_a_users_error(make_config: MakeConfig) -> None:
-    with pytest.raises(UserError, match="^no such file$"), open_run_dir(make_config(), "torch"):
+    with pytest.raises(UserError, match=r"^no such file$"), open_run_dir(make_config(), "torch"):
         raise UserError("no such file")
     assert not Path("runs").exists()
     with pytest.raises(UserError), open_run_dir(make_config(), "torch") as run_dir:
@@ -116,13 +116,13 @@ def test_a_directory_that_is_no_runs(small_config: MakeConfig, tmp_path: Path) -
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.tex").touch()
-    with pytest.raises(UserError, match="not empty; choose a new directory$"):
+    with pytest.raises(UserError, match=r"not empty; choose a new directory$"):
         resume(small_config(f"run_dir={mine}", "resume=auto"))
     assert [path.name for path in mine.iterdir()] == ["thesis.tex"]
 
 
 def test_without_resume_a_run_is_not_overwritten(make_run: MakeRun, small_config: MakeConfig) -> None:
-    with pytest.raises(UserError, match="not empty; .*, or resume this run with resume=auto$"):
+    with pytest.raises(UserError, match=r"not empty; .*, or resume this run with resume=auto$"):
         resume(small_config(f"run_dir={make_run('run')}"))
 
 
@@ -133,7 +133,7 @@ def test_two_runs_in_one_directory(
     config = small_config(f"run_dir={make_run('run')}", "resume=auto")
     with (
         open_run_dir(config, "torch"),
-        pytest.raises(UserError, match="in use by another run; choose another directory, or end that run first$"),
+        pytest.raises(UserError, match=r"in use by another run; choose another directory, or end that run first$"),
     ):
         resume(small_config(f"run_dir={config.run_dir}", "resume=auto"))
     assert resume(config) == 4

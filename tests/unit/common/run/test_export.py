@@ -41,12 +41,12 @@ def test_the_newest_or_the_best(run_dir: Path, tmp_path: Path, of_best: bool, st
 
 
 def test_what_cannot_be_exported(run_dir: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="has no checkpoints/; pass a run directory$"):
+    with pytest.raises(UserError, match=r"has no checkpoints/; pass a run directory$"):
         export_model(tmp_path, tmp_path / "out", False)
-    with pytest.raises(UserError, match="exists and is not an empty directory; choose another path$"):
+    with pytest.raises(UserError, match=r"exists and is not an empty directory; choose another path$"):
         export_model(run_dir, run_dir, False)
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="exists and is not an empty directory; choose another path$"):
+    with pytest.raises(UserError, match=r"exists and is not an empty directory; choose another path$"):
         export_model(run_dir, tmp_path / "file", False)
     with pytest.raises(UserError, match="cannot be written"):
         export_model(run_dir, tmp_path / "file" / "below", False)

@@ -103,7 +103,7 @@ def test_what_was_prepared_must_not_change(config: Config, run_dir: Path) -> Non
     with pytest.raises(AssertionError, match="the prepared inputs have changed"):
         open_inputs(config, run_dir)
     shutil.rmtree(prepared.cache.directory)
-    with pytest.raises(UserError, match="start the command again to rebuild it$"):
+    with pytest.raises(UserError, match=r"start the command again to rebuild it$"):
         open_inputs(config, run_dir)
 
 

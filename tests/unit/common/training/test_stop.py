@@ -49,7 +49,7 @@ def test_alone(handlers: Callable[[], list[object]]) -> None:
     assert stop.signum == signal.SIGHUP
     assert list(items) == [] and list(stop.end([1])) == []
     for _ in range(2):
-        with pytest.raises(Interrupted, match="^stopped by SIGHUP$") as raised:
+        with pytest.raises(Interrupted, match=r"^stopped by SIGHUP$") as raised:
             stop.check()
         assert raised.value.exit_code == 129
     stop.restore()
@@ -61,7 +61,7 @@ def test_no_items_after_an_interruption() -> None:
     items = stop.interrupt(iter(range(10)))
     assert next(items) == 0
     signal.raise_signal(signal.SIGTERM)
-    with pytest.raises(Interrupted, match="^stopped by SIGTERM$"):
+    with pytest.raises(Interrupted, match=r"^stopped by SIGTERM$"):
         next(items)
 
 
@@ -280,7 +280,7 @@ def test_a_storm_of_signals() -> None:
 
 def test_interruptible(handlers: Callable[[], list[object]]) -> None:
     before = handlers()
-    with pytest.raises(Interrupted, match="^stopped by SIGTERM$"), interrupt_on_signals():
+    with pytest.raises(Interrupted, match=r"^stopped by SIGTERM$"), interrupt_on_signals():
         signal.raise_signal(signal.SIGTERM)
     assert handlers() == before
 

@@ -65,7 +65,7 @@ def test_a_strategy_keeps_its_settings(small_config: MakeConfig) -> None:
 
 def test_settings_of_another_strategy_are_refused(small_config: MakeConfig) -> None:
     assert isinstance(small_config().strategy, SingleSettings)
-    with pytest.raises(UserError, match="^strategy=single: its settings are SingleSettings, .* needs DdpSettings$"):
+    with pytest.raises(UserError, match=r"^strategy=single: its settings are SingleSettings, .* needs DdpSettings$"):
         IdleDdp(small_config(), rank=0)
 
 

@@ -135,7 +135,7 @@ def test_a_message_of_another_type_is_refused() -> None:
     sender, receiver = socket.socketpair()
     with sender, receiver:
         send_message(sender, ComputeGradient(3, 1))
-        with pytest.raises(ConnectionError, match="expected AppliedUpdate or WorkerResult, received .* type 1"):
+        with pytest.raises(ConnectionError, match=r"expected AppliedUpdate or WorkerResult, received .* type 1"):
             receive_message(receiver, AppliedUpdate, WorkerResult)
 
 

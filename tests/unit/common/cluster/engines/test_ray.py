@@ -44,12 +44,12 @@ def test_nodes_with_gpus_are_taken_where_there_are_any(monkeypatch: pytest.Monke
 
 def test_a_cluster_without_nodes(connected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.nodes", lambda: [node(CPU=0)])
-    with pytest.raises(UserError, match="^cluster=ray: no node of the Ray cluster has a CPU or GPU; "):
+    with pytest.raises(UserError, match=r"^cluster=ray: no node of the Ray cluster has a CPU or GPU; "):
         discover(RaySettings("ray", 9.0, None, "auto"), "ddp", "torch", {})
 
 
 def test_a_process_that_another_launcher_started() -> None:
-    with pytest.raises(UserError, match="^cluster=ray and RANK disagree"):
+    with pytest.raises(UserError, match=r"^cluster=ray and RANK disagree"):
         discover(RaySettings("ray", 9.0, None, "auto"), "ddp", "torch", {"RANK": "0"})
 
 
@@ -60,7 +60,7 @@ def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rays_client() -> None:
-    with pytest.raises(UserError, match="^cluster.address=ray://a:10001: must be host:port or auto; "):
+    with pytest.raises(UserError, match=r"^cluster.address=ray://a:10001: must be host:port or auto; "):
         discover(RaySettings("ray", 9.0, None, "ray://a:10001"), "ddp", "torch", {})
 
 

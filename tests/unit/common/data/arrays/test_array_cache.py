@@ -130,7 +130,7 @@ def test_reopened(arrays_config: Callable[..., Config], tmp_path: Path, monkeypa
 
 def test_channels_are_checked_even_if_the_cache_exists(opened: Opened) -> None:
     opened(TRAIN, channels=["image", "track"])
-    with pytest.raises(UserError, match="^data.channels: no input 'images'; there are"):
+    with pytest.raises(UserError, match=r"^data.channels: no input 'images'; there are"):
         opened(TRAIN, channels=["images"])
 
 

@@ -70,7 +70,7 @@ def test_the_index_is_that_of_the_whole_array(opened: Opened, monkeypatch: pytes
 def test_names_of_lockstep_that_are_free(opened: Opened) -> None:
     """Labels by another name, and a mask of what is not ragged."""
     assert opened({"x": X, "x_mask": X, "weights": LABELS}, label="weights").inputs.keys() == {"x", "x_mask"}
-    with pytest.raises(UserError, match="labels is a reserved name of batches; rename the array$"):
+    with pytest.raises(UserError, match=r"labels is a reserved name of batches; rename the array$"):
         opened({"x": X, "labels": X, "y": LABELS}, label="y")
 
 

@@ -67,7 +67,7 @@ def test_a_file_just_long_enough(lines_config: LinesConfig, tmp_path: Path) -> N
         f"{tmp_path}/train.txt: 5 tokens, too few for a block of 5 and the token after it; use a longer text, or "
         "lower train.max_length"
     )
-    with pytest.raises(UserError, match="train.txt: 0 tokens, too few"):
+    with pytest.raises(UserError, match=r"train.txt: 0 tokens, too few"):
         open_cache(lines_config(""), None)
 
 

@@ -69,6 +69,6 @@ def test_images_of_one_value(idx_config: Config) -> None:
     assert isinstance(idx_config.data, IdxSettings)
     write_idx(Path(idx_config.data.directory), "train", np.full_like(TRAIN, 7), labels_of(TRAIN), zipped=False)
     with pytest.raises(
-        UserError, match="^data=idx: all pixels of the images to train on have the same value; check them$"
+        UserError, match=r"^data=idx: all pixels of the images to train on have the same value; check them$"
     ):
         open_cache(idx_config, None)

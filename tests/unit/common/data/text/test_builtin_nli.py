@@ -135,7 +135,7 @@ def test_corpus() -> None:
     assert (len(corpus.train.premises), len(corpus.validation.labels), corpus.train.dropped) == (30, 6, 0)
     reversed_classes = corpus.classes[::-1]
     assert read_corpus(builtin(), reversed_classes).train.labels == [2 - label for label in corpus.train.labels]
-    with pytest.raises(UserError, match="^data.train_examples"):
+    with pytest.raises(UserError, match=r"^data.train_examples"):
         read_corpus(builtin(train_examples=0))
 
 

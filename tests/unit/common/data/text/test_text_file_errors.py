@@ -163,8 +163,8 @@ def test_validation_is_checked_like_train(tmp_path: Path) -> None:
     with pytest.raises(UserError) as raised:
         read_corpus(files(train, other))
     assert message(raised) == f"{other}:2: label 'c' is not one of the 2 classes ['a', 'b']; see data.classes"
-    with pytest.raises(UserError, match="^data.validation: no example with a gold label .3 rows"):
+    with pytest.raises(UserError, match=r"^data.validation: no example with a gold label .3 rows"):
         read_corpus(files(train, unlabelled))
     for call in (read_corpus, identify):
-        with pytest.raises(UserError, match="^data.validation: no such file: .*missing.csv$"):
+        with pytest.raises(UserError, match=r"^data.validation: no such file: .*missing.csv$"):
             call(files(train, tmp_path / "missing.csv"))

@@ -252,7 +252,7 @@ def test_a_file_that_changes_after_it_was_checked(tmp_path: Path) -> None:
         split = text_corpus.read_corpus(files(path)).train
         assert len(list(split)) == len(list(split)) == 3, "every iteration reads the files"
         write(tmp_path / "f.jsonl", changed)
-        with pytest.raises(UserError, match="^data.train: has changed since it was checked; start the command again$"):
+        with pytest.raises(UserError, match=r"^data.train: has changed since it was checked; start the command again$"):
             list(split)
 
 

@@ -83,7 +83,7 @@ def test_a_cased_vocabulary_keeps_its_case(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_tokenizer(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="^model.checkpoint: .* has neither tokenizer.json nor vocab.txt; add"):
+    with pytest.raises(UserError, match=r"^model.checkpoint: .* has neither tokenizer.json nor vocab.txt; add"):
         load_tokenizer(tmp_path)
 
 
