@@ -1,0 +1,1 @@
+"""Measurements that take long, and the tables and pages that they make."""

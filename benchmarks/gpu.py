@@ -1,8 +1,8 @@
-"""Whether GPUs draw the CPU's curve, and how fast they train: python -m benchmarks.gpu [key=value ...]
+"""Compare the curves of the CPU and of GPUs, and measure how fast GPUs train: python -m benchmarks.gpu [key=value ...].
 
-It needs PyTorch, transformers and some small packages (docs/performance.md names them), no TensorFlow. It downloads
-nothing: the corpus is built in, the weights are random. Overrides are of the benchmark, such as data=files
-data.train=... for examples of other lengths.
+It needs PyTorch, transformers and some small packages (docs/performance.md names them), but not TensorFlow. It
+downloads nothing: the corpus is built in, the weights are random. The arguments are overrides of the benchmark, such as
+data=files data.train=... for examples of other lengths.
 """
 
 import os
@@ -24,7 +24,7 @@ CONTESTANTS = "bench.contestants=[torch_single,torch_dp,torch_ddp,plain_ddp]"
 
 @report_user_errors(())
 def main(arguments: Sequence[str]) -> int:
-    """Returns the exit code: 1 where the curves differ or a command failed. A user's error exits with 2."""
+    """Return the exit code: 1 if the curves differ or a command failed. An error of the user exits with 2."""
     if not count_visible_gpus():
         raise UserError("no GPU is visible here; see nvidia-smi and CUDA_VISIBLE_DEVICES")
     failed = 0
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(module: str, arguments: Sequence[str], environment: dict[str, str]) -> bool:
-    """Whether a command failed."""
+    """Run a module. Return whether it failed."""
     return subprocess.run(module_command(module, *arguments), env={**os.environ, **environment}).returncode != 0
 
 

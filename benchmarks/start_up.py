@@ -1,6 +1,6 @@
-"""How long a rank takes from its start to its first batch, with a small corpus and a large one: make bench-start-up
+"""Measure the time from the start of a rank to its first batch, with a small and a large corpus: make bench-start-up.
 
-The command prepares a run once; its processes open what it prepared. So their start-up must not grow with the corpus.
+The command prepares the inputs of a run once; its processes open them. So their start-up must not grow with the corpus.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import numpy as np
 
 SIZES = {"10 thousand": 10_000, "5 million": 5_000_000}
 TRAIN = ("model=convnet", "data=idx", "strategy=single", "train.steps=1", "train.checkpoint_every=null")
-# A rank that reports when its first batch is gathered, and stops there.
+# A rank that reports the time of its first batch and exits.
 RANK = """
 import os, runpy, sys, time
 from common.data import batches
@@ -38,6 +38,7 @@ runpy.run_module(f"{FRAMEWORK}_impl.launch", run_name="__main__")
 
 
 def main() -> None:
+    """Measure both sides and print the medians and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
@@ -45,9 +46,9 @@ def main() -> None:
         for framework in ("torch", "tf"):
             run_dirs = {name: prepare(framework, Path(place), count) for name, count in SIZES.items()}
             seconds: dict[str, list[float]] = {name: [] for name in run_dirs}
-            for _ in range(repeats + 1):  # taking turns; the first of each is a warm-up
+            for _ in range(repeats + 1):  # they take turns; the first time of each is a warm-up
                 for name, run_dir in run_dirs.items():
-                    seconds[name].append(first_batch(framework, run_dir))
+                    seconds[name].append(measure_first_batch(framework, run_dir))
             small, large = (values[1:] for values in seconds.values())
             ratio = statistics.median(b / a for a, b in zip(small, large, strict=True))
             medians = ", ".join(f"{name} {statistics.median(values[1:]):.2f} s" for name, values in seconds.items())
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 def prepare(framework: str, place: Path, count: int) -> Path:
-    """A run directory with all that its processes open, for a corpus of so many images."""
+    """Prepare a run on a corpus of this many images. Return its run directory."""
     corpus, run_dir = place / f"corpus-{count}", place / f"{framework}-{count}"
     if not corpus.exists():
         corpus.mkdir()
@@ -78,13 +79,13 @@ def write_idx(path: Path, array: np.ndarray) -> None:
     path.write_bytes(header + array.tobytes())
 
 
-def first_batch(framework: str, run_dir: Path) -> float:
-    """Seconds from the start of a rank to its first batch."""
+def measure_first_batch(framework: str, run_dir: Path) -> float:
+    """Return the seconds from the start of a rank to its first batch."""
     code = f"FRAMEWORK = {framework!r}\n{RANK}"
     start = time.time()
     command = [sys.executable, "-c", code, "-", str(run_dir)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    # Its standard input stays open: a rank ends when its parent closes it.
+    # A rank ends when its standard input closes.
     with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as process:  # type: ignore[call-overload]
         assert process.stdout is not None
         lines = [line for line in process.stdout if "first batch at" in line]

@@ -1,0 +1,1 @@
+"""What both sides share. It imports neither torch nor tensorflow."""

@@ -1,13 +1,22 @@
-"""What the contestants share: their arguments, the examples, and the rows that they write."""
+"""The task that all contestants share: their arguments, the examples, and the rows that they write."""
 
 import argparse
 import json
 import time
 from pathlib import Path
+from typing import TypedDict
 
 
-def arguments() -> argparse.Namespace:
-    """What `python -m common.bench` tells a contestant."""
+class LabelledPair(TypedDict):
+    """A pair of sentences with its class."""
+
+    premise: str
+    hypothesis: str
+    label: int
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Return the arguments that `python -m common.bench` passes to a contestant."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--weights", type=Path, help="a directory in Hugging Face format, with a tokenizer")
     parser.add_argument("--data", type=Path, help="JSONL with premise, hypothesis and label")
@@ -21,25 +30,25 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def read_examples(args: argparse.Namespace) -> list[dict]:
-    """Dicts of premise, hypothesis and label, an integer."""
-    ids = _label_ids(args)
+def read_examples(args: argparse.Namespace) -> list[LabelledPair]:
+    """Return the training examples, with the numbers of their classes."""
+    ids = _read_label_ids(args)
     examples = [json.loads(line) for line in args.data.open()]
     return [{**example, "label": ids.get(str(example["label"]), example["label"])} for example in examples]
 
 
-def number_of_classes(args: argparse.Namespace) -> int:
-    """The labels that the model knows."""
-    return len(_label_ids(args))
+def count_classes(args: argparse.Namespace) -> int:
+    """Return the number of classes of the model."""
+    return len(_read_label_ids(args))
 
 
-def _label_ids(args: argparse.Namespace) -> dict[str, int]:
+def _read_label_ids(args: argparse.Namespace) -> dict[str, int]:
     ids: dict[str, int] = json.loads((args.weights / "config.json").read_text())["label2id"]
     return ids
 
 
-class Rows:
-    """Appends a row for each step to metrics.jsonl."""
+class RowWriter:
+    """Writer of a row for each step to metrics.jsonl."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.file = (args.output / "metrics.jsonl").open("a")
@@ -47,7 +56,12 @@ class Rows:
         self.step = self.tokens = 0
 
     def write(self, tokens: int, **counters: float) -> None:
-        """After a step. tokens: of its global batch, padding not counted. counters: further ones, so far."""
+        """Write the row of a step.
+
+        Args:
+            tokens: The tokens of the global batch, without padding.
+            counters: Other values of the row, such as a counter of operations so far.
+        """
         self.step += 1
         self.tokens += tokens
         row = {"step": self.step, "examples": self.step * self.global_batch_size, "tokens": self.tokens, **counters}

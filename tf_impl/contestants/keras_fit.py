@@ -1,30 +1,33 @@
-"""Keras's `fit` under MirroredStrategy with a classifier of KerasHub's."""
+"""Keras's `fit` under MirroredStrategy with a classifier of KerasHub."""
 
 import keras
+from typing_extensions import override
 
-from common.bench.contestant_task import Rows, arguments
-from tf_impl.contestants.keras_task import batches, model, strategy
+from common.bench.contestant_task import RowWriter, parse_arguments
+from tf_impl.contestants.keras_task import build_model, create_strategy, make_batches
 
-args = arguments()
+args = parse_arguments()
 keras.utils.set_random_seed(args.seed)
-mirrored = strategy(args.replicas)
-dataset, mean_tokens = batches(args)
+mirrored = create_strategy(args.replicas)
+dataset, mean_tokens = make_batches(args)
 
 
-class WriteRows(keras.callbacks.Callback):
-    """Writes a row after each step. The tokens are those of the mean batch: a callback does not see the batch."""
+class RowCallback(keras.callbacks.Callback):
+    """Callback that writes a row after each step, with the mean tokens of a batch: it does not see the batch."""
 
+    @override
     def on_train_begin(self, logs: dict | None = None) -> None:
-        self.rows = Rows(args)
+        self.writer = RowWriter(args)
 
+    @override
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        self.rows.write(round(mean_tokens * args.global_batch_size))
+        self.writer.write(round(mean_tokens * args.global_batch_size))
 
 
 with mirrored.scope():
-    classifier = model(args)
+    classifier = build_model(args)
     classifier.compile(
         keras.optimizers.AdamW(args.learning_rate, weight_decay=0.01, global_clipnorm=1.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-classifier.fit(dataset, steps_per_epoch=1_000_000, callbacks=[WriteRows()], verbose=0)
+classifier.fit(dataset, steps_per_epoch=1_000_000, callbacks=[RowCallback()], verbose=0)

@@ -1,7 +1,7 @@
-"""An extension for runs of strategy=multiworker that take turns with others: workers may be silent for an hour.
+"""An extension for runs of strategy=multiworker that take turns: their workers may be silent for an hour.
 
-MultiWorkerMirroredStrategy gives up a worker that has sent no heartbeat for ten seconds, as one that is stopped does.
-It keeps a coordination service that has been configured before it is made.
+MultiWorkerMirroredStrategy gives up a worker that has sent no heartbeat for ten seconds. A stopped worker sends none.
+The strategy keeps a coordination service that was configured before.
 """
 
 import json
@@ -9,7 +9,7 @@ import os
 
 SILENT_MILLISECONDS = 3_600_000
 
-if "TF_CONFIG" in os.environ:  # in the command that starts the workers there is none
+if "TF_CONFIG" in os.environ:  # only the workers have it, not the command that starts them
     from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
     from tensorflow.python.eager import context
 

@@ -3,21 +3,22 @@
 import keras
 import tensorflow as tf
 
-from common.bench.contestant_task import Rows, arguments
-from tf_impl.contestants.keras_task import batches, model, strategy
+from common.bench.contestant_task import RowWriter, parse_arguments
+from tf_impl.contestants.keras_task import build_model, create_strategy, make_batches
 
-args = arguments()
+args = parse_arguments()
 keras.utils.set_random_seed(args.seed)
-mirrored = strategy(args.replicas)
-dataset, mean_tokens = batches(args)
+mirrored = create_strategy(args.replicas)
+dataset, mean_tokens = make_batches(args)
 
 with mirrored.scope():
-    classifier = model(args)
+    classifier = build_model(args)
     optimizer = keras.optimizers.AdamW(args.learning_rate, weight_decay=0.01, global_clipnorm=1.0)
     optimizer.build(classifier.trainable_variables)
 
 
 def replica_step(inputs: dict[str, tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
+    """Update the weights from the shard of one replica. Return its share of the loss."""
     with tf.GradientTape() as tape:
         logits = tf.cast(classifier(inputs, training=True), tf.float32)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
@@ -29,13 +30,14 @@ def replica_step(inputs: dict[str, tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
 
 @tf.function(reduce_retracing=True)
 def train_step(inputs: dict[str, tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
+    """Update the weights from a global batch. Return its loss."""
     losses = mirrored.run(replica_step, args=(inputs, labels))
     return mirrored.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
 
 
-rows = Rows(args)
+writer = RowWriter(args)
 for inputs, labels in mirrored.experimental_distribute_dataset(dataset):
     loss = train_step(inputs, labels)
-    rows.write(round(mean_tokens * args.global_batch_size))
-    if rows.step % 10 == 0:
-        print(f"step {rows.step}: loss {float(loss):.4f}", flush=True)
+    writer.write(round(mean_tokens * args.global_batch_size))
+    if writer.step % 10 == 0:
+        print(f"step {writer.step}: loss {float(loss):.4f}", flush=True)

@@ -1,6 +1,6 @@
 """A training loop with Hugging Face's Accelerate, as its quick tour writes it.
 
-Started by torchrun, a process for each replica.
+torchrun starts a process for each replica.
 """
 
 import itertools
@@ -11,9 +11,9 @@ from accelerate import Accelerator
 from torch.utils.data import DataLoader
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding
 
-from common.bench.contestant_task import Rows, arguments, read_examples
+from common.bench.contestant_task import RowWriter, parse_arguments, read_examples
 
-args = arguments()
+args = parse_arguments()
 torch.manual_seed(args.seed)
 accelerator = Accelerator(
     cpu=not torch.cuda.is_available(), mixed_precision="bf16" if args.precision == "bfloat16" else "no"
@@ -34,19 +34,19 @@ loader = DataLoader(
 model = AutoModelForSequenceClassification.from_pretrained(args.weights)
 optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate)
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-rows = Rows(args) if accelerator.is_main_process else None
+writer = RowWriter(args) if accelerator.is_main_process else None
 
 model.train()
 for _ in itertools.count():
     for batch in loader:
-        # The tokens of the other shards are about as many.
+        # The other shards have about as many tokens.
         tokens = int(batch["attention_mask"].sum()) * accelerator.num_processes
         loss = model(**batch).loss
         optimizer.zero_grad()
         accelerator.backward(loss)
         accelerator.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        if rows is not None:
-            rows.write(tokens)
-            if rows.step % 10 == 0:
-                accelerator.print(f"step {rows.step}: loss {loss.item():.4f}")
+        if writer is not None:
+            writer.write(tokens)
+            if writer.step % 10 == 0:
+                accelerator.print(f"step {writer.step}: loss {loss.item():.4f}")

@@ -1,9 +1,7 @@
 """Hugging Face's Trainer with its defaults: a dataset that is tokenized first, padded batch by batch, in random order.
 
-Started by torchrun, a process for each replica.
+torchrun starts a process for each replica.
 """
-
-from typing import Any
 
 import datasets
 import torch
@@ -15,10 +13,11 @@ from transformers import (
     TrainerCallback,
     TrainingArguments,
 )
+from typing_extensions import override
 
-from common.bench.contestant_task import Rows, arguments, read_examples
+from common.bench.contestant_task import RowWriter, parse_arguments, read_examples
 
-args = arguments()
+args = parse_arguments()
 tokenizer = AutoTokenizer.from_pretrained(args.weights)
 dataset = datasets.Dataset.from_list(read_examples(args)).map(
     lambda batch: tokenizer(batch["premise"], batch["hypothesis"], truncation=True, max_length=args.max_length),
@@ -29,15 +28,17 @@ mean_tokens = sum(map(len, dataset["input_ids"])) / len(dataset)
 model = AutoModelForSequenceClassification.from_pretrained(args.weights)
 
 
-class WriteRows(TrainerCallback):
-    """Writes a row after each step. The tokens are those of the mean batch: a callback does not see the batch."""
+class RowCallback(TrainerCallback):
+    """Callback that writes a row after each step, with the mean tokens of a batch: it does not see the batch."""
 
-    def on_train_begin(self, *given: Any, **others: Any) -> None:
-        self.rows = Rows(args) if trainer.is_world_process_zero() else None
+    @override
+    def on_train_begin(self, *_: object, **__: object) -> None:
+        self.writer = RowWriter(args) if trainer.is_world_process_zero() else None
 
-    def on_step_end(self, *given: Any, **others: Any) -> None:
-        if self.rows is not None:
-            self.rows.write(round(mean_tokens * args.global_batch_size))
+    @override
+    def on_step_end(self, *_: object, **__: object) -> None:
+        if self.writer is not None:
+            self.writer.write(round(mean_tokens * args.global_batch_size))
 
 
 trainer = Trainer(
@@ -59,6 +60,6 @@ trainer = Trainer(
     ),
     train_dataset=dataset,
     data_collator=DataCollatorWithPadding(tokenizer),
-    callbacks=[WriteRows()],
+    callbacks=[RowCallback()],
 )
 trainer.train()

@@ -1,7 +1,7 @@
-"""How long two processes of this machine take to sum gradients over a ring: alpha and beta of `common.bench.predict`.
+"""Measure alpha and beta of `common.bench.cost_model`: the time of two processes to sum gradients over a ring.
 
-As strategy=allreduce does it: beta includes what a byte takes to be copied to its bucket, sent, added and copied back.
-Started by torchrun, two processes.
+The processes use the code of strategy=allreduce: beta includes copying a byte to its bucket, sending it, adding it and
+copying it back. torchrun starts two processes.
 """
 
 import argparse
@@ -12,12 +12,12 @@ import torch
 import torch.distributed as dist
 from torch.nn import Parameter
 
-from common.bench.contestant_task import Rows
+from common.bench.contestant_task import RowWriter
 from torch_impl.strategies.allreduce import Reducer
 
 PARAMETER = 2**18  # bytes
 SMALL, LARGE = 2**10, 2**24  # bytes of all gradients
-REDUCTIONS = {SMALL: 50, LARGE: 3}  # of a row
+REDUCTIONS = {SMALL: 50, LARGE: 3}  # for each row
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--output", type=Path)
@@ -27,8 +27,8 @@ dist.init_process_group("gloo")
 torch.set_num_threads(1)
 
 
-def bucket_of(size: int) -> list[Parameter]:
-    """Parameters of so many bytes together, with gradients."""
+def create_bucket(size: int) -> list[Parameter]:
+    """Return parameters with gradients of this size, in bytes."""
     parts = [min(PARAMETER, size - start) for start in range(0, size, PARAMETER)]
     bucket = [Parameter(torch.zeros(part // 4)) for part in parts]
     for parameter in bucket:
@@ -36,21 +36,21 @@ def bucket_of(size: int) -> list[Parameter]:
     return bucket
 
 
-reducers = {size: Reducer([bucket_of(size)], "ring", overlap=False) for size in (SMALL, LARGE)}
+reducers = {size: Reducer([create_bucket(size)], "ring", overlap=False) for size in (SMALL, LARGE)}
 
 
-def seconds_of(size: int) -> float:
-    """Mean seconds to reduce so many bytes."""
+def measure_seconds(size: int) -> float:
+    """Return the mean seconds to reduce gradients of this size, in bytes."""
     dist.barrier()
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     for _ in range(REDUCTIONS[size]):
         reducers[size].finish()
-    return (time.perf_counter() - began) / REDUCTIONS[size]
+    return (time.perf_counter() - started_at) / REDUCTIONS[size]
 
 
-rows = Rows(args) if dist.get_rank() == 0 else None
+writer = RowWriter(args) if dist.get_rank() == 0 else None
 while True:
-    small, large = seconds_of(SMALL), seconds_of(LARGE)  # 2 alpha + size beta: see `predict.ring`
+    small, large = measure_seconds(SMALL), measure_seconds(LARGE)  # each is 2 alpha + size * beta
     beta = (large - small) / (LARGE - SMALL)
-    if rows is not None:
-        rows.write(0, alpha=(small - SMALL * beta) / 2, beta=beta)
+    if writer is not None:
+        writer.write(0, alpha=(small - SMALL * beta) / 2, beta=beta)

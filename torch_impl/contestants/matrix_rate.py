@@ -1,7 +1,7 @@
-"""How fast the device multiplies matrices of a model's shapes: [tokens, hidden] x [hidden, intermediate].
+"""Measure how fast the device multiplies matrices of a model's shapes: [tokens, hidden] x [hidden, intermediate].
 
-On the CPU by MKL or by oneDNN, whichever is faster here. Started by torchrun, as many processes as the contestants have
-replicas. A row's `flops` are of all of them.
+On the CPU, MKL or oneDNN multiplies, whichever is faster on this machine. torchrun starts as many processes as the
+contestants have replicas. The `flops` of a row count the operations of all processes so far.
 """
 
 import argparse
@@ -12,10 +12,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from common.bench.contestant_task import Rows
+from common.bench.contestant_task import RowWriter
 from torch_impl.models.linear import multiply as onednn_product
 
-ROW_SECONDS = 0.2  # of computing, about
+ROW_SECONDS = 0.2  # approximate time between two rows
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--output", type=Path)
@@ -33,40 +33,42 @@ b = torch.randn(args.hidden, args.intermediate, dtype=dtype, device=device)
 out = torch.empty(args.tokens, args.intermediate, dtype=dtype, device=device)
 
 
-def by_default() -> None:
+def multiply_by_default() -> None:
+    """Multiply with PyTorch's default library."""
     torch.mm(a, b, out=out)
 
 
-def by_onednn() -> None:
+def multiply_by_onednn() -> None:
+    """Multiply with oneDNN."""
     onednn_product(a, b.t())
 
 
-def multiply(product: Callable[[], None], times: int) -> None:
-    """Returns once the device has done it."""
+def repeat(product: Callable[[], None], times: int) -> None:
+    """Multiply this many times; return when the device has finished."""
     for _ in range(times):
         product()
     if cuda:
         torch.cuda.synchronize()
 
 
-def seconds_of(product: Callable[[], None]) -> float:
-    """Seconds of a product."""
-    multiply(product, 10)
-    began = time.perf_counter()
-    multiply(product, 20)
-    return (time.perf_counter() - began) / 20
+def measure_seconds(product: Callable[[], None]) -> float:
+    """Return the mean seconds of a product."""
+    repeat(product, 10)
+    started_at = time.perf_counter()
+    repeat(product, 20)
+    return (time.perf_counter() - started_at) / 20
 
 
 onednn = not cuda and dtype == torch.float32 and torch.backends.mkldnn.is_available()
-product = min((by_default, *([by_onednn] if onednn else [])), key=seconds_of)
-times = torch.tensor(max(1, round(ROW_SECONDS / seconds_of(product))))
+product = min((multiply_by_default, *([multiply_by_onednn] if onednn else [])), key=measure_seconds)
+times = torch.tensor(max(1, round(ROW_SECONDS / measure_seconds(product))))
 dist.broadcast(times, 0)
 flops = 2 * args.tokens * args.hidden * args.intermediate * int(times) * dist.get_world_size()
-rows = Rows(args) if dist.get_rank() == 0 else None
-done = 0
+writer = RowWriter(args) if dist.get_rank() == 0 else None
+operations = 0
 while True:
-    multiply(product, int(times))
+    repeat(product, int(times))
     dist.barrier()
-    done += flops
-    if rows is not None:
-        rows.write(0, flops=done)
+    operations += flops
+    if writer is not None:
+        writer.write(0, flops=operations)

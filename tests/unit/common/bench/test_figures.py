@@ -10,7 +10,7 @@ from common.bench.table import COLUMNS, build_row, build_sections
 
 
 def test_ratios_are_of_the_same_round(result: BenchResult) -> None:
-    ddp, ddp_x1, trainer = result["contestants"]
+    ddp, _, trainer = result["contestants"]
     assert ddp["ratio"] == pytest.approx({"median": 1.5, "lower": 1.5, "upper": 1.5})
     assert trainer["ratio"] == pytest.approx({"median": 1.0, "lower": 1.0, "upper": 1.0})
     assert ddp["rounds"]["examples"] == pytest.approx([300, 150, 75, 150])
