@@ -33,8 +33,10 @@ def parse_arguments() -> argparse.Namespace:
 def read_examples(args: argparse.Namespace) -> list[LabelledPair]:
     """Return the training examples, with the numbers of their classes."""
     ids = _read_label_ids(args)
-    examples = [json.loads(line) for line in args.data.open()]
-    return [{**example, "label": ids.get(str(example["label"]), example["label"])} for example in examples]
+    examples: list[LabelledPair] = [json.loads(line) for line in args.data.open()]
+    for example in examples:
+        example["label"] = ids.get(str(example["label"]), example["label"])
+    return examples
 
 
 def count_classes(args: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ import json
 import signal
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -57,7 +58,7 @@ def test_one_runs_at_a_time_and_every_round_has_a_block_of_each(tmp_path: Path, 
         spans += [(block[0]["clock"], block[-1]["clock"], contestant.name) for block in contestant.blocks]
     spans.sort()
     assert "".join(name for _, _, name in spans) == "abccbaabc"
-    for (_, end, _), (start, _, _) in zip(spans, spans[1:], strict=False):
+    for (_, end, _), (start, _, _) in pairwise(spans):
         assert end <= start, "two contestants ran at the same time"
     for contestant in contestants:
         clocks = [json.loads(line)["clock"] for line in (contestant.directory / "metrics.jsonl").open()]
