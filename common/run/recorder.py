@@ -20,7 +20,7 @@ from common.errors import build_write_error  # noqa: E402
 from common.run.files import drop_rows_after  # noqa: E402
 from common.training.observer import Observer  # noqa: E402
 from common.training.rows import (  # noqa: E402
-    Row,  # noqa: E402
+    Row,
     append_rows,
     select_scalars,
 )

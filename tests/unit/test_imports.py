@@ -37,7 +37,7 @@ MAY_IMPORT["common/map"] = {
 }  # works on descriptions of models
 MAY_IMPORT |= {"common/prepare": set(), "common/export": set()}  # a command alone
 MAY_IMPORT["common/bench"] = {*ORDER, *BESIDE}
-MAY_IMPORT |= dict.fromkeys(SIDES, {*ORDER, *BESIDE, "common/bench"})  # contestants share their task
+MAY_IMPORT |= {side: {*ORDER, *BESIDE, "common/bench"} for side in SIDES}  # contestants share their task
 MAY_IMPORT[COMMANDS] = {*ORDER, *BESIDE, "common/bench"}  # they may use all of common, and nothing imports them
 LONGEST, SHORT, SHARE_OF_SHORT = 300, 200, 0.8  # lines of a file
 

@@ -49,8 +49,10 @@ def measured(
     (directory / name).mkdir(parents=True)
     (directory / name / "summary.json").write_text(summary)
     blocks = [
-        [{"step": 1, unit: 7, "tokens": 70, "seconds": 3.0}]
-        + [{"step": 2, unit: 7 + speed * factor, "tokens": 70 + 10 * speed * factor, "seconds": 4.0}]
+        [
+            {"step": 1, unit: 7, "tokens": 70, "seconds": 3.0},
+            {"step": 2, unit: 7 + speed * factor, "tokens": 70 + 10 * speed * factor, "seconds": 4.0},
+        ]
         for factor in SLOWER
     ]
     contestant = SimpleNamespace(name=name, directory=directory / name, blocks=blocks, start_up=2.0, peak_memory=2**20)

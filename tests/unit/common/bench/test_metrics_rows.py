@@ -1,6 +1,7 @@
 """Rows are cut at the stops: a block's rate is that of the time in which the contestant ran."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def test_a_blocks_rate_leaves_the_stops_out(
         assert seconds[-1] <= running + stopped_in_all
         stops.append((len(seconds) // group * group, stopped))
         stopped_in_all += stopped
-    for (before, stopped), (written, _) in zip(stops[1:-1], stops[2:], strict=True):
+    for (before, stopped), (written, _) in pairwise(stops[1:]):
         rows = rows_between_stops(step_rows(seconds)[:written], before, stopped)
         assert len(rows) >= 40 - 2 * group
         assert rate_per_second(rows, "examples") == pytest.approx(32 / step)

@@ -28,7 +28,7 @@ def test_appended_rows_are_there_at_once(tmp_path: Path) -> None:
 def test_a_full_disk() -> None:
     with (
         pytest.raises(UserError, match=r"^/dev/full: cannot be written \(No space left on device\); make space"),
-        open("/dev/full", "ab", buffering=0) as file,
+        Path("/dev/full").open("ab", buffering=0) as file,
     ):
         append_rows(file, [{"a": 1}])
 

@@ -17,7 +17,7 @@ SECONDS = 5.0  # that a rank waits for the other before the collective fails
 NAMES = ("a.weight", "b.weight")
 
 
-class Mismatch(AssertionError):
+class MismatchError(AssertionError):
     """A rank made a call that the other did not make."""
 
 
@@ -35,14 +35,14 @@ class Collectives:
         offered = list(self._offered)
         self._wait(f"rank {rank} waits in vain after: {call}")
         if offered[0][0] != offered[1][0]:
-            raise Mismatch(f"rank 0 is in: {offered[0][0]}; rank 1 is in: {offered[1][0]}")
+            raise MismatchError(f"rank 0 is in: {offered[0][0]}; rank 1 is in: {offered[1][0]}")
         return [value for _, value in offered]
 
     def _wait(self, problem: str) -> None:
         try:
             self._barrier.wait(SECONDS)
         except BrokenBarrierError as error:
-            raise Mismatch(problem) from error
+            raise MismatchError(problem) from error
 
 
 class Sharded(Strategy):

@@ -32,7 +32,7 @@ from common.training.stop import Stop
 from common.training.strategy import Evaluation, StepResult, Strategy
 from tests.conftest import MakeConfig, MakeSplit
 from tests.unit.common.training import sharded
-from tests.unit.common.training.sharded import Collectives, Mismatch, Sharded, run_together
+from tests.unit.common.training.sharded import Collectives, MismatchError, Sharded, run_together
 
 TRAIN, VALIDATION = 10, 7
 
@@ -610,7 +610,7 @@ def test_a_state_that_only_the_chief_gathers_is_noticed(
     """The test above would fail: at a checkpoint, and where the run is interrupted."""
     monkeypatch.setattr(sharded, "SECONDS", 1.0)
     raised = sharded_run("run")(units=units, loop=ChiefGathers)
-    assert isinstance(raised[0], Mismatch)
+    assert isinstance(raised[0], MismatchError)
     assert call in str(raised[0])
 
 
@@ -650,4 +650,4 @@ def test_ranks_whose_clocks_decide_alone_are_noticed(
     """The test above would fail where the ranks do not agree."""
     monkeypatch.setattr(sharded, "SECONDS", 1.0)
     raised = timed_run("run", 1e-9)()
-    assert isinstance(raised[0], Mismatch) and "state after step 1" in str(raised[0])
+    assert isinstance(raised[0], MismatchError) and "state after step 1" in str(raised[0])

@@ -1,5 +1,6 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 
@@ -41,7 +42,7 @@ class DuckTyped:
 
 @dataclass(frozen=True)
 class ExtensionSettings(StrategySettings):
-    sides = {"torch": f"{__name__}:IdleDdp", "tf": f"{__name__}:DuckTyped"}
+    sides: ClassVar = {"torch": f"{__name__}:IdleDdp", "tf": f"{__name__}:DuckTyped"}
 
     twice: bool = key(RUN)
 
