@@ -1,4 +1,4 @@
-# make demo, make test-fast, make test, make check: each sets up .venv first; the second time that takes no time.
+# Every target except bench-gpu and clean first sets up .venv if it is missing or older than the list of dependencies.
 PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
@@ -9,26 +9,26 @@ READY := .venv/ready
 demo: $(READY)
 	$(BIN)/python -m common.compare 'run=[torch:ddp,tf:mirrored]' experiment=demo
 
-# A worker of pytest-xdist takes whole files. One that crashes is not replaced, since the tests would then never end.
+# A worker of pytest-xdist takes whole files. A crashed worker is not replaced, because the tests would never end.
 BY_FILE := --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-# The unit tests but for the slow ones: about a minute and a half.
+# Run the unit tests except for the slow ones: at most 90 seconds on two cores.
 test-fast: $(READY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not slow and not bench and not faults" -n 3 $(BY_FILE) tests/unit
 
-# The unit tests and the parity tests.
+# Run the unit tests and the parity tests.
 test: $(READY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults" -n 2 $(BY_FILE) tests/parity tests/unit
 
-# Whole commands, two hosts, an installed wheel, the commands of the README as they stand there.
+# Run whole commands, on one host and on two, from an installed wheel, and as the README shows them.
 test-integration: $(READY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults and not matrix" -n 2 $(BY_FILE) tests/integration
 
-# Runs that are killed, stopped, short of disk, and resumed: each mechanism once.
+# Kill runs, stop them, fill their disks, and resume them. Each mechanism is tested once.
 test-faults: $(READY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "faults and not bench and not matrix" -n 2 $(BY_FILE) tests/integration tests/faults
 
-# The same with every strategy, framework and launcher: run it before a release; about an hour.
+# Do the same with every strategy, framework and launcher: about an hour, before a release.
 test-faults-all: $(READY)
 	STOPS_ALL=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "(faults or matrix) and not bench" -n 2 $(BY_FILE) tests/integration tests/faults
 
@@ -37,56 +37,57 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The pages of docs/gallery, into build/gallery.
+# Write the reports of the runs in docs/gallery to build/gallery.
 gallery: $(READY)
 	@for runs in docs/gallery/*/; do \
 		$(BIN)/python -m common.compare $$runs output=build/gallery/$$(basename $$runs) | tail -3 || exit 1; done
 
-# The pictures of the README and of docs/diagnosis.md, and those of docs/report.md, for which Chromium is needed.
+# Draw the pictures of the README, docs/diagnosis.md and docs/report.md. Those of docs/report.md need Chromium.
 pictures: $(READY)
 	$(BIN)/python -m common.compare 'run=[torch:ddp,tf:mirrored]' experiment=demo output=build pictures=build/pictures
 	cp build/pictures/loss.png build/pictures/loss_difference.png docs
 	$(BIN)/python -m docs.draw_story
 	$(BIN)/python -m docs.draw_report
 
-# The picture of the packages and of a run, from the imports as they are now, into docs/architecture.svg.
+# Draw docs/architecture.svg from the imports between the packages.
 architecture: $(READY)
 	$(BIN)/python -m docs.draw_architecture
 
-# Speed against scripts as users of other libraries write them; some ten minutes.
+# Compare the speed with scripts for other libraries: about ten minutes.
 bench: $(READY)
 	$(BIN)/python -m common.bench
 
-# The CPU's curve against the GPU's, then speed in bfloat16, with the PyTorch of $(GPU_PYTHON) and without TensorFlow.
+# Compare the curves of CPU and GPU, then measure the speed in bfloat16, with the PyTorch of $(GPU_PYTHON).
 GPU_PYTHON := python3
 bench-gpu:
 	$(GPU_PYTHON) -m benchmarks.gpu $(ARGS)
 
-# Steps per second between two hosts over a slowed link, into docs/network.md and .png; Linux, as root, some ten minutes.
+# Measure steps per second between two hosts over a slowed link, for docs/network.md and docs/network.png. Needs Linux
+# and root; takes about ten minutes.
 bench-network: $(READY)
 	$(BIN)/python -m benchmarks.network
 
-# What takes many minutes: every strategy's parity numbers, real pretrained weights, what training learns.
+# Run the tests that take many minutes: parity of every strategy, real pretrained weights, the accuracy of long runs.
 bench-parity: $(READY)
 	$(BIN)/python -m pytest -q -m bench -rP tests --ignore tests/integration/test_starts.py --ignore tests/faults
 
-# 20 starts in a row of everything that starts many processes.
+# Start every kind of run that has many processes 20 times in a row.
 bench-starts: $(READY)
 	$(BIN)/python -m pytest -q -m bench -rP tests/integration/test_starts.py
 
-# Planted causes of differences and pairs without any, into docs/diagnosis_table.md; more than an hour.
+# Diagnose pairs of runs with planted faults and pairs without faults, for docs/diagnosis_table.md: more than an hour.
 bench-diagnose: $(READY)
 	$(BIN)/python -m benchmarks.diagnose
 
-# From the start of a rank to its first batch, with a small corpus and a large one.
+# Measure the time from the start of a rank to its first batch, with a small corpus and with a large one.
 bench-start-up: $(READY)
 	$(BIN)/python -m benchmarks.start_up
 
-# SIGTERM to any rank or host at random moments, of every strategy under every launcher; Linux, as root.
+# Send SIGTERM at random moments to ranks and hosts of every strategy under every launcher. Needs Linux and root.
 bench-stops: $(READY)
 	$(BIN)/python -m benchmarks.stops
 
-# What a run survives, each fault three times, into docs/reliability.md; Linux, as root (small disks), most of an hour.
+# Cause every fault three times, for docs/reliability.md. Needs Linux and root, to mount small disks; up to an hour.
 faults: $(READY)
 	$(BIN)/python -m benchmarks.faults
 

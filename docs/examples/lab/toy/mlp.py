@@ -1,4 +1,4 @@
-"""A model, a perceptron with one hidden layer: its schema and its spec."""
+"""Settings and spec of a model: a perceptron with one hidden layer."""
 
 import math
 from collections.abc import Mapping
@@ -16,6 +16,8 @@ from common.data.images.image_cache import ImageCache
 
 @dataclass(frozen=True)
 class MlpSettings(DropoutModelSettings):
+    """Settings of the perceptron."""
+
     reads = "images"
     spec = __name__
     torch_module = "toy.mlp_torch"
@@ -28,7 +30,7 @@ MODELS["mlp"] = MlpSettings
 
 
 def build_hf_config(config: Config, cache: Cache, source: object) -> dict[str, Any]:
-    """The model's config.json. `source` would be a pretrained checkpoint."""
+    """Return the contents of config.json. `source` is a pretrained checkpoint, which this model does not use."""
     assert isinstance(config.model, MlpSettings) and isinstance(cache, ImageCache)
     return {
         "model_type": "mlp",
@@ -40,7 +42,7 @@ def build_hf_config(config: Config, cache: Cache, source: object) -> dict[str, A
 
 
 def get_parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Shapes of the parameters by name, in PyTorch's layout: (outputs, inputs)."""
+    """Return the shapes of the parameters by name, in PyTorch's layout: (outputs, inputs)."""
     inputs, hidden = math.prod(hf_config["image_shape"]), hf_config["hidden_size"]
     classes = len(hf_config["id2label"])
     return {
@@ -54,6 +56,6 @@ def get_parameter_shapes(hf_config: Mapping[str, Any]) -> dict[str, tuple[int, .
 def draw_parameter(
     hf_config: Mapping[str, Any], name: str, shape: tuple[int, ...], stream: np.random.Generator
 ) -> np.ndarray:
-    """The initial value of a parameter, float32."""
+    """Return the initial value of a parameter, float32."""
     scale = 1 / math.sqrt(shape[1]) if name.endswith(".weight") else 0
     return (stream.standard_normal(shape) * scale).astype(np.float32)

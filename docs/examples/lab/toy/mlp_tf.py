@@ -1,4 +1,4 @@
-"""The model in Keras."""
+"""The perceptron in Keras."""
 
 import keras
 from keras.layers import Dense, Dropout, Flatten
@@ -10,7 +10,7 @@ from .mlp import get_parameter_shapes
 
 
 def build(initial: InitialCheckpoint) -> keras.Model:
-    """The model, called with the arrays of a batch by name; returns logits [n, classes]."""
+    """Build the model. It takes the arrays of a batch by name, and returns logits [n, classes]."""
     hf_config = initial.hf_config
     images = keras.Input(hf_config["image_shape"], name="images")
     x = Dense(hf_config["hidden_size"], activation="relu", name="fc1")(Flatten()(images))

@@ -1,4 +1,4 @@
-"""The model in PyTorch."""
+"""The perceptron in PyTorch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from .mlp import get_parameter_shapes
 
 
 class Mlp(Module):
-    """Called with `images` [n, height, width, channels]; returns logits [n, classes]."""
+    """A perceptron that takes `images` [n, height, width, channels] and returns logits [n, classes]."""
 
     def __init__(self, hf_config: Mapping[str, Any]) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Mlp(Module):
 
 
 def build(initial: InitialCheckpoint) -> Module:
-    """The model with the initial weights."""
+    """Build the model with the initial weights."""
     model = Mlp(initial.hf_config)
     model.load_state_dict({name: torch.from_numpy(weight) for name, weight in initial.weights().items()})
     return model

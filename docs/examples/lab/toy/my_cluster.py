@@ -1,4 +1,4 @@
-"""A cluster engine: the hosts are as MY_CLUSTER_HOSTS=10.0.0.1,10.0.0.2 and MY_CLUSTER_NODE=0 say."""
+"""A cluster engine that reads the hosts from MY_CLUSTER_HOSTS=10.0.0.1,10.0.0.2 and MY_CLUSTER_NODE=0."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +11,8 @@ from common.errors import UserError
 
 @dataclass(frozen=True)
 class MyClusterSettings(ClusterSettings):
+    """Settings of the engine."""
+
     engine = __name__
 
     port: int = key(HOST, at_least=1024, at_most=65000)
@@ -20,7 +22,7 @@ CLUSTERS["my_cluster"] = MyClusterSettings
 
 
 def discover(cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]) -> HostGroup:
-    """The hosts, and which of them this is. Raises UserError."""
+    """Return the hosts and the index of this host. Raise UserError if a variable is missing or wrong."""
     assert isinstance(cluster, MyClusterSettings)
     hosts = tuple(filter(None, environment.get("MY_CLUSTER_HOSTS", "").split(",")))
     node = environment.get("MY_CLUSTER_NODE", "")

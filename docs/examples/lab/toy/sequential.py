@@ -1,6 +1,7 @@
-"""A strategy that computes the gradients of the replicas one after the other in one process: its settings."""
+"""Settings of a strategy whose single process computes the gradients of all replicas, one after the other."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from common.config.keys import RUN, key
 from common.config.strategies import STRATEGIES, StrategySettings
@@ -8,13 +9,18 @@ from common.config.strategies import STRATEGIES, StrategySettings
 
 @dataclass(frozen=True)
 class SequentialSettings(StrategySettings):
-    sides = {"torch": "toy.sequential_torch:Sequential", "tf": "toy.sequential_tf:Sequential"}
+    """Settings of the strategy."""
+
+    sides: ClassVar[dict[str, str]] = {
+        "torch": "toy.sequential_torch:Sequential",
+        "tf": "toy.sequential_tf:Sequential",
+    }
 
     reverse: bool = key(RUN)
 
     @property
     def order(self) -> range:
-        """The replicas, in the order in which their gradients are summed."""
+        """The indices of the replicas in the order in which their gradients are summed."""
         return range(self.world_size)[:: -1 if self.reverse else 1]
 
 

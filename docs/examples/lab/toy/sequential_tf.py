@@ -1,4 +1,4 @@
-"""The strategy in TensorFlow."""
+"""The sequential strategy in TensorFlow."""
 
 from collections.abc import Iterable, Iterator
 
@@ -18,6 +18,8 @@ from .sequential import SequentialSettings
 
 
 class Sequential(Single[SequentialSettings]):
+    """A strategy that inherits all but the training step from `Single`."""
+
     def __init__(self, context: RunContext, group: Group) -> None:
         super().__init__(context, group)
         shards = [build_input_signature(self.config, context.inputs.cache.train)] * self.world_size
@@ -33,10 +35,10 @@ class Sequential(Single[SequentialSettings]):
     def _sequential_step(
         self, shards: list[list[MicroBatch]], weight: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        losses, gradients = [], []
+        losses, gradients = [], []  # one entry per replica
         for shard in shards:
             loss, gradient = backward(self.model, self.task, shard, weight, self.optimizer.parameters)
             losses.append(loss)
             gradients.append(self.optimizer.densify(gradient))
-        summed = [sum(shard_gradients) for shard_gradients in zip(*gradients, strict=True)]
-        return sum(losses), self.optimizer.update(summed, scalars)
+        total_gradients = [sum(shard_gradients) for shard_gradients in zip(*gradients, strict=True)]
+        return sum(losses), self.optimizer.update(total_gradients, scalars)

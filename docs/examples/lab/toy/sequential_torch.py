@@ -1,4 +1,4 @@
-"""The strategy in PyTorch."""
+"""The sequential strategy in PyTorch."""
 
 from collections.abc import Iterable, Iterator
 
@@ -15,6 +15,8 @@ from .sequential import SequentialSettings
 
 
 class Sequential(Single[SequentialSettings]):
+    """A strategy that inherits all but the training step from `Single`."""
+
     @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         self.model.train()

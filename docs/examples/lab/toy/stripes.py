@@ -1,4 +1,4 @@
-"""A kind of data: generated images of stripes, whose class is the angle of the stripes."""
+"""A kind of data: generated images of stripes. The class of an image is the angle of its stripes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,8 @@ ANGLES = (0, 90, 45, 135)  # degrees
 
 @dataclass(frozen=True)
 class StripesSettings(ImageSettings):
+    """Settings of the images."""
+
     source = __name__
 
     angles: int = key(SOURCE, at_least=2, at_most=4)
@@ -26,21 +28,22 @@ DATA["stripes"] = StripesSettings
 
 
 def read(data: StripesSettings) -> ImageCorpus:
-    """Both splits and the names of the classes."""
-    train, validation = _split(data.angles, data.train_examples, 0), _split(data.angles, data.validation_examples, 1)
+    """Return both splits and the names of the classes."""
+    train = _draw_split(data.angles, data.train_examples, seed=0)
+    validation = _draw_split(data.angles, data.validation_examples, seed=1)
     return ImageCorpus(train, validation, [str(angle) for angle in ANGLES[: data.angles]])
 
 
 def identify(data: StripesSettings) -> dict[str, Any]:
-    """What names the corpus, for the cache: its keys. A reader of files adds their sizes and times of change."""
+    """Return what identifies the corpus: the keys. A reader of files adds their sizes and modification times."""
     return collect_source_keys(data)
 
 
-def _split(angles: int, count: int, seed: int) -> LabelledImages:
+def _draw_split(angles: int, count: int, seed: int) -> LabelledImages:
     labels = np.arange(count, dtype=np.int32) % angles
     angle = np.radians(np.array(ANGLES)[labels])[:, None, None]
     phase = np.random.Generator(np.random.PCG64(seed)).uniform(0, 2 * np.pi, [count, 1, 1])
     y, x = np.mgrid[:8, :8]
     waves = np.cos((x * np.cos(angle) + y * np.sin(angle)) * np.pi / 2 + phase)
     images = np.round((waves + 1) * 127.5).astype(np.uint8)[..., None]  # [n, height, width, channels]
-    return LabelledImages(images, labels, "stripes", "stripes")  # the sources of both, for error messages
+    return LabelledImages(images, labels, "stripes", "stripes")  # names of images and labels for error messages
