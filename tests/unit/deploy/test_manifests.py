@@ -74,7 +74,7 @@ def check(manifest: dict[str, Any]) -> None:
 
 
 def check_custom(manifest: dict[str, Any]) -> None:
-    """Raises ValueError where JobSet or Kubeflow would not accept an object, or would leave out a part of it."""
+    """Raise ValueError if JobSet or Kubeflow would reject an object or ignore a part of it."""
     model: Callable[[dict[str, Any]], Any] = MODELS[manifest["apiVersion"], manifest["kind"]].from_dict
     if model(manifest).to_dict() != manifest:
         raise ValueError("a field is not in the schema")
@@ -112,12 +112,12 @@ def test_what_jobset_and_kubeflow_would_refuse_is_found(
     kind: str, place: tuple[str | int, ...], mistake: dict[str, Any]
 ) -> None:
     wrong = read("jobset.yaml" if kind == "JobSet" else "trainjob.yaml")[kind]
-    found: Any = wrong
+    part: Any = wrong
     for key in place:
-        found = found[key]
-    found |= mistake
+        part = part[key]
+    part |= mistake
     for key in [key for key, value in mistake.items() if value is None]:
-        del found[key]
+        del part[key]
     with pytest.raises(ValueError):
         check_custom(wrong)
 

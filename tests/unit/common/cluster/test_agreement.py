@@ -39,19 +39,19 @@ def test_only_what_decides_the_training_must_agree(small_config: MakeConfig) -> 
 def test_every_key_that_decides_the_run_must_agree(name: str) -> None:
     """Also a key that is added later, of any kind: its scope decides."""
     config, other = (collect_shared_settings(RunContext(each, "torch", SAME)) for each in PAIRS[name])
-    found = describe_disagreement("rank 1", other, "rank 0", config)
+    disagreement = describe_disagreement("rank 1", other, "rank 0", config)
     if collect_keys()[name].scope in (CURVE, RUN):
-        assert found == f"rank 1 differs from rank 0 in {name} (1, not 0); use the same on every host"
+        assert disagreement == f"rank 1 differs from rank 0 in {name} (1, not 0); use the same on every host"
     else:
-        assert found is None and config == other
+        assert disagreement is None and config == other
 
 
 def test_what_was_prepared_must_agree() -> None:
     config, _ = PAIRS["train.seed"]
     context = RunContext(config, "torch", SAME)
     inputs = replace(SAME, initial=InitialCheckpoint(Path("elsewhere"), "other weights"))
-    found = collect_shared_settings(replace(context, inputs=inputs))
-    assert describe_disagreement("rank 1", found, "rank 0", collect_shared_settings(context)) == (
+    settings = collect_shared_settings(replace(context, inputs=inputs))
+    assert describe_disagreement("rank 1", settings, "rank 0", collect_shared_settings(context)) == (
         "rank 1 differs from rank 0 in initial weights; use the same on every host"
     )
 

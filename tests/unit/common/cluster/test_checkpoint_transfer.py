@@ -75,20 +75,20 @@ def hosts(small_config: MakeConfig, tmp_path: Path) -> Hosts:
 
 @pytest.fixture
 def checkpoint(hosts: Hosts) -> Checkpoint:
-    found = hosts.start(0)
-    assert found is not None
-    return found
+    received = hosts.start(0)
+    assert received is not None
+    return received
 
 
 def test_the_other_host_starts_from_the_first_hosts_checkpoint(hosts: Hosts, checkpoint: Checkpoint) -> None:
     assert hosts.start(1) is None
     hosts.follow()
-    found = hosts.start(1)
-    assert found is not None and found.state == checkpoint.state
-    assert found.directory == hosts.directories[1] / "checkpoints" / "step-00000002"
-    assert open_checkpoint(found.directory).fingerprint == checkpoint.fingerprint
+    received = hosts.start(1)
+    assert received is not None and received.state == checkpoint.state
+    assert received.directory == hosts.directories[1] / "checkpoints" / "step-00000002"
+    assert open_checkpoint(received.directory).fingerprint == checkpoint.fingerprint
     for path in checkpoint.directory.iterdir():
-        assert (found.directory / path.name).read_bytes() == path.read_bytes()
+        assert (received.directory / path.name).read_bytes() == path.read_bytes()
     assert not (hosts.directories[1].parent / "run").exists()
     hosts.follow()
     assert hosts.fetched == 1
@@ -99,13 +99,13 @@ def test_a_newer_checkpoint_replaces_the_one_before(hosts: Hosts) -> None:
     hosts.save(4)
     prepare_restart(hosts.context(0))
     hosts.follow()
-    found = hosts.start(1)
-    assert found is not None and found.position.step == 4
+    received = hosts.start(1)
+    assert received is not None and received.position.step == 4
     assert hosts.received == ["step-00000004"]
 
 
 def test_what_was_received_before_is_found_again(hosts: Hosts, checkpoint: Checkpoint) -> None:
-    """As where a scheduler starts the commands anew."""
+    """A scheduler may start the commands anew."""
     hosts.follow()
     prepare_run(hosts.config, "torch", hosts.directories[1], 1)
     assert hosts.start(1) is None
@@ -115,8 +115,8 @@ def test_what_was_received_before_is_found_again(hosts: Hosts, checkpoint: Check
     prepare_run(hosts.config, "torch", hosts.directories[1], 1)
     hosts.follow()
     assert hosts.fetched == 2
-    found = find_newest_checkpoint(hosts.directories[1])
-    assert found is not None and found.fingerprint == checkpoint.fingerprint
+    received = find_newest_checkpoint(hosts.directories[1])
+    assert received is not None and received.fingerprint == checkpoint.fingerprint
 
 
 def test_on_shared_storage_nothing_is_fetched(hosts: Hosts, checkpoint: Checkpoint) -> None:
@@ -171,7 +171,7 @@ def test_the_first_host_cannot_be_reached(hosts: Hosts) -> None:
 
 
 def parts(checkpoint: Checkpoint) -> Iterator[int]:
-    """Where the stream of a checkpoint may end or be damaged: in each file, and in its size."""
+    """Return positions at which the stream may end or be damaged: in each file, and in its size."""
     position = 0
     for name in (STATE, *checkpoint.state["checksums"]):
         size = (checkpoint.directory / name).stat().st_size
@@ -187,7 +187,7 @@ def assert_broken(checkpoint: Checkpoint, content: bytes, place: Path, fingerpri
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Where a checkpoint is received; there is one already."""
+    """Return a directory for a received checkpoint. It has a checkpoint already."""
     (tmp_path / "checkpoints" / "step-00000001").mkdir(parents=True)
     return tmp_path / "checkpoints"
 
@@ -216,7 +216,7 @@ def test_another_checkpoint_than_was_offered(checkpoint: Checkpoint, place: Path
 
 @pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "a/../../escaped", STATE])
 def test_files_outside_of_the_checkpoint(checkpoint: Checkpoint, place: Path, name: str) -> None:
-    """Also where the first host's command itself names them."""
+    """Even if the first host's command itself names them."""
     state = {**checkpoint.state, "checksums": {name: "0"}}
     write_manifest(checkpoint.directory, state, STATE)
     content = (checkpoint.directory / STATE).read_bytes()

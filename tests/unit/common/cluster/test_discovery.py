@@ -27,23 +27,23 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_this_machine(make_config: MakeConfig, gpus: Gpus, checked: list[int]) -> None:
     gpus(4)
-    config, found = discover_cluster(make_config("strategy=ddp"), "torch", {})
-    assert found == HostGroup()
+    config, cluster = discover_cluster(make_config("strategy=ddp"), "torch", {})
+    assert cluster == HostGroup()
     assert config.strategy.replicas == 4
     assert checked == []
 
 
 def test_a_member_of_torchruns_group(make_config: MakeConfig) -> None:
-    config, found = discover_cluster(make_config("strategy=ddp"), "torch", TORCHRUN)
-    assert found == ClusterMember(False, {"process": 3}, "WORLD_SIZE=3")
+    config, cluster = discover_cluster(make_config("strategy=ddp"), "torch", TORCHRUN)
+    assert cluster == ClusterMember(False, {"process": 3}, "WORLD_SIZE=3")
     assert config.strategy.replicas == 3
     with pytest.raises(UserError, match=r"^strategy.replicas=2 and WORLD_SIZE=3 disagree; "):
         discover_cluster(make_config("strategy=ddp", "strategy.replicas=2"), "torch", TORCHRUN)
 
 
 def test_a_task_of_tf_config(make_config: MakeConfig) -> None:
-    config, found = discover_cluster(make_config("strategy=multiworker", "cluster=env"), "tf", TF_CONFIG)
-    assert isinstance(found, ClusterMember) and not found.is_chief
+    config, cluster = discover_cluster(make_config("strategy=multiworker", "cluster=env"), "tf", TF_CONFIG)
+    assert isinstance(cluster, ClusterMember) and not cluster.is_chief
     assert config.strategy.replicas == 2
 
 
@@ -79,8 +79,9 @@ def test_a_mistake_in_the_config_is_found_first(make_config: MakeConfig) -> None
 def test_the_ports_of_a_host_are_checked(
     make_config: MakeConfig, checked: list[int], framework: str, strategy: str, node: int, ports: list[int]
 ) -> None:
-    config, found = discover_cluster(make_config(*HOSTS, f"strategy={strategy}", f"cluster.node={node}"), framework, {})
-    assert found == HostGroup(("a", "b"), node, 29500)
+    overrides = [*HOSTS, f"strategy={strategy}", f"cluster.node={node}"]
+    config, cluster = discover_cluster(make_config(*overrides), framework, {})
+    assert cluster == HostGroup(("a", "b"), node, 29500)
     assert config.strategy.replicas == 4
     assert checked == ports
 
@@ -116,11 +117,11 @@ def test_the_nodes_that_a_run_uses(
 def test_the_nodes_of_a_ray_cluster(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The replicas of another attempt follow from the nodes that there are then, unless the user gave a number."""
     monkeypatch.setattr("common.cluster.engines.ray.discover", lambda *arguments: RayNodes(3, 4))
-    config, found = discover_cluster(make_config("strategy=ddp", "cluster=ray"), "torch", {})
-    assert (config.strategy.replicas, found) == (12, RayNodes(3, 4))
-    config, found = discover_cluster(make_config("strategy=ddp", "strategy.replicas=8", "cluster=ray"), "torch", {})
-    assert (config.strategy.replicas, found) == (8, RayNodes(3, 4, 8))
-    config, found = discover_cluster(make_config("strategy=mirrored", "cluster=ray"), "tf", {})
-    assert (config.strategy.replicas, found) == (4, RayNodes(3, 4, 4))
+    config, cluster = discover_cluster(make_config("strategy=ddp", "cluster=ray"), "torch", {})
+    assert (config.strategy.replicas, cluster) == (12, RayNodes(3, 4))
+    config, cluster = discover_cluster(make_config("strategy=ddp", "strategy.replicas=8", "cluster=ray"), "torch", {})
+    assert (config.strategy.replicas, cluster) == (8, RayNodes(3, 4, 8))
+    config, cluster = discover_cluster(make_config("strategy=mirrored", "cluster=ray"), "tf", {})
+    assert (config.strategy.replicas, cluster) == (4, RayNodes(3, 4, 4))
     with pytest.raises(UserError, match=r"^train.global_batch_size=32: smaller than the 40 replicas"):
         discover_cluster(make_config("strategy=ddp", "strategy.replicas=40", "cluster=ray"), "torch", {})

@@ -46,8 +46,8 @@ def launch(small_config: MakeConfig, run_dir: Path, monkeypatch: pytest.MonkeyPa
 
 
 def summary(run_dir: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run_dir / "summary.json").read_text())
-    return found
+    recorded: dict[str, Any] = json.loads((run_dir / "summary.json").read_text())
+    return recorded
 
 
 def test_a_run_that_completes(launch: Launch, run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,8 +63,8 @@ def test_the_summary_that_the_chief_could_not_write(
     launch: Launch, run_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert launch("time.sleep(60)", "sys.exit(3)") == 1
-    found = summary(run_dir)
-    assert (found["status"], found["error"]) == ("failed", "rank 1 ended with exit code 3")
+    recorded = summary(run_dir)
+    assert (recorded["status"], recorded["error"]) == ("failed", "rank 1 ended with exit code 3")
     assert capsys.readouterr().err == f"failed: rank 1 ended with exit code 3; see {run_dir / 'train.log'}\n"
 
 

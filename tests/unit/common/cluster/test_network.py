@@ -34,14 +34,14 @@ def test_a_host_that_no_interface_leads_to(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_name_that_becomes_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[Any] = [
+    results: list[Any] = [
         socket.gaierror(-2, "Name or service not known"),
         OSError(101, "Network is unreachable"),
         "10.0.0.7",
     ]
 
     def look_up(host: str) -> str:
-        result = found.pop(0) if len(found) > 1 else found[0]
+        result = results.pop(0) if len(results) > 1 else results[0]
         if isinstance(result, OSError):
             raise result
         return str(result)
@@ -49,7 +49,7 @@ def test_a_name_that_becomes_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "find_address_towards", look_up)
     monkeypatch.setattr(network, "POLL_SECONDS", 0.01)
     assert network.wait_for_address("a", time.monotonic() + 60) == "10.0.0.7"
-    found[:] = [socket.gaierror(-2, "Name or service not known")]
+    results[:] = [socket.gaierror(-2, "Name or service not known")]
     with pytest.raises(OSError, match="not known"):
         network.wait_for_address("a", time.monotonic() + 0.05)
 

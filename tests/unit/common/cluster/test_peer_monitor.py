@@ -26,7 +26,7 @@ HOSTS = ("127.0.0.1", "127.0.0.1", "127.0.0.1")
 
 @pytest.fixture
 def port() -> int:
-    """The first of a host's ports; the commands', and the one after it, are free."""
+    """Return the first port of a host such that the port of the commands and the one after it are free."""
     while True:
         with suppress(OSError), socket.create_server(("", 0)) as server:
             port = int(server.getsockname()[1])
@@ -35,7 +35,7 @@ def port() -> int:
 
 
 class Transfer(CheckpointTransfer):
-    """Of a checkpoint that is these bytes; None for the initial weights."""
+    """The transfer of a checkpoint that consists of these bytes; None for the initial weights."""
 
     def __init__(self, content: bytes | None = None, own: bytes | None = None) -> None:
         self.content, self.own, self.followed = content, own, 0
@@ -59,22 +59,22 @@ class Transfer(CheckpointTransfer):
     def receive(self, fetch: Callable[[str], BinaryIO], fingerprint: str) -> bytes:
         with fetch(fingerprint) as stream:
             try:
-                found = stream.read()
+                content = stream.read()
             except OSError as error:
                 raise BrokenTransferError(str(error)) from error
-        if str(len(found)) != fingerprint:
+        if str(len(content)) != fingerprint:
             raise BrokenTransferError("the connection was closed")
-        return found
+        return content
 
 
 def begin(monitors: Sequence[PeerMonitor], attempts: Sequence[int]) -> list[int]:
-    """Begin an attempt on all hosts, of which each has its own opinion of its number. Returns what they are told."""
+    """Begin an attempt on all hosts, each of which expects a number of its own. Return the numbers that they get."""
     with ThreadPoolExecutor() as pool:
         return list(pool.map(lambda monitor, attempt: monitor.begin_attempt(attempt, 10), monitors, attempts))
 
 
 def connected(port: int, hosts: int) -> list[PeerMonitor]:
-    """The monitors of some hosts, which have begun an attempt."""
+    """Return the monitors of some hosts that have begun an attempt."""
     monitors = [PeerMonitor(HostGroup(HOSTS[:hosts], node, port), PROCESSES, Transfer()) for node in range(hosts)]
     assert begin(monitors, [0] * hosts) == [0] * hosts
     return monitors
@@ -186,7 +186,7 @@ def test_the_attempt_of_one_host_fails(port: int) -> None:
 
 @pytest.mark.parametrize("noticed", [True, False])
 def test_a_command_that_was_killed_is_started_again(port: int, noticed: bool) -> None:
-    """Also before its end was noticed, as where its whole host had crashed."""
+    """It may be started again before its end was noticed, for example after its whole host has crashed."""
     leader, killed = connected(port, 2)
     if noticed:
         killed._connected[0].connection.shutdown(socket.SHUT_RDWR)
@@ -276,7 +276,7 @@ def with_transfers(port: int, *transfers: Transfer) -> list[PeerMonitor]:
 
 
 def ask(port: int, fingerprint: object) -> bytes:
-    """What the first host's command sends to whoever asks for a checkpoint."""
+    """Ask the first host's command for a checkpoint. Return what it sends."""
     with socket.create_connection((HOSTS[0], port + PROCESSES), 10) as stranger, stranger.makefile("rb") as stream:
         stranger.sendall(json.dumps({"fetch": fingerprint}).encode() + b"\n")
         return stream.read()

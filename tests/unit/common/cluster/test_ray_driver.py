@@ -32,11 +32,11 @@ def test_how_an_attempt_ends(codes: tuple[int | None, ...], expected: Outcome) -
     ended = {host: code for host, code in zip(HOSTS, codes, strict=True) if code is not None}
     stop = Stop()
     try:
-        found = _conclude(HOSTS, ended, stop)
-        assert found.exit_code == expected.exit_code
-        assert expected.problem is None or found.problem == expected.problem
+        outcome = _conclude(HOSTS, ended, stop)
+        assert outcome.exit_code == expected.exit_code
+        assert expected.problem is None or outcome.problem == expected.problem
         stop.request(15)
-        assert _conclude(HOSTS, ended, stop).exit_code == (found.exit_code if found.exit_code in (0, 2) else 143)
+        assert _conclude(HOSTS, ended, stop).exit_code == (outcome.exit_code if outcome.exit_code in (0, 2) else 143)
     finally:
         stop.restore()
 
@@ -65,10 +65,10 @@ def test_the_room_that_a_run_needs(
     make_config: MakeConfig, overrides: list[str], nodes: list[RayNodeInfo], expected: list[dict[str, float]]
 ) -> None:
     gpus = any("GPU" in bundle for bundle in expected)
-    found = _plan_bundles(make_config(*overrides).strategy, gpus, "b", nodes)
-    assert len(found) == len(expected)
-    assert [{**bundle, "node:b": 0} for bundle in found] == [{**bundle, "node:b": 0} for bundle in expected]
-    pinned = [bundle for bundle in found if "node:b" in bundle]
+    bundles = _plan_bundles(make_config(*overrides).strategy, gpus, "b", nodes)
+    assert len(bundles) == len(expected)
+    assert [{**bundle, "node:b": 0} for bundle in bundles] == [{**bundle, "node:b": 0} for bundle in expected]
+    pinned = [bundle for bundle in bundles if "node:b" in bundle]
     assert len(pinned) == ("b" in {each["NodeManagerAddress"] for each in nodes})
 
 

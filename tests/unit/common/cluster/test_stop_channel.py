@@ -69,7 +69,7 @@ def make_ranks(server: StopServer, stack: ExitStack) -> MakeRanks:
 
 @pytest.fixture
 def connect(stack: ExitStack) -> Connect:
-    """A bare connection, which has said hello."""
+    """Connect without a StopMember, and say hello."""
 
     def connect(server: StopServer) -> socket.socket:
         host, port, token = server.address
@@ -82,7 +82,7 @@ def connect(stack: ExitStack) -> Connect:
 
 
 def train(stop: Stop, barrier: Barrier, seconds: float, trace: list[str]) -> None:
-    """A rank's loop: steps, checks, a gathered state, evaluations. Every collective is a barrier."""
+    """Run the loop of a rank: steps, checks, a gathered state, evaluations. Every collective is a barrier."""
 
     def collective(name: str) -> None:
         trace.append(name)
@@ -108,7 +108,7 @@ def train(stop: Stop, barrier: Barrier, seconds: float, trace: list[str]) -> Non
 
 
 def run_together(stops: list[Stop], request: Callable[[], None], randomness: random.Random) -> list[list[str]]:
-    """What each rank did until all left."""
+    """Run all ranks until they end. Return what each of them did."""
     barrier = Barrier(len(stops))
     traces: list[list[str]] = [[] for _ in stops]
     threads = [
@@ -184,7 +184,7 @@ def test_a_checkpoint_is_saved_at_once_and_the_ranks_continue(make_ranks: MakeRa
 def test_a_checkpoint_waits_for_a_silent_member_but_a_stop_does_not(
     make_ranks: MakeRanks, connect: Connect, server: StopServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may have begun a unit that no other rank has, where that one is only slow."""
+    """A slow member may have begun a unit that no other rank has begun."""
     monkeypatch.setattr(stop_server, "ANSWER_SECONDS", 0.05)
     silent = connect(server)
     stops = [stop for _, stop in make_ranks(2)]
@@ -202,7 +202,7 @@ def test_a_checkpoint_waits_for_a_silent_member_but_a_stop_does_not(
 
 
 def test_a_checkpoint_and_a_member_that_dies(make_ranks: MakeRanks, connect: Connect, server: StopServer) -> None:
-    """Nobody waits for it. The others, once the chief has closed the channel, wait for no decision."""
+    """Nobody waits for it. Once the chief has closed the channel, the others wait for no decision."""
     dying = connect(server)
     (_, chief), (_, other) = make_ranks(2)
     chief.save()
@@ -471,7 +471,7 @@ def test_ipv6() -> None:
 
 
 def test_the_agreement_is_the_maximum_of_the_answers() -> None:
-    """Whatever the order of answers, losses and late members; it is made once, when nobody's answer is awaited."""
+    """The order of answers, losses and late members does not matter. It is decided once, when no answer is awaited."""
     for seed in range(500):
         randomness = random.Random(seed)
         own = randomness.randint(0, 5)

@@ -129,8 +129,8 @@ def alive(pid: int) -> bool:
 )
 def test_outcomes(group: Group, codes: list[str], exit_code: int, problem: str | None) -> None:
     supervisor = group(*codes)
-    found, said, seconds = group.outcome(supervisor)
-    assert (found, said) == (exit_code, problem)
+    actual_code, actual_problem, seconds = group.outcome(supervisor)
+    assert (actual_code, actual_problem) == (exit_code, problem)
     assert seconds < 9
     sleeping = [path for path in group.directory.glob("*-*") if alive(int(path.name.split("-")[1]))]
     assert not sleeping, "the end of one ends the others"

@@ -76,8 +76,8 @@ def test_one_pod_is_this_machine(unknown: Unknown) -> None:
 
 def test_names_that_are_known_late(unknown: Unknown) -> None:
     asked = unknown(3)
-    found = discover(CLUSTER, "ddp", "torch", JOB)
-    assert isinstance(found, HostGroup) and found.hosts == ("train-0.train", OWN, "train-2.train")
+    group = discover(CLUSTER, "ddp", "torch", JOB)
+    assert isinstance(group, HostGroup) and group.hosts == ("train-0.train", OWN, "train-2.train")
     assert asked == ["train-0.train"] * 4 + ["train-2.train"]
 
 
