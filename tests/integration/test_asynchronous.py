@@ -1,4 +1,4 @@
-"""Parameter servers as a user starts them: every batch is trained on once; the record says by whom and how stale."""
+"""Asynchronous runs: every batch is trained on once, and the rows name its worker and staleness."""
 
 import json
 import subprocess
@@ -18,10 +18,16 @@ SIZES = {"data.train_examples": EXAMPLES, "data.validation_examples": 60, "train
 CLUSTER = [f"strategy.workers={WORKERS}", "strategy.parameter_servers=2"]
 
 
-def train(framework: str, run_dir: Path, *overrides: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The rows and the summary of an asynchronous run."""
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the cache that the runs of this file share."""
+    return tmp_path_factory.mktemp("cache")
+
+
+def train(framework: str, run_dir: Path, cache: Path, *overrides: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Train asynchronously. Return the rows and the summary."""
     command = [sys.executable, "-m", f"{framework}_impl.train", "strategy=parameter_server", *CLUSTER, *overrides]
-    command += [f"run_dir={run_dir}", f"cache_dir={run_dir.parent / 'cache'}"]
+    command += [f"run_dir={run_dir}", f"cache_dir={cache}"]
     command += [f"{key}={value}" for key, value in SIZES.items()]
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2])
     assert result.returncode == 0, result.stdout + result.stderr
@@ -30,7 +36,7 @@ def train(framework: str, run_dir: Path, *overrides: str) -> tuple[list[dict[str
 
 
 def assert_every_batch_once(rows: list[dict[str, Any]], parts: int) -> None:
-    """The parts of the plan's global batches, each with its examples."""
+    """Check that the rows are the parts of the planned global batches, with the planned number of examples."""
     steps = EPOCHS * steps_per_epoch(EXAMPLES, BATCH)
     sizes: dict[tuple[int, int], int] = {}
     for step in range(1, steps + 1):
@@ -40,28 +46,28 @@ def assert_every_batch_once(rows: list[dict[str, Any]], parts: int) -> None:
     examples = [
         row["examples"] - before["examples"] for before, row in zip([{"examples": 0}, *rows], rows, strict=False)
     ]
-    found = Counter({(row["batch"], row["part"]): count for row, count in zip(rows, examples, strict=True)})
-    assert len(rows) == len(found) and found == Counter(sizes)
+    trained_sizes = {(row["batch"], row["part"]): count for row, count in zip(rows, examples, strict=True)}
+    assert len(rows) == len(trained_sizes) and trained_sizes == sizes
     assert rows[-1]["examples"] == EPOCHS * EXAMPLES
     assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_no_batch_is_lost_or_doubled(framework: str, tmp_path: Path) -> None:
-    rows, summary = train(framework, tmp_path / "run")
+def test_no_batch_is_lost_or_doubled(framework: str, cache: Path, tmp_path: Path) -> None:
+    rows, summary = train(framework, tmp_path / "run", cache)
     assert_every_batch_once(rows, WORKERS)
     assert {row["worker"] for row in rows} == set(range(WORKERS))
     assert summary["version"] == summary["steps"] == len(rows)
     stalenesses = Counter(str(row["staleness"]) for row in rows)
     assert summary["staleness"] == stalenesses
-    assert max(map(int, stalenesses)) > 0  # nobody waits for the others
+    assert max(map(int, stalenesses)) > 0  # no worker waits for the others
     assert len(summary["peak_memory_bytes"]) == WORKERS and min(summary["peak_memory_bytes"]) > 1e7
     assert summary["status"] == "completed" and summary["replicas"] == WORKERS
 
 
 @pytest.mark.parametrize("framework", ["torch", in_matrix("tf")])
-def test_staleness_is_bounded(framework: str, tmp_path: Path) -> None:
-    rows, summary = train(framework, tmp_path / "run", "strategy.max_staleness=1", "strategy.batch=global")
+def test_staleness_is_bounded(framework: str, cache: Path, tmp_path: Path) -> None:
+    rows, summary = train(framework, tmp_path / "run", cache, "strategy.max_staleness=1", "strategy.batch=global")
     assert_every_batch_once(rows, 1)
     assert summary["version"] == len(rows)
     assert {row["staleness"] for row in rows} <= {0, 1}
@@ -70,7 +76,7 @@ def test_staleness_is_bounded(framework: str, tmp_path: Path) -> None:
 @pytest.mark.bench
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_asynchronous_training_learns_as_much(framework: str, tmp_path: Path) -> None:
-    """Two epochs of the built-in corpus: 48,000 examples, as 1,500 synchronous updates or 4,500 asynchronous ones."""
+    """Train two epochs of the built-in corpus, 48,000 examples: 1,500 synchronous or 4,500 asynchronous updates."""
     summaries = {}
     for strategy in (["strategy=single"], ["strategy=parameter_server", *CLUSTER]):
         run_dir = tmp_path / strategy[0].partition("=")[2]

@@ -1,4 +1,4 @@
-"""What docs/extending.md says: kinds from a directory outside the repository train in both frameworks, in lockstep."""
+"""The examples of docs/extending.md: kinds outside the repository train in both frameworks, in lockstep."""
 
 import json
 import os
@@ -23,22 +23,22 @@ ONE_HOST = {"MY_CLUSTER_HOSTS": "10.0.0.1", "MY_CLUSTER_NODE": "0"}
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty directory beside a copy of the example."""
-    outside = tmp_path_factory.mktemp("extensions")
-    shutil.copytree(LAB, outside / "lab", ignore=shutil.ignore_patterns("__pycache__"))
-    (outside / "work").mkdir()
-    return outside / "work"
+    """An empty directory next to a copy of the example."""
+    parent = tmp_path_factory.mktemp("extensions")
+    shutil.copytree(LAB, parent / "lab", ignore=shutil.ignore_patterns("__pycache__"))
+    (parent / "work").mkdir()
+    return parent / "work"
 
 
-def environment(**variables: str) -> dict[str, str]:
-    """The variables of the commands. `python` is this interpreter."""
+def make_environment(**variables: str) -> dict[str, str]:
+    """Return the environment of the commands, in which `python` is this interpreter."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "PYTHONPATH": "../lab", **variables}
 
 
 def train(workplace: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the command of one framework; it is enough where no process is started."""
-    command, variables = (*TRAIN, *arguments), environment(**{**ONE_HOST, **variables})
+    """Run the command of one framework. It is enough for tests that end before a process starts."""
+    command, variables = (*TRAIN, *arguments), make_environment(**{**ONE_HOST, **variables})
     return subprocess.run(command, cwd=workplace, env=variables, capture_output=True, text=True, timeout=120)
 
 
@@ -56,7 +56,7 @@ def test_the_page_shows_the_example_as_it_is() -> None:
 def test_the_commands_of_the_page_train_in_lockstep(workplace: Path) -> None:
     (commands,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     run = ["bash", "-e", "-c", commands]
-    done = subprocess.run(run, cwd=workplace, env=environment(), capture_output=True, text=True, timeout=300)
+    done = subprocess.run(run, cwd=workplace, env=make_environment(), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     assert "\nlockstep: 4 runs agree at all 60 steps" in done.stdout
@@ -64,7 +64,7 @@ def test_the_commands_of_the_page_train_in_lockstep(workplace: Path) -> None:
     runs = {path.name: path for path in (workplace / "runs").iterdir()}
     assert set(runs) == {"torch", "tf", "torch_single", "tf_single"}
     rows = {name: read_rows(path / "metrics.jsonl") for name, path in runs.items()}
-    losses = {name: np.array([row["loss"] for row in found]) for name, found in rows.items()}
+    losses = {name: np.array([row["loss"] for row in run_rows]) for name, run_rows in rows.items()}
     for other in losses.values():
         assert len(other) == 60
         np.testing.assert_allclose(other, losses["torch_single"], rtol=0, atol=1e-14)
@@ -78,13 +78,13 @@ def test_the_commands_of_the_page_train_in_lockstep(workplace: Path) -> None:
 
 @pytest.mark.slow
 def test_the_engine_finds_two_hosts(workplace: Path, hosts: TwoHosts) -> None:
-    """The new data and model under a strategy that was there, on two network namespaces."""
+    """Train the new data and model with a built-in strategy on two hosts, which are network namespaces."""
     arguments = ("strategy=ddp", "strategy.replicas=2", "train.steps=3", "run_dir=runs/hosts", "cluster.timeout=60")
     processes = [
         subprocess.Popen(
             hosts.wrap_command(node, [*TRAIN, *arguments]),
             cwd=workplace,
-            env=environment(MY_CLUSTER_HOSTS=",".join(ADDRESSES), MY_CLUSTER_NODE=str(node)),
+            env=make_environment(MY_CLUSTER_HOSTS=",".join(ADDRESSES), MY_CLUSTER_NODE=str(node)),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -92,16 +92,16 @@ def test_the_engine_finds_two_hosts(workplace: Path, hosts: TwoHosts) -> None:
         for node in range(2)
     ]
     try:
-        said = [process.communicate(timeout=120)[1] for process in processes]
+        errors = [process.communicate(timeout=300)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()
-    assert [process.returncode for process in processes] == [0, 0], said
-    assert said == ["", ""]
+    assert [process.returncode for process in processes] == [0, 0], errors
+    assert errors == ["", ""]
     assert len(read_rows(workplace / "runs" / "hosts" / "metrics.jsonl")) == 3
 
 
-def test_help_lists_what_was_added(workplace: Path) -> None:
+def test_help_lists_the_added_kinds(workplace: Path) -> None:
     shown = train(workplace, "--help").stdout
     for group, kind in (("data", "stripes"), ("model", "mlp"), ("strategy", "sequential"), ("cluster", "my_cluster")):
         assert re.search(rf"^{group}: .*\b{kind}\b", shown, re.MULTILINE), shown
@@ -125,7 +125,7 @@ def test_a_mistake_is_one_line(workplace: Path, argument: str, node: str, expect
     assert re.fullmatch(f"error: {expected}\n", done.stderr), done.stderr
 
 
-def test_limits_are_those_of_the_kind(workplace: Path) -> None:
-    """Another kind's key of the same name keeps its own: the next check finds what is wrong."""
+def test_a_key_has_the_limits_of_its_kind(workplace: Path) -> None:
+    """The key of the same name of another kind has other limits, so that only the next check fails."""
     done = train(workplace, "model=convnet", "data=stripes", "model.hidden_size=600", MY_CLUSTER_HOSTS="")
     assert done.stderr.startswith("error: cluster=my_cluster: MY_CLUSTER_HOSTS is not set;")

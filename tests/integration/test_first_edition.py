@@ -1,4 +1,4 @@
-"""Runs of the first edition: exported and compared with. Resuming one is refused: its batch plan was another."""
+"""Runs of the first edition can be exported and compared. They cannot be resumed: their batch plan differs."""
 
 import json
 import shutil
@@ -18,18 +18,18 @@ OVERRIDES = (
 )
 
 
-def command(place: Path, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", module, *arguments], cwd=place, capture_output=True, text=True)
+def run_command(directory: Path, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", module, *arguments], cwd=directory, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(
     ("name", "framework"), [("first-edition-torch-ddp", "torch"), in_matrix("first-edition-tf-multiworker", "tf")]
 )
-def test_resuming_is_refused_by_name(tmp_path: Path, name: str, framework: str) -> None:
+def test_resuming_is_refused(tmp_path: Path, name: str, framework: str) -> None:
     shutil.copytree(FIXTURES / name, tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     arguments = ("strategy=single", "run_dir=run", "resume=auto", "train.steps=12", *OVERRIDES)
-    done = command(tmp_path, f"{framework}_impl.train", *arguments)
+    done = run_command(tmp_path, f"{framework}_impl.train", *arguments)
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stdout + done.stderr
     assert "step-00000006 was trained in the order of version 1 of the batch plan, and this is version" in done.stderr
     assert {path: path.read_bytes() for path in before} == before
@@ -39,20 +39,20 @@ def test_resuming_is_refused_by_name(tmp_path: Path, name: str, framework: str) 
     ("name", "framework"), [("first-edition-tf-multiworker", "tf"), in_matrix("first-edition-torch-ddp", "torch")]
 )
 def test_the_weights_are_exported_and_trained_further(tmp_path: Path, name: str, framework: str) -> None:
-    """By the other framework than the one that saved them."""
-    assert command(tmp_path, "common.export", str(FIXTURES / name), "exported").returncode == 0
+    """Let the other framework train the saved weights."""
+    assert run_command(tmp_path, "common.export", str(FIXTURES / name), "exported").returncode == 0
     other = {"torch": "tf", "tf": "torch"}[framework]
-    data = [each for each in OVERRIDES if each.startswith(("data", "train", "schedule"))]
+    data = [override for override in OVERRIDES if override.startswith(("data", "train", "schedule"))]
     arguments = ("model=pretrained", "model.checkpoint=exported", "strategy=single", "run_dir=run", "train.steps=6")
-    done = command(tmp_path, f"{other}_impl.train", *arguments, *data)
+    done = run_command(tmp_path, f"{other}_impl.train", *arguments, *data)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_run_is_not_compared_with_one_in_another_order(tmp_path: Path) -> None:
     first = FIXTURES / "first-edition-torch-ddp"
     arguments = ("strategy=single", "run_dir=run", "train.steps=6", *OVERRIDES)
-    assert command(tmp_path, "torch_impl.train", *arguments).returncode == 0
-    command(tmp_path, "common.compare", "run", str(first), "output=.")
+    assert run_command(tmp_path, "torch_impl.train", *arguments).returncode == 0
+    run_command(tmp_path, "common.compare", "run", str(first), "output=.")
     [pair] = json.loads((tmp_path / "report.json").read_text())["pairs"]
     assert pair["verdict"] == "not comparable" and pair["steps"] == 6
     assert "different batch plans (version 2 | version 1)" in pair["reasons"]

@@ -1,4 +1,4 @@
-"""What the pods of deploy/kubernetes/job.yaml run, in two network namespaces, draws the curve of one replica."""
+"""The command of deploy/kubernetes/job.yaml in two network namespaces has the curve of one replica."""
 
 import os
 import shutil
@@ -29,32 +29,32 @@ RUNS = {
 }
 
 
-def container() -> dict[str, Any]:
-    """Of the manifest."""
+def read_container() -> dict[str, Any]:
+    """Return the container of the manifest."""
     manifests = yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "job.yaml").read_text())
-    (job,) = (each for each in manifests if each["kind"] == "Job")
-    (found,) = job["spec"]["template"]["spec"]["containers"]
-    return dict(found)
+    (job,) = (manifest for manifest in manifests if manifest["kind"] == "Job")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    return dict(container)
 
 
 @dataclass
 class Pods:
-    """The two pods, and the volume that they share."""
+    """Two pods that share a volume."""
 
     hosts: TwoHosts
     volume: Path
 
-    def know(self, pod: int, *others: int) -> None:
-        """Write the names that a pod can look up: its own, as kubelet does it, and in place of DNS those of others."""
+    def write_names(self, pod: int, *others: int) -> None:
+        """Write the names that a pod can resolve: its own, as kubelet does, and those of other pods, as DNS does."""
         lines = ["127.0.0.1 localhost", f"{ADDRESSES[pod]} {PODS[pod]}.train.default.svc.cluster.local {PODS[pod]}"]
         lines += [f"{ADDRESSES[other]} {PODS[other]}.train" for other in others]
         path = Path(f"/etc/netns/{self.hosts.names[pod]}/hosts")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(lines) + "\n")  # a pod that runs sees it, since the file stays the same
+        path.write_text("\n".join(lines) + "\n")  # a running pod sees the change, because the file is not replaced
 
     @contextmanager
     def run(self, name: str, framework: str, arguments: Sequence[str]) -> Iterator[list[subprocess.Popen[str]]]:
-        """The container's command in both pods, with another strategy and a small model. At the end it is killed."""
+        """Run the command of the container in both pods, with other arguments. At the end the commands are killed."""
         started: list[subprocess.Popen[str]] = []
         try:
             for pod in range(2):
@@ -66,12 +66,14 @@ class Pods:
                     process.kill()
 
     def _start(self, pod: int, name: str, framework: str, arguments: Sequence[str]) -> subprocess.Popen[str]:
-        python, *rest = (str(each) for each in container()["args"])
-        assert (python, rest[:3]) == ("python", ["-m", "torch_impl.train", "strategy=ddp"])
-        there = [each.replace("/runs/train", f"/runs/{name}").replace("/runs", str(self.volume)) for each in rest[3:]]
-        command = [sys.executable, "-m", f"{framework}_impl.train", *there, *SMALL, *arguments]
+        container = read_container()
+        overrides = [str(argument) for argument in container["args"]]
+        assert overrides[:4] == ["python", "-m", "torch_impl.train", "strategy=ddp"]
+        overrides = [text.replace("/runs/train", f"/runs/{name}") for text in overrides[4:]]
+        overrides = [text.replace("/runs", str(self.volume)) for text in overrides]
+        command = [sys.executable, "-m", f"{framework}_impl.train", *overrides, *SMALL, *arguments]
         as_pod = ["unshare", "--uts", "sh", "-c", f'hostname {PODS[pod]}; exec "$@"', "sh"]
-        environment = {each["name"]: each["value"] for each in container()["env"]}
+        environment = {variable["name"]: variable["value"] for variable in container["env"]}
         return subprocess.Popen(
             self.hosts.wrap_command(pod, [*as_pod, *command]),
             cwd=self.volume,
@@ -82,19 +84,20 @@ class Pods:
         )
 
 
-def end(started: Sequence[subprocess.Popen[str]], seconds: float = 150) -> tuple[list[int], list[str]]:
-    """Wait for both pods. Returns their exit codes, and what they have said."""
-    said = [process.communicate(timeout=seconds)[1] for process in started]
-    return [process.returncode for process in started], said
+def wait_for_end(started: Sequence[subprocess.Popen[str]], seconds: float = 300) -> tuple[list[int], list[str]]:
+    """Wait for the pods. Return their exit codes and their standard errors. The timeout only ends a hang."""
+    errors = [process.communicate(timeout=seconds)[1] for process in started]
+    return [process.returncode for process in started], errors
 
 
 @pytest.fixture
 def pods(hosts: TwoHosts, volume: Path) -> Iterator[Pods]:
-    found = Pods(hosts, volume)
+    """Two pods that can resolve each other's names."""
+    pods = Pods(hosts, volume)
     try:
         for pod in range(2):
-            found.know(pod, 1 - pod)
-        yield found
+            pods.write_names(pod, 1 - pod)
+        yield pods
     finally:
         for name in hosts.names:
             shutil.rmtree(f"/etc/netns/{name}", ignore_errors=True)
@@ -110,7 +113,7 @@ def expected(volume: Path) -> np.ndarray:
     """The losses of one replica."""
     command = [sys.executable, "-m", "torch_impl.train", "strategy=single", "train.steps=40", *SMALL]
     command += [f"run_dir={volume / 'single'}", f"cache_dir={volume / 'cache'}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return losses(volume / "single")
 
@@ -119,43 +122,44 @@ def expected(volume: Path) -> np.ndarray:
 def test_two_pods_draw_the_curve_of_one_replica(pods: Pods, expected: np.ndarray, name: str) -> None:
     framework, arguments = RUNS[name]
     with pods.run(name, framework, [*arguments, "train.steps=6"]) as started:
-        assert end(started) == ([0, 0], ["", ""])
-    found = losses(pods.volume / name)
-    assert len(found) == 6
-    np.testing.assert_allclose(found[:5], expected[:5], rtol=1e-5)
+        assert wait_for_end(started) == ([0, 0], ["", ""])
+    pod_losses = losses(pods.volume / name)
+    assert len(pod_losses) == 6
+    np.testing.assert_allclose(pod_losses[:5], expected[:5], rtol=1e-5)
 
 
 def test_a_pod_waits_for_the_name_of_the_other(pods: Pods, expected: np.ndarray) -> None:
-    pods.know(0)
+    pods.write_names(0)
     with pods.run("late", "torch", [*RUNS["ddp"][1], "train.steps=2"]) as started:
+        # A pod that did not wait would usually have ended by then. A slow machine does not fail the test.
         with pytest.raises(subprocess.TimeoutExpired):
             started[0].wait(8)
-        assert not (pods.volume / "late").exists(), "it looks up the names first"
-        pods.know(0, 1)
-        assert end(started) == ([0, 0], ["", ""])
+        assert not (pods.volume / "late").exists(), "a pod resolves the names before it writes"
+        pods.write_names(0, 1)
+        assert wait_for_end(started) == ([0, 0], ["", ""])
     np.testing.assert_allclose(losses(pods.volume / "late")[0], expected[0], rtol=1e-5)
 
 
 def test_a_name_that_stays_unknown(pods: Pods) -> None:
-    pods.know(1)
+    pods.write_names(1)
     with pods.run("alone", "torch", [*RUNS["ddp"][1], "cluster.timeout=2"]) as started:
-        codes, said = end(started[1:])
-    assert codes == [1]  # a mistake would not be tried again
-    assert said[0].startswith("error: cluster.timeout=2: train-0.train has no address here (")
-    assert said[0].endswith("); see whether its pod runs and its service selects it\n")
+        codes, errors = wait_for_end(started[1:])
+    assert codes == [1]  # not 2, the code of a mistake, after which Kubernetes does not restart the pod
+    assert errors[0].startswith("error: cluster.timeout=2: train-0.train has no address here (")
+    assert errors[0].endswith("); see whether its pod runs and its service selects it\n")
 
 
 @pytest.mark.matrix
 def test_pods_that_are_stopped_resume(pods: Pods, expected: np.ndarray) -> None:
-    """SIGTERM reaches one of them, as where its node is drained; both are then started again."""
+    """Send SIGTERM to one pod, as when its node is drained. Then start both again."""
     metrics = pods.volume / "stopped" / "metrics.jsonl"
     arguments = [*RUNS["ddp"][1], "train.steps=40", "train.log_every=1"]
     with pods.run("stopped", "torch", arguments) as started:
-        wait_until(lambda: len(read_rows(metrics)) >= 5, 120)
+        wait_until(lambda: len(read_rows(metrics)) >= 5)
         started[1].send_signal(signal.SIGTERM)
-        assert end(started)[0] == [143, 143]
+        assert wait_for_end(started)[0] == [143, 143]
     assert 5 <= len(losses(metrics.parent)) < 40
     with pods.run("stopped", "torch", arguments) as started:
-        assert end(started)[0] == [0, 0]
+        assert wait_for_end(started)[0] == [0, 0]
     assert [row["step"] for row in read_rows(metrics)] == list(range(1, 41))
     np.testing.assert_allclose(losses(metrics.parent), expected, rtol=1e-4)

@@ -1,4 +1,4 @@
-"""python -m common.map with the models of a user's directory."""
+"""python -m common.map with models in the directory of a user."""
 
 import subprocess
 import sys
@@ -19,8 +19,6 @@ KERAS = """
 import keras
 from keras import layers
 
-from tests.conftest import in_matrix
-
 def build(classes):
     return keras.Sequential([layers.Conv2D(4, 3, activation="relu"), layers.Flatten(), layers.Dense(classes)])
 
@@ -33,13 +31,14 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def command(tmp_path: Path) -> Command:
+    """A function that maps the PyTorch model to a Keras model of this name."""
     (tmp_path / "net_torch.py").write_text(TORCH)
     (tmp_path / "net_keras.py").write_text(KERAS)
 
     def call(tf: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        own = ["model.torch=net_torch:build", f"model.tf=net_keras:{tf}", *arguments]
+        overrides = ["model.torch=net_torch:build", f"model.tf=net_keras:{tf}", *arguments]
         return subprocess.run(
-            [sys.executable, "-m", "common.map", *own], cwd=tmp_path, capture_output=True, text=True, timeout=240
+            [sys.executable, "-m", "common.map", *overrides], cwd=tmp_path, capture_output=True, text=True, timeout=240
         )
 
     return call

@@ -1,4 +1,4 @@
-"""What `pip install .` installs is all that a run needs: tried in a fresh environment and an empty directory."""
+"""`pip install .` installs everything that a run needs, in a new environment and an empty directory."""
 
 import importlib.util
 import json
@@ -22,22 +22,22 @@ from tests.conftest import ROOT, SMALL_CORPUS, SMALL_MODEL
 
 PACKAGES = ("common", "conf", "torch_impl", "tf_impl")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-OPTIONAL = {"accelerate", "ray"}  # imported where the user has it
+OPTIONAL = {"accelerate", "ray"}  # imported if the user has installed it
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def call(*command: Any, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command, without what the environment would add to Python's path."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    return subprocess.run(command, cwd=cwd, env=kept, capture_output=True, text=True, timeout=300)
+    """Run a command without the variables that would extend Python's path."""
+    variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy: what an earlier build has left in the checkout must not come into it."""
-    source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    """The wheel, built from a copy without the files of earlier builds."""
+    source, output = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for name in PACKAGES:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
@@ -45,18 +45,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     has_setuptools = (
         importlib.util.find_spec("setuptools") and int(metadata.version("setuptools").partition(".")[0]) >= 77
     )
-    isolation = ["--no-build-isolation"] if has_setuptools else []  # where it is missing or old, pip downloads it
-    done = call(*PIP, "wheel", "--no-deps", *isolation, "--wheel-dir", built, source, cwd=built)
+    isolation = ["--no-build-isolation"] if has_setuptools else []  # if it is missing or old, pip downloads it
+    done = call(*PIP, "wheel", "--no-deps", *isolation, "--wheel-dir", output, source, cwd=output)
     assert done.returncode == 0, done.stdout + done.stderr
-    return next(built.glob("*.whl"))
+    return next(output.glob("*.whl"))
 
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a virtual environment that has the wheel and this environment's dependencies.
+    """The directory of a virtual environment with the wheel and the dependencies of this environment.
 
-    It finds the dependencies on its path, but not this environment's own Lockstep: that is installed as a link to the
-    checkout, by a file whose like Python reads in its own site-packages only.
+    The dependencies are on its path. Lockstep itself is not: this environment may have a .pth file that links to the
+    checkout, and Python reads such files only in the site-packages of the running environment.
     """
     environment = tmp_path_factory.mktemp("environment")
     venv.create(environment, symlinks=True)
@@ -71,14 +71,14 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
-    """Run Python with arguments in an empty directory."""
+    """A function that runs the Python of the environment in an empty directory."""
     workplace = tmp_path_factory.mktemp("empty")
     return lambda *arguments: call(environment / "bin" / "python", *arguments, cwd=workplace)
 
 
 @pytest.fixture(scope="module")
 def directory_with_common(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's directory: a model, its data, and packages that have the names of Lockstep's."""
+    """A directory of a user with a model, its data, and packages with the same names as those of Lockstep."""
     directory = tmp_path_factory.mktemp("user")
     for package in ("common", "conf"):
         (directory / package).mkdir()
@@ -101,7 +101,7 @@ def test_the_wheel_has_every_file(wheel: Path) -> None:
 
 
 def test_the_wheel_has_nothing_else(wheel: Path) -> None:
-    """A name that is not one of these folders would be installed beside every other package of the environment."""
+    """Any other folder would be installed next to the other packages of the environment."""
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {*PACKAGES, f"lockstep-{PROJECT['version']}.dist-info"}
     assert not [name for name in names if "__pycache__" in name]
@@ -114,7 +114,7 @@ def test_the_version_is_written_in_one_place(wheel: Path) -> None:
 
 
 def test_every_import_is_a_dependency() -> None:
-    """What another dependency happens to bring may be gone with its next version."""
+    """A package that only another dependency installs may be missing after an update."""
     declared = {re.split(r"[<>=;\[ ]", line)[0].lower().replace("_", "-") for line in PROJECT["dependencies"]}
     distributions = metadata.packages_distributions()
     imported = {
@@ -128,16 +128,18 @@ def test_every_import_is_a_dependency() -> None:
     missing = {
         name
         for name in imported - OPTIONAL
-        if not declared & {each.lower().replace("_", "-") for each in distributions[name]}
+        if not declared & {distribution.lower().replace("_", "-") for distribution in distributions[name]}
     }
     assert missing == set()
 
 
 @pytest.mark.slow
 def test_an_installed_wheel_trains_and_compares(installed: Command) -> None:
-    found = installed("-c", f"import {', '.join(PACKAGES)}; print(*(p.__path__[0] for p in ({', '.join(PACKAGES)})))")
-    folders = [Path(path) for path in found.stdout.split()]
-    assert [path.name for path in folders] == list(PACKAGES), found.stderr
+    imported = installed(
+        "-c", f"import {', '.join(PACKAGES)}; print(*(p.__path__[0] for p in ({', '.join(PACKAGES)})))"
+    )
+    folders = [Path(path) for path in imported.stdout.split()]
+    assert [path.name for path in folders] == list(PACKAGES), imported.stderr
     assert {path.parent for path in folders} == {folders[0].parent}
     assert not any(path.is_relative_to(ROOT) for path in folders)
 
@@ -174,7 +176,7 @@ def test_lockstep_trains_and_compares_beside_packages_of_the_same_names(
     assert "lockstep: 2 runs agree at all 2 steps" in done.stdout
 
 
-def test_a_package_that_hides_ours_is_named_with_two_ways_out(environment: Path, directory_with_common: Path) -> None:
+def test_the_error_for_a_hidden_package_names_two_ways_out(environment: Path, directory_with_common: Path) -> None:
     python, hides = environment / "bin" / "python", f"error: {directory_with_common / 'common'}: hides Lockstep's"
     for module, command in (("torch_impl.train", "torch"), ("tf_impl.train", "tf")):
         done = call(python, "-m", module, cwd=directory_with_common)

@@ -1,4 +1,4 @@
-"""docs/examples/pull_request.yml: its commands, one after the other, as GitHub runs them."""
+"""The commands of docs/examples/pull_request.yml in their order, as GitHub runs them."""
 
 import json
 import os
@@ -19,17 +19,17 @@ STEPS: list[dict[str, Any]] = yaml.safe_load(WORKFLOW.read_text())["jobs"]["curv
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository in which the commands have run up to the comparison, and whose baseline is this very run."""
+    """A repository after the commands before the comparison. Its baseline is the run of these commands."""
     folder = tmp_path_factory.mktemp("repository")
     (folder / "tests").mkdir()
-    step("Train", folder)
+    run_step("Train", folder)
     shutil.copy(folder / "runs" / "now" / "metrics.jsonl", folder / "tests" / "baseline.jsonl")
     return folder
 
 
-def step(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a step of the workflow; only that of the comparison may fail."""
-    (command,) = [each["run"] for each in STEPS if each.get("name") == name]
+def run_step(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a step of the workflow. Only the comparison may fail."""
+    (command,) = [step["run"] for step in STEPS if step.get("name") == name]
     variables = {"GITHUB_STEP_SUMMARY": str(folder / "summary.md"), "PYTHONPATH": str(ROOT)}
     env = {**os.environ, **variables, "PATH": f"{Path(sys.prefix, 'bin')}:{os.environ['PATH']}"}
     done = subprocess.run(
@@ -39,10 +39,10 @@ def step(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_what_fails_the_pull_request(checkout: Path) -> None:
-    unchanged = step("Compare", checkout)
+def test_a_changed_curve_fails_the_pull_request(checkout: Path) -> None:
+    unchanged = run_step("Compare", checkout)
     assert unchanged.returncode == 0, unchanged.stdout + unchanged.stderr
-    step("Show the report", checkout)
+    run_step("Show the report", checkout)
     summary = checkout / "summary.md"
     assert summary.read_text().startswith("**✅ same curve, experiment unknown")
 
@@ -51,13 +51,13 @@ def test_what_fails_the_pull_request(checkout: Path) -> None:
     rows[199]["loss"] += 2e-4
     baseline.write_text("".join(json.dumps(row) + "\n" for row in rows))
     summary.unlink()
-    moved = step("Compare", checkout)
-    assert moved.returncode == 1 and "step 200" in moved.stdout, moved.stdout + moved.stderr
-    step("Show the report", checkout)
+    changed = run_step("Compare", checkout)
+    assert changed.returncode == 1 and "step 200" in changed.stdout, changed.stdout + changed.stderr
+    run_step("Show the report", checkout)
     assert summary.read_text().startswith("**❌ different curve, experiment unknown")
 
 
-def test_the_report_is_shown_and_kept_whatever_the_comparison_says() -> None:
-    after = STEPS[[each.get("name") for each in STEPS].index("Compare") + 1 :]
-    assert [each["if"] for each in after] == ["always()", "always()"]
-    assert after[1]["with"]["path"] == "report"
+def test_the_report_is_shown_and_kept_after_every_comparison() -> None:
+    later_steps = STEPS[[step.get("name") for step in STEPS].index("Compare") + 1 :]
+    assert [step["if"] for step in later_steps] == ["always()", "always()"]
+    assert later_steps[1]["with"]["path"] == "report"

@@ -1,4 +1,4 @@
-"""The commands of the documentation, as it prints them: those of the README run, those of the pages are composed."""
+"""The commands of the documentation: those of the README run, and those of the pages have valid configs."""
 
 import json
 import os
@@ -25,7 +25,7 @@ SENTENCES = [("a dog runs", "an animal runs", 0), ("a dog runs", "a dog sings", 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout of the repository with a reader's own data and weights."""
+    """A checkout of the repository with the data and weights of a reader."""
     folder = tmp_path_factory.mktemp("readme")
     for path in ROOT.iterdir():
         if path.name not in (".venv", "runs", "cache", ".git", "report.html", "report.json"):
@@ -37,16 +37,18 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def modified(path: Path) -> float:
+def get_modification_time(path: Path) -> float:
     return path.stat().st_mtime
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", README)
 def test_the_readmes_commands(checkout: Path, block: str) -> None:
-    """In the order in which they stand there."""
+    """Run the blocks in their order. Later blocks need the results of earlier ones."""
     ready, sources = ROOT / ".venv" / "ready", [ROOT / "pyproject.toml", ROOT / "constraints.txt"]
-    if block.startswith("make") and not (ready.exists() and ready.stat().st_mtime > max(map(modified, sources))):
+    if block.startswith("make") and not (
+        ready.exists() and ready.stat().st_mtime > max(map(get_modification_time, sources))
+    ):
         pytest.skip("make would set up .venv first; use make test-integration")
     if "path/to/checkpoint" in block:
         run = next((checkout / "runs").glob("*-torch-ddp"))
@@ -60,29 +62,29 @@ def test_the_readmes_commands(checkout: Path, block: str) -> None:
         assert (checkout / "report.html").exists()
 
 
-def documented() -> list[tuple[str, list[str]]]:
-    """Of each command that trains: its framework and its arguments."""
-    found = []
+def find_documented_commands() -> list[tuple[str, list[str]]]:
+    """Return the framework and the arguments of every documented command that trains."""
+    commands = []
     for page in PAGES:
         for block in re.findall(r"^```console\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
             for line in block.replace("\\\n", " ").splitlines():
                 for framework, command in COMMANDS.items():
                     if line.startswith(f"{command} ") and "--config-dir" not in line:
-                        found.append((framework, shlex.split(line.removeprefix(command), comments=True)))
-    return found
+                        commands.append((framework, shlex.split(line.removeprefix(command), comments=True)))
+    return commands
 
 
-@pytest.mark.parametrize(("framework", "arguments"), documented())
+@pytest.mark.parametrize(("framework", "arguments"), find_documented_commands())
 def test_the_documentations_commands_are_valid(
     composed: Compose, monkeypatch: pytest.MonkeyPatch, framework: str, arguments: list[str]
 ) -> None:
     monkeypatch.setattr("common.config.validate.find_spec", lambda name: name)  # extras need not be installed
-    overrides = [each for each in normalize_arguments(arguments) if not each.startswith("-")]
+    overrides = [argument for argument in normalize_arguments(arguments) if not argument.startswith("-")]
     jobs: list[list[str]] = [[]]
     for override in overrides:
         key, _, value = override.partition("=")
         values = value.split(",") if "-m" in arguments else [value]
-        jobs = [[*job, f"{key}={each}"] for job in jobs for each in values]
+        jobs = [[*job, f"{key}={value}"] for job in jobs for value in values]
     for job in jobs:
         config = parse_config(composed(*job))
         check_config(config, framework)
@@ -90,4 +92,4 @@ def test_the_documentations_commands_are_valid(
 
 
 def test_there_are_commands() -> None:
-    assert len(README) >= 4 and len(documented()) > 20
+    assert len(README) >= 4 and len(find_documented_commands()) > 20

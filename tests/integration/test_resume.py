@@ -1,4 +1,4 @@
-"""A run that goes on from a checkpoint draws the curve of one that was never interrupted, whatever it goes on as."""
+"""A run resumed from a checkpoint, by any framework and strategy, has the curve of an uninterrupted run."""
 
 import json
 import os
@@ -50,7 +50,7 @@ EXACT = {
 
 @pytest.fixture(scope="module")
 def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
-    """Train by the command; returns the run directory."""
+    """A function that runs the training command and returns the run directory."""
     base = tmp_path_factory.mktemp("resumed")
 
     def run(name: str, framework: str, *overrides: str, **variables: str) -> Path:
@@ -68,10 +68,10 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
 def assert_hops_change_nothing(
     train: Train, name: str, hops: tuple[tuple[str, str], ...], steps: int, *overrides: str
 ) -> tuple[Path, Path]:
-    """A run that goes on as something else after each `steps` draws the curve of a whole one by torch single.
+    """Check that a run resumed with another framework and strategy after each `steps` has the curve of torch single.
 
-    The schedule is in the middle of warm-up at the first hop and of decay at the others; the last batch of an epoch,
-    the tenth, is smaller. Returns the directories of the whole run and of the other one.
+    The first hop is within the warm-up of the schedule, and the others are within the decay. The tenth batch, the last
+    of the epoch, is smaller. Return the directories of the uninterrupted run and of the other one.
     """
     total = steps * len(hops)
     shared = (f"schedule.warmup_steps={steps * 3 // 2}", f"schedule.total_steps={total}", *overrides)
@@ -97,10 +97,10 @@ def assert_hops_change_nothing(
 @pytest.mark.faults
 def test_a_run_changes_frameworks_and_strategies(train: Train) -> None:
     _, hopped = assert_hops_change_nothing(train, "hops", HOPS, 6, "optimizer.learning_rate=1e-3")
-    said = json.loads((hopped / "summary.json").read_text())["trained_by"]
+    trainers = json.loads((hopped / "summary.json").read_text())["trained_by"]
     expected = [f"{framework} {strategy.split()[0].partition('=')[2]}" for framework, strategy in HOPS]
-    assert [each["trained_by"] for each in said] == expected
-    assert [each["step"] for each in said] == [1 + 6 * index for index in range(len(HOPS))]
+    assert [trainer["trained_by"] for trainer in trainers] == expected
+    assert [trainer["step"] for trainer in trainers] == [1 + 6 * index for index in range(len(HOPS))]
 
 
 @pytest.mark.faults
@@ -116,7 +116,7 @@ def test_a_run_changes_frameworks_and_strategies(train: Train) -> None:
 def test_a_run_changes_its_number_of_replicas(
     train: Train, tmp_path: Path, framework: str, strategy: str, precision: str
 ) -> None:
-    """The comparison marks where."""
+    """The comparison shows the steps of the changes."""
     hops = tuple((framework, f"strategy={strategy} strategy.replicas={replicas}") for replicas in (3, 2, 4))
     runs = assert_hops_change_nothing(train, f"{strategy}-{precision}", hops, 4, f"train.precision={precision}")
     command = [sys.executable, "-m", "common.compare", *map(str, runs), "--check", f"output={tmp_path}"]
@@ -125,7 +125,7 @@ def test_a_run_changes_its_number_of_replicas(
     assert f"{framework} {strategy} x3→2→4: replicas 3 from step 1, 2 from step 5, 4 from step 9; " in done.stdout
     whole, changed = json.loads((tmp_path / "report.json").read_text())["runs"]
     assert "replicas_changed" not in whole
-    assert [tuple(each.values()) for each in changed["replicas_changed"]] == [(1, 3), (5, 2), (9, 4)]
+    assert [tuple(change.values()) for change in changed["replicas_changed"]] == [(1, 3), (5, 2), (9, 4)]
     assert r"2 \u2192 4 replicas" in (tmp_path / "report.html").read_text()
 
 
@@ -142,7 +142,7 @@ def test_every_optimizer_in_both_precisions(
 
 @pytest.mark.faults
 def test_into_asynchronous_runs_and_out_of_them(train: Train) -> None:
-    """No batch is lost or comes twice; a step is an update, of which they make two from each batch."""
+    """No batch is lost or repeated. A step of an asynchronous run is an update, and each batch makes two."""
     servers = SERVERS.replace("max_staleness=0", "max_staleness=null")
     hops = (("torch", "strategy=ddp"), ("torch", servers), ("tf", servers), ("tf", "strategy=mirrored"))
     resume, steps = "resume=null", 0
@@ -155,27 +155,30 @@ def test_into_asynchronous_runs_and_out_of_them(train: Train) -> None:
         assert [row["step"] for row in rows] == list(range(1, steps + 1))
         assert rows[-1]["examples"] == 300 * index  # a tenth of an epoch is a batch
         if strategy == servers:
-            of_batches = range(10 * index - 9, 10 * index + 1)
-            done = sorted((row["batch"], row["part"]) for row in rows[-20:])
-            assert done == [(batch, part) for batch in of_batches for part in (0, 1)]
+            batches = range(10 * index - 9, 10 * index + 1)
+            trained = sorted((row["batch"], row["part"]) for row in rows[-20:])
+            assert trained == [(batch, part) for batch in batches for part in (0, 1)]
             assert json.loads((last / "summary.json").read_text())["version"] == steps
     rates = [row["learning_rate"] for row in rows[50:]]
     assert rates == [compute_learning_rate(load_config(last / "config.yaml"), step) for step in range(31, 41)]
 
 
-def dropout(name: str) -> tuple[str, str]:
-    """Native dropout's generators must continue where they were; aligned masks depend on the step alone."""
+def make_dropout_overrides(name: str) -> tuple[str, str]:
+    """Return the dropout settings of a run.
+
+    The generators of native dropout must continue from their saved state. Aligned masks depend only on the step.
+    """
     return ("model.dropout=0.1", f"model.dropout_semantics={'aligned' if name == 'torch-ddp' else 'native'}")
 
 
 @pytest.fixture(scope="module")
 def resumed(train: Train, request: pytest.FixtureRequest) -> dict[str, tuple[Path, Path]]:
-    """Whole runs, and runs that continue from a checkpoint in their midst."""
+    """Uninterrupted runs, each with a run that is resumed from its checkpoint of step 3."""
     names = sorted({"torch-ddp"} | EXACT.keys() & selected_values(request, "name"))
 
     def pair(name: str) -> tuple[Path, Path]:
         framework = name.partition("-")[0]
-        shared = (*EXACT[name].split(), "train.steps=8", "train.log_every=1", *dropout(name))
+        shared = (*EXACT[name].split(), "train.steps=8", "train.log_every=1", *make_dropout_overrides(name))
         whole = train(f"{name}-whole", framework, *shared, "train.checkpoint_every=3", "train.keep_checkpoints=9")
         checkpoint = whole / "checkpoints" / "step-00000003"
         return whole, train(f"{name}-resumed", framework, *shared, f"resume={checkpoint}")
@@ -184,8 +187,8 @@ def resumed(train: Train, request: pytest.FixtureRequest) -> dict[str, tuple[Pat
         return dict(zip(names, pool.map(pair, names), strict=True))
 
 
-def curve(path: Path) -> list[dict[str, Any]]:
-    """The rows, without their time and without what marks the first one after a start."""
+def read_curve(path: Path) -> list[dict[str, Any]]:
+    """Return the rows without their times and without the mark of the first row after a start."""
     rows = read_rows(path / "metrics.jsonl")
     return [{key: value for key, value in row.items() if key not in ("seconds", "trained_by")} for row in rows]
 
@@ -193,11 +196,11 @@ def curve(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.faults
 @pytest.mark.parametrize("name", ["torch-ddp", "tf-single", in_matrix("torch-single")])
 def test_a_resumed_run_is_bit_for_bit_the_uninterrupted_one(resumed: dict[str, tuple[Path, Path]], name: str) -> None:
-    """Dropout too."""
-    whole, again = resumed[name]
-    assert curve(again) == curve(whole)
+    """The runs have dropout."""
+    whole, other = resumed[name]
+    assert read_curve(other) == read_curve(whole)
     for file in ("model.safetensors", "optimizer.safetensors"):
-        before, after = (load_file(path / "checkpoints" / "step-00000008" / file) for path in (whole, again))
+        before, after = (load_file(path / "checkpoints" / "step-00000008" / file) for path in (whole, other))
         assert before.keys() == after.keys()
         assert not [key for key in before if not np.array_equal(before[key], after[key])]
     assert sorted(path.name for path in (whole / "checkpoints").iterdir()) == [
@@ -205,36 +208,36 @@ def test_a_resumed_run_is_bit_for_bit_the_uninterrupted_one(resumed: dict[str, t
     ]
 
 
-# In all Python processes of a run: each rank leaves the steps after which it took part in a checkpoint.
-TOLD = """
+# In all Python processes of a run, each rank writes the steps at which it takes part in a checkpoint.
+RECORD_SAVES = """
 import os
 from common.training.loop import Loop
 
 save = Loop.save
 
-def save_and_tell(self):
+def save_and_record(self):
     if self.position != self.saved:
-        with open(f"{os.environ['TOLD']}/{os.getpid()}.steps", "a") as file:
+        with open(f"{os.environ['SAVES']}/{os.getpid()}.steps", "a") as file:
             print(self.position.step, file=file)
     save(self)
 
-Loop.save = save_and_tell
+Loop.save = save_and_record
 """
 
 
 @pytest.mark.faults
 def test_checkpoints_by_the_clock(train: Train, resumed: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
-    """All ranks save after the same steps, and the curve stays bit for bit the same; also from one of them on."""
+    """All ranks save after the same steps. The curve stays bit for bit the same, also when resumed from such a step."""
     whole, _ = resumed["torch-ddp"]
-    (tmp_path / "sitecustomize.py").write_text(TOLD)
-    shared = (*EXACT["torch-ddp"].split(), "train.steps=8", "train.log_every=1", *dropout("torch-ddp"))
-    often = ("train.checkpoint_every=null", "train.checkpoint_seconds=1e-6", "train.keep_checkpoints=9")
-    variables = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "TOLD": str(tmp_path)}
-    timed = train("timed", "torch", *shared, *often, **variables)
-    found = sorted(path.name for path in (timed / "checkpoints").iterdir())
-    steps = [int(name.removeprefix("step-")) for name in found]
+    (tmp_path / "sitecustomize.py").write_text(RECORD_SAVES)
+    shared = (*EXACT["torch-ddp"].split(), "train.steps=8", "train.log_every=1", *make_dropout_overrides("torch-ddp"))
+    timer = ("train.checkpoint_every=null", "train.checkpoint_seconds=1e-6", "train.keep_checkpoints=9")
+    variables = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "SAVES": str(tmp_path)}
+    timed = train("timed", "torch", *shared, *timer, **variables)
+    names = sorted(path.name for path in (timed / "checkpoints").iterdir())
+    steps = [int(name.removeprefix("step-")) for name in names]
     assert len(steps) > 2 and steps[-1] == 8
-    told = [[int(line) for line in path.read_text().split()] for path in tmp_path.glob("*.steps")]
-    assert told == [steps, steps]
-    again = train("timed-resumed", "torch", *shared, f"resume={timed / 'checkpoints' / found[0]}")
-    assert curve(timed) == curve(again) == curve(whole)
+    rank_steps = [[int(line) for line in path.read_text().split()] for path in tmp_path.glob("*.steps")]
+    assert rank_steps == [steps, steps]
+    other = train("timed-resumed", "torch", *shared, f"resume={timed / 'checkpoints' / names[0]}")
+    assert read_curve(timed) == read_curve(other) == read_curve(whole)

@@ -1,10 +1,10 @@
-"""python -m common.compare run=[...]: missing trainings run, finished ones are kept, interrupted ones are resumed."""
+"""python -m common.compare run=[...]: trains missing runs, keeps finished runs and resumes interrupted runs."""
 
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from tests.conftest import ROOT, in_matrix, wait_until
 SMALL = ("model=bert_tiny", "train.global_batch_size=8")
 
 
-class Command:
-    """`python -m common.compare run=[...]` in a directory of its own; the cache is shared."""
+class CompareCommand:
+    """A running `python -m common.compare run=[...]` in its own directory, with a shared cache."""
 
     def __init__(self, directory: Path, cache: Path, *arguments: str) -> None:
         self.directory = directory
@@ -32,19 +32,22 @@ class Command:
             text=True,
         )
 
-    def end(self) -> tuple[int, str, str]:
-        said, complained = self.process.communicate(timeout=180)
-        return self.process.returncode, said, complained
+    def wait_for_end(self) -> tuple[int, str, str]:
+        """Wait until the command ends. Return its exit code, output and errors. The timeout only ends a hang."""
+        output, errors = self.process.communicate(timeout=300)
+        return self.process.returncode, output, errors
 
-    def at(self, framework: str, step: int) -> Path:
-        """The directory of this side's run, when it is at this step."""
-        wait_until(lambda: len(self._rows(framework)) >= step, 120)
+    def wait_for_step(self, framework: str, step: int) -> Path:
+        """Wait until the run of a framework has recorded a step. Return its run directory."""
+        wait_until(lambda: self._count_rows(framework) >= step)
         (directory,) = self.directory.glob(f"runs/{framework}-*/")
         return directory
 
-    def _rows(self, framework: str) -> list[bytes]:
-        found = list(self.directory.glob(f"runs/{framework}-*/metrics.jsonl"))
-        return found[0].read_bytes().splitlines() if found else []
+    def _count_rows(self, framework: str) -> int:
+        return sum(path.read_bytes().count(b"\n") for path in self.directory.glob(f"runs/{framework}-*/metrics.jsonl"))
+
+
+Start = Callable[..., CompareCommand]
 
 
 @pytest.fixture(scope="module")
@@ -53,63 +56,69 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def started(tmp_path: Path, cache: Path) -> Iterator[Any]:
+def start(tmp_path: Path, cache: Path) -> Iterator[Start]:
+    """A function that starts the command."""
     commands = []
 
-    def start(*arguments: str) -> Command:
-        commands.append(Command(tmp_path, cache, *arguments))
+    def start_command(*arguments: str) -> CompareCommand:
+        commands.append(CompareCommand(tmp_path, cache, *arguments))
         return commands[-1]
 
-    yield start
-    for each in commands:
-        each.process.kill()
-        each.process.communicate()
+    yield start_command
+    for command in commands:
+        command.process.kill()
+        command.process.communicate()
 
 
-def summary(directory: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((directory / "summary.json").read_text())
-    return found
+def read_summary(directory: Path) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads((directory / "summary.json").read_text())
+    return summary
 
 
-def test_what_is_missing_is_trained_and_what_is_finished_is_kept(started: Any, tmp_path: Path) -> None:
+def test_missing_runs_are_trained_and_finished_runs_are_kept(start: Start, tmp_path: Path) -> None:
     both = ("run=[torch:single,tf:single]", "train.steps=6")
-    code, said, complained = started(*both, "--check").end()
-    assert (code, complained) == (0, "")
-    assert said.splitlines()[0].startswith("torch single: completed") and "lockstep: 2 runs agree at all 6" in said
+    code, output, errors = start(*both, "--check").wait_for_end()
+    assert (code, errors) == (0, "")
+    assert output.splitlines()[0].startswith("torch single: completed") and "lockstep: 2 runs agree at all 6" in output
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/*")}
     assert not list(tmp_path.glob("runs/*.log"))
-    code, said, _ = started(*both, "train.seed=0,5", "reference=" + str(next(tmp_path.glob("runs/torch-*")))).end()
-    assert code == 0 and "tf single seed=5: completed" in said and "diverged" not in said.splitlines()[0]
+    code, output, _ = start(
+        *both, "train.seed=0,5", "reference=" + str(next(tmp_path.glob("runs/torch-*")))
+    ).wait_for_end()
+    assert code == 0 and "tf single seed=5: completed" in output and "diverged" not in output.splitlines()[0]
     assert len(list(tmp_path.glob("runs/*/summary.json"))) == 4
-    kept = {path: path.stat().st_mtime_ns for path in before if path.name in ("metrics.jsonl", "summary.json")}
-    assert kept == {path: before[path] for path in kept} and len(kept) == 4
+    after = {path: path.stat().st_mtime_ns for path in before if path.name in ("metrics.jsonl", "summary.json")}
+    assert after == {path: before[path] for path in after} and len(after) == 4
 
 
-def test_an_interrupted_one_is_resumed(started: Any) -> None:
+def test_an_interrupted_run_is_resumed(start: Start) -> None:
     arguments = ("run=[torch:ddp]", "train.steps=200", "strategy.replicas=2")
-    command = started(*arguments)
-    directory = command.at("torch", 20)
+    command = start(*arguments)
+    directory = command.wait_for_step("torch", 20)
     processes = psutil.Process(command.process.pid).children(recursive=True)
-    assert len(processes) >= 3  # the command of the training and its two replicas
+    assert len(processes) >= 3  # the training command and its two replicas
     command.process.send_signal(signal.SIGINT)
-    code, _, complained = command.end()
-    assert (code, complained.splitlines()[-1].partition(":")[0]) == (130, "interrupted")
-    assert not psutil.wait_procs(processes, timeout=5)[1]
-    stopped = summary(directory)
+    code, _, errors = command.wait_for_end()
+    assert (code, errors.splitlines()[-1].partition(":")[0]) == (130, "interrupted")
+    assert not psutil.wait_procs(processes, timeout=60)[1]
+    stopped = read_summary(directory)
     assert (stopped["status"], stopped["steps"] < 200) == ("interrupted", True)
-    code, said, complained = started(*arguments).end()
-    assert (code, complained) == (0, "")
-    assert summary(directory)["resumed_from"] == stopped["steps"] and len(read_rows(directory / "metrics.jsonl")) == 200
+    code, _, errors = start(*arguments).wait_for_end()
+    assert (code, errors) == (0, "")
+    assert (
+        read_summary(directory)["resumed_from"] == stopped["steps"]
+        and len(read_rows(directory / "metrics.jsonl")) == 200
+    )
 
 
-def test_the_others_go_on_when_one_crashes(started: Any, tmp_path: Path) -> None:
-    command = started("run=[torch:ddp,tf:single]", "train.steps=200", "strategy.replicas=2")
-    command.at("torch", 20)
+def test_the_other_runs_continue_when_one_crashes(start: Start, tmp_path: Path) -> None:
+    command = start("run=[torch:ddp,tf:single]", "train.steps=200", "strategy.replicas=2")
+    command.wait_for_step("torch", 20)
     (training,) = psutil.Process(command.process.pid).children()
     training.children()[-1].send_signal(signal.SIGKILL)
-    code, said, complained = command.end()
-    assert code == 1, complained
-    assert [line.split(", ")[0] for line in said.splitlines()[:2]] == ["torch ddp: failed", "tf single: completed"]
+    code, output, errors = command.wait_for_end()
+    assert code == 1, errors
+    assert [line.split(", ")[0] for line in output.splitlines()[:2]] == ["torch ddp: failed", "tf single: completed"]
     assert "SIGKILL" in next(tmp_path.glob("runs/torch-*.log")).read_text()
     assert (tmp_path / "report.html").exists() and "torch ddp: " in (tmp_path / "report.md").read_text()
 
@@ -124,8 +133,8 @@ def test_the_others_go_on_when_one_crashes(started: Any, tmp_path: Path) -> None
         in_matrix(["run=torch:ddp"], "run: must be a list; give 'run=[...,...]'"),
     ],
 )
-def test_a_mistake_is_an_error_of_one_line(arguments: list[str], error: str, started: Any, tmp_path: Path) -> None:
-    code, said, complained = started(*arguments).end()
-    assert (code, said) == (2, "")
-    assert complained.startswith(f"error: {error}") and complained.count("\n") == 1, complained
+def test_a_mistake_is_an_error_of_one_line(arguments: list[str], error: str, start: Start, tmp_path: Path) -> None:
+    code, output, errors = start(*arguments).wait_for_end()
+    assert (code, output) == (2, "")
+    assert errors.startswith(f"error: {error}") and errors.count("\n") == 1, errors
     assert not (tmp_path / "runs").exists()

@@ -1,4 +1,4 @@
-"""Starting many processes, again and again: none hangs, no port clashes, nothing is left. `make bench-starts`."""
+"""Repeated starts of many processes: no hang, no port conflict, no process left. `make bench-starts` runs them."""
 
 import subprocess
 import sys
@@ -24,18 +24,18 @@ def test_many_starts_in_a_row(framework: str, strategy: list[str], tmp_path: Pat
     for start in range(STARTS):
         run_dir = tmp_path / f"run-{start}"
         command = [sys.executable, "-m", f"{framework}_impl.train", *strategy, *RUN, f"run_dir={run_dir}"]
-        began = time.monotonic()
+        started_at = time.monotonic()
         result = subprocess.run(
             [*command, f"cache_dir={tmp_path / 'cache'}"], capture_output=True, text=True, timeout=240
         )
-        seconds.append(time.monotonic() - began)
+        seconds.append(time.monotonic() - started_at)
         assert result.returncode == 0, result.stdout + result.stderr
         assert result.stderr == ""
-        assert not [process for process in psutil.process_iter() if str(run_dir) in " ".join(_command(process))]
+        assert not [process for process in psutil.process_iter() if str(run_dir) in " ".join(_read_command(process))]
     print(f"{framework} {strategy[0]}: {STARTS} starts, {min(seconds):.1f} to {max(seconds):.1f} s each")
 
 
-def _command(process: psutil.Process) -> list[str]:
+def _read_command(process: psutil.Process) -> list[str]:
     try:
         return process.cmdline()
     except psutil.Error:
