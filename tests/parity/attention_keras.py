@@ -1,4 +1,4 @@
-"""Attention layers of Keras with dropout: tokens and tokens_mask [n, width] to logits [n, 2]."""
+"""A Keras model with attention layers and dropout, from tokens and tokens_mask [n, width] to logits [n, 2]."""
 
 import keras
 from keras import layers
@@ -7,11 +7,11 @@ from keras import layers
 def build(dropout: float) -> keras.Model:
     tokens = keras.Input((None,), name="tokens", dtype="int32")
     tokens_mask = keras.Input((None,), name="tokens_mask", dtype="int32")
-    real = keras.ops.cast(tokens_mask, "bool")[:, None]
+    is_token = keras.ops.cast(tokens_mask, "bool")[:, None]
     x = layers.Embedding(20, 16)(tokens)
-    attended = layers.MultiHeadAttention(2, 8, dropout=dropout)(x, x, attention_mask=real)
+    attended = layers.MultiHeadAttention(2, 8, dropout=dropout)(x, x, attention_mask=is_token)
     x = layers.LayerNormalization(epsilon=1e-5)(x + layers.Dropout(dropout)(attended))
     inner = layers.Dropout(dropout)(layers.Dense(32, activation="gelu")(x))
     x = layers.LayerNormalization(epsilon=1e-5)(x + layers.Dropout(dropout)(layers.Dense(16)(inner)))
-    pooled = layers.MultiHeadAttention(2, 8, dropout=dropout)(x[:, :1], x, attention_mask=real)
+    pooled = layers.MultiHeadAttention(2, 8, dropout=dropout)(x[:, :1], x, attention_mask=is_token)
     return keras.Model({"tokens": tokens, "tokens_mask": tokens_mask}, layers.Dense(2)(pooled[:, 0]))

@@ -1,4 +1,4 @@
-"""Attention layers of PyTorch with dropout: tokens and tokens_mask [n, width] to logits [n, 2]."""
+"""A PyTorch model with attention layers and dropout, from tokens and tokens_mask [n, width] to logits [n, 2]."""
 
 import torch
 from torch import nn
@@ -8,7 +8,9 @@ class Classifier(nn.Module):
     def __init__(self, dropout: float) -> None:
         super().__init__()
         self.embedding = nn.Embedding(20, 16)
-        self.encoder = nn.TransformerEncoderLayer(16, 2, 32, dropout, nn.functional.gelu)  # tokens first
+        self.encoder = nn.TransformerEncoderLayer(
+            16, 2, 32, dropout, nn.functional.gelu
+        )  # the first dimension is the token
         self.pool = nn.MultiheadAttention(16, 2, dropout, batch_first=True)
         self.head = nn.Linear(16, 2)
 

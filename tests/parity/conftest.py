@@ -1,4 +1,4 @@
-"""The runs that the parity tests compare: made once for the session, one process for each framework, side by side."""
+"""The runs that the parity tests compare. They are trained once for the session, in few processes side by side."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-CORE = {  # some of them in every experiment
+CORE = {  # every experiment trains some of these
     "torch-single": "strategy=single",
     "torch-dp-2": "strategy=dp strategy.replicas=2",
     "torch-dp-4": "strategy=dp strategy.replicas=4",
@@ -23,7 +23,7 @@ CORE = {  # some of them in every experiment
 }
 DDP, BY_HAND = "strategy=ddp strategy.replicas=3", "strategy=allreduce strategy.replicas=3"
 SERVERS = "strategy=parameter_server strategy.parameter_servers=2 strategy.max_staleness=0"
-SPLIT, PADDED = "train.padding=micro_batches", "train.padding=global"  # where not said, nothing is padded
+SPLIT, PADDED = "train.padding=micro_batches", "train.padding=global"  # without one of these, nothing is padded
 OTHERS = {
     "torch-dp-3-in_forward": "strategy=dp strategy.replicas=3 strategy.loss=in_forward strategy.output_device=1 "
     f"{PADDED}",
@@ -44,7 +44,7 @@ OTHERS = {
     "tf-mirrored-2-compiled": "strategy=mirrored strategy.replicas=2 train.compile=true",
 }
 STRATEGIES = CORE | OTHERS | {"torch-ddp-3": DDP}
-# The last batch of an epoch, step 16 or 17, is smaller; that of the evaluation at 30 has 2 examples for 4 replicas.
+# The last batch of an epoch, step 16 or 17, is smaller. The last batch of the evaluation has 2 examples for 4 replicas.
 CORPUS = ("data.train_examples=500", "data.validation_examples=122")
 PLAIN = ("schedule=constant", "optimizer.max_grad_norm=null")
 ADAMW = ("optimizer=adamw", "optimizer.learning_rate=1e-3", *PLAIN)
@@ -55,7 +55,7 @@ BERT = {
     "adamw-30": ("train.steps=30", *ADAMW, "train.global_batch_size=30"),
     "float64-30": ("train.steps=30", *ADAMW, "train.global_batch_size=30", "train.precision=float64"),
     "float64": ("train.steps=100", *ADAMW, "train.global_batch_size=30", "train.precision=float64"),
-    # what the others leave out: momentum, coupled weight decay, clipping, warm-up and decay
+    # momentum, coupled weight decay, clipping, warm-up and decay, which the other experiments do not have
     "sgd": (
         "train.steps=30",
         "optimizer=sgd",
@@ -76,13 +76,18 @@ EXPERIMENTS = {name: (*CORPUS, *overrides) for name, overrides in BERT.items()} 
     "convnet_dropout": (*CONVNET, "model.dropout=0.25"),
     "convnet_dropout64": (*CONVNET, "train.precision=float64", "model.dropout=0.25"),
 }
-CLUSTERS = ("tf-multiworker-2", "tf-multiworker-3", "tf-parameter_server-3")  # start anew for every run
+CLUSTERS = (
+    "tf-multiworker-2",
+    "tf-multiworker-3",
+    "tf-parameter_server-3",
+)  # their processes start again for every run
 COMPILED = ("torch-ddp-2-compiled", "tf-mirrored-2-compiled")  # a run takes as long as ten others
 QUICK = tuple(name for name in OTHERS if name not in (*CLUSTERS, *COMPILED))
 SINGLES = ("torch-single", "tf-single")
 SOME = ("torch-dp-3-criterion", "torch-ddp-3-after", "torch-allreduce-3-ring", "torch-allreduce-3-doubling")
-# The strategies of each experiment; `make bench-parity` makes all of them draw the curves of seven: see test_every.py.
-# What takes long is where it shows most: dropout shows what a curve without it would, and float64 what float32 would.
+# The strategies of each experiment. `make bench-parity` runs all strategies in seven experiments: see test_every.py.
+# Slow strategies take part in the most sensitive experiments: a run with dropout shows every fault that one without it
+# shows, and float64 shows every fault that float32 shows.
 PAIRED = {
     "adam": (*SINGLES, "torch-dp-4", "torch-ddp-4", "tf-mirrored-4"),
     "adamw-30": (*(name for name in CORE if name != "tf-mirrored-2"), *QUICK),
@@ -96,7 +101,7 @@ PAIRED = {
     "convnet64": (*SINGLES, "tf-mirrored-4", "torch-dp-3-criterion"),
     "convnet_dropout64": (*SINGLES, "torch-dp-2", "tf-mirrored-4"),
 }
-# What mistakes are planted in: one replica is quickest, but uneven shards show the mean of replica means.
+# The runs with planted faults. One replica is fastest, but only uneven shards show the mean of replica means.
 FAULTS = dict.fromkeys(
     ("native_adam", "tanh_gelu", "other_shuffle", "layer_norm_epsilon", "no_attention_mask"), "tf-single"
 )
@@ -108,7 +113,7 @@ FAULTY.append(("convnet", "flatten_order", "tf-single"))
 
 @dataclass(frozen=True)
 class Planned:
-    """A run to make, maybe with a fault."""
+    """A run to train, with or without a planted fault."""
 
     strategy: str
     overrides: tuple[str, ...]
@@ -116,9 +121,10 @@ class Planned:
 
     @property
     def process(self) -> str:
-        """The process, or group of ranks, that makes it.
+        """The process or group of ranks that trains the run.
 
-        TensorFlow's collectives bind a process to what they first reduced, and its clusters start their own.
+        TensorFlow's collectives bind a process to the shapes that they first reduced. Its clusters start their own
+        processes.
         """
         framework, strategy, *replicas = self.strategy.split("-")
         if strategy in ("ddp", "allreduce"):
@@ -127,12 +133,18 @@ class Planned:
             return f"{framework}-clusters"
         if strategy != "mirrored":
             return framework
-        changing = ("data.train_examples=4", "train.precision=", "model=", "model.torch=", "model.sync_batch_norm=")
-        shapes = [key for key in self.overrides if key.startswith(changing)]
+        keys_of_shapes = (
+            "data.train_examples=4",
+            "train.precision=",
+            "model=",
+            "model.torch=",
+            "model.sync_batch_norm=",
+        )
+        shapes = [key for key in self.overrides if key.startswith(keys_of_shapes)]
         return "-".join(["tf", replicas[0], *(key.partition("=")[2] for key in shapes)])
 
-    def described(self, run_dir: Path) -> dict[str, object]:
-        """An entry of the trainer's RUNS.json."""
+    def describe(self, run_dir: Path) -> dict[str, object]:
+        """Return an entry of RUNS.json, which the trainer reads."""
         overrides = [*self.overrides, *STRATEGIES[self.strategy].split()]
         overrides += ["optimizer.semantics=native"] if self.fault == "native_adam" else []
         overrides += ["model.dropout_semantics=native"] if self.fault == "native_dropout" else []
@@ -140,15 +152,17 @@ class Planned:
 
 
 def train(runs: dict[Path, Planned]) -> None:
-    """Make the runs, two processes or groups of ranks side by side."""
+    """Train the runs, two processes or groups of ranks at a time."""
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda name: _train(name, runs), sorted({planned.process for planned in runs.values()})))
+        list(
+            pool.map(lambda name: _train_in_process(name, runs), sorted({planned.process for planned in runs.values()}))
+        )
 
 
-def _train(name: str, runs: dict[Path, Planned]) -> None:
+def _train_in_process(name: str, runs: dict[Path, Planned]) -> None:
     base = next(iter(runs)).parent
     spec, output = base / f"{name}.json", base / f"{name}.log"
-    spec.write_text(json.dumps([planned.described(path) for path, planned in runs.items() if planned.process == name]))
+    spec.write_text(json.dumps([planned.describe(path) for path, planned in runs.items() if planned.process == name]))
     kind, _, ranks = name.partition("-")
     with output.open("w") as file:
         result = subprocess.run(
@@ -175,19 +189,19 @@ class Runs:
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """Every strategy in every experiment, and the planted faults."""
-    made = Runs(tmp_path_factory.mktemp("parity"))
-    cache = f"cache_dir={made.base / 'cache'}"
-    planned = {made.path(*key): Planned(key[1], (cache, *EXPERIMENTS[key[0]])) for key in keys(PAIRED)}
+    """The runs of all experiments, and the runs with planted faults."""
+    runs = Runs(tmp_path_factory.mktemp("parity"))
+    cache = f"cache_dir={runs.base / 'cache'}"
+    planned = {runs.path(*key): Planned(key[1], (cache, *EXPERIMENTS[key[0]])) for key in list_pairs(PAIRED)}
     for experiment, fault, strategy in FAULTY:
         overrides = (cache, *EXPERIMENTS[experiment])
-        if experiment == "float64":  # enough to see it
+        if experiment == "float64":  # enough to show the fault
             overrides = (*overrides, "train.steps=5")
-        planned[made.path(experiment, strategy, fault)] = Planned(strategy, overrides, fault)
+        planned[runs.path(experiment, strategy, fault)] = Planned(strategy, overrides, fault)
     train(planned)
-    return made
+    return runs
 
 
-def keys(strategies: Mapping[str, Iterable[str]]) -> list[tuple[str, str]]:
-    """Experiments with their strategies, one by one."""
+def list_pairs(strategies: Mapping[str, Iterable[str]]) -> list[tuple[str, str]]:
+    """Return all pairs of an experiment and one of its strategies."""
     return [(experiment, strategy) for experiment, names in strategies.items() for strategy in names]

@@ -1,4 +1,4 @@
-"""Every pair of synchronous strategies draws the same curve at every step, and every planted mistake is seen."""
+"""Every pair of synchronous strategies has the same curve at every step, and every planted fault is seen."""
 
 import json
 from collections.abc import Sequence
@@ -21,39 +21,40 @@ WEIGHTS = {"float32": 2e-5, "float64": 1e-9}
 STEPS = dict.fromkeys(EXPERIMENTS, 30) | {"float64": 100, "compiled64": 10}
 
 
-def violations(pair: RunPair, without: str = "") -> list[str]:
-    """What the parity numbers ask for and this pair of runs does not give: at every step, and of the final weights.
+def find_violations(pair: RunPair, ignored: str = "") -> list[str]:
+    """Return the ways in which a pair of runs exceeds the tolerances, at any step or in the final weights.
 
-    without: final weights whose names end with it are not compared.
+    Final weights whose names end with `ignored` are not compared.
     """
-    found = []
+    violations = []
     if pair.first_step_beyond is not None:
-        found.append(f"curves part at step {pair.first_step_beyond}, by {pair.max_loss_difference:.1e} at most")
-    a, b = (final_weights(run.path) for run in (pair.a, pair.b))
+        violations.append(f"curves diverge at step {pair.first_step_beyond}, by {pair.max_loss_difference:.1e} at most")
+    a, b = (load_final_weights(run.path) for run in (pair.a, pair.b))
     assert a.keys() == b.keys()
     differences = {
-        name: float(np.abs(a[name] - b[name]).max()) for name in a if not without or not name.endswith(without)
+        name: float(np.abs(a[name] - b[name]).max()) for name in a if not ignored or not name.endswith(ignored)
     }
     worst = max(differences, key=lambda name: differences[name])
     if differences[worst] > WEIGHTS[pair.a.precision]:
-        found.append(f"final {worst} differs by {differences[worst]:.1e}")
+        violations.append(f"final {worst} differs by {differences[worst]:.1e}")
     print(
         f"{pair.a} | {pair.b}: loss {pair.max_loss_difference:.1e}, grad_norm {pair.max_grad_norm_difference:.1e}, "
-        f"weights {differences[worst]:.1e}; {found or 'lockstep'}"
+        f"weights {differences[worst]:.1e}; {violations or 'lockstep'}"
     )
-    return found
+    return violations
 
 
-def final_weights(run_dir: Path) -> dict[str, np.ndarray]:
+def load_final_weights(run_dir: Path) -> dict[str, np.ndarray]:
     return load_file(run_dir / "model" / "model.safetensors")
 
 
 def assert_lockstep(runs: Runs, experiment: str, strategies: Sequence[str]) -> None:
+    """Check that the runs of an experiment agree at every step and in their final weights."""
     comparison = compare_runs(runs.paths(experiment, strategies), TOLERANCES)
     assert comparison.verdict == "lockstep"
     assert len(comparison.pairs) == len(strategies) * (len(strategies) - 1) / 2
     assert {pair.steps for pair in comparison.pairs} == {STEPS[experiment]}
-    assert not [violation for pair in comparison.pairs for violation in violations(pair)]
+    assert not [violation for pair in comparison.pairs for violation in find_violations(pair)]
 
 
 @pytest.mark.parametrize("experiment", PAIRED)
@@ -63,21 +64,21 @@ def test_every_pair_draws_the_same_curve(runs: Runs, experiment: str) -> None:
 
 @pytest.mark.parametrize(("experiment", "fault", "strategy"), FAULTY)
 def test_a_planted_fault_is_seen(runs: Runs, experiment: str, fault: str, strategy: str) -> None:
-    right, wrong = runs.path(experiment, "torch-single"), runs.path(experiment, strategy, fault)
-    (pair,) = compare_runs([right, wrong], TOLERANCES).pairs
-    assert violations(pair)
+    correct, faulty = runs.path(experiment, "torch-single"), runs.path(experiment, strategy, fault)
+    (pair,) = compare_runs([correct, faulty], TOLERANCES).pairs
+    assert find_violations(pair)
     assert "64" not in experiment or pair.first_step_beyond is not None
 
 
 @pytest.mark.parametrize("experiment", PAIRED)
 def test_training_moved_the_weights(runs: Runs, experiment: str) -> None:
-    """Equal curves would prove little if nothing had been learned from."""
+    """Equal curves prove little if training does not change the weights."""
     run_dir = runs.path(experiment, "torch-single")
-    started_from = json.loads((run_dir / "summary.json").read_text())["fingerprints"]["initial_weights"]
+    initial_checksum = json.loads((run_dir / "summary.json").read_text())["fingerprints"]["initial_weights"]
     initial, *_ = (
-        path for path in runs.base.glob("cache/weights-*/*.safetensors") if compute_checksum(path) == started_from
+        path for path in runs.base.glob("cache/weights-*/*.safetensors") if compute_checksum(path) == initial_checksum
     )
-    before, after = load_file(initial), final_weights(run_dir)
+    before, after = load_file(initial), load_final_weights(run_dir)
     assert not [name for name in before if ".key.bias" not in name and np.array_equal(before[name], after[name])]
 
 

@@ -1,8 +1,8 @@
-"""Trains a list of runs: python -m tests.parity.trainer torch|tf RUNS.json, or ranks RUNS.json WORLD_SIZE
+"""Training of a list of runs: python -m tests.parity.trainer torch|tf RUNS.json, or ranks RUNS.json WORLD_SIZE
 
-RUNS.json is a list of {"run_dir", "overrides", "fault"}; a fault is planted for that run alone. The runs are made one
-after the other, in one process of one framework, or by one group of PyTorch ranks: starting costs more than training.
-Strategies with servers, and TensorFlow's clusters, start their own processes, as the command does.
+RUNS.json is a list of {"run_dir", "overrides", "fault"}. A fault is planted only for its run. The runs are trained one
+after the other, in one process of one framework or in one group of PyTorch ranks, because starting processes takes
+longer than training. Parameter servers and TensorFlow's clusters start their own processes, as the command does.
 """
 
 import atexit
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 from unittest.mock import patch
 
 import numpy as np
@@ -36,16 +36,25 @@ from common.run_module import module_command
 from common.training.strategy import load_strategy_class
 
 
-def main(framework: str, runs: list[dict[str, Any]]) -> None:
-    for item, context in zip(runs, prepared(framework, runs), strict=True):
-        with planted(item["fault"], framework):
-            assert train(context) == 0, item
+class PlannedRun(TypedDict):
+    """An entry of RUNS.json."""
+
+    run_dir: str
+    overrides: list[str]
+    fault: str | None
 
 
-def prepared(framework: str, runs: list[dict[str, Any]]) -> Iterator[RunContext]:
-    """The contexts of the runs; a run is prepared just before it is trained."""
+def train_runs(framework: str, runs: list[PlannedRun]) -> None:
+    """Train the runs in this process."""
+    for run, context in zip(runs, prepare_runs(framework, runs), strict=True):
+        with plant_fault(run["fault"]):
+            assert train(context) == 0, run
+
+
+def prepare_runs(framework: str, runs: list[PlannedRun]) -> Iterator[RunContext]:
+    """Yield the contexts of the runs. Each run is prepared just before it is trained."""
     with initialize_config_dir(CONF, version_base="1.3"):
-        configs = [parse_config(compose("train", [*item["overrides"], f"run_dir={item['run_dir']}"])) for item in runs]
+        configs = [parse_config(compose("train", [*run["overrides"], f"run_dir={run['run_dir']}"])) for run in runs]
     for config in configs:
         config, _ = discover_cluster(config, framework, {})
         with open_run(config, framework) as context:
@@ -54,14 +63,14 @@ def prepared(framework: str, runs: list[dict[str, Any]]) -> Iterator[RunContext]
 
 
 def train(context: RunContext) -> int:
-    """What the command does after it has prepared, but in this process where one process is all it takes."""
+    """Train as the command does after its preparation, but in this process if the strategy needs only one."""
     launch = importlib.import_module(f"{context.framework}_impl.launch")
     if not context.config.strategy.one_process:
         return int(launch.launch(context, HostGroup()))
     if context.framework == "tf":
         from tf_impl.device import select_replica_devices
 
-        select_replica_devices(4)  # TensorFlow's devices are made once in a process: enough for every run
+        select_replica_devices(4)  # a process creates its devices once: enough for every run
     return train_here(context)
 
 
@@ -69,15 +78,15 @@ def train_here(context: RunContext) -> int:
     """Train in this process."""
     config, framework = context.config, context.framework
     rendezvous = importlib.import_module(f"{framework}_impl.communication.rendezvous")
-    strategy = load_strategy_class(config, framework)
+    strategy_class = load_strategy_class(config, framework)
     profile = importlib.import_module(f"{framework}_impl.profiling").profile
     report_compilations = importlib.import_module(f"{framework}_impl.compilation").report_compilations
-    return train_rank(context, SideRuntime(rendezvous.join_group, strategy, profile, report_compilations))
+    return train_rank(context, SideRuntime(rendezvous.join_group, strategy_class, profile, report_compilations))
 
 
-def train_with_ranks(runs: list[dict[str, Any]], spec: str, world_size: int) -> None:
-    """One group of ranks makes all the runs."""
-    for _ in prepared("torch", runs):
+def train_with_ranks(runs: list[PlannedRun], spec: str, world_size: int) -> None:
+    """Train all runs with one group of ranks."""
+    for _ in prepare_runs("torch", runs):
         pass
     command = module_command("tests.parity.trainer", "rank", spec, str(world_size))
     processes = [Process(f"rank {rank}", [*command, str(rank)], {"OMP_NUM_THREADS": "1"}) for rank in range(world_size)]
@@ -85,30 +94,30 @@ def train_with_ranks(runs: list[dict[str, Any]], spec: str, world_size: int) -> 
     assert outcome.exit_code == 0, outcome.problem
 
 
-def be_rank(runs: list[dict[str, Any]], world_size: int, rank: int) -> None:
-    """One rank of a group that makes all the runs."""
+def train_as_rank(runs: list[PlannedRun], world_size: int, rank: int) -> None:
+    """Train all runs as one rank of a group."""
     import torch._dynamo as dynamo
     import torch.distributed as dist
 
     die_with_parent()
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": find_loopback_interface()}
-    for item in runs:
-        os.environ["LOCKSTEP_RENDEZVOUS"] = f"{item['run_dir']}.rendezvous"
-        assert train_here(open_context(Path(item["run_dir"]), "torch", is_chief=rank == 0)) == 0, item
-        dynamo.reset()  # it compiles only so many graphs of one function, and models share theirs
+    for run in runs:
+        os.environ["LOCKSTEP_RENDEZVOUS"] = f"{run['run_dir']}.rendezvous"
+        assert train_here(open_context(Path(run["run_dir"]), "torch", is_chief=rank == 0)) == 0, run
+        dynamo.reset()  # the number of graphs for one function is limited, and all models use the same functions
         dist.destroy_process_group()
         atexit.unregister(dist.destroy_process_group)
 
 
 @contextmanager
-def planted(fault: str | None, framework: str) -> Iterator[None]:
-    """Put in one of the mistakes that the parity tests must see (native Adam and dropout are config keys)."""
+def plant_fault(fault: str | None) -> Iterator[None]:
+    """Plant a fault that the parity tests must see. Native Adam and native dropout are config keys instead."""
     if fault == "tanh_gelu":
-        with _changed_checkpoint_config(hidden_act="gelu_new"):
+        with _change_checkpoint_config(hidden_act="gelu_new"):
             yield
     elif fault == "layer_norm_epsilon":
-        with _changed_checkpoint_config(layer_norm_eps=1e-6):
+        with _change_checkpoint_config(layer_norm_eps=1e-6):
             yield
     elif fault == "other_shuffle":
         correct = batch_plan.select_example_ids
@@ -118,13 +127,13 @@ def planted(fault: str | None, framework: str) -> Iterator[None]:
         ):
             yield
     elif fault == "mean_of_replica_means":
-        with _mean_of_replica_means():
+        with _average_replica_means():
             yield
     elif fault == "no_attention_mask":
-        with _attention_to_padding():
+        with _attend_to_padding():
             yield
     elif fault == "flatten_order":
-        with _flattened_in_keras_order():
+        with _flatten_in_keras_order():
             yield
     elif fault == "masks_by_place":
         with patch(
@@ -138,59 +147,63 @@ def planted(fault: str | None, framework: str) -> Iterator[None]:
 
 
 @contextmanager
-def _changed_checkpoint_config(**changes: Any) -> Iterator[None]:
+def _change_checkpoint_config(**changes: str | float) -> Iterator[None]:
+    """Change values of the config.json of every initial checkpoint."""
     correct: Callable[[InitialCheckpoint], dict[str, Any]] = vars(InitialCheckpoint)["hf_config"].fget
 
-    def wrong(self: InitialCheckpoint) -> dict[str, Any]:
+    def change_config(self: InitialCheckpoint) -> dict[str, Any]:
         return {**correct(self), **changes}
 
-    with patch.object(InitialCheckpoint, "hf_config", property(wrong)):
+    with patch.object(InitialCheckpoint, "hf_config", property(change_config)):
         yield
 
 
 @contextmanager
-def _mean_of_replica_means() -> Iterator[None]:
+def _average_replica_means() -> Iterator[None]:
+    """Divide the loss of a shard by its number of rows and by the number of shards."""
     import tensorflow as tf
 
     from tf_impl.strategies import mirrored
 
     correct = mirrored.backward
 
-    def wrong(model: Any, task: Any, shard: list[dict[str, tf.Tensor]], weight: tf.Tensor, parameters: Any) -> Any:
-        """Divided by the rows of the shard and the number of shards, and summed over these."""
+    def backward(model: Any, task: Any, shard: list[dict[str, tf.Tensor]], weight: tf.Tensor, parameters: Any) -> Any:
         rows = tf.add_n([tf.shape(part["labels"])[0] for part in shard])
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync
         return correct(model, task, shard, rows * replicas, parameters)
 
-    with patch.object(mirrored, "backward", wrong):
+    with patch.object(mirrored, "backward", backward):
         yield
 
 
 @contextmanager
-def _attention_to_padding() -> Iterator[None]:
-    """The only place where unpadded computing has padding."""
+def _attend_to_padding() -> Iterator[None]:
+    """Ignore the mask of attention, which is the only computation with padding."""
     import tensorflow as tf
 
     from tf_impl.models import bert
 
     correct = bert._compute_attention
 
-    def wrong(layer: Any, x: tf.Tensor, mask: tf.Tensor, *rest: Any) -> tf.Tensor:
-        return correct(layer, x, tf.ones_like(mask), *rest)
+    def compute_attention(
+        layer: Any, apply: Any, x: tf.Tensor, mask: tf.Tensor, places: tf.Tensor, seed: tf.Tensor | None, keys: Any
+    ) -> tf.Tensor:
+        return correct(layer, apply, x, tf.ones_like(mask), places, seed, keys)
 
-    with patch.object(bert, "_compute_attention", wrong):
+    with patch.object(bert, "_compute_attention", compute_attention):
         yield
 
 
 @contextmanager
-def _flattened_in_keras_order() -> Iterator[None]:
-    """fc1's kernel as another linear layer's, though Keras flattens (height, width, channels)."""
+def _flatten_in_keras_order() -> Iterator[None]:
+    """Treat the kernel of fc1 as that of any linear layer, although Keras flattens (height, width, channels)."""
     from tf_impl.models import convnet
 
     def build(initial: InitialCheckpoint) -> Any:
-        made = correct(initial)
-        made.named_parameters = [replace(each, kernel=each.kernel and each.shape) for each in made.named_parameters]
-        return made
+        model = correct(initial)
+        parameters = model.named_parameters
+        model.named_parameters = [replace(item, kernel=item.kernel and item.shape) for item in parameters]
+        return model
 
     correct = convnet.build
     with patch.object(convnet, "build", build):
@@ -203,6 +216,6 @@ if __name__ == "__main__":
     if kind == "ranks":
         train_with_ranks(runs, spec, int(numbers[0]))
     elif kind == "rank":
-        be_rank(runs, int(numbers[0]), int(numbers[1]))
+        train_as_rank(runs, int(numbers[0]), int(numbers[1]))
     else:
-        main(kind, runs)
+        train_runs(kind, runs)
