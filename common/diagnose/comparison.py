@@ -16,8 +16,8 @@ from common.diagnose.model_observations import ModelObservations
 from common.diagnose.observation import Observation
 from common.diagnose.rounding import MACHINE_EPSILON, measure_noise, perturb, precision_of_weights
 from common.diagnose.side_run import SideRun
-from common.map.proof import SMALL_GRADIENT, receive_all
-from common.map.side import Side
+from common.map.proof import SMALL_GRADIENT
+from common.map.side import Side, receive_all
 
 NEGLIGIBLE_GRADIENT = 1e-10  # relative to the largest gradient's norm: such a gradient holds rounding errors only
 

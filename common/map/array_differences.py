@@ -1,120 +1,139 @@
-"""By how much arrays of the two sides differ, and where in two models they differ first."""
+"""Differences between arrays of the two frameworks, and the first layer in which two models differ."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from common.map.description import ComputedPass
-from common.map.sublayers import LayerPair, Sublayer
+from common.map.sublayers import LayerPair
 
-LayerPairs = Sequence[LayerPair]
-Settings = Mapping[str, object]
-LARGE = 1e3  # times the smaller elements: these are judged by themselves
-AROUND_ZERO = 1e-6  # the least norm where elements are judged apart: what is nothing but rounding is no difference
+LayerSettings = Mapping[str, object]
+Shape = tuple[int, ...]
+LARGE = 1e3  # elements this many times larger than the small ones are compared one by one
+# The smallest norm to which a difference is relative if the array has large elements: rounding is no difference.
+NORM_BESIDE_LARGE = 1e-6
 
 
-def relative_difference(a: np.ndarray, b: np.ndarray, least: float = 0) -> float:
-    """|a - b| relative to the larger of their norms, or to `least` where that is more; infinite for what is no number.
+def relative_difference(a: np.ndarray, b: np.ndarray, min_norm: float = 0) -> float:
+    """Return |a - b| relative to the larger of their norms, or to `min_norm` if that is larger.
 
-    a, b: of one shape. Infinite elements must be equal. Elements that are far larger than others, such as masked ones
-    of -1e9, are judged each by itself, since their norm would hide what the others differ by.
+    Elements that are far larger than the others, such as -1e9 in masked logits, are compared one by one, because their
+    norm would hide the differences of the others.
+
+    Args:
+        a: An array.
+        b: An array of the same shape.
+        min_norm: The smallest norm to which the difference is relative.
+
+    Returns:
+        The relative difference; infinity if one array has NaN, or an infinite element that the other does not have.
     """
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     finite = np.isfinite(a) & np.isfinite(b)
     if not np.array_equal(a[~finite], b[~finite]):
         return np.inf
     a, b = a[finite], b[finite]
-    size = np.maximum(np.abs(a), np.abs(b))
-    if not size.any():
+    magnitudes = np.maximum(np.abs(a), np.abs(b))
+    if not magnitudes.any():
         return 0
-    large = size > LARGE * np.quantile(size[size > 0], 0.1)  # not the median: most may be masked
-    least = max(least, AROUND_ZERO) if large.any() else least
+    # A low quantile instead of the median, because most elements may be masked.
+    large = magnitudes > LARGE * np.quantile(magnitudes[magnitudes > 0], 0.1)
+    min_norm = max(min_norm, NORM_BESIDE_LARGE) if large.any() else min_norm
     with np.errstate(over="ignore"):
-        apart = np.abs(a - b)
-    norm = max(float(np.linalg.norm(a[~large])), float(np.linalg.norm(b[~large])), least)
-    each = apart[large] / np.maximum(size[large], least)
-    return max(float(np.linalg.norm(apart[~large])) / norm if norm else 0, float(each.max(initial=0)))
+        gaps = np.abs(a - b)
+    norm = max(float(np.linalg.norm(a[~large])), float(np.linalg.norm(b[~large])), min_norm)
+    largest = float((gaps[large] / np.maximum(magnitudes[large], min_norm)).max(initial=0))
+    return max(float(np.linalg.norm(gaps[~large])) / norm if norm else 0, largest)
 
 
 def move_channels_last(array: np.ndarray) -> np.ndarray:
-    """The second axis moved to the last place."""
+    """Move the second axis to the end."""
     return np.moveaxis(array, 1, -1)
 
 
-def possible_layouts(torch: np.ndarray, keras: np.ndarray) -> list[np.ndarray]:
-    """PyTorch's array in the layouts that Keras's may have: as it is, or with its channels last."""
-    found = [torch, move_channels_last(torch)] if torch.ndim >= 3 else [torch]
-    return [each for each in found if each.shape == keras.shape]
-
-
 def smallest_difference(
-    torch: np.ndarray | None, keras: np.ndarray | None, flattened: tuple[int, ...] | None
+    torch_array: np.ndarray | None, keras_array: np.ndarray | None, flattened: Shape | None
 ) -> float | None:
-    """The relative difference in the layout in which it is the least; None where the arrays cannot be compared.
+    """Return the relative difference in the layout in which it is smallest.
 
-    flattened: the shape of PyTorch's examples before they were flattened, where Keras's had their channels last.
+    Args:
+        torch_array: An array of PyTorch.
+        keras_array: Its counterpart in Keras, which may have its channels last.
+        flattened: The shape of PyTorch's examples before they were flattened, if Keras's had their channels last.
+
+    Returns:
+        The relative difference; None if the arrays cannot be compared.
     """
-    if torch is None or keras is None or torch.size != keras.size or torch.shape[:1] != keras.shape[:1]:
+    if torch_array is None or keras_array is None:
         return None
-    found = possible_layouts(torch, keras)
-    if flattened is not None and torch.shape[1:] == (int(np.prod(flattened)),):
-        found = [move_channels_last(torch.reshape(-1, *flattened)).reshape(torch.shape)]
-    if not found and keras.ndim != torch.ndim:  # such as heads in an axis of their own
-        found = [torch.reshape(keras.shape)]
-    return min((relative_difference(each, keras) for each in found), default=None)
+    if torch_array.size != keras_array.size or torch_array.shape[:1] != keras_array.shape[:1]:
+        return None
+    candidates = [torch_array, move_channels_last(torch_array)] if torch_array.ndim >= 3 else [torch_array]
+    candidates = [candidate for candidate in candidates if candidate.shape == keras_array.shape]
+    if flattened is not None and torch_array.shape[1:] == (int(np.prod(flattened)),):
+        candidates = [move_channels_last(torch_array.reshape(-1, *flattened)).reshape(torch_array.shape)]
+    if not candidates and keras_array.ndim != torch_array.ndim:  # one side splits an axis, such as into heads
+        candidates = [torch_array.reshape(keras_array.shape)]
+    return min((relative_difference(candidate, keras_array) for candidate in candidates), default=None)
 
 
-def explain_first_difference(parts: LayerPairs, torch: ComputedPass, keras: ComputedPass, tolerance: float) -> str:
-    """In words: the first pair of layers, in the order of execution, whose outputs differ, and what explains it."""
-    before = None
-    for ours, theirs in parts:
-        mine, other = torch.calls.get(ours.output or ""), keras.calls.get(theirs.output or "")
-        if mine is None or other is None:
+def explain_first_difference(
+    layer_pairs: Sequence[LayerPair], torch_pass: ComputedPass, keras_pass: ComputedPass, tolerance: float
+) -> str:
+    """Name the first pair of layers, in the order of execution, whose outputs differ, and what explains it."""
+    last_equal = None
+    for pair in layer_pairs:
+        torch_call = torch_pass.calls.get(pair.torch.output or "")
+        keras_call = keras_pass.calls.get(pair.keras.output or "")
+        if torch_call is None or keras_call is None:
             continue
-        moved = ours.flattened if ours.flattened and ours.flattened != theirs.flattened else None
-        returned = smallest_difference(mine.returned, other.returned, moved if ours.kind != "linear" else None)
-        if returned is None or returned <= tolerance:
-            before = (ours, theirs) if returned is not None else before
+        flattened = pair.torch.flattened if pair.torch.flattened != pair.keras.flattened else None
+        output_flattened = flattened if pair.torch.kind != "linear" else None
+        output_gap = smallest_difference(torch_call.returned, keras_call.returned, output_flattened)
+        if output_gap is None:
             continue
-        words = f"the first layer whose output differs is {_named(ours, theirs)}, by {returned:.1e} of its norm"
-        whole = ours.path == ours.output  # not a part, which receives something else
-        received = smallest_difference(mine.received, other.received, moved) if whole else None
-        if received is not None and received > tolerance:
-            between = f"between {_named(*before)} and it" if before else "before it"
-            return f"{words}; what it receives differs already, by {received:.1e}: look {between}"
-        return "; ".join([words, *_settings(ours, theirs)])
-    after = f"after {_named(*before)}" if before else "at what has no parameters"
-    return f"no output of a layer with parameters differs: look {after}"
+        if output_gap <= tolerance:
+            last_equal = pair
+            continue
+        sentence = f"the first layer whose output differs is {pair}, by {output_gap:.1e} of its norm"
+        input_gap = None
+        if pair.torch.path == pair.torch.output:  # a piece of a layer receives another input than the layer
+            input_gap = smallest_difference(torch_call.received, keras_call.received, flattened)
+        if input_gap is not None and input_gap > tolerance:
+            place = f"between {last_equal} and it" if last_equal else "before it"
+            return f"{sentence}; its input differs already, by {input_gap:.1e}: look {place}"
+        return "; ".join([sentence, *_explain_settings(pair)])
+    place = f"after {last_equal}" if last_equal else "at the layers without parameters"
+    return f"no output of a layer with parameters differs: look {place}"
 
 
-def _named(ours: Sublayer, theirs: Sublayer) -> str:
-    return f"{ours.path} (PyTorch) and {theirs.path} (Keras)"
-
-
-def _settings(ours: Sublayer, theirs: Sublayer) -> list[str]:
-    """What the layers should have in common and have not."""
-    found = [
-        f"{name} is {value} in PyTorch and {other} in Keras"
-        for name, value, other in list_different_settings(ours.settings, theirs.settings)
+def _explain_settings(pair: LayerPair) -> list[str]:
+    """Describe the settings that explain why two layers compute different outputs from the same input."""
+    explanations = [
+        f"{name} is {torch_value} in PyTorch and {keras_value} in Keras"
+        for name, torch_value, keras_value in list_different_settings(pair.torch.settings, pair.keras.settings)
     ]
-    if theirs.settings.get("padding") == "same" and has_strides(theirs.settings):
-        found.append("Keras pads more at the end than at the start for padding='same' with strides")
-    return found
+    if pair.keras.settings.get("padding") == "same" and has_strides(pair.keras.settings):
+        explanations.append("Keras pads more at the end than at the start for padding='same' with strides")
+    return explanations
 
 
-def list_different_settings(ours: Settings, theirs: Settings) -> list[tuple[str, object, object]]:
-    """Name and values of what two layers have both, and differs. The momentum decides no output."""
-    both = [(name, value, theirs[name]) for name, value in ours.items() if name in theirs and name != "momentum"]
-    return [(name, x, y) for name, x, y in both if x != y and _numbers(x) != _numbers(y)]
+def list_different_settings(a: LayerSettings, b: LayerSettings) -> list[tuple[str, object, object]]:
+    """Return the name and both values of the settings that two layers have and that differ.
+
+    The momentum is left out, because it changes no output.
+    """
+    shared = [(name, value, b[name]) for name, value in a.items() if name in b and name != "momentum"]
+    return [(name, x, y) for name, x, y in shared if x != y and _to_numbers(x) != _to_numbers(y)]
 
 
-def has_strides(settings: Settings) -> bool:
-    """Whether a convolution leaves out places."""
-    return max(_numbers(settings.get("stride"))) > 1
+def has_strides(settings: LayerSettings) -> bool:
+    """Check whether a convolution has a stride greater than 1."""
+    return max(_to_numbers(settings.get("stride"))) > 1
 
 
-def _numbers(value: object) -> list[float]:
-    """A number or several, all of None as 0; of a word none."""
+def _to_numbers(value: object) -> list[float]:
+    """Convert a setting to numbers, such as a stride of one or several axes. None is 0, and a text has no numbers."""
     if isinstance(value, str):
         return []
-    return [float(each) for each in np.ravel(np.asarray(0 if value is None else value, np.float64))]
+    return [float(number) for number in np.ravel(np.asarray(0 if value is None else value, np.float64))]

@@ -1,14 +1,22 @@
-"""What layers receive and return: tensors in nested containers, of either framework."""
+"""Replacement of an object in nested containers, such as the arguments of a layer of either framework."""
 
-from typing import Any
+from typing import TypeVar, cast
+
+Nested = TypeVar("Nested")  # a tensor, or lists, tuples and dicts that may contain tensors
 
 
-def replace_in_containers(found: Any, old: Any, new: Any) -> Any:
-    """Nested lists, tuples and dicts with one object in another's place."""
-    if found is old:
+def replace_in_containers(nested: Nested, old: object, new: object) -> Nested:
+    """Return a copy of nested lists, tuples and dicts in which one object is replaced by another."""
+    return cast("Nested", _replace(nested, old, new))
+
+
+def _replace(nested: object, old: object, new: object) -> object:
+    if nested is old:
         return new
-    if type(found) in (list, tuple):
-        return type(found)(replace_in_containers(each, old, new) for each in found)
-    if type(found) is dict:
-        return {name: replace_in_containers(each, old, new) for name, each in found.items()}
-    return found
+    if type(nested) is list:
+        return [_replace(item, old, new) for item in nested]
+    if type(nested) is tuple:
+        return tuple(_replace(item, old, new) for item in nested)
+    if type(nested) is dict:
+        return {key: _replace(value, old, new) for key, value in nested.items()}
+    return nested

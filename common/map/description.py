@@ -1,40 +1,58 @@
-"""What a process of one framework says about a user's model, in neither framework's terms."""
+"""Descriptions of a user's model that do not depend on its framework. A process of one framework creates them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+
+Arrays = dict[str, np.ndarray]  # by the name of the variable, input or output
 
 
 @dataclass(frozen=True)
 class VariableDescription:
-    """A parameter or buffer of PyTorch, or a variable of Keras. Those that are not floats are left out."""
+    """A floating-point parameter or buffer of PyTorch, or a floating-point variable of Keras."""
 
     name: str
     shape: tuple[int, ...]
     trainable: bool
-    constant: bool = False  # a buffer that no layer of a known kind updates
+    constant: bool = False  # whether it is a buffer that no layer of a known kind updates
 
 
 @dataclass(frozen=True)
 class LayerDescription:
-    """A layer that has variables of its own. `kind` is the framework's class, such as Conv2d or Conv2D.
+    """A layer that owns variables.
 
-    variables: their names by role ("weight", "kernel"). flattened: the shape of an example before it was flattened to
-    what this layer receives; None where it was not.
+    Attributes:
+        kind: The class of the framework, such as Conv2d or Conv2D.
+        path: The path of the layer in the model.
+        attributes: Settings of the layer, such as epsilon, under names that both frameworks share.
+        variables: The names of the variables by role, such as "weight" in PyTorch or "kernel" in Keras.
+        flattened: The shape of one example before it was flattened to the input of this layer; None if it was not.
     """
 
     kind: str
     path: str
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, object]
     variables: Mapping[str, str]
     flattened: tuple[int, ...] | None = None
+
+    @property
+    def groups(self) -> int:
+        """The number of groups of a convolution."""
+        groups = self.attributes.get("groups", 1)
+        assert isinstance(groups, int)
+        return groups
 
 
 @dataclass(frozen=True)
 class DropoutDescription:
-    """An ordinary dropout layer. name: its own side finds it by. flattened: as a LayerDescription's."""
+    """A dropout layer whose masks can be aligned with those of the other framework.
+
+    Attributes:
+        rate: The probability of dropping an element.
+        name: The name by which the layer's framework finds it again.
+        flattened: The shape of one example before it was flattened to the input of this layer; None if it was not.
+    """
 
     rate: float
     name: str
@@ -43,12 +61,18 @@ class DropoutDescription:
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """A model: its layers in the order in which one forward pass enters them, and all variables by name.
+    """A model: its layers, variables, outputs and dropout.
 
-    unused: variables of layers that the forward pass does not enter. channels: whether inputs have channels, which
-    PyTorch has as the second axis and Keras as the last. outputs: their shapes by name. statistics: BatchNorm's moving
-    means and variances. dropouts: ordinary dropout layers by path, in the order of execution. noise:
-    layers that draw random numbers in another way. files: those of the user's code.
+    Attributes:
+        layers: The layers that own variables, in the order in which a forward pass enters them.
+        variables: All floating-point variables by name.
+        unused: The names of variables that belong to no layer that the forward pass enters.
+        channels: Whether an input has channels, which are PyTorch's second axis and Keras's last axis.
+        outputs: The shapes of the outputs by name.
+        statistics: The names of BatchNorm's moving means and variances.
+        dropouts: The dropout layers that can be aligned, by path, in the order of execution.
+        noise: The layers that draw random numbers in a way that cannot be aligned.
+        files: The files of the user's code.
     """
 
     layers: list[LayerDescription]
@@ -64,7 +88,7 @@ class ModelDescription:
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """What a layer received and returned the first time that it was called: its first tensors, or None."""
+    """The first tensor that a layer received in its first call and the first that it returned, or None."""
 
     received: np.ndarray | None
     returned: np.ndarray | None
@@ -72,14 +96,17 @@ class RecordedCall:
 
 @dataclass(frozen=True)
 class ComputedPass:
-    """A forward pass and its gradients, float64.
+    """A forward pass in float64, and its gradients.
 
-    outputs: by name, also those that are no floats. calls: by the path of the layer, in the order in which they
-    returned. gradients: of the sum of all outputs of floats, each multiplied by its projection, by the variable's name.
-    updated: all variables after the pass.
+    Attributes:
+        outputs: The outputs by name, including integers.
+        calls: The calls of layers by path, in the order in which they returned.
+        gradients: The gradients by the name of the variable, of the sum of all floating-point outputs, each multiplied
+            by its projection.
+        updated: All variables after the pass, by name.
     """
 
-    outputs: dict[str, np.ndarray]
+    outputs: Arrays
     calls: dict[str, RecordedCall]
-    gradients: dict[str, np.ndarray] = field(default_factory=dict)
-    updated: dict[str, np.ndarray] = field(default_factory=dict)
+    gradients: Arrays = field(default_factory=dict)
+    updated: Arrays = field(default_factory=dict)

@@ -1,8 +1,7 @@
-"""Which dropout layer of Keras is which of PyTorch, and how the elements that they receive correspond."""
+"""Pairs of dropout layers, and the correspondence between the elements that they receive."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -10,57 +9,82 @@ from common.errors import UserError
 from common.map.array_differences import move_channels_last, relative_difference
 from common.map.description import ModelDescription
 
-SAME = 1e-6  # relative; what a layer receives in another layout differs far more
+SAME_INPUT = 1e-6  # relative difference; inputs in another layout differ far more
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class ChannelLayout:
-    """Where PyTorch has channels first and Keras has them last.
+    """The layout of an input whose channels come first in PyTorch and last in Keras.
 
-    received: the shape of an example that PyTorch's layer receives. channels_first: that shape before it was flattened.
+    Attributes:
+        received: The shape of one example that PyTorch's layer receives.
+        channels_first: The shape of that example before it was flattened.
     """
 
-    received: tuple[int, ...]
-    channels_first: tuple[int, ...]
+    received: Shape
+    channels_first: Shape
 
 
 @dataclass(frozen=True)
 class DropoutPair:
-    """torch, keras: the names of the layers. layout: None where both receive the elements in one order."""
+    """The names of a dropout layer in PyTorch and in Keras."""
 
     torch: str
     keras: str
-    layout: ChannelLayout | None
-
-
-Received = Mapping[str, np.ndarray]  # by the path of the layer
+    layout: ChannelLayout | None  # None if both receive the elements in the same order
 
 
 def pair_dropouts(
-    ours: ModelDescription, theirs: ModelDescription, torch: Received, keras: Received
+    torch_description: ModelDescription,
+    keras_description: ModelDescription,
+    torch_inputs: Mapping[str, np.ndarray],
+    keras_inputs: Mapping[str, np.ndarray],
 ) -> list[DropoutPair]:
-    """Pair the dropout layers in the order of execution. Raises UserError where they are not the same."""
-    if [each.rate for each in ours.dropouts.values()] != [each.rate for each in theirs.dropouts.values()]:
-        listed = [", ".join(f"{path} ({each.rate:g})" for path, each in one.dropouts.items()) for one in (ours, theirs)]
-        raise UserError(f"PyTorch drops at {listed[0] or 'no layer'}, Keras at {listed[1] or 'no layer'}")
+    """Pair the dropout layers in the order of execution.
+
+    Args:
+        torch_description: The description of PyTorch's model.
+        keras_description: The description of Keras's model.
+        torch_inputs: The arrays that PyTorch's dropout layers receive, by path.
+        keras_inputs: The arrays that Keras's dropout layers receive, by path.
+
+    Raises:
+        UserError: The models have different dropout layers, or the layers receive different arrays.
+    """
+    torch_dropouts, keras_dropouts = torch_description.dropouts, keras_description.dropouts
+    if [layer.rate for layer in torch_dropouts.values()] != [layer.rate for layer in keras_dropouts.values()]:
+        raise UserError(f"PyTorch drops at {_list_rates(torch_description)}, Keras at {_list_rates(keras_description)}")
     pairs = []
-    for (path, mine), (other, yours) in zip(ours.dropouts.items(), theirs.dropouts.items(), strict=True):
-        found = _layout(torch[path], keras[other], mine.flattened)
-        if found is False:
-            raise UserError(f"{path} (PyTorch) and {other} (Keras) drop elements of different inputs")
-        pairs.append(DropoutPair(mine.name, yours.name, found))
+    for (torch_path, torch_layer), (keras_path, keras_layer) in zip(
+        torch_dropouts.items(), keras_dropouts.items(), strict=True
+    ):
+        torch_input, keras_input = torch_inputs[torch_path], keras_inputs[keras_path]
+        layout = None
+        if not _are_equal(torch_input, keras_input):
+            layout = _find_layout(torch_input, keras_input, torch_layer.flattened)
+            if layout is None:
+                raise UserError(f"{torch_path} (PyTorch) and {keras_path} (Keras) drop elements of different inputs")
+        pairs.append(DropoutPair(torch_layer.name, keras_layer.name, layout))
     return pairs
 
 
-def _layout(torch: np.ndarray, keras: np.ndarray, flattened: tuple[int, ...] | None) -> Any:
-    """A ChannelLayout, None where there is no difference; False where the arrays are not the same in any."""
-    if torch.size != keras.size or len(torch) != len(keras):
-        return False
-    if torch.shape == keras.shape and relative_difference(torch, keras) < SAME:
+def _list_rates(description: ModelDescription) -> str:
+    return ", ".join(f"{path} ({layer.rate:g})" for path, layer in description.dropouts.items()) or "no layer"
+
+
+def _are_equal(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and relative_difference(a, b) < SAME_INPUT
+
+
+def _find_layout(torch_input: np.ndarray, keras_input: np.ndarray, flattened: Shape | None) -> ChannelLayout | None:
+    """Find the layout in which both arrays are equal if PyTorch's channels are moved last; None if there is none."""
+    if torch_input.size != keras_input.size or len(torch_input) != len(keras_input):
         return None
-    shapes = [torch.shape[1:], *([flattened] if flattened is not None else [])]
-    for shape in shapes:
-        moved = move_channels_last(torch.reshape(-1, *shape)) if len(shape) > 1 else torch
-        if len(shape) > 1 and relative_difference(moved.reshape(keras.shape), keras) < SAME:
-            return ChannelLayout(torch.shape[1:], tuple(shape))
-    return False
+    for shape in (torch_input.shape[1:], flattened):
+        if shape is None or len(shape) <= 1:
+            continue
+        moved = move_channels_last(torch_input.reshape(-1, *shape))
+        if _are_equal(moved.reshape(keras_input.shape), keras_input):
+            return ChannelLayout(torch_input.shape[1:], tuple(shape))
+    return None

@@ -1,4 +1,4 @@
-"""A user's factory, named as `module:function`, how its model takes its inputs, and what its layers say."""
+"""A user's factory, which is named as `module:function`, and the inputs and attributes of the model that it returns."""
 
 import inspect
 import site
@@ -13,9 +13,21 @@ import numpy as np
 from common.config.import_object import import_object
 from common.errors import UserError, describe_error
 
+PARAMETER_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+NOT_PLAIN = object()  # marks a value that only a process with the framework can read
 
-def call_factory(key: str, factory: str, arguments: Mapping[str, Any]) -> Any:
-    """What a factory returns. key: the config key that names it. Raises UserError."""
+
+def call_factory(key: str, factory: str, arguments: Mapping[str, object]) -> Any:  # noqa: ANN401  any model
+    """Return what a factory returns.
+
+    Args:
+        key: The config key that names the factory.
+        factory: The factory as module:function.
+        arguments: Its keyword arguments.
+
+    Raises:
+        UserError: The factory does not exist or raised an error.
+    """
     try:
         return import_factory(key, factory)(**arguments)
     except UserError:
@@ -25,12 +37,12 @@ def call_factory(key: str, factory: str, arguments: Mapping[str, Any]) -> Any:
 
 
 def import_factory(key: str, factory: str) -> Callable[..., Any]:
-    """Import it. Raises UserError where there is none."""
+    """Import a factory that a config key names as module:function. Raise UserError if it does not exist."""
     module, colon, name = factory.partition(":")
     if not (module and colon and name):
         raise UserError(f"{key}={factory}: must be module:function, such as my_models.resnet:build")
     try:
-        found = import_object(factory)
+        function = import_object(factory)
     except UserError as error:
         raise UserError(f"{key}={error}") from error
     except ModuleNotFoundError as error:
@@ -42,31 +54,45 @@ def import_factory(key: str, factory: str) -> Callable[..., Any]:
         ) from error
     except Exception as error:
         raise UserError(f"{key}={factory}: importing it raised {describe_error(error)}") from error
-    if not callable(found):
+    if not callable(function):
         raise UserError(f"{key}={factory}: {module} has no function {name}")
-    return found
+    return function
 
 
 def list_user_files() -> list[str]:
-    """The files of the modules that are imported, but for installed packages and Lockstep itself."""
-    here = Path(__file__).parents[2]
-    installed = [Path(each) for each in {*sysconfig.get_paths().values(), *site.getsitepackages()}]
-    own = [here / each for each in ("common", "torch_impl", "tf_impl")]
-    found = {str(each.__file__) for each in list(sys.modules.values()) if getattr(each, "__file__", None)}
-    outside = [Path(each).resolve() for each in found if each.endswith(".py") and Path(each).is_file()]
-    return sorted(str(each) for each in outside if not any(each.is_relative_to(one) for one in (*installed, *own)))
+    """Return the files of the imported modules, except those of installed packages and of Lockstep."""
+    root = Path(__file__).parents[2]
+    excluded = [Path(path) for path in {*sysconfig.get_paths().values(), *site.getsitepackages()}]
+    excluded += [root / package for package in ("common", "torch_impl", "tf_impl")]
+    # A copy, because importing a module changes sys.modules.
+    names = {str(module.__file__) for module in list(sys.modules.values()) if getattr(module, "__file__", None)}
+    paths = [Path(name).resolve() for name in names if name.endswith(".py") and Path(name).is_file()]
+    return sorted(str(path) for path in paths if not any(path.is_relative_to(folder) for folder in excluded))
 
 
-def takes_inputs_by_name(key: str, call: Callable[..., Any], names: Sequence[str]) -> bool:
-    """Whether a model's call takes inputs of these names; False where it takes one input alone, under another name.
+def takes_inputs_by_name(key: str, call: Callable[..., object], names: Sequence[str]) -> bool:
+    """Check whether a model takes its inputs by name.
 
-    Raises UserError for a name that it does not take.
+    Args:
+        key: The config key that names the factory.
+        call: The method that computes the model.
+        names: The names of the inputs.
+
+    Returns:
+        True if the method has parameters of these names; False if it takes a single input under another name.
+
+    Raises:
+        UserError: There are several inputs, and the method does not take one of them.
     """
-    found = inspect.signature(call).parameters.values()
-    own = [each for each in found if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
-    taken = [each.name for each in own if each.name not in ("self", "training")]
+    parameters = inspect.signature(call).parameters.values()
+    taken = [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in PARAMETER_KINDS and parameter.name not in ("self", "training")
+    ]
     unknown = [name for name in names if name not in taken]
-    if not unknown or (any(each.kind is each.VAR_KEYWORD for each in found) and len(names) > 1):
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    if not unknown or (takes_all and len(names) > 1):
         return True
     if len(names) == 1:
         return False
@@ -74,26 +100,36 @@ def takes_inputs_by_name(key: str, call: Callable[..., Any], names: Sequence[str
 
 
 def build_unknown_input_error(key: str, name: str, taken: Sequence[str], names: Sequence[str]) -> UserError:
-    """The error of an input that a model does not take. names: of all inputs."""
-    of = name.removesuffix("_mask")
-    ragged = f"; it is 1 where {of} has values and 0 where a batch is padded" if of != name and of in names else ""
-    return UserError(f"{key}: takes no input {name}, which the data has{ragged}; it takes {', '.join(taken)}")
+    """Build the error of an input that a model does not take.
 
-
-def collect_plain_attributes(layer: object, names: Mapping[str, str]) -> dict[str, Any]:
-    """Attributes of a layer, by the new names of theirs, that a process without its framework can read.
-
-    Others, such as a parameter or an enum, are left out.
+    Args:
+        key: The config key that names the factory.
+        name: The name of the input.
+        taken: The names of the inputs that the model takes.
+        names: The names of all inputs.
     """
-    found = {new: _plain(getattr(layer, own)) for own, new in names.items() if hasattr(layer, own)}
-    return {name: value for name, value in found.items() if value is not NotImplemented}
+    masked = name.removesuffix("_mask")
+    is_mask = masked != name and masked in names
+    mask = f"; it is 1 where {masked} has values and 0 where a batch is padded" if is_mask else ""
+    return UserError(f"{key}: takes no input {name}, which the data has{mask}; it takes {', '.join(taken)}")
 
 
-def _plain(value: Any) -> Any:
-    """A number, a text, None or a tuple of such; else NotImplemented."""
+def collect_plain_attributes(layer: object, names: Mapping[str, str]) -> dict[str, object]:
+    """Return the attributes of a layer that a process without its framework can read, such as numbers and texts.
+
+    Args:
+        layer: The layer.
+        names: The name of each attribute in the result, by its name in the layer.
+    """
+    attributes = {new: _to_plain(getattr(layer, name)) for name, new in names.items() if hasattr(layer, name)}
+    return {name: value for name, value in attributes.items() if value is not NOT_PLAIN}
+
+
+def _to_plain(value: object) -> object:
+    """Return a number, a text, None or a tuple of these; NOT_PLAIN for any other value, such as an enum."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, list | tuple):
-        items = tuple(_plain(each) for each in value)
-        return NotImplemented if any(each is NotImplemented for each in items) else items
-    return value if value is None or type(value) in (int, float, bool, str) else NotImplemented
+        items = tuple(_to_plain(item) for item in value)
+        return NOT_PLAIN if any(item is NOT_PLAIN for item in items) else items
+    return value if value is None or type(value) in (int, float, bool, str) else NOT_PLAIN

@@ -1,4 +1,4 @@
-"""One linear layer for query, key and value on one side, and three on the other."""
+"""Alignment of a single linear layer for query, key and value with three linear layers on the other side."""
 
 from collections import Counter
 from itertools import groupby
@@ -10,62 +10,67 @@ NAMES = ("query", "key", "value")
 Sizes = tuple[int, ...]
 
 
-def align_fused_projections(ours: list[Sublayer], theirs: list[Sublayer]) -> list[Sublayer]:
-    """PyTorch's parts: those that Keras has three of are split, and those that Keras has in one are joined.
+def align_fused_projections(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[Sublayer]:
+    """Split or join PyTorch's projections of query, key and value so that they match Keras's.
 
-    Only where the numbers of layers of these sizes are then the same on both sides.
+    They change only if the numbers of linear layers of these sizes are equal on both sides afterwards.
     """
-    mine, other = _count(ours), _count(theirs)
-    found = []
-    for _, group in groupby(ours, lambda part: _fused_name(part) or id(part)):
-        parts = list(group)
-        whole = (sum(part.sizes[0] for part in parts), *parts[0].sizes[1:])
-        third = parts[0].sizes
-        if len(parts) == 3 and not mine[whole] and 0 < 3 * other[whole] == mine[third] - other[third]:
-            found.append(_joined(parts, whole))
-        elif len(parts) == 1 and _is_fused(parts[0], mine, other):
-            found += _split(parts[0])
+    torch_counts, keras_counts = _count_linear(torch_sublayers), _count_linear(keras_sublayers)
+    aligned = []
+    for _, group in groupby(torch_sublayers, lambda sublayer: _get_fused_parameter(sublayer) or id(sublayer)):
+        sublayers = list(group)
+        size = sublayers[0].sizes
+        fused_size = (sum(sublayer.sizes[0] for sublayer in sublayers), *size[1:])
+        surplus = torch_counts[size] - keras_counts[size]
+        if len(sublayers) == 3 and not torch_counts[fused_size] and 0 < 3 * keras_counts[fused_size] == surplus:
+            aligned.append(_join(sublayers, fused_size))
+        elif len(sublayers) == 1 and _should_split(sublayers[0], torch_counts, keras_counts):
+            aligned += _split(sublayers[0])
         else:
-            found += parts
-    return found
+            aligned += sublayers
+    return aligned
 
 
-def _count(parts: list[Sublayer]) -> Counter[Sizes]:
-    return Counter(part.sizes for part in parts if part.kind == "linear")
+def _count_linear(sublayers: list[Sublayer]) -> Counter[Sizes]:
+    return Counter(sublayer.sizes for sublayer in sublayers if sublayer.kind == "linear")
 
 
-def _fused_name(part: Sublayer) -> str | None:
-    """The parameter of which this part has some rows."""
-    array = part.arrays.get("weight")
-    source = array.sources[0] if isinstance(array, TorchSources) else None
+def _get_fused_parameter(sublayer: Sublayer) -> str | None:
+    """Return the parameter of which this sublayer has only some rows; None if it has whole parameters."""
+    weight = sublayer.variables.get("weight")
+    source = weight.sources[0] if isinstance(weight, TorchSources) else None
     return source.name if source and source.rows else None
 
 
-def _is_fused(part: Sublayer, mine: Counter[Sizes], other: Counter[Sizes]) -> bool:
-    if part.kind != "linear" or part.sizes[0] % 3 or other[part.sizes]:
+def _should_split(sublayer: Sublayer, torch_counts: Counter[Sizes], keras_counts: Counter[Sizes]) -> bool:
+    if sublayer.kind != "linear" or sublayer.sizes[0] % 3 or keras_counts[sublayer.sizes]:
         return False
-    third = (part.sizes[0] // 3, part.sizes[1])
-    return other[third] == mine[third] + 3 * mine[part.sizes]
+    third = (sublayer.sizes[0] // 3, sublayer.sizes[1])
+    return keras_counts[third] == torch_counts[third] + 3 * torch_counts[sublayer.sizes]
 
 
-def _split(part: Sublayer) -> list[Sublayer]:
-    size = part.sizes[0] // 3
-    found = []
-    for number, name in enumerate(NAMES):
-        rows = (number * size, (number + 1) * size)
-        arrays = {
-            role: TorchSources((SourceParameter(array.sources[0].name, rows),))
-            for role, array in part.arrays.items()
-            if isinstance(array, TorchSources)
-        }
-        found.append(Sublayer("linear", f"{part.path}.{name}", (size, part.sizes[1]), arrays))
-    return found
+def _split(sublayer: Sublayer) -> list[Sublayer]:
+    size = sublayer.sizes[0] // 3
+    return [
+        Sublayer(
+            "linear",
+            f"{sublayer.path}.{name}",
+            (size, sublayer.sizes[1]),
+            _select_rows(sublayer, (number * size, (number + 1) * size)),
+        )
+        for number, name in enumerate(NAMES)
+    ]
 
 
-def _joined(parts: list[Sublayer], sizes: Sizes) -> Sublayer:
-    arrays = {
-        role: TorchSources((SourceParameter(array.sources[0].name),))
-        for role, array in parts[0].arrays.items()
-        if isinstance(array, TorchSources)
+def _join(sublayers: list[Sublayer], sizes: Sizes) -> Sublayer:
+    path = sublayers[0].path.removesuffix(f".{NAMES[0]}")
+    return Sublayer("linear", path, sizes, _select_rows(sublayers[0], None))
+
+
+def _select_rows(sublayer: Sublayer, rows: tuple[int, int] | None) -> dict[str, TorchSources]:
+    """Return the variables of a sublayer with the given rows of its parameters; None selects all rows."""
+    return {
+        role: TorchSources((SourceParameter(variable.sources[0].name, rows),))
+        for role, variable in sublayer.variables.items()
+        if isinstance(variable, TorchSources)
     }
-    return Sublayer("linear", parts[0].path.removesuffix(f".{NAMES[0]}"), sizes, arrays)

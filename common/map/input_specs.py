@@ -1,4 +1,4 @@
-"""Random inputs of a model by name: `float32[8,16]`, `float32[8,32,32,channels=3]`, `int32[4,12]<1000`."""
+"""Descriptions of a model's inputs: `float32[8,16]`, `float32[8,32,32,channels=3]`, `int32[4,12]<1000`."""
 
 import re
 from collections.abc import Mapping
@@ -9,14 +9,19 @@ import numpy as np
 from common.errors import UserError
 
 DTYPES = ("float32", "float64", "int32", "int64", "bool")
-HOW = "write such as 'float32[8,32,32,3]', 'float32[8,32,32,channels=3]' or 'int32[4,12]<1000'"
+EXAMPLES = "write for example 'float32[8,32,32,3]', 'float32[8,32,32,channels=3]' or 'int32[4,12]<1000'"
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """channels: whether the last axis is one of channels, which PyTorch has as its second.
+    """The dtype, the shape and the limits of an input.
 
-    above, below: limits of integers, which are not among them.
+    Attributes:
+        dtype: One of DTYPES.
+        shape: The shape with channels last.
+        channels: Whether the last axis has channels, which are PyTorch's second axis.
+        above: The integers are greater than this number.
+        below: The integers are less than this number.
     """
 
     dtype: str
@@ -27,39 +32,36 @@ class InputSpec:
 
 
 def parse_input_spec(name: str, text: str) -> InputSpec:
-    """Read what describes an input. Raises UserError."""
+    """Parse the description of an input. Raise UserError if it is malformed."""
     match = re.fullmatch(r"(\w+)\[((?:\d+,)*)(channels=)?(\d+)\](?:(?:>(\d+))?<(\d+))?", text.replace(" ", ""))
     if not match:
-        raise UserError(f"inputs.{name}={text}: not a dtype with a shape; {HOW}")
-    dtype, axes, channels, last, above, below = match.groups()
+        raise UserError(f"inputs.{name}={text}: not a dtype with a shape; {EXAMPLES}")
+    dtype, axes, channels, last_axis, above, below = match.groups()
     if dtype not in DTYPES:
-        raise UserError(f"inputs.{name}={text}: no such dtype; there are {', '.join(DTYPES)}")
-    shape = (*(int(axis) for axis in axes.split(",")[:-1]), int(last))
+        raise UserError(f"inputs.{name}={text}: unknown dtype; use one of {', '.join(DTYPES)}")
+    shape = (*(int(axis) for axis in axes.split(",")[:-1]), int(last_axis))
     if 0 in shape:
-        raise UserError(f"inputs.{name}={text}: a size must be at least 1")
+        raise UserError(f"inputs.{name}={text}: every size must be at least 1")
     if channels and len(shape) == 1:
         raise UserError(f"inputs.{name}={text}: channels= needs an axis before it, such as float32[8,channels=3]")
-    integer = dtype.startswith("int")
-    least = int(above) + 1 if above else 0
-    if integer != (below is not None) or int(below or 1) <= least and integer:
-        limit = (
-            "needs a limit above its values, such as <1000 or >0<1000"
-            if integer
-            else "has no limit; only integers have"
-        )
-        raise UserError(f"inputs.{name}={text}: {limit}")
-    return InputSpec(dtype, shape, channels is not None, least - 1, int(below or 0))
+    smallest = int(above) + 1 if above else 0
+    if dtype.startswith("int"):
+        if below is None or int(below) <= smallest:
+            raise UserError(f"inputs.{name}={text}: needs a limit above its values, such as <1000 or >0<1000")
+    elif below is not None:
+        raise UserError(f"inputs.{name}={text}: has no limit; only integers have one")
+    return InputSpec(dtype, shape, channels is not None, smallest - 1, int(below or 0))
 
 
 def draw_inputs(inputs: Mapping[str, InputSpec], seed: int) -> dict[str, np.ndarray]:
-    """Arrays with channels last. Floats are normal and float64, as everything is computed in that."""
+    """Draw arrays with channels last. Floats are normally distributed, and float64 because the models compute in it."""
     stream = np.random.default_rng(seed)
-    drawn: dict[str, np.ndarray] = {}
-    for name, each in inputs.items():
-        if each.dtype.startswith("float"):
-            drawn[name] = stream.standard_normal(each.shape)
-        elif each.dtype == "bool":
-            drawn[name] = stream.random(each.shape) < 0.5
+    arrays: dict[str, np.ndarray] = {}
+    for name, spec in inputs.items():
+        if spec.dtype.startswith("float"):
+            arrays[name] = stream.standard_normal(spec.shape)
+        elif spec.dtype == "bool":
+            arrays[name] = stream.random(spec.shape) < 0.5
         else:
-            drawn[name] = stream.integers(each.above + 1, each.below, each.shape).astype(each.dtype)
-    return drawn
+            arrays[name] = stream.integers(spec.above + 1, spec.below, spec.shape).astype(spec.dtype)
+    return arrays

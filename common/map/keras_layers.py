@@ -1,7 +1,8 @@
-"""Keras's layers as parts, whose arrays are in PyTorch's layout."""
+"""Keras's layers as sublayers, whose sizes are those of PyTorch's layout."""
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from common.map.description import LayerDescription, ModelDescription, VariableDescription
 from common.map.sublayers import KerasTarget, Sublayer
@@ -9,8 +10,10 @@ from common.map.transformation import TransformationStep
 
 Variables = dict[str, VariableDescription]
 Shape = tuple[int, ...]
-# By Keras's class: the kind of the part, the role that has the sizes, PyTorch's roles of Keras's.
-NORMS = {
+Steps = tuple[TransformationStep, ...]
+Targets = dict[str, KerasTarget]
+# For each class of Keras: the kind of the sublayer, the role whose shape gives the sizes, and PyTorch's names of roles.
+SIMPLE_KINDS = {
     "LayerNormalization": ("layer norm", "gamma", {"gamma": "weight", "beta": "bias"}),
     "RMSNormalization": ("RMS norm", "scale", {"scale": "weight"}),
     "GroupNormalization": ("group norm", "gamma", {"gamma": "weight", "beta": "bias"}),
@@ -29,111 +32,133 @@ RECURRENT_KINDS = {
     "GRUCell": "GRU",
     "SimpleRNNCell": "RNN",
 }
-CONVOLUTIONS = {
-    f"{kind}{n}D" for n in (1, 2, 3) for kind in ("Conv", "DepthwiseConv", "SeparableConv") if n < 3 or kind == "Conv"
-} | {f"Conv{n}DTranspose" for n in (1, 2, 3)}
+TRANSPOSED_CONVOLUTIONS = {f"Conv{n}DTranspose" for n in (1, 2, 3)}
+CONVOLUTIONS = {f"Conv{n}D" for n in (1, 2, 3)} | {
+    f"{kind}{n}D" for n in (1, 2) for kind in ("DepthwiseConv", "SeparableConv")
+}
+# Every variable of a layer of another class becomes a sublayer.
 KNOWN_KINDS = {
-    *NORMS,
+    *SIMPLE_KINDS,
     *RECURRENT_KINDS,
     *CONVOLUTIONS,
+    *TRANSPOSED_CONVOLUTIONS,
     "Dense",
     "EinsumDense",
     "PReLU",
-}  # all others are pairs of single variables
-GATES = {"GRU": (1, 0, 2)}  # of PyTorch's r, z, n: Keras has z, r, h. Those of an LSTM are in the same order
+}
+# PyTorch's gates in Keras's order: a GRU has r, z, n in PyTorch and z, r, h in Keras. An LSTM's order is the same.
+GATE_ORDERS = {"GRU": (1, 0, 2)}
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """The kind, the sizes and the variables of a sublayer."""
+
+    kind: str
+    sizes: Shape
+    targets: Targets
 
 
 def split_keras_layers(description: ModelDescription) -> list[Sublayer]:
-    """The parts in the order of execution. A variable that is tied belongs to the first part that has it."""
-    found: list[Sublayer] = []
+    """Return the sublayers in the order of execution. A tied variable belongs to the first layer that has it."""
+    sublayers: list[Sublayer] = []
     owned: set[str] = set()
     for layer in description.layers:
-        mine = {role: name for role, name in layer.variables.items() if name not in owned}
-        owned |= set(mine.values())
-        found += _convert(layer, mine, description.variables)
-    return found
+        names = {role: name for role, name in layer.variables.items() if name not in owned}
+        owned |= set(names.values())
+        sublayers += _split_layer(layer, names, description.variables)
+    return sublayers
 
 
-def _convert(layer: LayerDescription, mine: dict[str, str], variables: Variables) -> Iterator[Sublayer]:
-    shapes = {role: variables[name].shape for role, name in mine.items()}
-    made = _known(layer, mine, shapes)
-    rest = dict(mine)
-    for kind, sizes, arrays in made:
-        output = layer.attributes.get("output", layer.path)
-        yield Sublayer(kind, layer.path, sizes, arrays, output, layer.flattened, layer.attributes)
-        rest = {role: name for role, name in rest.items() if name not in {array.name for array in arrays.values()}}
-    for role, name in rest.items():
-        if variables[name].trainable:
+def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Variables) -> Iterator[Sublayer]:
+    """Yield the sublayers of a layer, and one for each trainable variable that belongs to none of them.
+
+    Args:
+        layer: The layer.
+        names: The names of its variables by role, without those of earlier layers.
+        variables: The descriptions of all variables by name.
+    """
+    shapes = {role: variables[name].shape for role, name in names.items()}
+    pieces = _split_known_kind(layer, names, shapes)
+    for piece in pieces:
+        yield Sublayer(
+            piece.kind, layer.path, piece.sizes, piece.targets, layer.path, layer.flattened, layer.attributes
+        )
+    used = {target.name for piece in pieces for target in piece.targets.values()}
+    for role, name in names.items():
+        if name not in used and variables[name].trainable:
             yield Sublayer("parameter", layer.path, shapes[role], {role: KerasTarget(name)}, layer.path)
 
 
-def _known(
-    layer: LayerDescription, names: dict[str, str], shapes: dict[str, Shape]
-) -> list[tuple[str, Shape, dict[str, KerasTarget]]]:
-    """The kind, sizes and arrays of the layer's parts; none of a kind that is not known."""
+def _split_known_kind(layer: LayerDescription, names: dict[str, str], shapes: dict[str, Shape]) -> list[_Piece]:
+    """Return the pieces of a layer; none if its kind is unknown or an earlier layer owns its main variable."""
     kind = layer.kind
-    if kind in NORMS and NORMS[kind][1] in names:
-        part, main, roles = NORMS[kind]
-        return [(part, shapes[main], {roles[role]: KerasTarget(name) for role, name in names.items() if role in roles})]
-    if kind == "BatchNormalization":  # without a moving mean, which another layer owns
-        return []
+    if kind in SIMPLE_KINDS:
+        shared_kind, main_role, torch_roles = SIMPLE_KINDS[kind]
+        if main_role not in names:
+            return []
+        targets = {torch_roles[role]: KerasTarget(name) for role, name in names.items() if role in torch_roles}
+        return [_Piece(shared_kind, shapes[main_role], targets)]
     if kind in ("Dense", "EinsumDense") and "kernel" in names:
-        return [_linear(layer, names, shapes)]
+        return [_build_linear(layer, names, shapes)]
     if kind in RECURRENT_KINDS and {"kernel", "recurrent_kernel"} <= names.keys():
-        return [_recurrent(layer, names, shapes)]
+        return [_build_recurrent(layer, names, shapes)]
     if kind == "PReLU" and "alpha" in names:
-        return [("PReLU", (math.prod(shapes["alpha"]),), {"weight": _reshaped(names["alpha"], shapes["alpha"])})]
-    if kind in CONVOLUTIONS and kind.endswith("Transpose") and "kernel" in names:
+        targets = {"weight": _build_reshaped(names["alpha"], shapes["alpha"])}
+        return [_Piece("PReLU", (math.prod(shapes["alpha"]),), targets)]
+    if kind in TRANSPOSED_CONVOLUTIONS and "kernel" in names:
         *window, outputs, inputs = shapes["kernel"]
-        sizes = (layer.attributes.get("groups", 1), inputs, outputs, *window)
-        return [("transposed convolution", sizes, _with_bias(names, names["kernel"], _turned(len(window))))]
+        targets = _build_targets(names, names["kernel"], _transpose_kernel(len(window)))
+        return [_Piece("transposed convolution", (layer.groups, inputs, outputs, *window), targets)]
     if kind in CONVOLUTIONS and {"kernel", "depthwise_kernel"} & names.keys():
-        return _convolution(layer, names, shapes)
+        return _split_convolution(layer, names, shapes)
     return []
 
 
-def _linear(
-    layer: LayerDescription, names: dict[str, str], shapes: dict[str, Shape]
-) -> tuple[str, Shape, dict[str, KerasTarget]]:
-    """The weight is (outputs, inputs); EinsumDense splits either into several axes, in the order of its equation."""
-    equation = layer.attributes.get("equation", "ab,bc->ac")
-    received, kernel, returned = equation.replace("...", "").replace("->", ",").split(",")
-    inputs, outputs = ([axis for axis in of if axis in kernel] for of in (received, returned))
-    size = dict(zip(kernel, shapes["kernel"], strict=True))
-    split = [*outputs, *inputs]
-    if sorted(split) != sorted(kernel):  # an axis of both, which is no matrix product of two axes
-        return "parameter", shapes["kernel"], {"weight": KerasTarget(names["kernel"])}
-    sizes = (math.prod(size[axis] for axis in outputs), math.prod(size[axis] for axis in inputs))
-    steps = [TransformationStep("reshape", tuple(size[axis] for axis in split))] if len(split) > 2 else []
-    steps.append(TransformationStep("transpose", tuple(split.index(axis) for axis in kernel)))
-    return "linear", sizes, _with_bias(names, names["kernel"], tuple(steps), shapes.get("bias"))
+def _build_linear(layer: LayerDescription, names: dict[str, str], shapes: dict[str, Shape]) -> _Piece:
+    """Return a linear layer. PyTorch's weight is (outputs, inputs); EinsumDense may split either into several axes."""
+    equation = str(layer.attributes.get("equation", "ab,bc->ac"))
+    input_axes, kernel_axes, output_axes = equation.replace("...", "").replace("->", ",").split(",")
+    inputs = [axis for axis in input_axes if axis in kernel_axes]
+    outputs = [axis for axis in output_axes if axis in kernel_axes]
+    torch_axes = [*outputs, *inputs]
+    if sorted(torch_axes) != sorted(kernel_axes):  # the input and the output share an axis: no product of matrices
+        return _Piece("parameter", shapes["kernel"], {"weight": KerasTarget(names["kernel"])})
+    sizes = dict(zip(kernel_axes, shapes["kernel"], strict=True))
+    torch_shape = (math.prod(sizes[axis] for axis in outputs), math.prod(sizes[axis] for axis in inputs))
+    transpose = TransformationStep("transpose", tuple(torch_axes.index(axis) for axis in kernel_axes))
+    steps: Steps = (transpose,)
+    if len(torch_axes) > 2:
+        steps = (TransformationStep("reshape", tuple(sizes[axis] for axis in torch_axes)), transpose)
+    return _Piece("linear", torch_shape, _build_targets(names, names["kernel"], steps, shapes.get("bias")))
 
 
-def _recurrent(
-    layer: LayerDescription, names: dict[str, str], shapes: dict[str, Shape]
-) -> tuple[str, Shape, dict[str, KerasTarget]]:
+def _build_recurrent(layer: LayerDescription, names: dict[str, str], shapes: dict[str, Shape]) -> _Piece:
     kind = RECURRENT_KINDS[layer.kind]
-    order = GATES.get(kind)
-    steps = (*([TransformationStep("blocks", order)] if order else []), TransformationStep("transpose", (1, 0)))
-    arrays = {
+    order = GATE_ORDERS.get(kind)
+    steps: Steps = (TransformationStep("transpose", (1, 0)),)
+    if order:
+        steps = (TransformationStep("blocks", order), *steps)
+    targets = {
         "weight_ih": KerasTarget(names["kernel"], steps),
         "weight_hh": KerasTarget(names["recurrent_kernel"], steps),
     }
     if "bias" in names:
-        arrays["bias"] = KerasTarget(names["bias"], (TransformationStep("blocks", order, 1),) if order else ())
+        targets["bias"] = KerasTarget(names["bias"], (TransformationStep("blocks", order, 1),) if order else ())
     if kind == "GRU" and not layer.attributes.get("reset_after"):
-        kind = "GRU with reset_after=False"
-    return kind, shapes["kernel"][::-1], arrays
+        kind = "GRU with reset_after=False"  # PyTorch has no such GRU
+    return _Piece(kind, shapes["kernel"][::-1], targets)
 
 
-def _convolution(
-    layer: LayerDescription, names: dict[str, str], shapes: dict[str, Shape]
-) -> list[tuple[str, Shape, dict[str, KerasTarget]]]:
-    """PyTorch has (outputs, inputs of a group, *window); a separable convolution is two."""
+def _split_convolution(layer: LayerDescription, names: dict[str, str], shapes: dict[str, Shape]) -> list[_Piece]:
+    """Return a convolution, whose weight is (outputs, inputs of a group, *window) in PyTorch.
+
+    A separable convolution is two: a depthwise one and a pointwise one.
+    """
     if "Depthwise" not in layer.kind and "kernel" in names:
         *window, inputs, outputs = shapes["kernel"]
-        sizes = (layer.attributes.get("groups", 1), outputs, inputs, *window)
-        return [("convolution", sizes, _with_bias(names, names["kernel"], _turned(len(window))))]
+        targets = _build_targets(names, names["kernel"], _transpose_kernel(len(window)))
+        return [_Piece("convolution", (layer.groups, outputs, inputs, *window), targets)]
     role = "kernel" if "kernel" in names else "depthwise_kernel"
     *window, channels, multiplier = shapes[role]
     axes = tuple(range(2, 2 + len(window)))
@@ -143,26 +168,28 @@ def _convolution(
     )
     sizes = (channels, channels * multiplier, 1, *window)
     if "pointwise_kernel" not in names:
-        return [("convolution", sizes, _with_bias(names, names[role], steps))]
+        return [_Piece("convolution", sizes, _build_targets(names, names[role], steps))]
     *window, inputs, outputs = shapes["pointwise_kernel"]
-    pointwise = _with_bias(names, names["pointwise_kernel"], _turned(len(window)))
-    depthwise = {"weight": KerasTarget(names[role], steps)}
-    return [("convolution", sizes, depthwise), ("convolution", (1, outputs, inputs, *window), pointwise)]
+    pointwise = _build_targets(names, names["pointwise_kernel"], _transpose_kernel(len(window)))
+    return [
+        _Piece("convolution", sizes, {"weight": KerasTarget(names[role], steps)}),
+        _Piece("convolution", (1, outputs, inputs, *window), pointwise),
+    ]
 
 
-def _turned(window: int) -> tuple[TransformationStep, ...]:
-    return (TransformationStep("transpose", (*range(2, 2 + window), 1, 0)),)
+def _transpose_kernel(window_axes: int) -> Steps:
+    """Return the step from (a, b, *window) to (*window, b, a)."""
+    return (TransformationStep("transpose", (*range(2, 2 + window_axes), 1, 0)),)
 
 
-def _reshaped(name: str, shape: Shape) -> KerasTarget:
+def _build_reshaped(name: str, shape: Shape) -> KerasTarget:
+    """Return the target of an array that PyTorch has with a single axis."""
     return KerasTarget(name, (TransformationStep("reshape", shape),) if len(shape) > 1 else ())
 
 
-def _with_bias(
-    names: dict[str, str], weight: str, steps: tuple[TransformationStep, ...], bias: Shape | None = None
-) -> dict[str, KerasTarget]:
-    """bias: the shape of a bias that has several axes."""
-    arrays = {"weight": KerasTarget(weight, steps)}
+def _build_targets(names: dict[str, str], weight: str, steps: Steps, bias_shape: Shape | None = None) -> Targets:
+    """Return the targets of weight and bias. The shape of the bias matters only if it has several axes."""
+    targets = {"weight": KerasTarget(weight, steps)}
     if "bias" in names:
-        arrays["bias"] = _reshaped(names["bias"], bias or (0,))
-    return arrays
+        targets["bias"] = _build_reshaped(names["bias"], bias_shape or (0,))
+    return targets

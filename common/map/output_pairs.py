@@ -1,4 +1,4 @@
-"""The outputs of two models: which belong together, in which layout, and by how much they differ."""
+"""Pairs of the outputs of two models, their layouts, and their differences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,73 +7,90 @@ import numpy as np
 
 from common.errors import UserError
 from common.map.array_differences import move_channels_last, relative_difference
-from common.map.description import ComputedPass
-
-Arrays = dict[str, np.ndarray]
+from common.map.description import Arrays, ComputedPass
 
 
 @dataclass(frozen=True)
 class OutputPair:
-    """An output by its names in PyTorch and in Keras. moved: whether Keras's has its channels last."""
+    """The names of an output in PyTorch and in Keras."""
 
     torch: str
     keras: str
-    moved: bool
+    channels_move: bool  # whether Keras's output has its channels last, and PyTorch's has them second
 
     def to_keras(self, array: np.ndarray) -> np.ndarray:
-        """PyTorch's array in Keras's layout."""
-        return move_channels_last(array) if self.moved else array
+        """Convert PyTorch's array to Keras's layout."""
+        return move_channels_last(array) if self.channels_move else array
 
 
-def pair_outputs(torch: Arrays, keras: Arrays, channels: bool) -> tuple[list[OutputPair], str]:
-    """Those of equal names, else in their order; and in words why they cannot be paired, empty where they can.
+def pair_outputs(torch_outputs: Arrays, keras_outputs: Arrays, has_channels: bool) -> tuple[list[OutputPair], str]:
+    """Pair outputs by name if both models use the same names, otherwise in their order.
 
-    channels: whether inputs have channels. Raises UserError for an output of which two layouts are possible.
+    Args:
+        torch_outputs: The outputs of PyTorch's model by name.
+        keras_outputs: The outputs of Keras's model by name.
+        has_channels: Whether an input has channels.
+
+    Returns:
+        The pairs, and why the outputs cannot be paired, which is empty if they can.
+
+    Raises:
+        UserError: Two layouts of an output are possible.
     """
-    if len(torch) != len(keras):
-        return [], f"PyTorch's model returns {', '.join(torch)}, Keras's {', '.join(keras)}"
-    paired = []
-    for name, other in zip(torch, torch if torch.keys() == keras.keys() else keras, strict=True):
-        a, b = torch[name], keras[other]
-        if _of_floats(a) != _of_floats(b):
-            return [], f"{name} is {a.dtype} in PyTorch, {b.dtype} in Keras"
-        moves = a.ndim >= 3 and move_channels_last(a).shape == b.shape
-        if moves and a.shape == b.shape and channels and not np.array_equal(move_channels_last(a), a, equal_nan=True):
+    if len(torch_outputs) != len(keras_outputs):
+        return [], f"PyTorch's model returns {', '.join(torch_outputs)}, Keras's {', '.join(keras_outputs)}"
+    keras_names = torch_outputs if torch_outputs.keys() == keras_outputs.keys() else keras_outputs
+    pairs = []
+    for torch_name, keras_name in zip(torch_outputs, keras_names, strict=True):
+        a, b = torch_outputs[torch_name], keras_outputs[keras_name]
+        if _is_floating(a) != _is_floating(b):
+            return [], f"{torch_name} is {a.dtype} in PyTorch, {b.dtype} in Keras"
+        may_move = a.ndim >= 3 and move_channels_last(a).shape == b.shape
+        if (
+            may_move
+            and a.shape == b.shape
+            and has_channels
+            and not np.array_equal(move_channels_last(a), a, equal_nan=True)
+        ):
             raise UserError(
-                f"{name}: the axes of the output have equal sizes, so that its channels may be second or last; "
-                "give inputs whose sizes differ"
+                f"{torch_name}: the axes of the output have equal sizes, so that its channels may be second or last; "
+                "choose inputs whose sizes differ"
             )
-        if not moves and a.shape != b.shape:
-            return [], f"{name} is {a.shape} in PyTorch, {b.shape} in Keras"
-        paired.append(OutputPair(name, other, a.shape != b.shape))
-    return paired, ""
+        if not may_move and a.shape != b.shape:
+            return [], f"{torch_name} is {a.shape} in PyTorch, {b.shape} in Keras"
+        pairs.append(OutputPair(torch_name, keras_name, a.shape != b.shape))
+    return pairs, ""
 
 
 def draw_projections(
-    outputs: Sequence[OutputPair], torch: Arrays, stream: np.random.Generator
+    pairs: Sequence[OutputPair], torch_outputs: Arrays, stream: np.random.Generator
 ) -> tuple[Arrays, Arrays]:
-    """Random factors of PyTorch's outputs of floats, and the same in Keras's layout."""
-    drawn = {
-        each: np.asarray(stream.standard_normal(torch[each.torch].shape))
-        for each in outputs
-        if _of_floats(torch[each.torch])
-    }
-    return (
-        {each.torch: array for each, array in drawn.items()},
-        {each.keras: each.to_keras(array) for each, array in drawn.items()},
+    """Draw a random factor for each element of the floating-point outputs.
+
+    Returns:
+        The factors in PyTorch's layout by PyTorch's names, and the same factors in Keras's layout by Keras's names.
+    """
+    torch_projections, keras_projections = {}, {}
+    for pair in pairs:
+        output = torch_outputs[pair.torch]
+        if _is_floating(output):
+            factors = np.asarray(stream.standard_normal(output.shape))
+            torch_projections[pair.torch], keras_projections[pair.keras] = factors, pair.to_keras(factors)
+    return torch_projections, keras_projections
+
+
+def largest_difference(pairs: Sequence[OutputPair], torch_pass: ComputedPass, keras_pass: ComputedPass) -> float:
+    """Return the largest difference relative to the norm of its output; infinity if integers differ."""
+    return max(
+        _compare_output(pair.to_keras(torch_pass.outputs[pair.torch]), keras_pass.outputs[pair.keras]) for pair in pairs
     )
 
 
-def largest_difference(outputs: Sequence[OutputPair], torch: ComputedPass, keras: ComputedPass) -> float:
-    """Relative to the norm of the output; infinite where others than floats are not equal."""
-    return max(_difference(each.to_keras(torch.outputs[each.torch]), keras.outputs[each.keras]) for each in outputs)
-
-
-def _difference(a: np.ndarray, b: np.ndarray) -> float:
-    if _of_floats(a):
+def _compare_output(a: np.ndarray, b: np.ndarray) -> float:
+    if _is_floating(a):
         return relative_difference(a, b)
     return 0 if np.array_equal(a, b) else np.inf
 
 
-def _of_floats(array: np.ndarray) -> bool:
+def _is_floating(array: np.ndarray) -> bool:
     return array.dtype.kind == "f"

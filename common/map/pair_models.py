@@ -1,28 +1,37 @@
-"""Two factories to their pairing and its proof."""
+"""Pairing of the models of two factories, and the proof that they compute the same."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from common.map.description import ModelDescription
+from common.map.description import Arrays, ModelDescription
 from common.map.input_specs import InputSpec, draw_inputs
 from common.map.map_file import read_map
 from common.map.pair_variables import ParameterMap, pair_variables
-from common.map.proof import Proof, prove_models, receive_all
-from common.map.side import Side
+from common.map.proof import Proof, prove_models
+from common.map.side import Side, receive_all
 
 
 @dataclass(frozen=True)
 class PairingRequest:
-    """What to pair. torch, tf: factories as module:function. map: a map file. arrays: the inputs, else drawn ones."""
+    """The factories of two models, and the inputs on which they are compared.
+
+    Attributes:
+        torch: PyTorch's factory as module:function.
+        tf: Keras's factory as module:function.
+        inputs: The inputs by name.
+        arguments: The keyword arguments of both factories.
+        map: The map file; None if there is none.
+        seed: The seed of the weights, the inputs and the projections of the outputs.
+        arrays: The values of the inputs; None if they are drawn.
+    """
 
     torch: str
     tf: str
     inputs: Mapping[str, InputSpec]
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, object] = field(default_factory=dict)
     map: Path | None = None
     seed: int = 0
     arrays: Mapping[str, np.ndarray] | None = None
@@ -30,43 +39,55 @@ class PairingRequest:
 
 @dataclass(frozen=True)
 class PairedModels:
-    """drawn: PyTorch's weights as its factory draws them. proof: None where something is not matched."""
+    """Two models, their parameter map and its proof."""
 
     torch_description: ModelDescription
     keras_description: ModelDescription
     parameter_map: ParameterMap
-    initial_weights: dict[str, np.ndarray]
-    proof: Proof | None
+    initial_weights: Arrays  # of PyTorch's model, as its factory draws them
+    proof: Proof | None  # None if a variable has no counterpart
 
     @property
     def proven(self) -> bool:
-        """Whether the models are the same."""
+        """Whether the models compute the same."""
         return self.proof is not None and not self.proof.errors
 
 
-def describe_models(sides: Mapping[str, Side], job: PairingRequest) -> dict[str, ModelDescription]:
-    """Build the models and describe them. sides: one or both of `torch` and `tf`. Raises UserError."""
-    arrays = draw_inputs(job.inputs, job.seed) if job.arrays is None else job.arrays
+def describe_models(sides: Mapping[str, Side], request: PairingRequest) -> dict[str, ModelDescription]:
+    """Build and describe the models of the request, one on each side. Raise UserError if one fails.
+
+    Args:
+        sides: The processes by the name of their factory in the request: "torch", "tf" or both.
+        request: The request.
+    """
+    arrays = draw_inputs(request.inputs, request.seed) if request.arrays is None else request.arrays
     for name, side in sides.items():
-        factory = getattr(job, name)
-        side.send("build", factory=factory, arguments=job.arguments, inputs=job.inputs, arrays=arrays, seed=job.seed)
+        factory = request.torch if name == "torch" else request.tf
+        side.send(
+            "build",
+            factory=factory,
+            arguments=request.arguments,
+            inputs=request.inputs,
+            arrays=arrays,
+            seed=request.seed,
+        )
     receive_all(*sides.values())
     for side in sides.values():
         side.send("describe")
     return dict(zip(sides, receive_all(*sides.values()), strict=True))
 
 
-def pair_models(torch: Side, keras: Side, job: PairingRequest) -> PairedModels:
-    """Build both models, pair their variables and prove that they compute the same. Raises UserError."""
-    ours, theirs = describe_models({"torch": torch, "tf": keras}, job).values()
-    given = read_map(job.map, ours, theirs) if job.map else {}
-    parameter_map = pair_variables(ours, theirs, given)
-    complete = not parameter_map.unmatched_torch and not parameter_map.unmatched_keras
-    drawn = torch.call("weights")
-    return PairedModels(
-        ours,
-        theirs,
-        parameter_map,
-        drawn,
-        prove_models(torch, keras, ours, theirs, parameter_map, job.seed) if complete else None,
-    )
+def pair_models(torch_side: Side, keras_side: Side, request: PairingRequest) -> PairedModels:
+    """Build both models, pair their variables, and prove that they compute the same if all variables are paired.
+
+    Raises:
+        UserError: A factory, a model or the map file is wrong. That the models differ is no error.
+    """
+    torch_description, keras_description = describe_models({"torch": torch_side, "tf": keras_side}, request).values()
+    transformations = read_map(request.map, torch_description, keras_description) if request.map else {}
+    parameter_map = pair_variables(torch_description, keras_description, transformations)
+    initial_weights = torch_side.call("weights")
+    proof = None
+    if not parameter_map.unmatched_torch and not parameter_map.unmatched_keras:
+        proof = prove_models(torch_side, keras_side, torch_description, keras_description, parameter_map, request.seed)
+    return PairedModels(torch_description, keras_description, parameter_map, initial_weights, proof)

@@ -1,4 +1,4 @@
-"""Which Keras variable holds which torch parameter or buffer, and how it is transformed."""
+"""Pairs of a Keras variable and the PyTorch parameters or buffers that it holds."""
 
 import re
 from collections import Counter
@@ -12,10 +12,12 @@ from common.map.sublayers import KerasTarget, LayerPair, Sublayer, TorchSources,
 from common.map.torch_layers import split_torch_layers
 from common.map.transformation import ParameterTransformation, TransformationStep
 
+Transformations = Mapping[str, ParameterTransformation]  # by the path of the Keras variable
+
 
 @dataclass(frozen=True)
 class VariablePair:
-    """A Keras variable, by its path, and the transformation to it."""
+    """The path of a Keras variable, and its transformation from PyTorch's parameters."""
 
     keras: str
     transformation: ParameterTransformation
@@ -23,185 +25,233 @@ class VariablePair:
 
 @dataclass(frozen=True)
 class ParameterMap:
-    """pairs: in the order of execution. parts: (PyTorch's, Keras's). unmatched: have none on the other side."""
+    """The correspondence between the variables of two models.
+
+    Attributes:
+        variable_pairs: The paired variables, in the order of execution.
+        layer_pairs: The paired sublayers, in the order of execution.
+        unmatched_torch: The names of PyTorch's variables that have no counterpart.
+        unmatched_keras: The paths of Keras's variables that have no counterpart.
+    """
 
     variable_pairs: list[VariablePair]
     layer_pairs: list[LayerPair]
     unmatched_torch: list[str] = field(default_factory=list)
     unmatched_keras: list[str] = field(default_factory=list)
 
+    @property
+    def torch_names(self) -> set[str]:
+        """The names of PyTorch's variables that have a counterpart."""
+        return {source.name for pair in self.variable_pairs for source in pair.transformation.sources}
+
 
 def pair_variables(
-    torch: ModelDescription, keras: ModelDescription, given: Mapping[str, ParameterTransformation]
+    torch_description: ModelDescription, keras_description: ModelDescription, file_transformations: Transformations
 ) -> ParameterMap:
-    """Pair two descriptions. given: transformations by Keras path, which are kept."""
-    theirs = split_keras_layers(keras)
-    ours = align_fused_projections(split_torch_layers(torch), theirs)
-    parts = _settled(ours, theirs, given)
-    parts += _by_signature(_without(ours, [a for a, _ in parts]), _without(theirs, [b for _, b in parts]))
-    parts += _by_shape(_without(ours, [a for a, _ in parts]), _without(theirs, [b for _, b in parts]), torch, keras)
-    order = _all_names(ours)
-    parts.sort(key=lambda both: order.index(_all_names([both[0]])[0]))
-    convolved = {len(part.sizes) - 3 for part in ours if part.kind == "convolution"}
-    found = {each.keras: each for both in parts for each in _pairs(*both, convolved)}
-    pairs = dict(found)
-    for name, each in given.items():
-        pairs[name] = VariablePair(name, _complete(found.get(name), each, torch, keras.variables[name].shape))
-    taken = {source.name for each in pairs.values() for source in each.transformation.sources}
-    return ParameterMap(
-        list(pairs.values()),
-        parts,
-        [name for name in _all_names(ours) if name not in taken],
-        [name for name in _all_names(theirs) if name not in pairs],
+    """Pair the variables of two models.
+
+    Args:
+        torch_description: The description of PyTorch's model.
+        keras_description: The description of Keras's model.
+        file_transformations: The transformations of a map file, which take precedence.
+    """
+    keras_sublayers = split_keras_layers(keras_description)
+    torch_sublayers = align_fused_projections(split_torch_layers(torch_description), keras_sublayers)
+    layer_pairs = _pair_by_file(torch_sublayers, keras_sublayers, file_transformations)
+    layer_pairs += _pair_by_signature(*_list_unpaired(torch_sublayers, keras_sublayers, layer_pairs))
+    torch_unpaired, keras_unpaired = _list_unpaired(torch_sublayers, keras_sublayers, layer_pairs)
+    layer_pairs += _pair_by_shape(
+        _list_single_variables(torch_unpaired, torch_description),
+        _list_single_variables(keras_unpaired, keras_description),
+    )
+    torch_names = _list_names(torch_sublayers)
+    layer_pairs.sort(key=lambda pair: torch_names.index(pair.torch.variable_names[0]))
+    convolved_axes = {len(sublayer.sizes) - 3 for sublayer in torch_sublayers if sublayer.kind == "convolution"}
+    variable_pairs = {
+        pair.keras: pair for layer_pair in layer_pairs for pair in _pair_roles(layer_pair, convolved_axes)
+    }
+    for path, transformation in file_transformations.items():
+        shape = keras_description.variables[path].shape
+        completed = _complete_steps(variable_pairs.get(path), transformation, torch_description, shape)
+        variable_pairs[path] = VariablePair(path, completed)
+    parameter_map = ParameterMap(list(variable_pairs.values()), layer_pairs)
+    return replace(
+        parameter_map,
+        unmatched_torch=[name for name in torch_names if name not in parameter_map.torch_names],
+        unmatched_keras=[path for path in _list_names(keras_sublayers) if path not in variable_pairs],
     )
 
 
 def find_candidates(
-    parameter_map: ParameterMap, torch: ModelDescription, keras: ModelDescription, name: str
+    parameter_map: ParameterMap, torch_description: ModelDescription, keras_description: ModelDescription, name: str
 ) -> list[str]:
-    """The nearest variables on the other side of one that is not matched: unmatched ones of its size, then others."""
-    of_torch = name in parameter_map.unmatched_torch
-    own, other = (torch, keras) if of_torch else (keras, torch)
-    free = parameter_map.unmatched_keras if of_torch else parameter_map.unmatched_torch
-    shape = sorted(own.variables[name].shape)
-    alike = [each for each in free if sorted(other.variables[each].shape) == shape]
-    ranks = [each for each in free if len(other.variables[each].shape) == len(shape) and each not in alike]
-    return (alike + ranks)[:3]
+    """Return up to three unmatched variables of the other side that are most like an unmatched variable.
+
+    Variables of the same sizes come first, then those with the same number of axes.
+    """
+    if name in parameter_map.unmatched_torch:
+        description, other, unmatched = torch_description, keras_description, parameter_map.unmatched_keras
+    else:
+        description, other, unmatched = keras_description, torch_description, parameter_map.unmatched_torch
+    sizes = sorted(description.variables[name].shape)
+    same_sizes = [path for path in unmatched if sorted(other.variables[path].shape) == sizes]
+    same_rank = [
+        path for path in unmatched if len(other.variables[path].shape) == len(sizes) and path not in same_sizes
+    ]
+    return (same_sizes + same_rank)[:3]
 
 
-def _all_names(parts: Iterable[Sublayer]) -> list[str]:
-    return list(
-        dict.fromkeys(name for part in parts for array in part.arrays.values() for name in list_variable_names(array))
-    )
+def _list_names(sublayers: Iterable[Sublayer]) -> list[str]:
+    return list(dict.fromkeys(name for sublayer in sublayers for name in sublayer.variable_names))
 
 
-def _without(parts: list[Sublayer], taken: list[Sublayer]) -> list[Sublayer]:
-    return [part for part in parts if part not in taken]
-
-
-def _settled(
-    ours: list[Sublayer], theirs: list[Sublayer], given: Mapping[str, ParameterTransformation]
-) -> list[LayerPair]:
-    """The pairs of parts that follow from given pairs of variables: what else they have is paired too."""
-    found: list[LayerPair] = []
-    for path, transformation in given.items():
-        mine = [part for part in ours if _has(part, transformation)]
-        other = [part for part in theirs if path in _all_names([part])]
-        both = [LayerPair(a, b) for a in mine for b in other if a.signature == b.signature]
-        if both and not any(a is both[0][0] or b is both[0][1] for a, b in found):
-            found.append(both[0])
-    return found
-
-
-def _complete(
-    found: VariablePair | None, given: ParameterTransformation, torch: ModelDescription, shape: tuple[int, ...]
-) -> ParameterTransformation:
-    """A given transformation; where it is a name alone, with the steps that the layers or the shapes imply."""
-    if given.steps:
-        return given
-    if found is not None and found.transformation.sources == given.sources:
-        return found.transformation
-    turned = torch.variables[given.sources[0].name].shape == shape[::-1] != shape and not given.joined
+def _list_unpaired(
+    torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer], layer_pairs: list[LayerPair]
+) -> tuple[list[Sublayer], list[Sublayer]]:
+    torch_paired, keras_paired = [pair.torch for pair in layer_pairs], [pair.keras for pair in layer_pairs]
     return (
-        replace(given, steps=(TransformationStep("transpose", tuple(reversed(range(len(shape))))),))
-        if turned
-        else given
+        [sublayer for sublayer in torch_sublayers if sublayer not in torch_paired],
+        [sublayer for sublayer in keras_sublayers if sublayer not in keras_paired],
     )
 
 
-def _has(part: Sublayer, transformation: ParameterTransformation) -> bool:
-    sources = [source for array in part.arrays.values() if isinstance(array, TorchSources) for source in array.sources]
+def _pair_by_file(
+    torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer], file_transformations: Transformations
+) -> list[LayerPair]:
+    """Pair the sublayers that own the variables of a map file, so that their other variables are paired too."""
+    layer_pairs: list[LayerPair] = []
+    for path, transformation in file_transformations.items():
+        candidates = [
+            LayerPair(a, b)
+            for a in torch_sublayers
+            if _has_first_source(a, transformation)
+            for b in keras_sublayers
+            if path in b.variable_names and a.signature == b.signature
+        ]
+        if candidates:
+            first = candidates[0]
+            if not any(pair.torch is first.torch or pair.keras is first.keras for pair in layer_pairs):
+                layer_pairs.append(first)
+    return layer_pairs
+
+
+def _has_first_source(sublayer: Sublayer, transformation: ParameterTransformation) -> bool:
+    variables = sublayer.variables.values()
+    sources = [source for variable in variables if isinstance(variable, TorchSources) for source in variable.sources]
     return transformation.sources[0] in sources
 
 
-def _by_signature(ours: list[Sublayer], theirs: list[Sublayer]) -> list[LayerPair]:
-    """Parts of one kind and size: by equal names, else in the order of execution; none where their numbers differ."""
-    found: list[LayerPair] = []
-    for signature in dict.fromkeys(part.signature for part in ours):
-        left = [part for part in ours if part.signature == signature]
-        right = [part for part in theirs if part.signature == signature]
-        first, second = _names(left), _names(right)
-        if sorted(first) == sorted(second) and len(set(word for word, _ in first)) > 1:
-            found += [LayerPair(part, right[second.index(name)]) for part, name in zip(left, first, strict=True)]
-        elif len(left) == len(right):
-            found += map(LayerPair, left, right)
-    return found
+def _complete_steps(
+    pair: VariablePair | None,
+    transformation: ParameterTransformation,
+    torch_description: ModelDescription,
+    keras_shape: tuple[int, ...],
+) -> ParameterTransformation:
+    """Add the steps that the layers or the shapes imply to a transformation that is only a name."""
+    if transformation.steps:
+        return transformation
+    if pair is not None and pair.transformation.sources == transformation.sources:
+        return pair.transformation
+    torch_shape = torch_description.variables[transformation.sources[0].name].shape
+    if torch_shape == keras_shape[::-1] != keras_shape and not transformation.joined:
+        return replace(transformation, steps=(_reverse_axes(keras_shape),))
+    return transformation
 
 
-def _names(parts: list[Sublayer]) -> list[tuple[str, int]]:
-    """The last word of each path, and how many parts before it have the same."""
-    seen: Counter[str] = Counter()
+def _reverse_axes(shape: tuple[int, ...]) -> TransformationStep:
+    return TransformationStep("transpose", tuple(reversed(range(len(shape)))))
+
+
+def _pair_by_signature(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[LayerPair]:
+    """Pair sublayers of one kind and size by equal names, otherwise in the order of execution.
+
+    Sublayers of a kind and size stay unpaired if their number differs between the sides.
+    """
+    layer_pairs: list[LayerPair] = []
+    for signature in dict.fromkeys(sublayer.signature for sublayer in torch_sublayers):
+        left = [sublayer for sublayer in torch_sublayers if sublayer.signature == signature]
+        right = [sublayer for sublayer in keras_sublayers if sublayer.signature == signature]
+        left_names, right_names = _number_names(left), _number_names(right)
+        if sorted(left_names) == sorted(right_names) and len({word for word, _ in left_names}) > 1:
+            right = [right[right_names.index(name)] for name in left_names]
+        if len(left) == len(right):
+            layer_pairs += map(LayerPair, left, right)
+    return layer_pairs
+
+
+def _number_names(sublayers: list[Sublayer]) -> list[tuple[str, int]]:
+    """Return the last word of every path, and the number of earlier sublayers with the same word."""
+    counts: Counter[str] = Counter()
     names = []
-    for part in parts:
-        word = re.split(r"[./]", part.path)[-1].lower().replace("_", "")
-        names.append((word, seen[word]))
-        seen[word] += 1
+    for sublayer in sublayers:
+        word = re.split(r"[./]", sublayer.path)[-1].lower().replace("_", "")
+        names.append((word, counts[word]))
+        counts[word] += 1
     return names
 
 
-def _by_shape(
-    ours: list[Sublayer], theirs: list[Sublayer], torch: ModelDescription, keras: ModelDescription
-) -> list[LayerPair]:
-    """Single variables that are left, of whatever kind, where one on each side has a shape, or its reverse."""
-    left, right = _singles(ours, torch), _singles(theirs, keras)
-    found = []
-    for part in left:
-        same = [each for each in right if each.sizes == part.sizes]
-        turned = [each for each in right if each.sizes == part.sizes[::-1]]
-        rivals = [each for each in left if sorted(each.sizes) == sorted(part.sizes)]
-        matches = same or turned
-        if len(matches) == len(rivals) == 1 and len(part.sizes) <= 2:
-            found.append(LayerPair(part, matches[0]))
-    return found
+def _pair_by_shape(torch_singles: list[Sublayer], keras_singles: list[Sublayer]) -> list[LayerPair]:
+    """Pair single variables of any kind if only one of each side has a shape, or the reversed shape."""
+    layer_pairs = []
+    for single in torch_singles:
+        candidates = [other for other in keras_singles if other.sizes == single.sizes] or [
+            other for other in keras_singles if other.sizes == single.sizes[::-1]
+        ]
+        rivals = [other for other in torch_singles if sorted(other.sizes) == sorted(single.sizes)]
+        if len(candidates) == len(rivals) == 1 and len(single.sizes) <= 2:
+            layer_pairs.append(LayerPair(single, candidates[0]))
+    return layer_pairs
 
 
-def _singles(parts: list[Sublayer], description: ModelDescription) -> list[Sublayer]:
+def _list_single_variables(sublayers: list[Sublayer], description: ModelDescription) -> list[Sublayer]:
+    """Return the sublayers that have a single variable, as sublayers of the kind "parameter"."""
     return [
-        Sublayer("parameter", part.path, description.variables[name].shape, {role: array}, part.output)
-        for part in parts
-        for role, array in part.arrays.items()
-        for name in list_variable_names(array)[:1]
-        if len(part.arrays) == 1
+        Sublayer("parameter", sublayer.path, description.variables[name].shape, {role: variable}, sublayer.output)
+        for sublayer in sublayers
+        for role, variable in sublayer.variables.items()
+        for name in list_variable_names(variable)[:1]
+        if len(sublayer.variables) == 1
     ]
 
 
-def _pairs(ours: Sublayer, theirs: Sublayer, convolved: set[int]) -> list[VariablePair]:
-    """The pairs of variables of two parts, by their roles."""
-    found = []
-    pairs = [(role, array, theirs.arrays[role]) for role, array in ours.arrays.items() if role in theirs.arrays]
-    if ours.kind == "parameter":  # of one variable, whose role each side names in its own way
-        (array,), (other,) = ours.arrays.values(), theirs.arrays.values()
-        pairs = [("", array, other)]
-    for role, array, other in pairs:
-        assert isinstance(array, TorchSources) and isinstance(other, KerasTarget)
-        steps = [*_permutation(ours, theirs, role, convolved), *other.steps]
-        if ours.kind == "parameter" and ours.sizes != theirs.sizes:
-            steps = [TransformationStep("transpose", tuple(reversed(range(len(ours.sizes)))))]
-        found.append(VariablePair(other.name, ParameterTransformation(array.sources, array.joined, tuple(steps))))
-    return found
+def _pair_roles(layer_pair: LayerPair, convolved_axes: set[int]) -> list[VariablePair]:
+    """Pair the variables of two sublayers by their roles."""
+    torch, keras = layer_pair
+    roles = [
+        (role, sources, keras.variables[role]) for role, sources in torch.variables.items() if role in keras.variables
+    ]
+    if torch.kind == "parameter":  # each side has its own name for the role of the single variable
+        (sources,), (target,) = torch.variables.values(), keras.variables.values()
+        roles = [("", sources, target)]
+    pairs = []
+    for role, sources, target in roles:
+        assert isinstance(sources, TorchSources)
+        assert isinstance(target, KerasTarget)
+        steps = [*_permute_flattened(layer_pair, role, convolved_axes), *target.steps]
+        if torch.kind == "parameter" and torch.sizes != keras.sizes:
+            steps = [_reverse_axes(torch.sizes)]
+        pairs.append(VariablePair(target.name, ParameterTransformation(sources.sources, sources.joined, tuple(steps))))
+    return pairs
 
 
-def _permutation(ours: Sublayer, theirs: Sublayer, role: str, convolved: set[int]) -> list[TransformationStep]:
-    """The steps from features of flattened (channels, *window), as PyTorch has them, to (*window, channels)."""
-    before, after = ours.flattened, theirs.flattened
+def _permute_flattened(layer_pair: LayerPair, role: str, convolved_axes: set[int]) -> list[TransformationStep]:
+    """Return the steps from flattened (channels, *window), as PyTorch has the features, to (*window, channels)."""
+    torch, before, after = layer_pair.torch, layer_pair.torch.flattened, layer_pair.keras.flattened
     if before is None or after is None or after != (*before[1:], before[0]):
         return []
-    if before == after and len(before) - 1 not in convolved:
+    if before == after and len(before) - 1 not in convolved_axes:
         return []
     window = tuple(range(1, len(before)))
-    if ours.kind == "linear":
+    if torch.kind == "linear":
         if role != "weight":
             return []
-        moved = (0, *(axis + 1 for axis in window), 1)
-        return [
-            TransformationStep("reshape", (ours.sizes[0], *before)),
-            TransformationStep("transpose", moved),
-            TransformationStep("reshape", ours.sizes),
-        ]
-    if len(ours.sizes) != 1:
+        unflattened, axes = (torch.sizes[0], *before), (0, *(axis + 1 for axis in window), 1)
+    elif len(torch.sizes) == 1:
+        unflattened, axes = before, (*window, 0)
+    else:
         return []
     return [
-        TransformationStep("reshape", before),
-        TransformationStep("transpose", (*window, 0)),
-        TransformationStep("reshape", ours.sizes),
+        TransformationStep("reshape", unflattened),
+        TransformationStep("transpose", axes),
+        TransformationStep("reshape", torch.sizes),
     ]

@@ -1,206 +1,231 @@
-"""Whether two models compute the same with weights that are mapped from one to the other: outputs and gradients."""
+"""Proof that two models compute the same outputs, gradients and updates of their state from the same weights."""
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from common.errors import UserError
 from common.map.array_differences import explain_first_difference, relative_difference
-from common.map.description import ComputedPass, ModelDescription
+from common.map.description import Arrays, ComputedPass, ModelDescription
 from common.map.output_pairs import draw_projections, largest_difference, pair_outputs
 from common.map.pair_variables import ParameterMap
-from common.map.side import Side
+from common.map.side import Side, receive_all
 from common.map.state_changes import compare_state, compare_statistics, find_unpaired_changes
-from common.map.sublayers import list_variable_names
 
-OUTPUT, GRADIENT = 1e-10, 1e-9  # largest differences, relative to norms
-SMALL_GRADIENT = 1e-4  # of the largest gradient's norm: smaller gradients are compared relative to that
+OUTPUT_TOLERANCE, GRADIENT_TOLERANCE = 1e-10, 1e-9  # largest differences, relative to norms
+# Gradients smaller than this share of the largest gradient's norm are compared relative to the share.
+SMALL_GRADIENT = 1e-4
 MODES = {False: "evaluation mode", True: "training mode"}
 
 
 @dataclass
 class Proof:
-    """errors: none where the models are the same. measured: the largest relative difference of each kind.
+    """The result of comparing two models.
 
-    dropped: what the dropout layers of PyTorch and of Keras receive, by path.
+    Attributes:
+        errors: Sentences about what differs; empty if the models compute the same.
+        notes: Sentences about differences that are no errors.
+        measured: The largest relative difference of each comparison, by its name.
+        dropout_inputs: The arrays that the dropout layers of PyTorch and of Keras receive, by path.
     """
 
     errors: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     measured: dict[str, float] = field(default_factory=dict)
-    dropped: list[dict[str, np.ndarray]] = field(default_factory=list)
+    dropout_inputs: tuple[Arrays, Arrays] = field(default_factory=lambda: ({}, {}))
 
 
 def prove_models(
-    torch: Side, keras: Side, ours: ModelDescription, theirs: ModelDescription, parameter_map: ParameterMap, seed: int
+    torch_side: Side,
+    keras_side: Side,
+    torch_description: ModelDescription,
+    keras_description: ModelDescription,
+    parameter_map: ParameterMap,
+    seed: int,
 ) -> Proof:
-    """Compute both models in float64 with the same inputs and weights, in both modes; compare all there is."""
-    proof = Proof(notes=[*_notes(parameter_map), *_unused(parameter_map, ours, theirs)])
-    weights = draw_constants(torch.call("weights"), ours, seed)
-    mapped = map_weights(parameter_map, weights, theirs)
-    proof.errors += _trained_alike(parameter_map, ours, theirs)
-    taken = {source.name for each in parameter_map.variable_pairs for source in each.transformation.sources}
-    initial = keras.call("weights")
+    """Compute both models in float64 on the same inputs and weights, in evaluation and training mode, and compare them.
+
+    The proof ends at the first mode in which they differ.
+    """
+    proof = Proof(
+        notes=[*_note_sums(parameter_map), *_note_unused(parameter_map, torch_description, keras_description)]
+    )
+    weights = draw_constants(torch_side.call("weights"), torch_description, seed)
+    computation = _Computation(torch_side, keras_side, weights, map_weights(parameter_map, weights, keras_description))
+    proof.errors += _compare_trainable(parameter_map, torch_description, keras_description)
+    keras_initial = keras_side.call("weights")
     stream = np.random.default_rng(seed)
     for training, mode in MODES.items():
-        a, b = _both(torch, keras, weights, mapped, training, {}, {})
-        outputs, error = pair_outputs(a.outputs, b.outputs, ours.channels)
+        torch_pass, keras_pass = computation.run(training)
+        outputs, error = pair_outputs(torch_pass.outputs, keras_pass.outputs, torch_description.channels)
         if error:
             proof.errors.append(f"in {mode} {error}")
             return proof
-        a, b = _both(torch, keras, weights, mapped, training, *draw_projections(outputs, a.outputs, stream))
-        difference = largest_difference(outputs, a, b)
-        proof.dropped = [_received_by(ours.dropouts, a), _received_by(theirs.dropouts, b)]
+        projections = draw_projections(outputs, torch_pass.outputs, stream)
+        torch_pass, keras_pass = computation.run(training, *projections)
+        difference = largest_difference(outputs, torch_pass, keras_pass)
+        proof.dropout_inputs = (
+            _get_inputs(torch_description.dropouts, torch_pass),
+            _get_inputs(keras_description.dropouts, keras_pass),
+        )
         proof.measured[f"outputs in {mode}"] = difference
-        if difference > OUTPUT:
-            where = explain_first_difference(parameter_map.layer_pairs, a, b, OUTPUT)
-            proof.errors.append(f"in {mode} the outputs differ by {difference:.1e} of their norm; {where}")
+        if difference > OUTPUT_TOLERANCE:
+            cause = explain_first_difference(parameter_map.layer_pairs, torch_pass, keras_pass, OUTPUT_TOLERANCE)
+            proof.errors.append(f"in {mode} the outputs differ by {difference:.1e} of their norm; {cause}")
             return proof
-        proof.measured[f"gradients in {mode}"] = _compare_gradients(proof, parameter_map, a, b, mode)
-        state = compare_state(parameter_map, a, b, training, OUTPUT)
-        state += find_unpaired_changes(weights, a, taken, "PyTorch")
-        state += find_unpaired_changes(initial, b, set(mapped), "Keras")
-        proof.errors += [f"in {mode} {each}" for each in state]
+        difference, error = _compare_gradients(parameter_map, torch_pass, keras_pass)
+        proof.measured[f"gradients in {mode}"] = difference
+        errors = [
+            *([error] if error else []),
+            *compare_state(parameter_map, torch_pass, keras_pass, training, OUTPUT_TOLERANCE),
+            *find_unpaired_changes(weights, torch_pass, parameter_map.torch_names, "PyTorch"),
+            *find_unpaired_changes(keras_initial, keras_pass, set(computation.keras_weights), "Keras"),
+        ]
+        proof.errors += [f"in {mode} {error}" for error in errors]
         if proof.errors:
             return proof
-    errors, notes = compare_statistics(parameter_map, weights, a, b, OUTPUT)
+    errors, notes = compare_statistics(parameter_map, weights, torch_pass, keras_pass, OUTPUT_TOLERANCE)
     proof.errors += errors
     proof.notes += notes
     return proof
 
 
-def draw_constants(weights: Mapping[str, np.ndarray], torch: ModelDescription, seed: int) -> dict[str, np.ndarray]:
-    """The weights, with random values where all are the same: zeros and ones would hide an error."""
-    variances = {name for layer in torch.layers for role, name in layer.variables.items() if role == "running_var"}
+def draw_constants(weights: Arrays, torch_description: ModelDescription, seed: int) -> Arrays:
+    """Return the weights with random values in place of constant ones, because zeros and ones would hide an error."""
+    variances = {
+        name for layer in torch_description.layers for role, name in layer.variables.items() if role == "running_var"
+    }
     stream = np.random.default_rng(seed)
     drawn = dict(weights)
     for name, array in weights.items():
         if name in variances:
             drawn[name] = stream.uniform(0.5, 2, array.shape)
-        elif not torch.variables[name].constant and array.size and np.ptp(array) == 0:
+        elif not torch_description.variables[name].constant and array.size and np.ptp(array) == 0:
             drawn[name] = array + 0.2 * stream.standard_normal(array.shape)
     return drawn
 
 
-def map_weights(
-    parameter_map: ParameterMap, weights: Mapping[str, np.ndarray], keras: ModelDescription
-) -> dict[str, np.ndarray]:
-    """Keras's weights. Raises UserError for a transformation that does not fit."""
-    mapped = {}
-    for each in parameter_map.variable_pairs:
-        shape = keras.variables[each.keras].shape
+def map_weights(parameter_map: ParameterMap, weights: Arrays, keras_description: ModelDescription) -> Arrays:
+    """Compute Keras's weights from PyTorch's. Raise UserError if a transformation does not fit its variable."""
+    keras_weights = {}
+    for pair in parameter_map.variable_pairs:
+        shape = keras_description.variables[pair.keras].shape
         try:
-            mapped[each.keras] = each.transformation.to_keras(weights)
+            array = pair.transformation.to_keras(weights)
         except (ValueError, IndexError) as error:
-            raise UserError(f"{each.keras}: {each.transformation}: {error}; correct it in model.map") from error
-        if mapped[each.keras].shape != shape:
+            raise UserError(f"{pair.keras}: {pair.transformation}: {error}; correct it in model.map") from error
+        if array.shape != shape:
             raise UserError(
-                f"{each.keras}: {each.transformation} has the shape {mapped[each.keras].shape}, Keras's variable "
-                f"{shape}; correct it in model.map"
+                f"{pair.keras}: {pair.transformation} has the shape {array.shape}, Keras's variable {shape}; correct "
+                "it in model.map"
             )
-    return mapped
+        keras_weights[pair.keras] = array
+    return keras_weights
 
 
-def _both(
-    torch: Side,
-    keras: Side,
-    weights: Mapping[str, np.ndarray],
-    mapped: Mapping[str, np.ndarray],
-    training: bool,
-    ours: Mapping[str, np.ndarray],
-    theirs: Mapping[str, np.ndarray],
-) -> tuple[ComputedPass, ComputedPass]:
-    torch.send("compute", weights=weights, training=training, projections=ours)
-    keras.send("compute", weights=mapped, training=training, projections=theirs)
-    return receive_all(torch, keras)
+@dataclass(frozen=True)
+class _Computation:
+    """Two models with corresponding weights."""
+
+    torch_side: Side
+    keras_side: Side
+    torch_weights: Arrays
+    keras_weights: Arrays
+
+    def run(
+        self,
+        training: bool,
+        torch_projections: Mapping[str, np.ndarray] | None = None,
+        keras_projections: Mapping[str, np.ndarray] | None = None,
+    ) -> tuple[ComputedPass, ComputedPass]:
+        """Compute a pass of both models, with gradients if there are projections of the outputs."""
+        for side, weights, projections in (
+            (self.torch_side, self.torch_weights, torch_projections),
+            (self.keras_side, self.keras_weights, keras_projections),
+        ):
+            side.send("compute", weights=weights, training=training, projections=projections or {})
+        torch_pass, keras_pass = receive_all(self.torch_side, self.keras_side)
+        return torch_pass, keras_pass
 
 
-def receive_all(*sides: Side) -> tuple[Any, ...]:
-    """What calls to these sides returned; all are waited for though one failed."""
-    if not sides:
-        return ()
-    try:
-        first = sides[0].receive()
-    except UserError:
-        with suppress(UserError):
-            receive_all(*sides[1:])
-        raise
-    return first, *receive_all(*sides[1:])
+def _get_inputs(paths: Iterable[str], computed: ComputedPass) -> Arrays:
+    inputs = {path: computed.calls[path].received for path in paths}
+    return {path: array for path, array in inputs.items() if array is not None}
 
 
-def _received_by(paths: Iterable[str], computed: ComputedPass) -> dict[str, np.ndarray]:
-    found = {path: computed.calls[path].received for path in paths}
-    return {path: array for path, array in found.items() if array is not None}
+def _compare_gradients(
+    parameter_map: ParameterMap, torch_pass: ComputedPass, keras_pass: ComputedPass
+) -> tuple[float, str]:
+    """Return the largest difference between gradients, and an error, which is empty if all gradients agree.
+
+    The error names the differing gradient that is nearest to the output, because the difference spreads from there.
+    """
+    norms = [float(np.linalg.norm(gradient)) for gradient in keras_pass.gradients.values()]
+    min_norm = SMALL_GRADIENT * max(norms, default=0)
+    torch_arrays = {**torch_pass.updated, **torch_pass.gradients}
+    largest, message = 0.0, ""
+    for pair in parameter_map.variable_pairs:
+        if pair.keras not in keras_pass.gradients or pair.transformation.sources[0].name not in torch_pass.gradients:
+            continue
+        gradient = pair.transformation.gradient_to_keras(torch_arrays)
+        difference = relative_difference(gradient, keras_pass.gradients[pair.keras], min_norm)
+        largest = max(largest, difference)
+        if difference > GRADIENT_TOLERANCE:
+            message = (
+                "the outputs agree and gradients differ; nearest to the output: "
+                f"{' + '.join(map(str, pair.transformation.sources))} (PyTorch) and {pair.keras} (Keras), by "
+                f"{difference:.1e} of the norm{_explain_padding(parameter_map, pair.keras)}"
+            )
+    return largest, message
 
 
-def _compare_gradients(proof: Proof, parameter_map: ParameterMap, a: ComputedPass, b: ComputedPass, mode: str) -> float:
-    """The largest difference; an error names the one nearest to the output, from where it spreads."""
-    floor = SMALL_GRADIENT * max((float(np.linalg.norm(each)) for each in b.gradients.values()), default=0)
-    found = []
-    for each in parameter_map.variable_pairs:
-        if each.keras in b.gradients and each.transformation.sources[0].name in a.gradients:
-            mapped = each.transformation.gradient_to_keras({**a.updated, **a.gradients})
-            found.append((relative_difference(mapped, b.gradients[each.keras], floor), each))
-    worse = [(difference, each) for difference, each in found if difference > GRADIENT]
-    if worse:
-        difference, each = worse[-1]
-        ours = " + ".join(map(str, each.transformation.sources))
-        proof.errors.append(
-            f"in {mode} the outputs agree and gradients differ; nearest to the output: {ours} (PyTorch) and "
-            f"{each.keras} (Keras), by {difference:.1e} of the norm{_padding(parameter_map, each.keras)}"
-        )
-    return max((difference for difference, _ in found), default=0)
+def _explain_padding(parameter_map: ParameterMap, keras_name: str) -> str:
+    """Explain a different gradient by PyTorch's padding row if the variable is an embedding that has one."""
+    for pair in parameter_map.layer_pairs:
+        row = pair.torch.settings.get("padding_idx")
+        if keras_name in pair.keras.variable_names and row is not None:
+            return f"; PyTorch's has padding_idx={row}, a row that gets no gradient there"
+    return ""
 
 
-def _padding(parameter_map: ParameterMap, name: str) -> str:
-    """What explains another gradient of an embedding."""
-    rows = {
-        a.settings.get("padding_idx")
-        for a, b in parameter_map.layer_pairs
-        for array in b.arrays.values()
-        if name in list_variable_names(array)
-    }
-    row = next(iter(rows - {None}), None)
-    return "" if row is None else f"; PyTorch's has padding_idx={row}, a row that gets no gradient there"
-
-
-def _trained_alike(parameter_map: ParameterMap, ours: ModelDescription, theirs: ModelDescription) -> list[str]:
+def _compare_trainable(
+    parameter_map: ParameterMap, torch_description: ModelDescription, keras_description: ModelDescription
+) -> list[str]:
+    """Return errors for variables that only one side trains."""
     errors = []
-    for each in parameter_map.variable_pairs:
-        names = [source.name for source in each.transformation.sources]
-        trained = {ours.variables[name].trainable for name in names}
-        if theirs.variables[each.keras].trainable not in trained:
-            where = "Keras and not in PyTorch" if trained == {False} else "PyTorch and not in Keras"
-            errors.append(f"{' + '.join(names)} (PyTorch) and {each.keras} (Keras): trained in {where}")
+    for pair in parameter_map.variable_pairs:
+        names = [source.name for source in pair.transformation.sources]
+        torch_trainable = {torch_description.variables[name].trainable for name in names}
+        if keras_description.variables[pair.keras].trainable not in torch_trainable:
+            side = "Keras and not in PyTorch" if torch_trainable == {False} else "PyTorch and not in Keras"
+            errors.append(f"{' + '.join(names)} (PyTorch) and {pair.keras} (Keras): trained in {side}")
     return errors
 
 
-def _notes(parameter_map: ParameterMap) -> list[str]:
-    sums = [each.transformation.sources for each in parameter_map.variable_pairs if each.transformation.joined == "+"]
-    if not sums:
+def _note_sums(parameter_map: ParameterMap) -> list[str]:
+    """Note the biases of PyTorch that are one bias in Keras."""
+    transformations = [
+        pair.transformation for pair in parameter_map.variable_pairs if pair.transformation.joined == "+"
+    ]
+    if not transformations:
         return []
-    listed = ", ".join(" + ".join(map(str, sources)) for sources in sums)
-    frozen = ", ".join(str(sources[1]) for sources in sums)
+    sums = ", ".join(transformation.join_sources() for transformation in transformations)
+    second_terms = ", ".join(str(transformation.sources[1]) for transformation in transformations)
     return [
-        f"{listed}: two biases in PyTorch, whose sum Keras has. Both get its gradient, so that SGD moves the sum twice "
-        f"as far; to train alike, set to zero and freeze {frozen}"
+        f"{sums}: two biases in PyTorch are one bias in Keras, their sum. Both get its gradient, so that SGD moves the "
+        f"sum twice as far; to train alike, set to zero and freeze {second_terms}"
     ]
 
 
-def _unused(parameter_map: ParameterMap, ours: ModelDescription, theirs: ModelDescription) -> list[str]:
-    """What is trained in layers that the forward pass does not call, unless a map file pairs it."""
-    taken = {source.name for each in parameter_map.variable_pairs for source in each.transformation.sources}
-    taken |= {each.keras for each in parameter_map.variable_pairs}
-    sides = {"PyTorch": ours, "Keras": theirs}
-    left = {
-        side: [name for name in each.unused if name not in taken and each.variables[name].trainable]
-        for side, each in sides.items()
-    }
-    return [
-        f"{side}'s {', '.join(names)}: left out, since the forward pass calls no layer that has them"
-        for side, names in left.items()
-        if names
-    ]
+def _note_unused(
+    parameter_map: ParameterMap, torch_description: ModelDescription, keras_description: ModelDescription
+) -> list[str]:
+    """Note the trainable variables of layers that the forward pass does not call, unless a map file pairs them."""
+    paired = parameter_map.torch_names | {pair.keras for pair in parameter_map.variable_pairs}
+    notes = []
+    for side, description in (("PyTorch", torch_description), ("Keras", keras_description)):
+        names = [name for name in description.unused if name not in paired and description.variables[name].trainable]
+        if names:
+            notes.append(f"{side}'s {', '.join(names)}: left out, since the forward pass calls no layer that has them")
+    return notes

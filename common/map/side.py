@@ -1,4 +1,4 @@
-"""A process of one framework that holds a user's model: one framework per process."""
+"""A process that holds a user's model. No process imports both frameworks."""
 
 import importlib
 import multiprocessing
@@ -18,62 +18,72 @@ from common.errors import UserError, describe_error
 from common.run_module import ROOT, import_own_packages, own_packages_first
 
 TITLES = {"torch_impl": "PyTorch", "tf_impl": "TensorFlow"}
-CLASSES = {"described_model": "DescribedModel", "observed_model": "ObservedModel"}  # by module, of either side
-POLL_SECONDS = 1.0  # how often a process that says nothing is looked at
+CLASSES = {"described_model": "DescribedModel", "observed_model": "ObservedModel"}  # by module, in either package
+POLL_SECONDS = 1.0  # interval between checks whether a process that does not answer is still alive
 
 
 class Side:
-    """A process of `torch_impl` or `tf_impl`. Calls go to the object of `module` that was built last."""
+    """A process of one framework. Its methods are called by name; the caller pickles arguments and results."""
 
     def __init__(self, package: str, module: str = "described_model") -> None:
+        """Start the process.
+
+        Args:
+            package: torch_impl or tf_impl.
+            module: The module of the package whose class is called: a key of CLASSES.
+        """
         self.package = package
         context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=answer_calls, args=(package, module, theirs), daemon=True)
+        self.connection, child_connection = context.Pipe()
+        self.process = context.Process(target=answer_calls, args=(package, module, child_connection), daemon=True)
         with own_packages_first():
             self.process.start()
-        theirs.close()
+        child_connection.close()
 
-    def send(self, function: str, **arguments: Any) -> None:
-        """Begin a call; `receive` waits for it. "build" makes an object.
+    def send(self, function: str, **arguments: object) -> None:
+        """Begin a call; `receive` waits for its result. Raise UserError if the process has ended.
 
-        Raises UserError where the process ended.
+        Args:
+            function: "build", which creates the model, or a method of the model that was built last.
+            arguments: The keyword arguments.
         """
         try:
             self.connection.send((function, arguments))
         except ConnectionError:
-            raise self._ended() from None
+            raise self._build_end_error() from None
 
-    def receive(self) -> Any:
-        """What the call returned. Raises UserError for what it raised, in one line."""
+    def receive(self) -> Any:  # noqa: ANN401  the result of any method
+        """Return the result of the call. Raise UserError, in one line, if the call raised an error."""
         try:
             while not self.connection.poll(POLL_SECONDS):  # a process that the model forked keeps the connection open
                 if not self.process.is_alive() and not self.connection.poll():
                     raise EOFError
-            returned, error = self.connection.recv()
+            result, error = self.connection.recv()
         except (EOFError, ConnectionError):
-            raise self._ended() from None
+            raise self._build_end_error() from None
         if error is not None:
             raise UserError(error)
-        return returned
+        return result
 
-    def call(self, function: str, **arguments: Any) -> Any:
-        """`send` and `receive`."""
+    def call(self, function: str, **arguments: object) -> Any:  # noqa: ANN401  the result of any method
+        """Call a method, and return its result. Raise UserError, in one line, if the call raised an error."""
         self.send(function, **arguments)
         return self.receive()
 
-    def _ended(self) -> UserError:
+    def _build_end_error(self) -> UserError:
         self.process.join()
         code = self.process.exitcode
-        why = "it was killed, perhaps for want of memory" if code == -signal.SIGKILL else "its output says why"
-        return UserError(f"the process of {TITLES[self.package]} ended with exit code {code}; {why}")
+        cause = "it was killed, possibly out of memory" if code == -signal.SIGKILL else "its output says why"
+        return UserError(f"the process of {TITLES[self.package]} ended with exit code {code}; {cause}")
 
     def __enter__(self) -> "Side":
+        """Return the side."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """End the process. After an error, do not wait for it."""
         self.connection.close()
         self.process.join(5 if kind is None else 0)
         if self.process.is_alive():
@@ -81,27 +91,40 @@ class Side:
             self.process.join()
 
 
-def answer_calls(package: str, name: str, connection: Connection) -> None:
-    """Answer calls until the connection is closed."""
+def receive_all(*sides: Side) -> tuple[Any, ...]:
+    """Return the results of the calls to some sides. Wait for all of them, even if one raises UserError."""
+    if not sides:
+        return ()
+    try:
+        first = sides[0].receive()
+    except UserError:
+        with suppress(UserError):
+            receive_all(*sides[1:])
+        raise
+    return first, *receive_all(*sides[1:])
+
+
+def answer_calls(package: str, module_name: str, connection: Connection) -> None:
+    """Answer calls in the process of a side until the connection is closed."""
     import_own_packages()
-    sys.path.remove(ROOT)  # first there because of `own_packages_first`; modules of the user come first from now on
+    sys.path.remove(ROOT)  # `own_packages_first` put it first; the user's modules come first from now on
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command ends this process
-    Thread(target=_end_with_parent, daemon=True).start()
+    Thread(target=_exit_with_parent, daemon=True).start()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with _quiet():
-        module = importlib.import_module(f"{package}.{name}")
-    subject = None
-    with suppress(EOFError, ConnectionError):  # the other end is closed, or its process is gone
+    with _discard_stderr():
+        module = importlib.import_module(f"{package}.{module_name}")
+    model = None
+    with suppress(EOFError, ConnectionError):  # the other end is closed, or its process has ended
         while True:
             function, arguments = connection.recv()
             try:
-                returned = None
+                result = None
                 if function == "build":
-                    subject = None  # two models need not fit into memory
-                    subject = getattr(module, CLASSES[name])(**arguments)
+                    model = None  # memory may not suffice for two models
+                    model = getattr(module, CLASSES[module_name])(**arguments)
                 else:
-                    returned = getattr(subject, function)(**arguments)
-                answer = pickle.dumps((returned, None))
+                    result = getattr(model, function)(**arguments)
+                answer = pickle.dumps((result, None))
             except UserError as error:
                 answer = pickle.dumps((None, str(error)))
             except Exception as error:
@@ -110,8 +133,8 @@ def answer_calls(package: str, name: str, connection: Connection) -> None:
             connection.send_bytes(answer)
 
 
-def _end_with_parent() -> None:
-    """The parent may be killed while a model computes, or hangs."""
+def _exit_with_parent() -> None:
+    """Exit when the parent ends, which may be killed while a model computes or hangs."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])
@@ -119,14 +142,14 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Without standard error, on which TensorFlow reports that there is no GPU while it is imported."""
+def _discard_stderr() -> Iterator[None]:
+    """Discard standard error, on which TensorFlow reports a missing GPU during its import."""
     sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+    saved_stderr, null_device = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_device, 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+        os.dup2(saved_stderr, 2)
+        os.close(saved_stderr)
+        os.close(null_device)

@@ -1,67 +1,96 @@
-"""What a forward pass changes on either side: BatchNorm's moving statistics, and any other state."""
+"""Comparison of the state that a forward pass changes: BatchNorm's moving statistics, and other variables."""
+
+from collections.abc import Iterator
 
 import numpy as np
 
-from common.map.array_differences import LayerPairs, relative_difference
-from common.map.description import ComputedPass
+from common.map.array_differences import relative_difference
+from common.map.description import Arrays, ComputedPass
 from common.map.pair_variables import ParameterMap
-from common.map.sublayers import KerasTarget, Sublayer, list_variable_names
+from common.map.sublayers import LayerPair, Sublayer, list_variable_names
 
-Weights = dict[str, np.ndarray]
+STATISTICS = ("running_mean", "running_var")
 
 
 def compare_statistics(
-    parameter_map: ParameterMap, weights: Weights, torch: ComputedPass, keras: ComputedPass, tolerance: float
+    parameter_map: ParameterMap,
+    torch_weights: Arrays,
+    torch_pass: ComputedPass,
+    keras_pass: ComputedPass,
+    tolerance: float,
 ) -> tuple[list[str], list[str]]:
-    """Errors, and notes on what differs by definition: Keras's moving variance is biased, PyTorch's is not."""
+    """Compare the moving statistics after a pass in training mode.
+
+    Args:
+        parameter_map: The parameter map.
+        torch_weights: PyTorch's variables before the pass.
+        torch_pass: The pass of PyTorch's model.
+        keras_pass: The pass of Keras's model.
+        tolerance: The largest relative difference.
+
+    Returns:
+        Errors, and notes about the variance: the batch's is biased in Keras and unbiased in PyTorch.
+    """
     errors, notes = [], []
-    for ours, theirs in _with_statistics(parameter_map.layer_pairs):
-        name = f"{ours.path} (PyTorch) and {theirs.path} (Keras)"
-        a, b = ours.settings.get("momentum"), theirs.settings.get("momentum")
-        if not isinstance(a, float) or not isinstance(b, float) or abs(a - b) > 1e-12:
-            wanted = f"{1 - a:g}" if isinstance(a, float) else "none: it averages all batches"
-            has = f"{1 - b:g}" if isinstance(b, float) else str(b)
-            errors.append(f"{name}: momentum {a} in PyTorch is {wanted} in Keras, which has {has}")
+    transformations = {pair.keras: pair.transformation for pair in parameter_map.variable_pairs}
+    for pair in _list_with_statistics(parameter_map):
+        torch_momentum, keras_momentum = pair.torch.settings.get("momentum"), pair.keras.settings.get("momentum")
+        if (
+            not isinstance(torch_momentum, float)
+            or not isinstance(keras_momentum, float)
+            or abs(torch_momentum - keras_momentum) > 1e-12
+        ):
+            errors.append(f"{pair}: {_describe_momentum(torch_momentum, keras_momentum)}")
             continue
-        for role in ("running_mean", "running_var"):
-            before, after, other = _values(parameter_map, theirs, role, weights, torch, keras)
-            expected = after
-            count = _count(ours, torch)
+        for role in STATISTICS:
+            (name,) = list_variable_names(pair.keras.variables[role])
+            before = transformations[name].to_keras(torch_weights)
+            after = transformations[name].to_keras(torch_pass.updated)
+            expected, keras_after = after, keras_pass.updated[name]
+            count = _count_values(pair.torch, torch_pass)
             if role == "running_var" and count is not None:
-                expected = (1 - a) * before + (after - (1 - a) * before) * (count - 1) / count
-                gap = relative_difference(after, other)
+                unchanged_share = (1 - torch_momentum) * before
+                expected = unchanged_share + (after - unchanged_share) * (count - 1) / count
+                difference = relative_difference(after, keras_after)
                 notes.append(
-                    f"{name}: the batch's variance enters the moving variance unbiased in PyTorch and biased in Keras, "
-                    f"{count} / {count - 1} times as large; after this step they differ by {gap:.1e}"
+                    f"{pair}: the batch's variance enters the moving variance unbiased in PyTorch and biased in Keras, "
+                    f"{count} / {count - 1} times as large; after this step they differ by {difference:.1e}"
                 )
-            if (difference := relative_difference(expected, other)) > tolerance:
-                errors.append(f"{name}: {role} differs by {difference:.1e} of its norm after a training step")
+            if (difference := relative_difference(expected, keras_after)) > tolerance:
+                errors.append(f"{pair}: {role} differs by {difference:.1e} of its norm after a training step")
     return errors, notes
 
 
 def compare_state(
-    parameter_map: ParameterMap, torch: ComputedPass, keras: ComputedPass, training: bool, tolerance: float
+    parameter_map: ParameterMap,
+    torch_pass: ComputedPass,
+    keras_pass: ComputedPass,
+    training: bool,
+    tolerance: float,
 ) -> list[str]:
-    """Errors for pairs of variables that differ after a pass, but for what `compare_statistics` compares."""
-    judged = {
+    """Return errors for paired variables that differ after a pass, except those that `compare_statistics` compares."""
+    statistics = {
         name
-        for _, theirs in _with_statistics(parameter_map.layer_pairs)
-        for role in ("running_mean", "running_var")
-        for name in list_variable_names(theirs.arrays[role])
+        for pair in _list_with_statistics(parameter_map)
+        for role in STATISTICS
+        for name in list_variable_names(pair.keras.variables[role])
     }
     errors = []
-    for each in parameter_map.variable_pairs:
-        if training and each.keras in judged:
+    for pair in parameter_map.variable_pairs:
+        if training and pair.keras in statistics:
             continue
-        difference = relative_difference(each.transformation.to_keras(torch.updated), keras.updated[each.keras])
+        array = pair.transformation.to_keras(torch_pass.updated)
+        difference = relative_difference(array, keras_pass.updated[pair.keras])
         if difference > tolerance:
-            ours = " + ".join(map(str, each.transformation.sources))
-            errors.append(f"{ours} (PyTorch) and {each.keras} (Keras): differ by {difference:.1e} of the norm after it")
+            names = " + ".join(map(str, pair.transformation.sources))
+            errors.append(
+                f"{names} (PyTorch) and {pair.keras} (Keras): differ by {difference:.1e} of the norm after it"
+            )
     return errors
 
 
-def find_unpaired_changes(before: Weights, computed: ComputedPass, paired: set[str], side: str) -> list[str]:
-    """Errors for variables that have no counterpart and that a pass changed, or that have a gradient."""
+def find_unpaired_changes(before: Arrays, computed: ComputedPass, paired: set[str], side: str) -> list[str]:
+    """Return errors for variables without a counterpart that a pass changed or that have a gradient."""
     errors = []
     for name, after in computed.updated.items():
         if name in paired:
@@ -73,24 +102,25 @@ def find_unpaired_changes(before: Weights, computed: ComputedPass, paired: set[s
     return errors
 
 
-def _with_statistics(parts: LayerPairs) -> LayerPairs:
-    return [pair for pair in parts if (a := pair.torch).kind == "batch norm" and "running_mean" in a.arrays]
+def _list_with_statistics(parameter_map: ParameterMap) -> Iterator[LayerPair]:
+    for pair in parameter_map.layer_pairs:
+        if pair.torch.kind == "batch norm" and "running_mean" in pair.torch.variables:
+            yield pair
 
 
-def _values(
-    parameter_map: ParameterMap, theirs: Sublayer, role: str, weights: Weights, torch: ComputedPass, keras: ComputedPass
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Before and after in PyTorch, after in Keras; in Keras's layout."""
-    array = theirs.arrays[role]
-    assert isinstance(array, KerasTarget)
-    (transformation,) = [each.transformation for each in parameter_map.variable_pairs if each.keras == array.name]
-    before, after = transformation.to_keras(weights), transformation.to_keras(torch.updated)
-    return before, after, keras.updated[array.name]
+def _describe_momentum(torch_momentum: object, keras_momentum: object) -> str:
+    """Describe different momentums. Both arguments are PyTorch's momentum, which is 1 - Keras's."""
+    if isinstance(torch_momentum, float):
+        expected = f"{1 - torch_momentum:g}"
+    else:
+        expected = "none, since PyTorch's layer averages all batches"
+    actual = f"{1 - keras_momentum:g}" if isinstance(keras_momentum, float) else str(keras_momentum)
+    return f"momentum {torch_momentum} in PyTorch is {expected} in Keras, which has {actual}"
 
 
-def _count(ours: Sublayer, torch: ComputedPass) -> int | None:
-    """How many values of a channel the batch has; None of a layer that is not called in training mode."""
-    call = torch.calls.get(ours.path)
+def _count_values(sublayer: Sublayer, torch_pass: ComputedPass) -> int | None:
+    """Count the values of a channel in the batch. Return None for a layer that training mode does not call."""
+    call = torch_pass.calls.get(sublayer.path)
     if call is None or call.received is None:
         return None
     return call.received.size // call.received.shape[1]

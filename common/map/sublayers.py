@@ -1,7 +1,7 @@
-"""Parts: what a layer consists of where the other side may have several layers for it, in PyTorch's layout.
+"""Sublayers: the pieces of a layer that have the same variables in both frameworks.
 
-An attention has four parts (the projections of query, key and value, and the output), an LSTM of two layers has two. A
-part has the same kind, sizes and roles on both sides.
+Most layers are one sublayer. A multi-head attention consists of four: the projections of query, key and value, and the
+output. An LSTM of two layers consists of two.
 """
 
 from collections.abc import Mapping
@@ -13,15 +13,15 @@ from common.map.transformation import SourceParameter, TransformationStep
 
 @dataclass(frozen=True)
 class TorchSources:
-    """What fills a role: torch sources, and how they are joined (see ParameterTransformation)."""
+    """The PyTorch parameters that fill a role, such as weight."""
 
     sources: tuple[SourceParameter, ...]
-    joined: str = ""
+    joined: str = ""  # "" for a single source, "+" for a sum, "," for a stack
 
 
 @dataclass(frozen=True)
 class KerasTarget:
-    """The Keras variable of a role, and the steps to it from PyTorch's layout."""
+    """The Keras variable that fills a role, and the steps to it from PyTorch's layout."""
 
     name: str
     steps: tuple[TransformationStep, ...] = ()
@@ -29,33 +29,49 @@ class KerasTarget:
 
 @dataclass(frozen=True)
 class Sublayer:
-    """sizes: what must be equal on both sides, such as the shape of the weight in PyTorch's layout.
+    """A layer, or a piece of a layer, that can have a counterpart in the other framework.
 
-    arrays: by role, such as weight and bias. output: the path of the layer that returns this part's output; None where
-    none does. flattened: see LayerDescription. settings: what the two sides should have in common, such as epsilon.
+    Attributes:
+        kind: The kind of layer under a name that both frameworks share, such as "linear" or "batch norm".
+        path: The path of the layer, followed by the name of the piece.
+        sizes: The sizes that must be equal on both sides, such as the shape of the weight in PyTorch's layout.
+        variables: The variables by role, such as "weight" and "bias".
+        output: The path of the layer whose output is that of this sublayer; None if no layer returns it.
+        flattened: The shape of one example before it was flattened to the input of the layer; None if it was not.
+        settings: Settings that should be equal on both sides, such as epsilon.
     """
 
     kind: str
     path: str
     sizes: tuple[int, ...]
-    arrays: Mapping[str, TorchSources | KerasTarget]
+    variables: Mapping[str, TorchSources | KerasTarget]
     output: str | None = None
     flattened: tuple[int, ...] | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def signature(self) -> tuple[str, tuple[int, ...]]:
-        """Parts that may be paired have the same one."""
+        """The kind and the sizes. Only sublayers of equal signatures can be counterparts."""
         return self.kind, self.sizes
+
+    @property
+    def variable_names(self) -> list[str]:
+        """The names of all variables."""
+        names = (name for variable in self.variables.values() for name in list_variable_names(variable))
+        return list(dict.fromkeys(names))
 
 
 class LayerPair(NamedTuple):
-    """A PyTorch layer and its counterpart in Keras."""
+    """A sublayer of PyTorch and its counterpart in Keras."""
 
     torch: Sublayer
     keras: Sublayer
 
+    def __str__(self) -> str:
+        """Return the paths of both."""
+        return f"{self.torch.path} (PyTorch) and {self.keras.path} (Keras)"
 
-def list_variable_names(array: TorchSources | KerasTarget) -> list[str]:
-    """The variables that fill a role."""
-    return [source.name for source in array.sources] if isinstance(array, TorchSources) else [array.name]
+
+def list_variable_names(variable: TorchSources | KerasTarget) -> list[str]:
+    """Return the names of the variables that fill a role."""
+    return [source.name for source in variable.sources] if isinstance(variable, TorchSources) else [variable.name]

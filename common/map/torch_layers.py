@@ -1,14 +1,14 @@
-"""PyTorch's layers as parts."""
+"""PyTorch's layers as sublayers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from common.map.description import LayerDescription, ModelDescription, VariableDescription
 from common.map.sublayers import Sublayer, TorchSources
 from common.map.transformation import SourceParameter
 
 Variables = dict[str, VariableDescription]
-# By PyTorch's class: the kind of the part, and the role that has the sizes.
-SIMPLE = {
+# For each class of PyTorch: the kind of the sublayer, and the role whose shape gives the sizes.
+SIMPLE_KINDS = {
     "Linear": ("linear", "weight"),
     "Embedding": ("embedding", "weight"),
     "LayerNorm": ("layer norm", "weight"),
@@ -21,87 +21,85 @@ SIMPLE = {
     **{f"ConvTranspose{n}d": ("transposed convolution", "weight") for n in (1, 2, 3)},
 }
 RECURRENT_KINDS = {"LSTM": "LSTM", "GRU": "GRU", "RNN": "RNN", "LSTMCell": "LSTM", "GRUCell": "GRU", "RNNCell": "RNN"}
-KNOWN_KINDS = {*SIMPLE, *RECURRENT_KINDS, "MultiheadAttention"}  # all others are pairs of single parameters
+# Every parameter of a layer of another class becomes a sublayer.
+KNOWN_KINDS = {*SIMPLE_KINDS, *RECURRENT_KINDS, "MultiheadAttention"}
 
 
 def split_torch_layers(description: ModelDescription) -> list[Sublayer]:
-    """The parts in the order of execution. A variable that is tied belongs to the first part that has it."""
-    found: list[Sublayer] = []
+    """Return the sublayers in the order of execution. A tied variable belongs to the first layer that has it."""
+    sublayers: list[Sublayer] = []
     owned: set[str] = set()
     for layer in description.layers:
-        mine = {role: name for role, name in layer.variables.items() if name not in owned}
-        owned |= set(mine.values())
-        for part in _convert(layer, mine, description.variables):
-            found.append(part)
-    return found
+        names = {role: name for role, name in layer.variables.items() if name not in owned}
+        owned |= set(names.values())
+        sublayers += _split_layer(layer, names, description.variables)
+    return sublayers
 
 
-def _convert(layer: LayerDescription, mine: dict[str, str], variables: Variables) -> Iterator[Sublayer]:
-    special: Callable[..., Iterator[Sublayer]] | None = None
-    if layer.kind in RECURRENT_KINDS:
-        special = _recurrent
-    elif layer.kind == "MultiheadAttention":
-        special = _attention
-    if special is not None and len(mine) == len(layer.variables):
-        yield from special(layer, variables)
+def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Variables) -> Iterator[Sublayer]:
+    """Yield the sublayers of a layer.
+
+    Args:
+        layer: The layer.
+        names: The names of its variables by role, without those of earlier layers.
+        variables: The descriptions of all variables by name.
+    """
+    has_all_variables = len(names) == len(layer.variables)
+    if layer.kind in RECURRENT_KINDS and has_all_variables:
+        yield from _split_recurrent(layer, variables)
         return
-    kind, main = SIMPLE.get(layer.kind, ("", ""))
-    if main not in mine and "weight" in mine and kind == "batch norm":
-        main = "weight"  # without running statistics
-    if main in mine:
-        sizes = variables[mine[main]].shape
+    if layer.kind == "MultiheadAttention" and has_all_variables:
+        yield from _split_attention(layer, variables)
+        return
+    kind, main_role = SIMPLE_KINDS.get(layer.kind, ("", ""))
+    if kind == "batch norm" and main_role not in names and "weight" in names:
+        main_role = "weight"  # the layer keeps no moving statistics
+    if main_role in names:
+        sizes = variables[names[main_role]].shape
         if kind.endswith("convolution"):
-            sizes = (layer.attributes.get("groups", 1), *sizes)
-        arrays = {role: TorchSources((SourceParameter(name),)) for role, name in mine.items()}
-        yield Sublayer(kind, layer.path, sizes, arrays, layer.path, layer.flattened, layer.attributes)
+            sizes = (layer.groups, *sizes)
+        sources = {role: _build_source(name) for role, name in names.items()}
+        yield Sublayer(kind, layer.path, sizes, sources, layer.path, layer.flattened, layer.attributes)
         return
-    for role, name in mine.items():
+    for role, name in names.items():
         if not variables[name].constant:
-            yield Sublayer(
-                "parameter",
-                layer.path,
-                variables[name].shape,
-                {role: TorchSources((SourceParameter(name),))},
-                layer.path,
-            )
+            yield Sublayer("parameter", layer.path, variables[name].shape, {role: _build_source(name)}, layer.path)
 
 
-def _recurrent(layer: LayerDescription, variables: Variables) -> Iterator[Sublayer]:
-    """A part for each layer and direction. LSTM and RNN have one bias on the other side: the sum of their two."""
+def _build_source(name: str, rows: tuple[int, int] | None = None) -> TorchSources:
+    return TorchSources((SourceParameter(name, rows),))
+
+
+def _split_recurrent(layer: LayerDescription, variables: Variables) -> Iterator[Sublayer]:
+    """Yield a sublayer for each layer and direction. Keras's LSTM and RNN have the sum of PyTorch's two biases."""
     kind, names = RECURRENT_KINDS[layer.kind], layer.variables
     suffixes = [role.removeprefix("weight_ih") for role in names if role.startswith("weight_ih")]
     for suffix in suffixes:
-        arrays = {
-            role: TorchSources((SourceParameter(names[f"{role}{suffix}"]),)) for role in ("weight_ih", "weight_hh")
-        }
+        sources = {role: _build_source(names[f"{role}{suffix}"]) for role in ("weight_ih", "weight_hh")}
         if f"bias_ih{suffix}" in names:
             biases = SourceParameter(names[f"bias_ih{suffix}"]), SourceParameter(names[f"bias_hh{suffix}"])
-            arrays["bias"] = TorchSources(biases, "," if kind == "GRU" else "+")
+            sources["bias"] = TorchSources(biases, "," if kind == "GRU" else "+")
         sizes = variables[names[f"weight_ih{suffix}"]].shape
         output = layer.path if suffix == suffixes[-1] else None
-        yield Sublayer(kind, f"{layer.path}{suffix.replace('_', '.', 1)}", sizes, arrays, output)
+        yield Sublayer(kind, f"{layer.path}{suffix.replace('_', '.', 1)}", sizes, sources, output)
 
 
-def _attention(layer: LayerDescription, variables: Variables) -> Iterator[Sublayer]:
-    """Query, key, value and output."""
+def _split_attention(layer: LayerDescription, variables: Variables) -> Iterator[Sublayer]:
+    """Yield the projections of query, key and value, and the output projection."""
     names = layer.variables
-    for number, part in enumerate(("query", "key", "value")):
-        width = variables[names["out_proj.weight"]].shape[0]
+    output_sizes = variables[names["out_proj.weight"]].shape
+    width = output_sizes[0]
+    for number, projection in enumerate(("query", "key", "value")):
         rows = (number * width, (number + 1) * width)
         if "in_proj_weight" in names:
-            weight = SourceParameter(names["in_proj_weight"], rows)
-            sizes: tuple[int, ...] = (width, variables[weight.name].shape[1])
+            sizes: tuple[int, ...] = (width, variables[names["in_proj_weight"]].shape[1])
+            sources = {"weight": _build_source(names["in_proj_weight"], rows)}
         else:
-            weight = SourceParameter(names[f"{part[0]}_proj_weight"])
-            sizes = variables[weight.name].shape
-        arrays = {"weight": TorchSources((weight,))}
+            weight = names[f"{projection[0]}_proj_weight"]
+            sizes, sources = variables[weight].shape, {"weight": _build_source(weight)}
         if "in_proj_bias" in names:
-            arrays["bias"] = TorchSources((SourceParameter(names["in_proj_bias"], rows),))
-        yield Sublayer("linear", f"{layer.path}.{part}", sizes, arrays)
-    arrays = {
-        role: TorchSources((SourceParameter(names[f"out_proj.{role}"]),))
-        for role in ("weight", "bias")
-        if f"out_proj.{role}" in names
-    }
-    sizes = variables[names["out_proj.weight"]].shape
-    yield Sublayer("linear", f"{layer.path}.output", sizes, arrays, layer.path)
+            sources["bias"] = _build_source(names["in_proj_bias"], rows)
+        yield Sublayer("linear", f"{layer.path}.{projection}", sizes, sources)
+    roles = [role for role in ("weight", "bias") if f"out_proj.{role}" in names]
+    sources = {role: _build_source(names[f"out_proj.{role}"]) for role in roles}
+    yield Sublayer("linear", f"{layer.path}.output", output_sizes, sources, layer.path)

@@ -1,4 +1,4 @@
-"""How PyTorch's arrays become the array of a Keras variable, and how that becomes PyTorch's again.
+"""The transformation of PyTorch's parameters to a variable of Keras, and back.
 
 A transformation is written as text, in tables and in map files:
 
@@ -10,7 +10,7 @@ A transformation is written as text, in tables and in map files:
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,39 +19,47 @@ from common.errors import UserError
 
 @dataclass(frozen=True)
 class SourceParameter:
-    """A torch parameter or buffer, or some of its rows."""
+    """A PyTorch parameter or buffer, or a range of its rows."""
 
     name: str
-    rows: tuple[int, int] | None = None
+    rows: tuple[int, int] | None = None  # the first row and the row after the last; None for all rows
 
     def __str__(self) -> str:
+        """Return the name and the rows, such as attention.weight[0:8]."""
         return self.name + (f"[{self.rows[0]}:{self.rows[1]}]" if self.rows else "")
 
-    def of(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Its array, or a view of the rows, along the first axis. Raises ValueError where they are not there."""
+    def select(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the parameter's array, or a view of its rows. Raise ValueError if it does not have these rows."""
         array = arrays[self.name]
         if self.rows is None:
             return array
         start, end = self.rows
         if array.ndim == 0 or not start < end <= len(array):
-            raise ValueError(f"{self}: there are no such rows; its shape is {list(array.shape)}")
+            raise ValueError(f"{self}: there are no such rows; the shape is {list(array.shape)}")
         return array[start:end]
 
 
 @dataclass(frozen=True)
 class TransformationStep:
-    """reshape: to these sizes. transpose: the axes in this order. blocks: equal parts of an axis, in this order."""
+    """One change of an array's layout.
+
+    Attributes:
+        kind: "reshape", "transpose", or "blocks", which divides an axis into equal blocks and reorders them.
+        numbers: The sizes of a reshape, the axes of a transpose, or the order of the blocks.
+        axis: The axis that "blocks" divides.
+    """
 
     kind: str
     numbers: tuple[int, ...]
     axis: int = 0
 
     def __str__(self) -> str:
+        """Return the step as a map file has it."""
         numbers = " ".join(map(str, self.numbers))
         return f"{self.kind} {numbers}" + (f" axis {self.axis}" if self.kind == "blocks" else "")
 
     def apply(self, array: np.ndarray) -> np.ndarray:
-        """The array after this step. Raises ValueError where it does not fit."""
+        """Return the array after this step. Raise ValueError if its shape does not fit."""
         if self.kind == "reshape":
             return array.reshape(self.numbers)
         if self.kind == "transpose":
@@ -60,75 +68,87 @@ class TransformationStep:
             raise ValueError("not an order of blocks")
         if self.axis >= array.ndim:
             raise ValueError(f"there is no axis {self.axis}")
-        parts = np.split(array, len(self.numbers), self.axis)
-        return np.concatenate([parts[each] for each in self.numbers], self.axis)
+        blocks = np.split(array, len(self.numbers), self.axis)
+        return np.concatenate([blocks[number] for number in self.numbers], self.axis)
 
 
 @dataclass(frozen=True)
 class ParameterTransformation:
-    """From torch sources, which are taken alone, summed ("+") or stacked (","), by steps to a Keras array."""
+    """The sources of a Keras variable in PyTorch, and the steps to its layout.
+
+    Attributes:
+        sources: The parameters of PyTorch.
+        joined: "" for a single source, "+" if the sources are summed, "," if they are stacked.
+        steps: The steps that follow.
+    """
 
     sources: tuple[SourceParameter, ...]
     joined: str = ""
-    steps: tuple[TransformationStep, ...] = field(default=())
+    steps: tuple[TransformationStep, ...] = ()
 
     def __str__(self) -> str:
-        joint = {"": "", "+": " + ", ",": ", "}[self.joined]
-        return " | ".join([joint.join(map(str, self.sources)), *map(str, self.steps)])
+        """Return the transformation as a map file has it."""
+        return " | ".join([self.join_sources(), *map(str, self.steps)])
 
-    @property
-    def words(self) -> str:
-        """The transformation without the names of its sources."""
-        ways = {"": [], "+": ["sum"], ",": ["stack"]}[self.joined]
+    def join_sources(self) -> str:
+        """Return the sources as text, such as lstm.bias_ih_l0 + lstm.bias_hh_l0."""
+        return {"": "", "+": " + ", ",": ", "}[self.joined].join(map(str, self.sources))
+
+    def describe_steps(self) -> str:
+        """Return the transformation as text without the names of its sources."""
+        joins = {"": [], "+": ["sum"], ",": ["stack"]}[self.joined]
         rows = [f"rows {source.rows[0]}:{source.rows[1]}" for source in self.sources if source.rows]
-        return ", ".join([*rows, *ways, *map(str, self.steps)]) or "same"
+        return ", ".join([*rows, *joins, *map(str, self.steps)]) or "same"
 
     def to_keras(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The Keras array of torch arrays by name. Raises ValueError where a step does not fit."""
-        taken = [source.of(arrays) for source in self.sources]
+        """Compute the Keras array from PyTorch's arrays by name. Raise ValueError if a step does not fit."""
+        source_arrays = [source.select(arrays) for source in self.sources]
         if self.joined == ",":
-            return self._steps(np.stack(taken))
-        return self._steps(np.sum(taken, axis=0) if self.joined else taken[0])
+            return self._apply_steps(np.stack(source_arrays))
+        return self._apply_steps(np.sum(source_arrays, axis=0) if self.joined else source_arrays[0])
 
     def gradient_to_keras(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The gradient of the Keras array from those of the torch arrays. All terms of a sum have the same one."""
+        """Compute the gradient of the Keras array from PyTorch's gradients. All terms of a sum have the same one."""
         if self.joined != "+":
             return self.to_keras(arrays)
-        return self._steps(self.sources[0].of(arrays))
+        return self._apply_steps(self.sources[0].select(arrays))
 
-    def to_torch(self, array: np.ndarray, torch: Mapping[str, np.ndarray]) -> None:
-        """Write what `to_keras` made back into the torch arrays, in place; of a sum, all into its first term."""
-        parts = [source.of(torch) for source in self.sources]
-        count = len(parts) if self.joined == "," else 1
-        shape = (count, *parts[0].shape) if self.joined == "," else parts[0].shape
-        places = self._steps(np.arange(array.size).reshape(shape))
+    def to_torch(self, array: np.ndarray, torch_arrays: Mapping[str, np.ndarray]) -> None:
+        """Write a Keras array into PyTorch's arrays, in place. The first term of a sum receives all of it."""
+        targets = [source.select(torch_arrays) for source in self.sources]
+        count = len(targets) if self.joined == "," else 1
+        shape = (count, *targets[0].shape) if self.joined == "," else targets[0].shape
+        # The steps move the index of every element of PyTorch's array to its place in the Keras array.
+        positions = self._apply_steps(np.arange(array.size).reshape(shape))
         flat = np.empty(array.size, array.dtype)
-        flat[places.ravel()] = array.ravel()
-        for number, part in enumerate(parts):
-            part[...] = flat.reshape((count, *parts[0].shape))[number] if number < count else 0
+        flat[positions.ravel()] = array.ravel()
+        stacked = flat.reshape((count, *targets[0].shape))
+        for number, target in enumerate(targets):
+            target[...] = stacked[number] if number < count else 0
 
-    def _steps(self, array: np.ndarray) -> np.ndarray:
+    def _apply_steps(self, array: np.ndarray) -> np.ndarray:
         for step in self.steps:
             array = step.apply(array)
         return array
 
 
 def parse_transformation(text: str) -> ParameterTransformation:
-    """Read what `str` of a transformation writes. Raises UserError."""
-    first, *rest = (part.strip() for part in text.split("|"))
+    """Parse the text that `str` of a transformation returns. Raise UserError if it is no transformation."""
+    first, *steps = (part.strip() for part in text.split("|"))
     joined = "+" if "+" in first else "," if "," in first else ""
     names = first.split(joined) if joined else [first]
-    return ParameterTransformation(tuple(_source(name.strip()) for name in names), joined, tuple(map(_step, rest)))
+    sources = tuple(_parse_source(name.strip()) for name in names)
+    return ParameterTransformation(sources, joined, tuple(map(_parse_step, steps)))
 
 
-def _source(text: str) -> SourceParameter:
+def _parse_source(text: str) -> SourceParameter:
     match = re.fullmatch(r"([^\[\]\s]+)(?:\[(\d+):(\d+)\])?", text)
     if not match:
         raise UserError(f"{text}: not the name of a PyTorch parameter, such as fc.weight or attention.weight[0:8]")
     return SourceParameter(match[1], (int(match[2]), int(match[3])) if match[2] else None)
 
 
-def _step(text: str) -> TransformationStep:
+def _parse_step(text: str) -> TransformationStep:
     match = re.fullmatch(r"(reshape|transpose|blocks)((?: +\d+)+)(?: +axis +(\d+))?", text)
     if not match:
         raise UserError(f"{text}: not a step; write 'reshape 4 3', 'transpose 1 0' or 'blocks 1 0 2 axis 1'")

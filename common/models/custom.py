@@ -216,7 +216,7 @@ def _pair_dropouts(
     try:
         return [
             asdict(pair)
-            for pair in pair_dropouts(models.torch_description, models.keras_description, *models.proof.dropped)
+            for pair in pair_dropouts(models.torch_description, models.keras_description, *models.proof.dropout_inputs)
         ]
     except UserError as error:
         advice = "make them the same, or set model.dropout_semantics=native"

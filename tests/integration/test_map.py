@@ -66,9 +66,7 @@ def test_models_that_are_not(command: Command) -> None:
         (["modle.map=x", INPUTS], "modle.map: no such key here; did you mean model.map? the keys are model.torch, "),
         in_matrix([], "inputs: has no value; give inputs=..."),
         in_matrix(["inputs={x: float32}"], "inputs.x=float32: not a dtype with a shape"),
-        in_matrix(
-            ["model.arguments={classes: 5}", INPUTS, "write=net_torch.py"], "write=net_torch.py: is there already"
-        ),
+        in_matrix(["model.arguments={classes: 5}", INPUTS, "write=net_torch.py"], "write=net_torch.py: already exists"),
         in_matrix(
             ["model.arguments={classes: 5}", INPUTS, "write=none/map.yaml"],
             "write=none/map.yaml: there is no directory",

@@ -13,8 +13,7 @@ from common.diagnose.side_run import Shards, SideRun, split_batch
 from common.diagnose.stages.optimizer import compare_optimizer
 from common.diagnose.stages.reduction import compare_reduction
 from common.map.array_differences import relative_difference
-from common.map.proof import receive_all
-from common.map.side import Side
+from common.map.side import Side, receive_all
 
 
 def compare_updates(comparison: Comparison) -> list[Stage]:

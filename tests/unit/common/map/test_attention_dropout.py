@@ -16,7 +16,7 @@ def pairs(pair_models: PairModels, ours: str, theirs: str) -> list[DropoutPair]:
     found = pair_models(ours, theirs, WIDE)
     assert found.proof is not None and not found.proof.errors
     assert found.torch_description.noise == found.keras_description.noise == []
-    return pair_dropouts(found.torch_description, found.keras_description, *found.proof.dropped)
+    return pair_dropouts(found.torch_description, found.keras_description, *found.proof.dropout_inputs)
 
 
 @pytest.mark.parametrize("ours", ["transformer", f"{HERE}:torch_sequence_first"])

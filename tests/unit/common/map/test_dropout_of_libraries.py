@@ -16,7 +16,7 @@ def test_bert_of_transformers_and_of_keras_hub(pair_models: PairModels) -> None:
     found = pair_models(f"{HERE}:torch_bert", f"{HERE}:keras_bert", TOKENS)
     assert found.proof is not None and not found.proof.errors
     assert found.torch_description.noise == found.keras_description.noise == []
-    pairs = pair_dropouts(found.torch_description, found.keras_description, *found.proof.dropped)
+    pairs = pair_dropouts(found.torch_description, found.keras_description, *found.proof.dropout_inputs)
     names = ("attention.self.dropout", "attention.output.dropout", "output.dropout")
     layers = [f"bert.encoder.layer.{index}.{name}" for index in range(2) for name in names]
     assert [each.torch for each in pairs] == ["bert.embeddings.dropout", *layers]

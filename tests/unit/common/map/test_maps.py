@@ -31,7 +31,7 @@ def test_a_transformation_is_undone(text: str) -> None:
     back = {name: np.zeros((4, 3)) for name in "ab"}
     transformation.to_torch(made, back)
     for source in transformation.sources:
-        np.testing.assert_array_equal(source.of(back), source.of(arrays))
+        np.testing.assert_array_equal(source.select(back), source.select(arrays))
     assert np.count_nonzero(np.stack(list(back.values()))) == made.size
 
 
@@ -72,7 +72,7 @@ def test_what_was_written_is_read(pair_models: PairModels, name: str, tmp_path: 
     assert {each.keras: each for each in again.parameter_map.variable_pairs} == {
         each.keras: each for each in found.parameter_map.variable_pairs
     }
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         write_map(path, found.parameter_map, found.torch_description, found.keras_description)
 
 
@@ -99,8 +99,8 @@ def test_what_may_be_tied_on_the_other_side_is_said(pair_models: PairModels) -> 
     found = pair_models("tied_without_bias", "wrong_models:untied", TOKENS)
     (line,) = describe_unmatched(found.parameter_map, found.torch_description, found.keras_description)
     assert line == (
-        "not matched: Keras's untied/dense/kernel [6, 11]; nothing like it is left; if it is tied to tokens.weight in "
-        "PyTorch, tie it in Keras too"
+        "not matched: Keras's untied/dense/kernel [6, 11]; no similar variable is left; if it is tied to "
+        "tokens.weight in PyTorch, tie it in Keras too"
     )
 
 
