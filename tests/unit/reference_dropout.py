@@ -1,4 +1,4 @@
-"""The masks of aligned dropout in unsigned integers, as plainly as can be."""
+"""A plain reference implementation of the masks of aligned dropout, in unsigned integers."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ def row_key(key: np.uint64, site: str, coordinates: Sequence[int]) -> np.uint64:
 
 
 def words(row: np.uint64, features: int) -> np.ndarray:
-    """A word for each element of a row, uint32 [features]; one below rate * 2^32 is dropped."""
+    """Return a word for each element of a row, uint32 [features]. Words below rate * 2^32 are dropped."""
     low, high = np.uint32(row & np.uint64(0xFFFFFFFF)), np.uint32(row >> np.uint64(32))
     x = np.arange(features, dtype=np.uint32) * np.uint32(0x9E3779B1) + high
     x = x * np.uint32(0x7FEB352D)
@@ -37,10 +37,10 @@ def words(row: np.uint64, features: int) -> np.ndarray:
 
 
 def mask(keys: np.ndarray, site: str, shape: Sequence[int], rate: float) -> np.ndarray:
-    """float64 [n, *shape]. keys: of the examples, int64 [n]."""
+    """Return the mask, float64 [n, *shape], from the keys of the examples, int64 [n]."""
     *outer, features = shape
-    kept = np.empty((len(keys), *shape), bool)
+    is_kept = np.empty((len(keys), *shape), bool)
     for index, key in enumerate(keys.view(np.uint64)):
         for coordinates in np.ndindex(*outer):
-            kept[index, *coordinates] = words(row_key(key, site, coordinates), features) >= rate * 2**32
-    return kept / (1 - rate)
+            is_kept[index, *coordinates] = words(row_key(key, site, coordinates), features) >= rate * 2**32
+    return is_kept / (1 - rate)

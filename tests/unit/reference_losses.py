@@ -1,4 +1,4 @@
-"""The losses and metrics of tasks in NumPy, from their definitions."""
+"""Reference implementations of the losses and metrics of tasks in NumPy, from their definitions."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ LOGITS, NUMBERS = stream.standard_normal((5, 4)), stream.standard_normal((5, 3))
 CLASSES = np.array([0, 3, 1, 1, 2], np.int32)
 SHARES = stream.dirichlet(np.ones(4), 5).astype(np.float32)
 TOKENS = np.array([[1, 0, -1], [2, 3, 1], [-1, -1, -1], [0, 0, 2], [3, -1, 1]], np.int32)
-CASES: dict[str, tuple[TaskSettings, np.ndarray, np.ndarray]] = {  # a task, outputs and labels
+CASES: dict[str, tuple[TaskSettings, np.ndarray, np.ndarray]] = {  # the task, outputs and labels
     "classes": (ClassificationSettings("classification", 0.0, None), LOGITS, CLASSES),
     "smooth classes": (ClassificationSettings("classification", 0.1, None), LOGITS, CLASSES),
     "shares": (ClassificationSettings("classification", 0.0, None), LOGITS, SHARES),
@@ -33,7 +33,7 @@ CASES: dict[str, tuple[TaskSettings, np.ndarray, np.ndarray]] = {  # a task, out
 
 
 def expected(task: TaskSettings, outputs: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
-    """The loss and the metric of each example."""
+    """Return the loss and the metric of each example."""
     if isinstance(task, ClassificationSettings):
         shares: Any = np.eye(4)[labels] if labels.ndim == 1 else labels
         smooth = shares * (1 - task.label_smoothing) + task.label_smoothing / 4

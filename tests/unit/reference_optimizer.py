@@ -1,7 +1,8 @@
-"""What both optimizers must compute: torch's updates in numpy float64, in the training of a very small model.
+"""A reference implementation of PyTorch's optimizers in NumPy float64, which trains a very small model.
 
-The model is dense(embedding(ids)), its loss sum(upstream * output), so that its gradients take three lines. Ids are
-repeated within a batch and over the batches, and some rows of the embedding have no gradient.
+Both sides must compute the same updates. The model is dense(embedding(ids)) and its loss is sum(upstream * output), which
+makes the gradients short. Ids are repeated within a batch and over the batches, and some rows of the embedding have no
+gradient.
 
 Formulas: the documentation of torch.optim.SGD, Adam and AdamW, and of torch.nn.utils.clip_grad_norm_.
 """
@@ -19,8 +20,11 @@ Arrays = dict[str, np.ndarray]
 Batch = tuple[np.ndarray, np.ndarray]  # ids int32 [4, 5] and upstream float64 [4, 5, 2]
 
 STEPS, HALF, AHEAD = 20, 10, 3
-SHAPES = {"embedding.weight": (24, 3), "dense.weight": (2, 3), "dense.bias": (2,)}  # as PyTorch has them
-TOLERANCES = {"float64": 1e-12, "float32": 2e-6}  # of the norm of a difference, relative to what is expected
+SHAPES = {"embedding.weight": (24, 3), "dense.weight": (2, 3), "dense.bias": (2,)}  # in PyTorch's layout
+TOLERANCES = {
+    "float64": 1e-12,
+    "float32": 2e-6,
+}  # of the norm of a difference, relative to the norm of the expected array
 
 SGD = ("optimizer=sgd", "optimizer.learning_rate=0.5")
 ADAM = ("optimizer.learning_rate=0.02", "optimizer.epsilon=2e-5")  # large, so that float32 shows where it is added
@@ -50,13 +54,13 @@ CASES = {
 
 
 def initial_parameters() -> Arrays:
-    """Float32 values in float64."""
+    """Return float32 values in float64."""
     stream = np.random.default_rng(1)
     return {name: stream.normal(0, 0.5, shape).astype(np.float32).astype(float) for name, shape in SHAPES.items()}
 
 
 def batches(repeated: bool = True) -> list[Batch]:
-    """Of steps 1 to STEPS. The gradient's norm is above and below the clipping norm."""
+    """Return the batches of steps 1 to STEPS. Some gradient norms are above the clipping norm, others below."""
     stream = np.random.default_rng(2)
     ids = [stream.choice(20, (4, 5), repeated).astype(np.int32) for _ in range(STEPS)]
     scales = np.where(np.arange(STEPS) % 3 == 0, 0.002, 0.02)  # small: clip_grad_norm_'s 1e-6 shows in float32
@@ -65,7 +69,7 @@ def batches(repeated: bool = True) -> list[Batch]:
 
 
 def summed_rows(ids: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
-    """The gradient of an embedding: the rows of equal ids are added."""
+    """Return the gradient of an embedding, in which the rows of equal ids are added."""
     gradient = np.zeros((count, rows.shape[-1]))
     np.add.at(gradient, ids.reshape(-1), rows.reshape(-1, rows.shape[-1]))
     return gradient
@@ -73,7 +77,11 @@ def summed_rows(ids: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
 
 @dataclass
 class Reference:
-    """torch's optimizers. `ahead`: updates made beyond the steps, which Adam's bias correction counts too."""
+    """PyTorch's optimizers.
+
+    Attributes:
+        ahead: The number of updates beyond the number of steps. Adam's bias correction counts them too.
+    """
 
     config: Config
     parameters: Arrays = field(default_factory=initial_parameters)
@@ -81,7 +89,7 @@ class Reference:
     ahead: int = 0
 
     def train(self, batches: Sequence[Batch], first: int = 1) -> list[float]:
-        """Returns the norm of the gradient of every step."""
+        """Train on the batches. Return the norm of the gradient of every step."""
         return [self.update(first + index, self.gradients(*batch)) for index, batch in enumerate(batches)]
 
     def gradients(self, ids: np.ndarray, upstream: np.ndarray) -> Arrays:
@@ -131,7 +139,10 @@ class Reference:
 
 
 def expected(config: Config, ahead: int = 0, kind: type[Reference] = Reference, repeated: bool = True) -> Arrays:
-    """`norms` [STEPS], the parameters and slots after the last step. `ahead`: from the middle on."""
+    """Return `norms` [STEPS], and the parameters and slots after the last step.
+
+    `ahead` applies from the middle of training.
+    """
     reference, data = kind(config), batches(repeated)
     norms = reference.train(data[:HALF])
     reference.ahead = ahead
@@ -139,13 +150,13 @@ def expected(config: Config, ahead: int = 0, kind: type[Reference] = Reference, 
     return {"norms": np.array(norms), **reference.parameters, **reference.slots}
 
 
-def errors(found: Mapping[str, np.ndarray], expected: Arrays) -> dict[str, float]:
-    """By name how far an array is off, relative to the norm of what is expected; both have the same arrays."""
-    assert found.keys() == expected.keys()
+def errors(actual: Mapping[str, np.ndarray], expected: Arrays) -> dict[str, float]:
+    """Return the error of each array, relative to the norm of the expected array."""
+    assert actual.keys() == expected.keys()
     for name, array in expected.items():
-        assert found[name].shape == array.shape, name
+        assert actual[name].shape == array.shape, name
     return {
-        name: float(np.linalg.norm(found[name] - array) / np.linalg.norm(array)) for name, array in expected.items()
+        name: float(np.linalg.norm(actual[name] - array) / np.linalg.norm(array)) for name, array in expected.items()
     }
 
 
@@ -156,7 +167,7 @@ class ClipsWithoutSmallNumber(Reference):
 
 
 class EpsilonHat(Reference):
-    """Epsilon before the bias correction, as Keras and TensorFlow have it."""
+    """Adam that adds epsilon before the bias correction, as Keras and TensorFlow do."""
 
     def denominator(self, second: np.ndarray, correction: float) -> np.ndarray:
         return (np.sqrt(second) + self.config.optimizer.epsilon) / np.sqrt(correction)
@@ -176,13 +187,13 @@ class ScheduleOneStepLate(Reference):
 
 
 def changed(composed: DictConfig, override: str) -> DictConfig:
-    """A composed config with one more override, or none; to compose it again would take longer."""
+    """Return a composed config with one more override, or none. Composing it again would take longer."""
     merged = OmegaConf.merge(composed, OmegaConf.from_dotlist([override] if override else []))
     assert isinstance(merged, DictConfig)
     return merged
 
 
-FAULTS: list[tuple[str, type[Reference], str]] = [  # optimizer, wrong reference, override: each must be seen
+FAULTS: list[tuple[str, type[Reference], str]] = [  # optimizer, faulty reference, override: a test must see every one
     ("sgd", ClipsWithoutSmallNumber, ""),
     ("sgd", LastOfRepeatedRows, ""),
     ("adam", LastOfRepeatedRows, ""),

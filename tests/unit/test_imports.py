@@ -1,11 +1,11 @@
-"""The packages import one another in one order, files make no circles, and stay small: read from the source text."""
+"""Checks of the source text: packages import each other in one order, without cycles, and files are small."""
 
 import pytest
 
 from docs.draw_architecture import OUTPUT, draw
 from docs.read_imports import COMMANDS, Edges, file_imports, is_command, read_sources, reduce_edges, room
 
-# Each may import those before it.
+# Each package may import the packages before it.
 ORDER = [
     "common/__init__.py",
     "common/errors.py",
@@ -42,8 +42,8 @@ MAY_IMPORT[COMMANDS] = {*ORDER, *BESIDE, "common/bench"}  # they may use all of 
 LONGEST, SHORT, SHARE_OF_SHORT = 300, 200, 0.8  # lines of a file
 
 
-def against_the_order(sources: dict[str, str]) -> list[str]:
-    """The imports that run against the order, and what has no place in it."""
+def find_wrong_imports(sources: dict[str, str]) -> list[str]:
+    """Return the imports against the order, and the packages that have no place in it."""
     unplaced = {room(path) for path in sources} - MAY_IMPORT.keys()
     return [f"{name} has no place in the order of the packages" for name in sorted(unplaced)] + [
         f"{importer} imports {imported}"
@@ -54,67 +54,67 @@ def against_the_order(sources: dict[str, str]) -> list[str]:
     ]
 
 
-def circles(sources: dict[str, str]) -> list[str]:
-    """Files that import one another in a circle; on every floor of the tree, what is in a folder that does."""
-    # Nothing imports a command, so it is in no circle; but its folder would seem to be in one.
+def find_cycles(sources: dict[str, str]) -> list[str]:
+    """Return the import cycles of files, and at each depth of the tree those of the entries of one folder."""
+    # Nothing imports a command, so a command is in no cycle. Its imports would add a false cycle of its folder.
     imports = {(importer, imported) for importer, imported in file_imports(sources) if not is_command(importer)}
-    found = _circles(imports)
-    for floor in range(1 + max(path.count("/") for path in sources)):
-        entries = {tuple("/".join(path.split("/")[: floor + 1]) for path in pair) for pair in imports}
+    cycles = _group_cycles(imports)
+    for depth in range(1 + max(path.count("/") for path in sources)):
+        entries = {tuple("/".join(path.split("/")[: depth + 1]) for path in pair) for pair in imports}
         same_folder = {(a, b) for a, b in entries if a != b and a.rpartition("/")[0] == b.rpartition("/")[0]}
-        found |= _circles(same_folder)
-    return [" <-> ".join(sorted(circle)) for circle in sorted(found, key=sorted)]
+        cycles |= _group_cycles(same_folder)
+    return [" <-> ".join(sorted(cycle)) for cycle in sorted(cycles, key=sorted)]
 
 
-def _circles(edges: Edges) -> set[frozenset[str]]:
-    """The sets of nodes that all reach one another."""
+def _group_cycles(edges: Edges) -> set[frozenset[str]]:
+    """Return the sets of nodes that all reach each other."""
     reached = {name: {name} for edge in edges for name in edge}
-    for name, found in reached.items():
-        new = [name]
-        while new:
-            here = new.pop()
-            new += [end for start, end in edges if start == here and end not in found]
-            found |= {end for start, end in edges if start == here}
+    for name, nodes in reached.items():
+        unvisited = [name]
+        while unvisited:
+            node = unvisited.pop()
+            unvisited += [end for start, end in edges if start == node and end not in nodes]
+            nodes |= {end for start, end in edges if start == node}
     together = {frozenset(other for other in reached[name] if name in reached[other]) for name in reached}
-    return {circle for circle in together if len(circle) > 1}
+    return {nodes for nodes in together if len(nodes) > 1}
 
 
-def too_long(sources: dict[str, str]) -> list[str]:
-    """What breaks the rule of sizes."""
+def find_long_files(sources: dict[str, str]) -> list[str]:
+    """Return the violations of the limits of file sizes."""
     lines = {path: len(source.splitlines()) for path, source in sources.items()}
-    found = [f"{path} has {count} lines" for path, count in sorted(lines.items()) if count > LONGEST]
+    violations = [f"{path} has {count} lines" for path, count in sorted(lines.items()) if count > LONGEST]
     long = sorted(path for path, count in lines.items() if count >= SHORT)
     if len(long) > (1 - SHARE_OF_SHORT) * len(lines):
-        found.append(f"{len(long)} of {len(lines)} files have {SHORT} lines or more: {', '.join(long)}")
-    return found
+        violations.append(f"{len(long)} of {len(lines)} files have {SHORT} lines or more: {', '.join(long)}")
+    return violations
 
 
 def test_the_packages_import_in_one_order() -> None:
     sources = read_sources()
     assert len(file_imports(sources)) > 200
-    found = against_the_order(sources)
-    assert not found, "\n".join(found)
+    wrong_imports = find_wrong_imports(sources)
+    assert not wrong_imports, "\n".join(wrong_imports)
 
 
 def test_the_comparison_reads_run_directories_only() -> None:
-    ran = {"common/training", "common/cluster"}
-    found = {importer for importer, imported in file_imports(read_sources()) if room(imported) in ran}
-    assert {path for path in found if path.startswith("common/compare/")} == {"common/compare/train_missing.py"}
+    training_packages = {"common/training", "common/cluster"}
+    importers = {importer for importer, imported in file_imports(read_sources()) if room(imported) in training_packages}
+    assert {path for path in importers if path.startswith("common/compare/")} == {"common/compare/train_missing.py"}
 
 
-def test_no_imports_in_a_circle() -> None:
-    found = circles(read_sources())
-    assert not found, "\n".join(found)
+def test_no_imports_form_a_cycle() -> None:
+    cycles = find_cycles(read_sources())
+    assert not cycles, "\n".join(cycles)
 
 
 def test_files_are_small() -> None:
-    found = too_long(read_sources())
-    assert not found, "\n".join(found)
+    violations = find_long_files(read_sources())
+    assert not violations, "\n".join(violations)
 
 
-def test_the_picture_shows_the_imports_as_they_are() -> None:
-    same = OUTPUT.read_text(encoding="utf-8") == draw()
-    assert same, "docs/architecture.svg is not what the imports are now: make architecture"
+def test_the_picture_shows_the_current_imports() -> None:
+    is_current = OUTPUT.read_text(encoding="utf-8") == draw()
+    assert is_current, "docs/architecture.svg does not show the current imports; run make architecture"
 
 
 def test_arrows_that_follow_from_others_are_left_out() -> None:
@@ -122,7 +122,7 @@ def test_arrows_that_follow_from_others_are_left_out() -> None:
     assert reduce_edges(chain | {("run", "data"), ("run", "errors"), ("models", "errors")}) == chain
 
 
-# The checks see what is planted
+# The checks report planted violations
 
 CLEAN = {
     "common/__init__.py": "",
@@ -146,8 +146,8 @@ CLEAN = {
 }
 
 
-def test_what_keeps_the_order_is_not_reported() -> None:
-    assert against_the_order(CLEAN) == circles(CLEAN) == too_long(CLEAN) == []
+def test_imports_in_the_order_are_not_reported() -> None:
+    assert find_wrong_imports(CLEAN) == find_cycles(CLEAN) == find_long_files(CLEAN) == []
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_what_keeps_the_order_is_not_reported() -> None:
     ],
 )
 def test_an_import_against_the_order_is_seen(path: str, planted: str, reported: str) -> None:
-    assert against_the_order(CLEAN | {path: f"{CLEAN.get(path, '')}\n{planted}\n"}) == [reported]
+    assert find_wrong_imports(CLEAN | {path: f"{CLEAN.get(path, '')}\n{planted}\n"}) == [reported]
 
 
 @pytest.mark.parametrize(
@@ -226,28 +226,28 @@ def test_an_import_against_the_order_is_seen(path: str, planted: str, reported: 
         ("torch_impl/step.py", "from .strategies import single", ["torch_impl/step.py <-> torch_impl/strategies"]),
     ],
 )
-def test_a_circle_is_seen(path: str, planted: str, reported: list[str]) -> None:
+def test_a_cycle_is_seen(path: str, planted: str, reported: list[str]) -> None:
     sources = CLEAN | {
         "common/config/schema.py": "from common.config.data import Data",
         "common/data/text/hub_text.py": "from common.data.hub import download",
         "common/config/data.py": "",
         "common/data/hub.py": "",
     }
-    assert circles(sources) == []
-    assert set(reported) <= set(circles(sources | {path: planted}))
+    assert find_cycles(sources) == []
+    assert set(reported) <= set(find_cycles(sources | {path: planted}))
 
 
-def test_a_circle_of_packages_without_one_of_files_is_seen() -> None:
+def test_a_cycle_of_packages_without_a_cycle_of_files_is_seen() -> None:
     sources = {"common/run/a.py": "import common.data.b", "common/data/c.py": "import common.run.d"}
     sources |= {"common/run/d.py": "", "common/data/b.py": ""}
-    assert circles(sources) == ["common/data <-> common/run"]
+    assert find_cycles(sources) == ["common/data <-> common/run"]
 
 
 def test_long_files_are_seen() -> None:
     lines = {f"common/run/{count}.py": "x\n" * count for count in (10, 199, 100, 1, 300, 20, 30, 40)}
-    assert too_long(lines) == []
-    assert too_long(lines | {"common/run/301.py": "x\n" * 301}) == [
+    assert find_long_files(lines) == []
+    assert find_long_files(lines | {"common/run/301.py": "x\n" * 301}) == [
         "common/run/301.py has 301 lines",
         "2 of 9 files have 200 lines or more: common/run/300.py, common/run/301.py",
     ]
-    assert len(too_long({"a.py": "x\n" * 200, "b.py": ""})) == 1
+    assert len(find_long_files({"a.py": "x\n" * 200, "b.py": ""})) == 1

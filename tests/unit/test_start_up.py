@@ -1,13 +1,13 @@
-"""What a command imports before it knows that it is to train, and what it imports to start a run's processes."""
+"""The imports of a command before it trains, and those of a launcher. Imports are most of the start-up time."""
 
 import pytest
 
 from tests.conftest import Python
 
-# The data, the models, the run directory and what shows it.
-OF_A_RUN = {"numpy", "tokenizers", "safetensors", "filelock", "common.data", "common.models", "common.run"}
-# What a process of a run computes with, what its chief writes with, and what a person sees at its end.
-OF_ITS_PROCESSES = {"torch", "transformers", "tensorflow", "keras", "datasets", "tensorboard", "rich"}
+# The packages of the data, the models and the run directory.
+RUN_PACKAGES = {"numpy", "tokenizers", "safetensors", "filelock", "common.data", "common.models", "common.run"}
+# The packages for computation in a process of a run, for the files of its chief, and for the terminal.
+PROCESS_PACKAGES = {"torch", "transformers", "tensorflow", "keras", "datasets", "tensorboard", "rich"}
 MAIN = """
 import runpy, sys
 sys.stderr = sys.stdout
@@ -26,15 +26,15 @@ print("imported:", *sys.modules)
 """
 
 
-def imported(output: str) -> set[str]:
-    """The modules of the last line and the packages that they are in, to the second level."""
+def read_imported_modules(output: str) -> set[str]:
+    """Return the packages of the modules in the last line, to the second level."""
     names = output.rpartition("imported: ")[2].split()
     return {".".join(name.split(".")[:depth]) for name in names for depth in (1, 2)}
 
 
 @pytest.mark.parametrize("side", ["torch_impl", "tf_impl"])
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--help"], "Choices, limits and units"),
         (["--cfg", "job"], "global_batch_size: 32"),
@@ -46,16 +46,16 @@ def imported(output: str) -> set[str]:
         (["--nothing"], "error: --nothing: no such flag"),
     ],
 )
-def test_help_and_errors_in_the_config_do_not_import_what_a_run_needs(
-    side: str, arguments: list[str], says: str, python: Python
+def test_help_and_config_errors_do_not_import_the_packages_of_a_run(
+    side: str, arguments: list[str], message: str, python: Python
 ) -> None:
     output = python(MAIN, f"{side}.train", *arguments)
-    assert says in output
-    assert not imported(output) & (OF_A_RUN | OF_ITS_PROCESSES)
+    assert message in output
+    assert not read_imported_modules(output) & (RUN_PACKAGES | PROCESS_PACKAGES)
 
 
 @pytest.mark.parametrize("side", ["torch_impl", "tf_impl"])
-def test_a_launcher_does_not_import_what_its_processes_need(side: str, python: Python) -> None:
-    modules = imported(python(LAUNCHER, f"{side}.launch", "common.run.preview"))
+def test_a_launcher_does_not_import_the_packages_of_its_processes(side: str, python: Python) -> None:
+    modules = read_imported_modules(python(LAUNCHER, f"{side}.launch", "common.run.preview"))
     assert "common.run" in modules
-    assert not modules & OF_ITS_PROCESSES
+    assert not modules & PROCESS_PACKAGES
