@@ -1,7 +1,7 @@
 """A reference implementation of PyTorch's optimizers in NumPy float64, which trains a very small model.
 
-Both sides must compute the same updates. The model is dense(embedding(ids)) and its loss is sum(upstream * output), which
-makes the gradients short. Ids are repeated within a batch and over the batches, and some rows of the embedding have no
+Both sides must compute the same updates. The model is dense(embedding(ids)) and its loss is sum(upstream * output):
+the gradients are short. Ids are repeated within a batch and over the batches, and some rows of the embedding have no
 gradient.
 
 Formulas: the documentation of torch.optim.SGD, Adam and AdamW, and of torch.nn.utils.clip_grad_norm_.

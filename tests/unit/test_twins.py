@@ -60,6 +60,8 @@ ONE_SIDED = {  # public names that only one side has, with the reason
     ],  # PyTorch uses hooks
     # TensorFlow's strategies create their own process groups.
     "torch_impl/communication/rendezvous.py": ["init_process_group"],
+    # PyTorch's ranks exchange their addresses through its store, TensorFlow's tasks through these messages.
+    "tf_impl/communication/rendezvous.py": ["TaskAnnouncement", "RendezvousAnswer"],
     # TensorFlow has its server in C++.
     "torch_impl/strategies/parameter_server/server.py": [
         "UpdateLog",
