@@ -247,7 +247,7 @@ def test_a_run_in_a_directory_that_has_become_read_only(start: Start, mount: Mou
     assert read_files(disk) == files
 
 
-@pytest.mark.survives("two runs that are given the same `run_dir`")
+@pytest.mark.survives("two runs with the same `run_dir`")
 def test_two_runs_of_one_directory(start: Start) -> None:
     run = start(*DDP, "train.steps=1000000", name="shared").wait_for_step(5)
     second = start(*DDP, "resume=auto", name="shared")
