@@ -23,12 +23,14 @@ IN_MATRIX = ("config: optimizer.weight_decay", "bert: query_key in torch", "bflo
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with faulty data, in which all diagnoses share a cache."""
     directory = tmp_path_factory.mktemp("diagnose")
     write_data(directory)
     return directory
 
 
 def diagnose(plant: Plant, data: Path) -> tuple[subprocess.CompletedProcess[str], DiagnosisRecord]:
+    """Run a diagnosis. Return its process and its record."""
     output = data / "diagnosis"
     arguments = [*shlex.split(plant.arguments.format(data=data)), f"output={output}", f"cache_dir={data}/cache"]
     command = [sys.executable, "-m", "common.diagnose", *arguments]
@@ -101,8 +103,8 @@ def test_runs_of_an_extension_are_diagnosed_by_their_directories(data: Path, tmp
     a, b = tmp_path / "a", tmp_path / "b"
     arguments = [*shlex.split(TEXT.format(data=data)), f"cache_dir={data}/cache", "train.steps=6"]
     for run_dir, fault in ((a, "none"), (b, "set_epoch")):
-        own = ["strategy=faulty", *FAULTY_STRATEGY.split(), f"strategy.fault={fault}", f"run_dir={run_dir}"]
-        command = [sys.executable, "-m", "torch_impl.train", *own, *arguments]
+        overrides = ["strategy=faulty", *FAULTY_STRATEGY.split(), f"strategy.fault={fault}", f"run_dir={run_dir}"]
+        command = [sys.executable, "-m", "torch_impl.train", *overrides, *arguments]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=240)
     command = [sys.executable, "-m", "common.diagnose", str(a), str(b), "steps=6", f"output={tmp_path / 'diagnosis'}"]
     completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
@@ -119,7 +121,7 @@ def test_runs_of_an_extension_are_diagnosed_by_their_directories(data: Path, tmp
         ("a=torch:ddp", "b: has no value; set b=torch:ddp or another strategy"),
         ("a=torch:ddp b=tf:mirrored start=nowhere", "nowhere: no such checkpoint; choose another checkpoint"),
         (
-            "a=torch:single b=tf:single train.sed=1",  # a mistake of both sides: either may say so first
+            "a=torch:single b=tf:single train.sed=1",  # both sides have the mistake, and either may report it first
             tuple(f"{side}: train.sed: no such key here; did you mean train.seed?" for side in BOTH),
         ),
         (
