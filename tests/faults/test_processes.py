@@ -140,7 +140,7 @@ def test_a_worker_of_the_parameter_servers_is_restarted(
     # The first rows may come from updates that the worker sent before the fault.
     run.wait_for(lambda: any(row["worker"] == 1 for row in run.rows[row_count + 8 :]))
     record_figures(time.monotonic() - run.fault_at, 0)
-    output = run.wait_for_end()
+    output = run.wait_for_end(900)
     assert run.process.returncode == 0, output
     assert worker in output and "starting it again" in output
     assert "input_ids" not in output  # TensorFlow prints the batch in its own error
