@@ -25,6 +25,7 @@ from tests.conftest import wait_until
 ROOT = Path(__file__).parents[2]
 ROUND = int(os.environ.get("FAULTS_ROUND", 0))  # `make faults` runs several rounds, with faults at different steps
 STEPS, CHECKPOINT_EVERY = 60, 10
+FIRST_FAULT_STEP = 12  # after the first checkpoint
 # An epoch has 10 steps. Every step is recorded, so that a test can wait for the step of its fault.
 CORPUS = ("data.train_examples=300", "data.validation_examples=60")
 SHARED = (
@@ -166,9 +167,12 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fault_step(request: pytest.FixtureRequest) -> int:
-    """The step at which the fault happens. It depends on the test and the round."""
+    """The step at which the fault happens. It depends on the test and the round.
+
+    At least half of the run remains, because the run continues while the test reacts to the step.
+    """
     seed = [ROUND, zlib.crc32(request.node.name.encode())]
-    return int(np.random.default_rng(seed).integers(12, 40))
+    return int(np.random.default_rng(seed).integers(FIRST_FAULT_STEP, STEPS // 2))
 
 
 @pytest.fixture

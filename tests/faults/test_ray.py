@@ -131,7 +131,7 @@ def test_another_number_of_replicas(
     output = run.wait_for_end()
     assert single.wait_for_end() and single.process.returncode == 0
     assert run.process.returncode == 0, output
-    elastic, expected = ([row["loss"] for row in each.rows] for each in (run, single))
+    elastic, expected = ([row["loss"] for row in completed.rows] for completed in (run, single))
     np.testing.assert_allclose(elastic, expected, rtol=0, atol=1e-9)
     assert [change["replicas"] for change in run.summary["replicas_changed"]] == [3, 2, 4]
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from benchmarks.two_hosts import TwoHosts
-from tests.faults.conftest import ROOT, ROUND, RecordFigures, Run, Start, assert_same_curve
+from tests.faults.conftest import FIRST_FAULT_STEP, ROOT, ROUND, RecordFigures, Run, Start, assert_same_curve
 from tests.faults.stops import ENDLESS, KINDS, start_on_one_machine, start_on_two_hosts, start_under_torchrun
 
 pytestmark = pytest.mark.faults
@@ -173,7 +173,7 @@ def test_one_rank_at_start_up(
     """Any moment is right: before the first step there may be nothing to save."""
     describe(kind, "one machine, at start-up", target)
     stopping = start_on_one_machine(start, *KINDS[kind], ENDLESS)
-    time.sleep((fault_step - 12) / 28 * 6)
+    time.sleep((fault_step - FIRST_FAULT_STEP) / 3)
     stopping.assert_agreed(stopping.signal([(target, 0)]), record_figures)
 
 
