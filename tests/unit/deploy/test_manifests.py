@@ -1,4 +1,4 @@
-"""The files of deploy/: the schemas of Kubernetes, JobSet and Kubeflow accept them, and their parts agree."""
+"""The files of deploy/ are valid for Kubernetes, JobSet and Kubeflow, and agree with each other."""
 
 import subprocess
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from common.cluster.engines.kubernetes import VARIABLES
 from common.config.compose import CONF
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
-OLDEST = "1.33"  # the first version in which all that job.yaml uses is stable
+OLDEST = "1.33"  # the first version in which every feature of job.yaml is stable
 JOBS = {"job.yaml": "Job", "jobset.yaml": "JobSet", "trainjob.yaml": "TrainingRuntime"}
 # Kubeflow publishes its schemas, and those of JobSet, as models of pydantic.
 MODELS = {
@@ -22,7 +22,7 @@ MODELS = {
     ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime"): models.TrainerV1alpha1TrainingRuntime,
     ("trainer.kubeflow.org/v1alpha1", "TrainJob"): models.TrainerV1alpha1TrainJob,
 }
-# A place in an object, and what is written there: a key without its value is removed.
+# The path of a mapping in an object, and its changed values. The value None removes a key.
 MISTAKES: dict[str, list[tuple[tuple[str | int, ...], dict[str, Any]]]] = {
     "JobSet": [
         (("spec",), {"replicatedJob": []}),
@@ -49,27 +49,29 @@ MISTAKES: dict[str, list[tuple[tuple[str | int, ...], dict[str, Any]]]] = {
 EXIT_CODES = {2: "FailJob", 143: "Ignore"}
 
 
-def read(name: str) -> dict[str, dict[str, Any]]:
-    """The objects of a manifest, by kind."""
-    return {each["kind"]: each for each in yaml.safe_load_all((DEPLOY / "kubernetes" / name).read_text())}
+def read_objects(name: str) -> dict[str, dict[str, Any]]:
+    """Return the objects of a manifest, by kind."""
+    objects = yaml.safe_load_all((DEPLOY / "kubernetes" / name).read_text())
+    return {manifest["kind"]: manifest for manifest in objects}
 
 
-def job_of(name: str) -> dict[str, Any]:
-    """The spec of the Job in a manifest."""
-    spec = read(name)[JOBS[name]]["spec"]
+def read_job(name: str) -> dict[str, Any]:
+    """Return the spec of the Job in a manifest."""
+    spec = read_objects(name)[JOBS[name]]["spec"]
     if name == "job.yaml":
         return dict(spec)
     (job,) = (spec["template"]["spec"] if name == "trainjob.yaml" else spec)["replicatedJobs"]
     return dict(job["template"]["spec"])
 
 
-def arguments_of(name: str) -> list[str]:
-    """Of the command that a pod starts."""
-    (container,) = job_of(name)["template"]["spec"]["containers"]
-    return list((read(name)["TrainJob"]["spec"]["trainer"] if name == "trainjob.yaml" else container)["args"])
+def read_arguments(name: str) -> list[str]:
+    """Return the arguments of the command that a pod starts."""
+    (container,) = read_job(name)["template"]["spec"]["containers"]
+    return list((read_objects(name)["TrainJob"]["spec"]["trainer"] if name == "trainjob.yaml" else container)["args"])
 
 
 def check(manifest: dict[str, Any]) -> None:
+    """Raise ValidationError if Kubernetes would reject an object."""
     kubernetes_validate.validate(manifest, OLDEST, strict=True)
 
 
@@ -82,65 +84,66 @@ def check_custom(manifest: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["volume.yaml", "job.yaml"])
 def test_kubernetes_accepts_every_object(name: str) -> None:
-    for manifest in read(name).values():
+    for manifest in read_objects(name).values():
         check(manifest)
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_kubernetes_accepts_the_job_in_it(name: str) -> None:
-    job = {"parallelism": 2, "completions": 2, **job_of(name)}  # a TrainJob sets them
+def test_kubernetes_accepts_the_job_of_every_manifest(name: str) -> None:
+    job = {"parallelism": 2, "completions": 2, **read_job(name)}  # a TrainJob sets them
     check({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": job})
 
 
-def test_what_kubernetes_would_refuse_is_found() -> None:
-    wrong = read("job.yaml")["Job"]
-    wrong["spec"]["podFailurePolicy"]["rules"][0]["onExitCode"] = {}
+def test_an_object_that_kubernetes_would_reject_is_found() -> None:
+    changed = read_objects("job.yaml")["Job"]
+    changed["spec"]["podFailurePolicy"]["rules"][0]["onExitCode"] = {}
     with pytest.raises(kubernetes_validate.ValidationError):
-        check(wrong)
+        check(changed)
 
 
 @pytest.mark.parametrize("name", ["jobset.yaml", "trainjob.yaml"])
 def test_jobset_and_kubeflow_accept_every_object(name: str) -> None:
-    for manifest in read(name).values():
+    for manifest in read_objects(name).values():
         check_custom(manifest)
 
 
 @pytest.mark.parametrize(
-    ("kind", "place", "mistake"), [(kind, *each) for kind, mistakes in MISTAKES.items() for each in mistakes]
+    ("kind", "path", "mistake"), [(kind, *mistake) for kind, mistakes in MISTAKES.items() for mistake in mistakes]
 )
-def test_what_jobset_and_kubeflow_would_refuse_is_found(
-    kind: str, place: tuple[str | int, ...], mistake: dict[str, Any]
+def test_an_object_that_jobset_or_kubeflow_would_reject_is_found(
+    kind: str, path: tuple[str | int, ...], mistake: dict[str, Any]
 ) -> None:
-    wrong = read("jobset.yaml" if kind == "JobSet" else "trainjob.yaml")[kind]
-    part: Any = wrong
-    for key in place:
-        part = part[key]
-    part |= mistake
+    changed = read_objects("jobset.yaml" if kind == "JobSet" else "trainjob.yaml")[kind]
+    mapping: Any = changed
+    for key in path:
+        mapping = mapping[key]
+    mapping |= mistake
     for key in [key for key, value in mistake.items() if value is None]:
-        del part[key]
+        del mapping[key]
     with pytest.raises(ValueError):
-        check_custom(wrong)
+        check_custom(changed)
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_the_manifests_agree(name: str) -> None:
-    """What all three must have, and what must be the same in each."""
-    job = job_of(name)
+    """The three jobs have the required settings, and they have the same ones."""
+    job = read_job(name)
     assert job["completionMode"] == "Indexed"
     rules = job["podFailurePolicy"]["rules"]
     actions = {value: rule["action"] for rule in rules for value in rule.get("onExitCodes", {}).get("values", [])}
     assert actions == EXIT_CODES
     assert rules[-1] == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-    same = job_of("job.yaml")
-    assert rules == same["podFailurePolicy"]["rules"]
-    assert arguments_of(name) == arguments_of("job.yaml")
+    reference = read_job("job.yaml")
+    assert rules == reference["podFailurePolicy"]["rules"]
+    assert read_arguments(name) == read_arguments("job.yaml")
     pod = job["template"]["spec"]
-    assert pod["restartPolicy"] == "Never", "which a podFailurePolicy requires"
+    assert pod["restartPolicy"] == "Never", "a podFailurePolicy requires it"
     for key in ("volumes", "securityContext", "terminationGracePeriodSeconds"):
-        assert pod[key] == same["template"]["spec"][key]
+        assert pod[key] == reference["template"]["spec"][key]
     (volume, *_) = pod["volumes"]
     assert (
-        volume["persistentVolumeClaim"]["claimName"] == read("volume.yaml")["PersistentVolumeClaim"]["metadata"]["name"]
+        volume["persistentVolumeClaim"]["claimName"]
+        == read_objects("volume.yaml")["PersistentVolumeClaim"]["metadata"]["name"]
     )
     assert {"name": volume["name"], "mountPath": "/runs"} in pod["containers"][0]["volumeMounts"]
 
@@ -149,16 +152,16 @@ def test_the_manifests_agree(name: str) -> None:
     ("name", "first"), [("job.yaml", "{name}-0.{subdomain}"), ("jobset.yaml", "{name}-node-0-0.{name}")]
 )
 def test_the_variables_of_the_engine(name: str, first: str) -> None:
-    job, pod = job_of(name), job_of(name)["template"]["spec"]
-    environment = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
-    assert environment.keys() == {*VARIABLES} - {"JOB_COMPLETION_INDEX"}, "which Kubernetes sets"
+    job, pod = read_job(name), read_job(name)["template"]["spec"]
+    environment = {variable["name"]: variable["value"] for variable in pod["containers"][0]["env"]}
+    assert environment.keys() == {*VARIABLES} - {"JOB_COMPLETION_INDEX"}, "Kubernetes sets JOB_COMPLETION_INDEX"
     assert environment["PET_NNODES"] == str(job["completions"]) == str(job["parallelism"])
-    job_name = read(name)[JOBS[name]]["metadata"]["name"]
+    job_name = read_objects(name)[JOBS[name]]["metadata"]["name"]
     assert environment["PET_MASTER_ADDR"] == first.format(name=job_name, subdomain=pod.get("subdomain"))
 
 
 def test_the_service_has_the_pods_of_the_job() -> None:
-    manifests = read("job.yaml")
+    manifests = read_objects("job.yaml")
     service, job = manifests["Service"], manifests["Job"]
     assert service["metadata"]["name"] == job["spec"]["template"]["spec"]["subdomain"]
     assert service["spec"]["selector"] == {"job-name": job["metadata"]["name"]}
@@ -166,7 +169,7 @@ def test_the_service_has_the_pods_of_the_job() -> None:
 
 
 def test_kubeflow_sets_the_variables_of_a_trainjob() -> None:
-    manifests = read("trainjob.yaml")
+    manifests = read_objects("trainjob.yaml")
     runtime, train_job = manifests["TrainingRuntime"], manifests["TrainJob"]["spec"]
     assert train_job["runtimeRef"]["kind"] == "TrainingRuntime"
     assert train_job["runtimeRef"]["name"] == runtime["metadata"]["name"]
@@ -178,7 +181,7 @@ def test_kubeflow_sets_the_variables_of_a_trainjob() -> None:
 
 def test_the_commands_use_an_engine_that_exists() -> None:
     tasks = {
-        "kubernetes": " ".join(arguments_of("job.yaml")),
+        "kubernetes": " ".join(read_arguments("job.yaml")),
         "skypilot": yaml.safe_load((DEPLOY / "skypilot.yaml").read_text())["run"],
         "slurm": (DEPLOY / "slurm.sbatch").read_text(),
         "ray": (DEPLOY / "ray_job.sh").read_text(),
@@ -190,12 +193,12 @@ def test_the_commands_use_an_engine_that_exists() -> None:
 
 @pytest.mark.parametrize("name", ["slurm.sbatch", "ray_job.sh"])
 def test_the_scripts_are_bash(name: str) -> None:
-    done = subprocess.run(["bash", "-n", str(DEPLOY / name)], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    completed = subprocess.run(["bash", "-n", str(DEPLOY / name)], capture_output=True, text=True)
+    assert (completed.returncode, completed.stderr) == (0, "")
 
 
 def test_the_image_has_every_package() -> None:
-    """What the Dockerfile copies is what its build may see, and all that is installed."""
+    """The Dockerfile copies every file that its build may see, and all packages are among them."""
     lines = (DEPLOY / "Dockerfile").read_text().splitlines()
     copied = [name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]]
     allowed = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
