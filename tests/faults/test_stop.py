@@ -9,14 +9,14 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 from benchmarks.two_hosts import TwoHosts
 from tests.faults.conftest import FIRST_FAULT_STEP, ROOT, ROUND, RecordFigures, Run, Start, assert_same_curve
-from tests.faults.stops import ENDLESS, KINDS, start_on_one_machine, start_on_two_hosts, start_under_torchrun
+from tests.faults.stops import ENDLESS, KINDS, Stopping, start_on_one_machine, start_on_two_hosts, start_under_torchrun
 
 pytestmark = pytest.mark.faults
 
@@ -34,6 +34,7 @@ IN_CI = {  # one case of each mechanism
 }
 
 Describe = Callable[[str, str, str], None]
+StartStopping = Callable[..., Stopping]
 
 RANKS = {
     "ddp": ("rank 0", "rank 1"),
@@ -44,6 +45,7 @@ RANKS = {
     "torch-servers-async": ("rank 3",),
     "tf-servers-async": ("worker 1",),
 }
+RANK_COUNTS = {"ddp": 2, "allreduce": 3, "torch-servers": 4}
 RESUMED = {"rank 1", "worker 1", "worker 0", "ps 0"}  # the tests that signal these also resume the run
 ON_HOSTS: dict[str, Sequence[tuple[str, float]]] = {
     "node 0": [("node 0", 0)],
@@ -76,10 +78,17 @@ def select_cases(cases: list[Any]) -> list[Any]:
     return [case for case in cases if case is not None]
 
 
+class Moment(NamedTuple):
+    """The moment of the first signal."""
+
+    step: int
+    delay: float  # seconds after the step is recorded, so that the signal comes at any point of a step
+
+
 @pytest.fixture
-def delay(fault_step: int) -> float:
-    """Seconds between the recorded step and the signal, so that the signal comes at any point of a step."""
-    return float(np.random.default_rng([ROUND, fault_step]).uniform(0, 0.2))
+def moment(fault_step: int) -> Moment:
+    """The moment of the first signal. It depends on the test and the round."""
+    return Moment(fault_step, float(np.random.default_rng([ROUND, fault_step]).uniform(0, 0.2)))
 
 
 @pytest.fixture
@@ -94,9 +103,17 @@ def describe(record_property: Callable[[str, object], None]) -> Describe:
 
 
 @pytest.fixture
-def port() -> int:
-    """A port for each test. The hosts are network namespaces of the tests, in which nothing else uses ports."""
-    return 20000 + 50 * next(numbers)
+def start_stopping_hosts(start: Start, hosts: TwoHosts) -> StartStopping:
+    """Start a run on two hosts. Each run gets its own ports of the hosts, which only the tests use."""
+    return lambda *overrides, **options: start_on_two_hosts(
+        start, hosts, 20000 + 25 * next(numbers), *overrides, **options
+    )
+
+
+@pytest.fixture
+def start_stopping_torchrun(start: Start, tmp_path: Path) -> StartStopping:
+    """Start a run with torchrun. Its number of ranks follows from its kind."""
+    return lambda kind, *overrides: start_under_torchrun(start, tmp_path, RANK_COUNTS[kind], *KINDS[kind], *overrides)
 
 
 def wait_past_step(run: Run, step: int, delay: float) -> None:
@@ -120,8 +137,7 @@ def assert_resumed(commands: list[Run], reached: int, reference_rows: list[dict[
 def test_one_rank(
     start: Start,
     reference_rows: list[dict[str, Any]],
-    fault_step: int,
-    delay: float,
+    moment: Moment,
     describe: Describe,
     record_figures: RecordFigures,
     kind: str,
@@ -130,9 +146,9 @@ def test_one_rank(
     describe(kind, "one machine", target)
     is_resumed = target in RESUMED and not kind.endswith("async")
     stopping = start_on_one_machine(start, *KINDS[kind], *([] if is_resumed else [ENDLESS]))
-    wait_past_step(stopping.chief, fault_step, 0 if is_resumed else delay)
+    wait_past_step(stopping.chief, moment.step, 0 if is_resumed else moment.delay)
     reached = stopping.assert_agreed(stopping.signal([(target, 0)]), record_figures)
-    assert reached >= fault_step
+    assert reached >= moment.step
     if is_resumed:
         resumed = start(*KINDS[kind], "resume=auto", name=stopping.chief.run_dir.name)
         assert_resumed([resumed], reached, reference_rows)
@@ -151,13 +167,13 @@ def test_one_rank(
     ),
 )
 def test_one_rank_in_an_evaluation(
-    start: Start, delay: float, describe: Describe, record_figures: RecordFigures, kind: str, target: str
+    start: Start, moment: Moment, describe: Describe, record_figures: RecordFigures, kind: str, target: str
 ) -> None:
     """Evaluate after every other step, for longer than the steps take."""
     describe(kind, "one machine, in an evaluation", target)
     frequent = ("train.eval_every=2", "data.validation_examples=1500", ENDLESS)
     stopping = start_on_one_machine(start, *KINDS[kind], *frequent)
-    wait_past_step(stopping.chief, 6, 3 * delay)
+    wait_past_step(stopping.chief, 6, 3 * moment.delay)
     stopping.assert_agreed(stopping.signal([(target, 0)]), record_figures)
 
 
@@ -184,12 +200,9 @@ def test_one_rank_at_start_up(
     ),
 )
 def test_two_hosts(
-    start: Start,
-    hosts: TwoHosts,
-    port: int,
+    start_stopping_hosts: StartStopping,
     reference_rows: list[dict[str, Any]],
-    fault_step: int,
-    delay: float,
+    moment: Moment,
     describe: Describe,
     record_figures: RecordFigures,
     kind: str,
@@ -197,13 +210,13 @@ def test_two_hosts(
 ) -> None:
     describe(kind, "hosts", target)
     is_resumed = target == "node 1"
-    stopping = start_on_two_hosts(start, hosts, port, *KINDS[kind], *([] if is_resumed else [ENDLESS]))
-    wait_past_step(stopping.chief, fault_step, 0 if is_resumed else delay)
+    stopping = start_stopping_hosts(*KINDS[kind], *([] if is_resumed else [ENDLESS]))
+    wait_past_step(stopping.chief, moment.step, 0 if is_resumed else moment.delay)
     reached = stopping.assert_agreed(stopping.signal(ON_HOSTS[target]), record_figures)
-    assert reached >= fault_step
+    assert reached >= moment.step
     if is_resumed:
         name = stopping.chief.run_dir.name
-        resumed = start_on_two_hosts(start, hosts, port + 25, *KINDS[kind], "resume=auto", name=name)
+        resumed = start_stopping_hosts(*KINDS[kind], "resume=auto", name=name)
         assert_resumed(resumed.commands, reached, reference_rows)
 
 
@@ -220,23 +233,21 @@ def test_two_hosts(
 )
 def test_torchrun(
     start: Start,
-    tmp_path: Path,
+    start_stopping_torchrun: StartStopping,
     reference_rows: list[dict[str, Any]],
-    fault_step: int,
-    delay: float,
+    moment: Moment,
     describe: Describe,
     record_figures: RecordFigures,
     kind: str,
     target: str,
 ) -> None:
     describe(kind, "torchrun", target)
-    ranks = {"ddp": 2, "allreduce": 3, "torch-servers": 4}[kind]
     is_resumed = kind == "ddp" and target == "rank 1"
-    stopping = start_under_torchrun(start, tmp_path, ranks, *KINDS[kind], *([] if is_resumed else [ENDLESS]))
-    wait_past_step(stopping.chief, fault_step, 0 if is_resumed else delay)
-    plan = [(name, seconds * delay / 0.2) for name, seconds in UNDER_TORCHRUN[target]]
+    stopping = start_stopping_torchrun(kind, *([] if is_resumed else [ENDLESS]))
+    wait_past_step(stopping.chief, moment.step, 0 if is_resumed else moment.delay)
+    plan = [(name, seconds * moment.delay / 0.2) for name, seconds in UNDER_TORCHRUN[target]]
     reached = stopping.assert_agreed(stopping.signal(plan), record_figures)
-    assert reached >= fault_step
+    assert reached >= moment.step
     if is_resumed:
         resumed = start(*KINDS[kind], "resume=auto", name=stopping.chief.run_dir.name)
         assert_resumed([resumed], reached, reference_rows)
