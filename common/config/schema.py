@@ -3,7 +3,6 @@
 The files in conf/ hold the values. No key has a default here, so the config.yaml of a run states all that it used.
 """
 
-# ruff: noqa: RUF009  section() returns a dataclass field, as key() does
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -8,7 +8,7 @@ from common.config.compose import CONF, parse_config
 from common.config.data import IdxSettings
 from common.config.models import PretrainedBertSettings
 from common.config.resolve import resolve_config
-from common.config.schema import GROUPS as schema_groups
+from common.config.schema import GROUPS as SCHEMA_GROUPS
 from common.config.schema import collect_keys
 from common.config.strategies import STRATEGIES, list_strategies
 from common.config.validate import check_config
@@ -146,7 +146,7 @@ def test_slots_of_the_optimizers(make_config: MakeConfig, overrides: list[str], 
 
 def test_every_module_that_a_schema_names_exists() -> None:
     attributes = ("source", "cache", "spec", "torch_module", "tf_module", "engine")
-    schemas = [schema for kinds in schema_groups.values() for schema in kinds.values()]
+    schemas = [schema for kinds in SCHEMA_GROUPS.values() for schema in kinds.values()]
     names = {getattr(schema, name) for schema in schemas for name in attributes if hasattr(schema, name)}
     names |= {path.partition(":")[0] for schema in STRATEGIES.values() for path in schema.sides.values()}
     assert len(names) > 25

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import tensorflow as tf
-from keras import layers as L
+from keras import layers as L  # noqa: N812  short, since each model is one line
 from keras import ops
 
 

@@ -1,7 +1,7 @@
 """Factories of PyTorch modules; keras_models.py has one of the same name for each."""
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812  the usual name
 from torch import Tensor, nn
 
 

@@ -2,7 +2,7 @@
 
 import keras
 import tensorflow as tf
-from keras import layers as L
+from keras import layers as L  # noqa: N812  short, since each model is one line
 from keras import ops
 
 from tests.unit.common.map import keras_models
