@@ -23,7 +23,8 @@ class TaskFunctions:
 
     Attributes:
         losses: The loss of each example.
-        metric: The accuracy of each example's prediction or its absolute error, as common.config.tasks defines it.
+        metric: The metric of each example: accuracy, correct tokens (language model), absolute error (regression) or 0
+            (a custom task).
     """
 
     losses: PerExample

@@ -15,7 +15,7 @@ from common.bench.process_tree import ProcessTree
 from common.errors import UserError
 
 POLL_SECONDS = 0.05
-SILENT_SECONDS = 600.0  # a contestant that writes no rows for this long has failed
+MAX_WAIT_SECONDS = 600.0  # a warm-up that takes longer, or a turn that exceeds its time by more, has failed
 MIN_BLOCK_ROWS = 3
 FINISH_SECONDS = 20.0  # for a contestant to write its summary at the end
 
@@ -86,8 +86,8 @@ class Contestant:
         while not is_done():
             if self.tree.exit_code is not None:
                 raise UserError(f"{self.name}: ended with exit code {self.tree.exit_code}; see {self.log}")
-            if time.perf_counter() - started_at > SILENT_SECONDS:
-                raise UserError(f"{self.name}: too few rows in {SILENT_SECONDS:.0f} s; see {self.log}")
+            if time.perf_counter() - started_at > MAX_WAIT_SECONDS:
+                raise UserError(f"{self.name}: too few rows in {MAX_WAIT_SECONDS:.0f} s; see {self.log}")
             time.sleep(POLL_SECONDS)
 
     def _stop(self) -> None:
@@ -104,7 +104,7 @@ def start_contestants(
     """Start contestants one after the other; each is warmed up and stopped. None of them outlives the context.
 
     Raises:
-        UserError: a contestant ended.
+        UserError: a contestant ended too early, or wrote too few rows.
     """
     with Guard() as guard:
         contestants = []
@@ -121,7 +121,7 @@ def take_turns(contestants: Sequence[Contestant], rounds: int, seconds: float, r
     """Run rounds with a block of each contestant; every other round has them in reverse order.
 
     Raises:
-        UserError: a contestant ended.
+        UserError: a contestant ended too early, or wrote too few rows.
     """
     for index in range(rounds):
         report(f"round {index + 1} of {rounds}")
@@ -130,6 +130,6 @@ def take_turns(contestants: Sequence[Contestant], rounds: int, seconds: float, r
 
 
 def finish_contestants(contestants: Sequence[Contestant]) -> None:
-    """Let each contestant end by itself; a run of Lockstep then writes its summary."""
+    """Ask each contestant to end, and wait until it has; a run of Lockstep then writes its summary."""
     for contestant in contestants:
         contestant.tree.finish(FINISH_SECONDS)

@@ -31,7 +31,7 @@ SCRIPT_PRECISIONS = ("float32", "bfloat16")
 COLUMNS = ("premise", "hypothesis", "label")
 MATRICES = "matrix_rate"  # the script that multiplies matrices
 ENDLESS = ["train.steps=1000000", "train.epochs=null", "train.eval_every=null", "train.checkpoint_every=null"]
-PATIENT = ["cluster.timeout=3600"]  # seconds; a contestant is stopped for longer than its processes usually wait
+PATIENT = ["cluster.timeout=3600"]  # seconds; otherwise the processes of a stopped contestant would give one another up
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class PlannedContestant:
 
     Attributes:
         definition: its definition in the options.
-        config: the resolved config of its training, or of the training that its script repeats.
+        config: the resolved config of the run of Lockstep, or of the run that its script reproduces.
         command: the command that starts it.
-        useful_flops: the mean over the training examples; None if the operations of the model are not known.
-        tokens: the mean over the training examples; None for images and arrays.
+        useful_flops: the mean useful operations of a training example; None if the model is no BERT.
+        tokens: the mean tokens of a training example; None if the model is no BERT.
         gradient_bytes: the size of all gradients in float32.
     """
 
@@ -61,7 +61,7 @@ class PlannedContestant:
 
 
 def plan_contestants(options: BenchOptions, overrides: Sequence[str], output: Path) -> list[PlannedContestant]:
-    """Return the contestants, and for each precision one that multiplies matrices of the reference's shapes.
+    """Return the contestants and, if the reference is a BERT, one for each precision that multiplies its matrices.
 
     Raises:
         UserError: the config of a contestant is impossible, or its script cannot train it.
@@ -89,13 +89,13 @@ def plan_contestants(options: BenchOptions, overrides: Sequence[str], output: Pa
         gradient_bytes = 4 * count_parameters(config.model, inputs.initial.hf_config)
         planned[name] = PlannedContestant(definition, config, command, flops, tokens, gradient_bytes)
         if name == options.reference:
-            reference_model = inputs.initial.hf_config
+            reference_hf_config = inputs.initial.hf_config
     reference = planned[options.reference]
     matrices = []
     if reference.tokens is not None:
         training = [contestant for contestant in planned.values() if contestant.is_training]
         for precision in dict.fromkeys(contestant.config.train.product_precision for contestant in training):
-            matrices.append(_plan_matrices(reference, reference_model, precision, output, next(ports)))
+            matrices.append(_plan_matrices(reference, reference_hf_config, precision, output, next(ports)))
     return [*planned.values(), *matrices]
 
 
@@ -110,13 +110,15 @@ def _check_script(name: str, definition: ContestantDefinition, config: Config) -
     if not isinstance(config.data, BuiltinNliSettings) and not _is_jsonl(config.data):
         columns = ", ".join(COLUMNS)
         raise UserError(
-            f"{name}: reads data=builtin_nli, or one .jsonl file with the columns {columns}; remove it from "
+            f"{name}: can only read data=builtin_nli or one .jsonl file with the columns {columns}; remove it from "
             "bench.contestants"
         )
     if config.train.matmul_precision is not None:
-        raise UserError(f"{name}: has no train.matmul_precision; remove it from bench.contestants")
+        raise UserError(f"{name}: does not support train.matmul_precision; remove it from bench.contestants")
     if config.train.precision not in SCRIPT_PRECISIONS:
-        raise UserError(f"{name}: has no train.precision={config.train.precision}; remove it from bench.contestants")
+        raise UserError(
+            f"{name}: does not support train.precision={config.train.precision}; remove it from bench.contestants"
+        )
 
 
 def _is_jsonl(data: DataSettings) -> bool:
@@ -140,7 +142,7 @@ def _training_command(
 def _script_command(
     directory: Path, definition: ContestantDefinition, config: Config, arguments: Mapping[str, object], port: int
 ) -> ContestantCommand:
-    """Return the command of a script, which is named after its directory.
+    """Return the command of a script. The name of the directory is that of the contestant.
 
     torchrun starts a process of PyTorch's scripts for each replica. TensorFlow's scripts are one process.
     """

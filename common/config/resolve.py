@@ -51,13 +51,16 @@ def resolve_config(
 
 
 def _count_workers(strategy: StrategySettings, started: Mapping[str, int], source: str) -> int:
-    """Return how many of the started processes are workers. The processes of torchrun have no roles yet."""
+    """Return how many of the started processes are workers.
+
+    Some launchers, such as torchrun, only report a total: "process". The other roles are then subtracted.
+    """
     if "process" not in started:
         return started["worker"]
     if (workers := started["process"] - strategy.other_processes) < 1:
         raise UserError(
-            f"{source}: too few for a worker beside {strategy.other_processes} other processes; raise it, or lower "
-            "strategy.parameter_servers"
+            f"{source}: leaves no worker, since {strategy.other_processes} processes have other roles; start more "
+            "processes, or lower strategy.parameter_servers"
         )
     return workers
 
@@ -65,7 +68,9 @@ def _count_workers(strategy: StrategySettings, started: Mapping[str, int], sourc
 def _agree(name: str, configured: int | None, started: int, source: str) -> int:
     """Return the number of started processes. Raise UserError if the config has another number."""
     if configured not in (None, started):
-        raise UserError(f"strategy.{name}={configured} and {source} disagree; leave out one of them or change it")
+        raise UserError(
+            f"strategy.{name}={configured}, but {source} gives {started}; remove strategy.{name} or make them equal"
+        )
     return started
 
 

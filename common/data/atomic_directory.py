@@ -23,7 +23,9 @@ log = logging.getLogger("lockstep")
 
 MANIFEST = "manifest.json"
 
-JsonObject = dict[str, Any]  # entries of any manifest; the module that writes a manifest casts it to its TypedDict
+JsonObject = dict[
+    str, Any
+]  # a manifest as read from JSON; its module casts it to the TypedDict of its kind of directory
 Entries = TypeVar("Entries", bound=Mapping[str, object])
 
 

@@ -17,13 +17,14 @@ def convert_layout(
 ) -> np.ndarray | None:
     """Return A's array in the layout of B's, or None if no layout fits.
 
-    Layouts differ in the axis of channels, in the axis of attention heads, and in tokens that have an axis of their own
-    or share one with the examples. If several layouts fit, the one closest to B's values is chosen.
+    Channels may be the second or the last axis, attention heads may be before or after the tokens, and tokens may have
+    an axis or share one with the examples. If several layouts fit, the one closest to B's values is chosen.
 
     Args:
         array: A's array.
         target: B's array.
-        flattened: Shape of A's examples before they were flattened, if B's were flattened with channels elsewhere.
+        flattened: Shape of an example of A before it was flattened, if B's were flattened with the channels in another
+            axis; otherwise None.
     """
     if array is None or target is None or array.size != target.size:
         return None
@@ -86,7 +87,7 @@ def _perturb_floats(array: np.ndarray | None, seed: int) -> np.ndarray | None:
 def unpack_tokens(array: np.ndarray, batch: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return the tokens of a batch as padded examples [n, tokens, ...], with zeros as padding.
 
-    An array that does not hold all tokens in one sequence is returned unchanged.
+    An array whose first axis is not the tokens of the whole batch is returned unchanged.
 
     Args:
         array: Unpadded tokens [t, ...] or [1, t, ...], or padded tokens [n * tokens, ...].

@@ -1,4 +1,4 @@
-"""Measure alpha and beta of `common.bench.cost_model`: the time of two processes to sum gradients over a ring.
+"""Measure the time of two processes to sum gradients over a ring: alpha seconds per message, beta seconds per byte.
 
 The processes use the code of strategy=allreduce: beta includes copying a byte to its bucket, sending it, adding it and
 copying it back. torchrun starts two processes.
@@ -15,7 +15,7 @@ from torch.nn import Parameter
 from common.bench.contestant_task import RowWriter
 from torch_impl.strategies.allreduce import Reducer
 
-PARAMETER = 2**18  # bytes
+PARAMETER_BYTES = 2**18
 SMALL, LARGE = 2**10, 2**24  # bytes of all gradients
 REDUCTIONS = {SMALL: 50, LARGE: 3}  # for each row
 
@@ -29,7 +29,7 @@ torch.set_num_threads(1)
 
 def create_bucket(size: int) -> list[Parameter]:
     """Return parameters with gradients of this size, in bytes."""
-    parts = [min(PARAMETER, size - start) for start in range(0, size, PARAMETER)]
+    parts = [min(PARAMETER_BYTES, size - start) for start in range(0, size, PARAMETER_BYTES)]
     bucket = [Parameter(torch.zeros(part // 4)) for part in parts]
     for parameter in bucket:
         parameter.grad = torch.zeros_like(parameter)
@@ -50,7 +50,10 @@ def measure_seconds(size: int) -> float:
 
 writer = RowWriter(args) if dist.get_rank() == 0 else None
 while True:
-    small, large = measure_seconds(SMALL), measure_seconds(LARGE)  # each is 2 alpha + size * beta
+    small, large = (
+        measure_seconds(SMALL),
+        measure_seconds(LARGE),
+    )  # a ring of two: 2 messages of size / 2, so 2 alpha + size * beta
     beta = (large - small) / (LARGE - SMALL)
     if writer is not None:
         writer.write(0, alpha=(small - SMALL * beta) / 2, beta=beta)

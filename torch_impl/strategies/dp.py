@@ -156,13 +156,16 @@ class DP(Strategy[DpSettings]):
         return torch.cat([torch.atleast_1d(output).to(device) for output in outputs])
 
     def _average_statistics(self) -> None:
-        """Average the moving statistics of BatchNorm over the replicas on the CPU, each of which has its own."""
+        """Write the mean of the BatchNorm statistics of all CPU replicas to the model and to each replica.
+
+        On GPUs the model has those of its first replica already.
+        """
         replica_statistics = [find_moving_statistics(replica) for replica in self.cpu_replicas]
-        for name, average in find_moving_statistics(self.model).items():
+        for name, mean in find_moving_statistics(self.model).items():
             if replica_statistics:
-                average.copy_(torch.stack([statistics[name] for statistics in replica_statistics]).mean(0))
+                mean.copy_(torch.stack([statistics[name] for statistics in replica_statistics]).mean(0))
             for statistics in replica_statistics:
-                statistics[name].copy_(average)
+                statistics[name].copy_(mean)
 
     @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:

@@ -1,4 +1,4 @@
-"""Mistakes in the preparation of data that turn an array of A's batch into B's."""
+"""Explanations of a batch array that differs between the sides A and B, by a mistake in the preparation of data."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -6,11 +6,11 @@ import numpy as np
 
 from common.diagnose.findings import Explanation
 
-SMALLEST_OVERLAP = 2  # number of values that two cuts of one text share at least
+SMALLEST_OVERLAP = 2  # two cuts of one text must share at least this many values
 
 
 def index_examples(batches: Iterable[Mapping[str, np.ndarray]]) -> dict[str, set[bytes]]:
-    """Return the examples of some batches by array name, as the keys that `explain_array` looks up."""
+    """Return the keys of all examples of these batches by array name: the `known_examples` of `explain_array`."""
     index: dict[str, set[bytes]] = {}
     for batch in batches:
         for name, array in batch.items():
@@ -33,12 +33,12 @@ def explain_array(a: np.ndarray, b: np.ndarray, known_examples: Collection[bytes
         return Explanation("array_of_ones", "is all ones: nothing is masked")
     if np.array_equal(b, 1 - a):
         return Explanation("inverted", "has 0 for each 1 of A, and 1 for each 0")
-    for explain in (_explain_numbers, _explain_swap, _explain_order_within_examples, _explain_scale, _explain_cut):
+    for explain in (_explain_renumbering, _explain_swap, _explain_order_within_examples, _explain_scale, _explain_cut):
         if explanation := explain(a, b, differing):
             return explanation
     known_count = sum(_example_key(b[row]) in known_examples for row in differing)
     if a.ndim > 1 and known_count > len(differing) / 2:
-        sentence = f"has A's values of other examples in {known_count} of {len(a)} places"
+        sentence = f"has other examples of A in {known_count} of {len(a)} rows"
         return Explanation("examples_swapped", sentence)
     sentence = (
         f"has other values in {len(differing)} of {len(a)} examples, first in example {differing[0]} of the batch"
@@ -46,7 +46,7 @@ def explain_array(a: np.ndarray, b: np.ndarray, known_examples: Collection[bytes
     return Explanation("other_values", sentence, confirmed=False)
 
 
-def _explain_numbers(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explanation | None:
+def _explain_renumbering(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explanation | None:
     """Check whether each integer of A always becomes the same integer in B, as with another vocabulary."""
     if not (np.array_equal(a, np.round(a)) and np.array_equal(b, np.round(b))):
         return None

@@ -52,14 +52,14 @@ def _compare_tied(stage: Stage, name: str, partner: str, a: Gradients, b: Gradie
         f"{name} is tied to {partner} in {tied_side} only: {tied_side} has one parameter, {separate_side} trains two"
     )
     if is_sum:
-        sentence += f", and its gradient is the sum of {separate_side}'s two"
+        sentence += f", and the gradient of {tied_side} is the sum of the two of {separate_side}"
     stage.add_cause("tied_on_one_side", "b", name, sentence, confirmed=is_sum)
 
 
 def _merge_scaled(stage: Stage) -> None:
     """Replace the causes of all parameters with scaled gradients by one cause."""
     scaled = [cause for cause in stage.causes if cause.cause == SCALED_GRADIENT]
-    if len(scaled) > 1:
+    if len(scaled) > 1:  # their sentences are "NAME: its gradient is ..." and differ in the name only
         sentence = scaled[0].sentence.partition(": ")[2].replace("its gradient", "every gradient")
         stage.causes = [cause for cause in stage.causes if cause.cause != SCALED_GRADIENT]
         stage.add_cause(SCALED_GRADIENT, "b", f"{len(scaled)} parameters", sentence)

@@ -108,9 +108,13 @@ def test_a_model_without_known_operations_has_no_matrices(planned: Plan) -> None
             "bench.definitions.hf_trainer.script=none",
             "bench.definitions.hf_trainer.script=none: no module",
         ),
-        ("hf_trainer", "model=convnet", "hf_trainer: reads data=builtin_nli, or one .jsonl file"),
-        ("keras_fit", "train.precision=float64", "keras_fit: has no train.precision=float64; remove it"),
-        ("keras_fit", "train.matmul_precision=bfloat16", "keras_fit: has no train.matmul_precision; remove it"),
+        ("hf_trainer", "model=convnet", "hf_trainer: can only read data=builtin_nli or one .jsonl file"),
+        ("keras_fit", "train.precision=float64", "keras_fit: does not support train.precision=float64; remove it"),
+        (
+            "keras_fit",
+            "train.matmul_precision=bfloat16",
+            "keras_fit: does not support train.matmul_precision; ",
+        ),
     ],
 )
 def test_a_mistake_is_told_in_one_line(planned: Plan, contestants: str, override: str, said: str) -> None:

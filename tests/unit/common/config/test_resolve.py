@@ -102,17 +102,17 @@ def test_replicas_that_a_scheduler_has_started(
         (
             ["strategy=ddp", "strategy.replicas=2"],
             {"process": 3},
-            "strategy.replicas=2 and WORLD_SIZE=3 disagree; leave out one of them or change it",
+            "strategy.replicas=2, but WORLD_SIZE=3 gives 3; remove strategy.replicas or make them equal",
         ),
         (
             ["strategy=parameter_server", "strategy.parameter_servers=2"],
             {"chief": 1, "worker": 1, "ps": 1},
-            "strategy.parameter_servers=2 and WORLD_SIZE=3 disagree; leave out one of them or change it",
+            "strategy.parameter_servers=2, but WORLD_SIZE=3 gives 1; remove strategy.parameter_servers or make them eq",
         ),
         (
             ["strategy=parameter_server", "strategy.parameter_servers=2"],
             {"process": 3},
-            "WORLD_SIZE=3: too few for a worker beside 3 other processes; raise it, or lower strategy.parameter_serv",
+            "WORLD_SIZE=3: leaves no worker, since 3 processes have other roles; start more processes, or lower ",
         ),
     ],
 )
