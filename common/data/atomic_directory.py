@@ -23,9 +23,8 @@ log = logging.getLogger("lockstep")
 
 MANIFEST = "manifest.json"
 
-JsonObject = dict[
-    str, Any
-]  # a manifest as read from JSON; its module casts it to the TypedDict of its kind of directory
+# A manifest as read from JSON. The module of a kind of directory casts it to its TypedDict.
+JsonObject = dict[str, Any]
 Entries = TypeVar("Entries", bound=Mapping[str, object])
 
 

@@ -50,10 +50,8 @@ def measure_seconds(size: int) -> float:
 
 writer = RowWriter(args) if dist.get_rank() == 0 else None
 while True:
-    small, large = (
-        measure_seconds(SMALL),
-        measure_seconds(LARGE),
-    )  # a ring of two: 2 messages of size / 2, so 2 alpha + size * beta
+    # A ring of two sends 2 messages of half of the size: 2 alpha + size * beta.
+    small, large = measure_seconds(SMALL), measure_seconds(LARGE)
     beta = (large - small) / (LARGE - SMALL)
     if writer is not None:
         writer.write(0, alpha=(small - SMALL * beta) / 2, beta=beta)
