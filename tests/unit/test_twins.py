@@ -108,7 +108,7 @@ ONE_SIDED_FILES = {
         "communication/tour.py",
         "models/linear.py",
     ],
-    "tf_impl": ["models/layout.py", "float64.py", "convolution.py", "keras_paths.py"],
+    "tf_impl": ["models/layout.py", "float64.py", "convolution.py", "keras_paths.py", "models/bert_operations.py"],
 }
 
 

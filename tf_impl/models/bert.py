@@ -12,26 +12,18 @@ from keras_hub.layers import TransformerEncoder
 from keras_hub.models import BertBackbone
 from typing_extensions import override
 
-from common.data.dropout import derive_site_key
 from common.models.bert import get_parameter_shapes
 from common.models.initial_weights import InitialCheckpoint
 from tf_impl import forward_trace
-from tf_impl.dropout import TokenPositions, apply_dropout, hash_rows, hash_token_rows
+from tf_impl.dropout import TokenPositions
+from tf_impl.models.bert_operations import (
+    ACTIVATIONS,
+    apply_dense,
+    apply_dropout_layer,
+    apply_layer_norm,
+    make_seed,
+)
 from tf_impl.models.layout import NamedParameter
-
-
-def _gelu(x: tf.Tensor) -> tf.Tensor:
-    """Return x Phi(x). The constants of tf.nn.gelu are rounded to float32, which is too coarse for float64."""
-    return 0.5 * x * (1.0 + tf.math.erf(x / tf.constant(math.sqrt(2.0), x.dtype)))
-
-
-def _gelu_tanh(x: tf.Tensor) -> tf.Tensor:
-    """Return the tanh approximation of `_gelu`."""
-    inner = tf.constant(math.sqrt(2.0 / math.pi), x.dtype) * (x + tf.constant(0.044715, x.dtype) * x**3)
-    return 0.5 * x * (1.0 + tf.tanh(inner))
-
-
-ACTIVATIONS = {"gelu": _gelu, "gelu_new": _gelu_tanh, "gelu_pytorch_tanh": _gelu_tanh, "relu": tf.nn.relu}
 
 
 class Bert(keras.Model):
@@ -56,8 +48,8 @@ class Bert(keras.Model):
         keys = inputs.get("dropout_keys")
         if keys is not None:
             keys = keys[: tf.shape(pooled)[0]]  # of a compiled model, they are padded like the rows of attention
-        seed = _make_seed(self.dropout, "dropout", keys, training)
-        return self.classifier(_apply_dropout_layer(self.dropout, pooled, seed, keys))
+        seed = make_seed(self.dropout, "dropout", keys, training)
+        return self.classifier(apply_dropout_layer(self.dropout, pooled, seed, keys))
 
     def _pool_unpadded(  # noqa: PLR0913  the arrays of a batch by name
         self,
@@ -87,10 +79,10 @@ class Bert(keras.Model):
         x += _embed(bert.segment_embedding, bert.segment_embedding.embeddings, token_type_ids)
         x += _embed(bert.position_embedding, bert.position_embedding.position_embeddings, position_ids)
         norm = bert.embeddings_layer_norm
-        x = forward_trace.apply_layer(norm, partial(_apply_layer_norm, norm, _read_weights(norm)), x)
+        x = forward_trace.apply_layer(norm, partial(apply_layer_norm, norm, _read_weights(norm)), x)
         tokens = (places // tf.shape(attention_mask)[-1], position_ids)
-        seed = _make_seed(bert.embeddings_dropout, "bert.embeddings.dropout", dropout_keys, training)
-        x = _apply_dropout_layer(bert.embeddings_dropout, x, seed, dropout_keys, tokens)
+        seed = make_seed(bert.embeddings_dropout, "bert.embeddings.dropout", dropout_keys, training)
+        x = apply_dropout_layer(bert.embeddings_dropout, x, seed, dropout_keys, tokens)
         for index, layer in enumerate(bert.transformer_layers):
             sublayers = _find_sublayers(layer)
             weights = {name: _read_weights(sublayer) for name, sublayer in sublayers.items()}
@@ -151,15 +143,15 @@ def _encode(  # noqa: PLR0913  all that differs between layers, as arguments of 
     settings = _find_sublayers(layer)
 
     def apply(name: str, x: tf.Tensor) -> tf.Tensor:
-        compute = _apply_layer_norm if name.endswith("LayerNorm") else _apply_dense
+        compute = apply_layer_norm if name.endswith("LayerNorm") else apply_dense
         return forward_trace.apply_layer(sublayers[name], partial(compute, settings[name], weights[name]), x)
 
     probabilities_seed, attention_seed, output_seed = seeds
     attended = _compute_attention(layer._self_attention_layer, apply, x, mask, places, probabilities_seed, keys)
-    x = x + _apply_dropout_layer(layer._self_attention_dropout, attended, attention_seed, keys, tokens)
+    x = x + apply_dropout_layer(layer._self_attention_dropout, attended, attention_seed, keys, tokens)
     x = apply("attention.output.LayerNorm", x)
     inner = layer._feedforward_intermediate_dense.activation(apply("intermediate.dense", x))
-    x = x + _apply_dropout_layer(layer._feedforward_dropout, apply("output.dense", inner), output_seed, keys, tokens)
+    x = x + apply_dropout_layer(layer._feedforward_dropout, apply("output.dense", inner), output_seed, keys, tokens)
     return apply("output.LayerNorm", x)
 
 
@@ -196,19 +188,7 @@ def _make_seeds(layer: TransformerEncoder, name: str, keys: tf.Tensor | None, tr
         "attention.output.dropout": layer._self_attention_dropout,
         "output.dropout": layer._feedforward_dropout,
     }
-    return [_make_seed(dropout, f"{name}.{part}", keys, training) for part, dropout in dropouts.items()]
-
-
-def _make_seed(layer: keras.layers.Dropout, name: str, keys: tf.Tensor | None, training: bool) -> tf.Tensor | None:
-    """Return the seed of a dropout layer; None if it drops nothing.
-
-    Masks are drawn from the seed alone or, if dropout is aligned, from the seed and the examples' keys.
-    """
-    if not training or layer.rate == 0:
-        return None
-    return (
-        tf.cast(layer.seed_generator.next(), tf.int32) if keys is None else tf.constant(derive_site_key(name), tf.int64)
-    )
+    return [make_seed(dropout, f"{name}.{part}", keys, training) for part, dropout in dropouts.items()]
 
 
 def _compute_attention(
@@ -231,46 +211,10 @@ def _compute_attention(
     query = pad("query") * tf.constant(layer._inverse_sqrt_key_dim, x.dtype)
     scores = tf.matmul(query, pad("key"), transpose_b=True)
     scores += tf.where(mask == 1, tf.zeros([], x.dtype), x.dtype.min)[:, None, None]
-    probabilities = _apply_dropout_layer(layer._dropout_layer, tf.nn.softmax(scores), seed, keys)
+    probabilities = apply_dropout_layer(layer._dropout_layer, tf.nn.softmax(scores), seed, keys)
     out = tf.transpose(tf.matmul(probabilities, pad("value")), [0, 2, 1, 3])
     out = tf.gather(tf.reshape(out, [rows * width, heads * size]), places)
     return apply("attention.output.dense", out)
-
-
-def _apply_dense(layer: keras.Layer, weights: list[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
-    """Apply a Dense or EinsumDense layer to x [t, inputs] as one product: [t, outputs].
-
-    With mixed precision only the product is computed in bfloat16. Most processors lack bfloat16 instructions for other
-    operations, and TensorFlow computes those in float32 anyway.
-    """
-    kernel, bias = weights
-    matrix = tf.reshape(tf.cast(kernel, layer.compute_dtype), [x.shape[-1], -1])
-    product = tf.matmul(tf.cast(x, layer.compute_dtype), matrix)
-    return tf.nn.bias_add(tf.cast(product, x.dtype), tf.reshape(bias, [-1]))
-
-
-def _apply_dropout_layer(
-    layer: keras.layers.Dropout,
-    x: tf.Tensor,
-    seed: tf.Tensor | None,
-    keys: tf.Tensor | None,
-    tokens: TokenPositions | None = None,
-) -> tf.Tensor:
-    """Apply a Dropout layer to x [n, ..., features], or to tokens [t, features]."""
-    if seed is None:
-        return x
-    if keys is None:
-        return tf.nn.experimental.stateless_dropout(x, layer.rate, seed)
-    if tokens is not None:
-        return apply_dropout(x, layer.rate, hash_token_rows(keys, seed, tokens))
-    return apply_dropout(x, layer.rate, hash_rows(keys, seed, tf.unstack(tf.shape(x))[1:-1]))
-
-
-def _apply_layer_norm(layer: keras.layers.LayerNormalization, weights: list[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
-    """Apply a LayerNormalization to x [t, hidden]: the formula of Keras in fewer operations."""
-    gamma, beta = weights
-    mean, variance = tf.nn.moments(x, [-1], keepdims=True)
-    return (x - mean) * tf.math.rsqrt(variance + tf.constant(layer.epsilon, x.dtype)) * gamma + beta
 
 
 def build(initial: InitialCheckpoint) -> keras.Model:
