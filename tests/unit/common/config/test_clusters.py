@@ -1,6 +1,6 @@
 import pytest
 
-from tests.unit.common.config.conftest import Said
+from tests.unit.common.config.conftest import ErrorLine
 
 HOSTS = ["cluster=hosts", "strategy=ddp"]
 
@@ -27,5 +27,5 @@ HOSTS = ["cluster=hosts", "strategy=ddp"]
         ),
     ],
 )
-def test_bad_input(said: Said, overrides: list[str], expected: str) -> None:
-    assert said(*overrides).startswith(expected)
+def test_wrong_values_are_refused(error_line: ErrorLine, overrides: list[str], expected: str) -> None:
+    assert error_line(*overrides).startswith(expected)

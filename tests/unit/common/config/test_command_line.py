@@ -24,49 +24,53 @@ with report_user_errors(["single"]):
     print(sys.argv[1:])
     raise KIND("data.train: no such file: x.csv")
 """
-Script = Callable[..., subprocess.CompletedProcess[str]]
+RunScript = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Script:
-    """Run a script that raises an error of a kind."""
+def run_script(tmp_path: Path) -> RunScript:
+    """Run a script that raises an error of the class `kind`."""
 
     def run(kind: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         path = tmp_path / "script.py"
         path.write_text(SCRIPT.replace("KIND", kind))
-        clean = {name: value for name, value in os.environ.items() if name != "HYDRA_FULL_ERROR"}
-        env = {**clean, "PYTHONPATH": str(ROOT), **environment}
+        inherited = {name: value for name, value in os.environ.items() if name != "HYDRA_FULL_ERROR"}
+        env = {**inherited, "PYTHONPATH": str(ROOT), **environment}
         return subprocess.run([sys.executable, path, *arguments], capture_output=True, text=True, env=env)
 
     return run
 
 
-def test_a_users_error_is_one_line(script: Script) -> None:
-    done = script("UserError", "a=1")
+def test_a_user_error_is_one_line(run_script: RunScript) -> None:
+    done = run_script("UserError", "a=1")
     assert (done.returncode, done.stderr) == (2, "error: data.train: no such file: x.csv\n")
     assert done.stdout == "['a=1']\n"
 
 
-def test_any_other_error_shows_where_it_comes_from(script: Script) -> None:
-    done = script("RuntimeError")
+def test_other_errors_show_the_stack_trace(run_script: RunScript) -> None:
+    done = run_script("RuntimeError")
     assert done.returncode == 1
     assert done.stderr.startswith("Traceback")
 
 
-@pytest.mark.parametrize("how", ["--debug", "HYDRA_FULL_ERROR"])
-def test_debug_shows_the_stack_trace(script: Script, how: str) -> None:
-    done = script("UserError", "--debug", "a=1") if how == "--debug" else script("UserError", "a=1", **{how: "1"})
+@pytest.mark.parametrize("option", ["--debug", "HYDRA_FULL_ERROR"])
+def test_debug_shows_the_stack_trace(run_script: RunScript, option: str) -> None:
+    done = (
+        run_script("UserError", "--debug", "a=1")
+        if option == "--debug"
+        else run_script("UserError", "a=1", **{option: "1"})
+    )
     assert done.returncode == 2
     assert "Traceback" in done.stderr
     assert done.stderr.endswith("error: data.train: no such file: x.csv\n")
-    assert done.stdout == "['a=1']\n", "Hydra does not know --debug"
+    assert done.stdout == "['a=1']\n", "Hydra receives no --debug"
 
 
-def test_any_other_text_is_joined_to_one_line() -> None:
+def test_other_texts_are_joined_to_one_line() -> None:
     assert explain_error(HydraException("something\n  went\nwrong"), []) == "something went wrong"
 
 
-def test_an_interpolation_that_fails_names_its_key() -> None:
+def test_a_failed_interpolation_names_its_key() -> None:
     config = OmegaConf.create({"data": {"train": "${nowhere}"}})
     with pytest.raises(Exception) as raised:
         _ = config.data.train
@@ -74,7 +78,7 @@ def test_an_interpolation_that_fails_names_its_key() -> None:
     assert text.startswith("data.train: ") and "nowhere" in text and "\n" not in text
 
 
-def test_a_users_error_in_an_interpolation_is_shown_as_it_is() -> None:
+def test_a_user_error_in_an_interpolation_is_shown() -> None:
     config = OmegaConf.create({"model": {"checkpoint": "${package_directory:no_such_thing}"}})
     with pytest.raises(Exception) as raised:
         _ = config.model.checkpoint
@@ -83,11 +87,11 @@ def test_a_users_error_in_an_interpolation_is_shown_as_it_is() -> None:
     )
 
 
-def test_a_missing_choice_lists_those_that_there_are() -> None:
-    """Of the strategies those of this side, and those that an extension has added."""
-    found = [path.stem for path in sorted(Path(CONF, "strategy").glob("*.yaml"))]
-    assert {"ddp", "mirrored"} <= set(found)
-    error = MissingConfigException("no such file", "strategy/horovod", [*found, "mine"])
+def test_a_missing_choice_lists_the_choices() -> None:
+    """The strategies are those of the framework and those that an extension has added."""
+    strategies = [path.stem for path in sorted(Path(CONF, "strategy").glob("*.yaml"))]
+    assert {"ddp", "mirrored"} <= set(strategies)
+    error = MissingConfigException("no such file", "strategy/horovod", [*strategies, "mine"])
     assert explain_error(error, ["single", "ddp"]) == "strategy=horovod: no such choice; there are single, ddp, mine"
     error = MissingConfigException("no such file", "data/cifar", ["digits", "mine"])
     assert explain_error(error, ["single"]) == "data=cifar: no such choice; there are digits, mine"
@@ -102,13 +106,13 @@ def test_a_missing_choice_lists_those_that_there_are() -> None:
     ],
 )
 def test_exit_codes(raised: BaseException, exit_code: int, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left, report_user_errors(()):
+    with pytest.raises(SystemExit) as exit_info, report_user_errors(()):
         raise raised
-    assert left.value.code == exit_code
+    assert exit_info.value.code == exit_code
     assert capsys.readouterr().err == printed
 
 
-def test_the_environment_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
     with report_user_errors(()):
         assert os.environ["HYDRA_FULL_ERROR"] == "1"
@@ -116,27 +120,31 @@ def test_the_environment_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_misspelt_key_gets_a_suggestion() -> None:
-    for name, meant in (
+    for name, suggestion in (
         ("trian.steps", "train.steps"),
         ("steps", "train.steps"),
         ("batch_size", "train.global_batch_size"),
     ):
         text = explain_error(ConfigAttributeError(f"Could not override '{name}'.\nKey is not in struct"), [])
-        assert text.startswith(f"{name}: no such key here; did you mean {meant}"), text
+        assert text.startswith(f"{name}: no such key here; did you mean {suggestion}"), text
     assert "did you mean" not in explain_error(ConfigAttributeError("Could not override 'xyzzy'."), [])
 
 
-def test_torchruns_other_ranks_let_the_first_one_speak(script: Script) -> None:
-    """They are ended while they wait; one whose error is its own is heard in the end."""
-    start = time.monotonic()
-    assert script("UserError", LOCAL_RANK="0").returncode == 2
-    first = time.monotonic() - start
-    done = script("UserError", LOCAL_RANK="1")
-    assert (done.returncode, done.stderr) == (2, "error: data.train: no such file: x.csv\n")
-    assert time.monotonic() - start - first > FIRST_ERROR_SECONDS
+@pytest.mark.parametrize(("rank", "expected_pauses"), [("0", []), ("1", [FIRST_ERROR_SECONDS])])
+def test_later_ranks_of_torchrun_report_after_the_first_rank(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: str, expected_pauses: list[float]
+) -> None:
+    """torchrun ends the later ranks while they wait. A later rank that fails alone reports its error after the wait."""
+    pauses: list[float] = []
+    monkeypatch.setenv("LOCAL_RANK", rank)
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    with pytest.raises(SystemExit) as exit_info, report_user_errors(()):
+        raise UserError("a: wrong")
+    assert (exit_info.value.code, pauses) == (2, expected_pauses)
+    assert capsys.readouterr().err == "error: a: wrong\n"
 
 
-SWEPT = "is_sweep_job() and describe_job()"
+JOB = "is_sweep_job() and describe_job()"
 SWEEP = """
 import sys
 import hydra
@@ -158,7 +166,7 @@ with run_command(["single"]):
 """
 
 
-def test_a_sweep_goes_on_after_a_job_that_failed(tmp_path: Path) -> None:
+def test_a_sweep_continues_after_a_failed_job(tmp_path: Path) -> None:
     done = run_sweep(tmp_path, "train.steps=9", "-m", "train.seed=1,2,3")
     assert done.stdout.splitlines() == ["job 0: seed=1", "seed=1", "job 1: seed=2", "job 2: seed=3", "seed=3"]
     assert done.stderr.splitlines() == ["error: two: is wrong", "error: 1 of the sweep's jobs failed: seed=2"]
@@ -170,26 +178,26 @@ def test_a_sweep_ends_with_an_interrupted_job(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (143, "job 0: seed=4\n")
 
 
-def test_a_single_job_is_no_sweep(tmp_path: Path) -> None:
+def test_a_single_job_is_not_a_sweep(tmp_path: Path) -> None:
     assert run_sweep(tmp_path, "train.seed=1").stdout == "False\n"
     assert run_sweep(tmp_path, "train.seed=2").stderr == "error: two: is wrong\n"
 
 
-def test_the_arguments_for_another_command(tmp_path: Path) -> None:
-    """What this job was given, but for some keys; in a sweep the values of the job."""
+def test_arguments_without_some_keys(tmp_path: Path) -> None:
+    """The arguments of a job of a sweep have the values of the job."""
     flags = ["--config-dir", str(tmp_path)]
-    given = ["strategy=ddp", "cluster=hosts", "+cluster.x=1", "run_name='a b'", "run_dir=x", "train.max_restarts=1"]
-    done = run_sweep(tmp_path, *given, *flags, printed=OTHERS)
-    assert done.stdout == f"{[*flags, 'strategy=ddp', given[3]]}\n", done.stderr
-    swept = run_sweep(tmp_path, "-m", "train.seed=1,3", "strategy=ddp", printed=OTHERS)
+    overrides = ["strategy=ddp", "cluster=hosts", "+cluster.x=1", "run_name='a b'", "run_dir=x", "train.max_restarts=1"]
+    done = run_sweep(tmp_path, *overrides, *flags, printed=ARGUMENTS)
+    assert done.stdout == f"{[*flags, 'strategy=ddp', overrides[3]]}\n", done.stderr
+    swept = run_sweep(tmp_path, "-m", "train.seed=1,3", "strategy=ddp", printed=ARGUMENTS)
     assert swept.stdout.splitlines()[1::2] == [f"['train.seed={seed}', 'strategy=ddp']" for seed in (1, 3)]
 
 
-OTHERS = "list_arguments_without('cluster', 'run_dir', 'train.max_restarts')"
+ARGUMENTS = "list_arguments_without('cluster', 'run_dir', 'train.max_restarts')"
 
 
 def run_sweep(folder: Path, *arguments: str, printed: str = "") -> subprocess.CompletedProcess[str]:
-    (folder / "sweep.py").write_text(SWEEP.replace(SWEPT, printed or SWEPT))
+    (folder / "sweep.py").write_text(SWEEP.replace(JOB, printed or JOB))
     command = [sys.executable, "sweep.py", *arguments]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)

@@ -3,35 +3,35 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from common.config import compose as configs
+from common.config import compose
 from common.config.compose import collect_values, describe_keys, parse_config
 from common.config.keys import CURVE, HOST, RUN, SOURCE
 from common.config.resolve import resolve_config
 from common.config.schema import GROUPS
 from common.errors import UserError
 from tests.conftest import Compose, MakeConfig
-from tests.unit.common.config.conftest import Said
+from tests.unit.common.config.conftest import ErrorLine
 from tests.unit.common.config.test_schema import MANDATORY
 
 
 @pytest.mark.parametrize("choice", ["data=builtin_nli", "data=files", "data=mnli", "model=bert_mini", "model=minilm"])
-def test_a_saved_config_loads_as_it_was(make_config: MakeConfig, tmp_path: Path, choice: str) -> None:
+def test_a_saved_config_loads_unchanged(make_config: MakeConfig, tmp_path: Path, choice: str) -> None:
     config = make_config(choice, *MANDATORY.get(choice, []), "strategy=ddp", "optimizer.learning_rate=0.1")
     config = resolve_config(config)
-    configs.save_config(config, tmp_path / "config.yaml")
-    assert configs.load_config(tmp_path / "config.yaml") == config
+    compose.save_config(config, tmp_path / "config.yaml")
+    assert compose.load_config(tmp_path / "config.yaml") == config
     assert "${" not in (tmp_path / "config.yaml").read_text()
 
 
-def test_a_package_that_is_not_installed() -> None:
+def test_a_missing_package_is_refused() -> None:
     with pytest.raises(UserError, match=r"^model.checkpoint: the package no-such-thing is not installed; pip"):
-        configs._find_package_directory("no_such_thing", "model")
+        compose._find_package_directory("no_such_thing", "model")
 
 
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        # a choice that there is not
+        # choices that do not exist
         (
             ["model=bert_huge"],
             "model=bert_huge: no such choice; there are bert_base, bert_mini, bert_small, ",
@@ -73,13 +73,13 @@ def test_a_package_that_is_not_installed() -> None:
         (["extensions=[no.such]"], "extensions: no module no.such; add its directory to PYTHONPATH"),
     ],
 )
-def test_what_has_no_place_or_no_value(said: Said, overrides: list[str], expected: str) -> None:
-    assert said(*overrides).startswith(expected)
+def test_wrong_keys_and_types_are_refused(error_line: ErrorLine, overrides: list[str], expected: str) -> None:
+    assert error_line(*overrides).startswith(expected)
 
 
 @pytest.mark.parametrize("group", [*GROUPS, "train"])
-def test_a_group_that_is_null(composed: Compose, group: str) -> None:
-    """As in a file; on the command line Hydra refuses it before."""
+def test_a_group_that_is_null_is_refused(composed: Compose, group: str) -> None:
+    """A file may set a group to null. On the command line Hydra refuses null first."""
     values = composed().copy()
     values[group] = None
     with pytest.raises(UserError, match=f"^{group}=null: must be "):
@@ -87,7 +87,7 @@ def test_a_group_that_is_null(composed: Compose, group: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["replicas", "workers"])
-def test_auto_replicas_are_what_the_cluster_has(make_config: MakeConfig, name: str) -> None:
+def test_auto_replicas_are_chosen_later(make_config: MakeConfig, name: str) -> None:
     assert make_config("strategy=multiworker", f"strategy.{name}=auto") == make_config("strategy=multiworker")
 
 
@@ -100,11 +100,11 @@ def test_workers_are_another_name_of_replicas(make_config: MakeConfig) -> None:
     assert str(raised.value) == "strategy.workers=3 and strategy.replicas=2 disagree; give one of them"
 
 
-def test_what_an_extension_lacks_is_no_users_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_import_of_an_extension_is_not_a_user_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_extension.py").write_text("import no_such_library\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="no_such_library"):
-        configs._import_extension("my_extension")
+        compose._import_extension("my_extension")
 
 
 def test_values_by_scope(make_config: MakeConfig) -> None:
@@ -113,9 +113,9 @@ def test_values_by_scope(make_config: MakeConfig) -> None:
     assert collect_values(config, RUN)["train.early_stopping.patience"] == 3
     assert collect_values(config, SOURCE)["data.seed"] == 0
     assert collect_values(config, HOST)["cache_dir"] == config.cache_dir
-    scoped = [set(collect_values(config, scope)) for scope in (CURVE, SOURCE, RUN, HOST)]
-    assert sum(map(len, scoped)) == len(set.union(*scoped)) == len(collect_values(config))
-    assert collect_values(config, CURVE, RUN).keys() == scoped[0] | scoped[2]
+    names = [set(collect_values(config, scope)) for scope in (CURVE, SOURCE, RUN, HOST)]
+    assert sum(map(len, names)) == len(set.union(*names)) == len(collect_values(config))
+    assert collect_values(config, CURVE, RUN).keys() == names[0] | names[2]
 
 
 def test_the_help_names_limits_choices_and_units() -> None:

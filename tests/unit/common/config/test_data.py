@@ -11,8 +11,10 @@ from common.config.data import (
     LinesSettings,
 )
 from tests.conftest import MakeConfig
-from tests.unit.common.config.conftest import Said
+from tests.unit.common.config.conftest import ErrorLine
 from tests.unit.common.config.test_schema import MANDATORY
+
+FILES = ["data=files", "data.train=x", "data.validation=x"]
 
 
 @pytest.mark.parametrize(
@@ -29,21 +31,22 @@ from tests.unit.common.config.test_schema import MANDATORY
         ("lines", LinesSettings),
     ],
 )
-def test_kinds_of_data(make_config: MakeConfig, choice: str, kind: type) -> None:
+def test_choices_have_the_settings_of_their_kind(make_config: MakeConfig, choice: str, kind: type) -> None:
     assert type(make_config(f"data={choice}", *MANDATORY.get(f"data={choice}", [])).data) is kind
 
 
-@pytest.mark.parametrize("classes", ["[]", "[a,b,a]"])
-def test_classes_are_named_once(said: Said, classes: str) -> None:
-    data = ("data=files", "data.train=x", "data.validation=x")
-    assert said(*data, f"data.classes={classes}").startswith("data.classes: name each class once, or set it to null")
-
-
-def test_weights_are_not_the_labels(said: Said) -> None:
-    data = ("data=arrays", "data.train=x", "data.validation=x", "data.weight=labels")
-    assert said(*data) == "data.weight=labels: is data.label too; name another array, or set it to null"
-
-
-def test_limits(said: Said) -> None:
-    assert said("data.train_examples=2").startswith("data.train_examples=2: must be at least 3")
-    assert said("data.validation_examples=2").startswith("data.validation_examples=2: must be at least 3")
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["data.train_examples=2"], "data.train_examples=2: must be at least 3"),
+        (["data.validation_examples=2"], "data.validation_examples=2: must be at least 3"),
+        ([*FILES, "data.classes=[]"], "data.classes: name each class once, or set it to null"),
+        ([*FILES, "data.classes=[a,b,a]"], "data.classes: name each class once, or set it to null"),
+        (
+            ["data=arrays", "data.train=x", "data.validation=x", "data.weight=labels"],
+            "data.weight=labels: is data.label too; name another array, or set it to null",
+        ),
+    ],
+)
+def test_wrong_values_are_refused(error_line: ErrorLine, overrides: list[str], expected: str) -> None:
+    assert error_line(*overrides).startswith(expected)

@@ -1,14 +1,14 @@
 import math
-from dataclasses import FrozenInstanceError, dataclass, fields, is_dataclass
+from dataclasses import FrozenInstanceError, dataclass, fields
 
 import pytest
 
-from common.config.keys import CURVE, HOST, RUN, SOURCE, Key, iterate_keys, key, list_keys, section
+from common.config.keys import CURVE, HOST, RUN, SOURCE, Key, find_section_schema, iterate_keys, key, list_keys, section
 from common.config.schema import GROUPS, RunOptions, TrainSettings, collect_keys
 from common.errors import UserError
 from tests.conftest import MakeConfig
 
-EXCEPTIONS = {  # to the scopes of their groups
+EXCEPTIONS = {  # keys with another scope than their group
     "model.name": SOURCE,
     "model.checkpoint": SOURCE,
     "model.revision": SOURCE,
@@ -39,15 +39,15 @@ EXCEPTIONS = {  # to the scopes of their groups
         RUN,
     ),
 }
-OF_OTHER_GROUPS = {"data": SOURCE, "strategy": RUN, "cluster": HOST}
+GROUP_SCOPES = {"data": SOURCE, "strategy": RUN, "cluster": HOST}
 
 
 def test_scopes() -> None:
-    """A key of the model, the optimizer, the schedule or of training decides the curve, where it is not listed here."""
-    for name, found in collect_keys().items():
+    """By default a key decides the curve in these groups: model, task, optimizer, schedule and train."""
+    for name, declared in collect_keys().items():
         group, dot, _ = name.partition(".")
-        expected = EXCEPTIONS.get(name, OF_OTHER_GROUPS.get(group, CURVE if dot else HOST))
-        assert found.scope is (HOST if name == "data.allow_change" else expected), name
+        expected = EXCEPTIONS.get(name, GROUP_SCOPES.get(group, CURVE if dot else HOST))
+        assert declared.scope is (HOST if name == "data.allow_change" else expected), name
     assert EXCEPTIONS.keys() < collect_keys().keys()
 
 
@@ -59,11 +59,11 @@ def test_every_field_of_every_schema_is_a_key_or_a_section() -> None:
     ]
     while schemas:
         schema = schemas.pop()
-        for each in fields(schema):
-            if isinstance(each.type, type) and is_dataclass(each.type):
-                schemas.append(each.type)
+        for schema_field in fields(schema):
+            if (section_schema := find_section_schema(schema_field)) is not None:
+                schemas.append(section_schema)
             else:
-                assert isinstance(each.metadata.get("key"), Key), f"{schema.__name__}.{each.name}"
+                assert isinstance(schema_field.metadata.get("key"), Key), f"{schema.__name__}.{schema_field.name}"
 
 
 @pytest.mark.parametrize(
@@ -78,29 +78,29 @@ def test_every_field_of_every_schema_is_a_key_or_a_section() -> None:
     ],
 )
 def test_limits(limits: dict[str, float], inside: list[float], outside: list[float], words: str) -> None:
-    limited = Key(CURVE, **limits)  # type: ignore[arg-type]
-    assert limited.describe_limits() == words
+    limited_key = Key(CURVE, **limits)  # type: ignore[arg-type]
+    assert limited_key.describe_limits() == words
     for value in inside:
-        limited.check("group.name", value)
+        limited_key.check("group.name", value)
     for value in outside:
         with pytest.raises(UserError) as raised:
-            limited.check("group.name", value)
+            limited_key.check("group.name", value)
         assert str(raised.value) == f"group.name={value}: must be {words}"
 
 
-def test_what_null_means_is_said() -> None:
+def test_errors_name_the_effect_of_null() -> None:
     with pytest.raises(UserError, match=r"^a.b=0: must be above 0 and finite, or null for no clipping$"):
         Key(CURVE, above=0, null="for no clipping").check("a.b", 0)
 
 
 def test_choices() -> None:
-    chosen = Key(RUN, choices=("loss", "accuracy"))
-    chosen.check("a.b", "accuracy")
+    choice_key = Key(RUN, choices=("loss", "accuracy"))
+    choice_key.check("a.b", "accuracy")
     with pytest.raises(UserError, match=r"^a.b=f1: no such choice; there are loss, accuracy$"):
-        chosen.check("a.b", "f1")
+        choice_key.check("a.b", "f1")
 
 
-def test_a_key_in_words() -> None:
+def test_description_of_a_key() -> None:
     assert Key(RUN, at_least=1, unit="steps").describe() == "at least 1 and finite; steps"
     assert Key(RUN, choices=("a", "b")).describe() == "a, b"
     assert Key(RUN).describe() == ""
@@ -114,15 +114,17 @@ class Inner:
 @dataclass(frozen=True)
 class Outer:
     name: str = key(HOST)
-    inner: Inner = section()
+    inner: Inner = section()  # noqa: RUF009  section() returns a dataclass field
 
 
 def test_full_names() -> None:
-    assert [(name, found.scope) for name, found in list_keys(Outer, "outer.")] == [
+    assert [(name, declared.scope) for name, declared in list_keys(Outer, "outer.")] == [
         ("outer.name", HOST),
         ("outer.inner.depth", CURVE),
     ]
-    assert [(name, found.scope, value) for name, found, value in iterate_keys(Outer("n", Inner(3)), "outer.")] == [
+    assert [
+        (name, declared.scope, value) for name, declared, value in iterate_keys(Outer("n", Inner(3)), "outer.")
+    ] == [
         ("outer.name", HOST, "n"),
         ("outer.inner.depth", CURVE, 3),
     ]
@@ -130,6 +132,6 @@ def test_full_names() -> None:
 
 def test_a_config_is_frozen(make_config: MakeConfig) -> None:
     config = make_config()
-    for frozen, name in ((config, "run_dir"), (config.train, "steps"), (config.train.early_stopping, "patience")):
+    for settings, name in ((config, "run_dir"), (config.train, "steps"), (config.train.early_stopping, "patience")):
         with pytest.raises(FrozenInstanceError):
-            setattr(frozen, name, 3)
+            setattr(settings, name, 3)

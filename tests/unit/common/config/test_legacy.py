@@ -10,18 +10,18 @@ from common.config.schema import collect_keys
 from tests.conftest import ROOT, MakeConfig
 
 FIXTURES = ROOT / "tests" / "fixtures"
-# Of the first edition: `cluster=local` had the keys of hosts too.
+# In the first edition `cluster=local` had the keys of `cluster=hosts`, too.
 DROPPED = {"cluster.hosts", "cluster.node", "cluster.port"}
 
 
-def flat(path: Path) -> dict[str, Any]:
-    """The values of a config.yaml by full name."""
+def read_values(path: Path) -> dict[str, Any]:
+    """Return the values of a config.yaml by their full names."""
 
     def flatten(section: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, value in section.items():
-            found |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-        return found
+            values |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        return values
 
     values = OmegaConf.to_container(OmegaConf.load(path))
     assert isinstance(values, dict)
@@ -35,9 +35,11 @@ def flat(path: Path) -> dict[str, Any]:
         ("tf-multiworker", "multiworker", {"strategy.communication": "auto"}),
     ],
 )
-def test_a_run_of_the_first_edition(make_config: MakeConfig, name: str, kind: str, keys: dict[str, Any]) -> None:
-    found = upgrade_values(flat(FIXTURES / f"first-edition-{name}" / "config.yaml"))
-    assert found.keys() - collect_keys().keys() == set()
+def test_configs_of_the_first_edition_are_upgraded(
+    make_config: MakeConfig, name: str, kind: str, keys: dict[str, Any]
+) -> None:
+    values = upgrade_values(read_values(FIXTURES / f"first-edition-{name}" / "config.yaml"))
+    assert values.keys() <= collect_keys().keys()
     expected = {
         "data.kind": "builtin_nli",
         "model.kind": "bert",
@@ -49,10 +51,10 @@ def test_a_run_of_the_first_edition(make_config: MakeConfig, name: str, kind: st
         "cluster.kind": "local",
         **keys,
     }
-    assert expected.items() <= found.items()
+    assert expected.items() <= values.items()
     today = collect_values(make_config(f"strategy={kind}"))
     added = {"extensions", "trackers", "train.checkpoint_seconds", "train.compile", "train.padding", "train.profile"}
-    assert found.keys() - DROPPED == today.keys() - added
+    assert values.keys() - DROPPED == today.keys() - added
 
 
 @pytest.mark.parametrize(
@@ -63,14 +65,14 @@ def test_a_run_of_the_first_edition(make_config: MakeConfig, name: str, kind: st
         ({"data.name": "files", "model.layers": 2}, {"data.kind": "files", "model.kind": "bert"}),
     ],
 )
-def test_kinds_that_had_no_key(old: dict[str, Any], new: dict[str, Any]) -> None:
-    found = upgrade_values({"optimizer.name": "sgd", **old})
-    assert new.items() <= found.items() and "data.name" not in found
-    assert found["optimizer.kind"] == "sgd"
+def test_kinds_without_a_key_are_recognized(old: dict[str, Any], new: dict[str, Any]) -> None:
+    values = upgrade_values({"optimizer.name": "sgd", **old})
+    assert new.items() <= values.items() and "data.name" not in values
+    assert values["optimizer.kind"] == "sgd"
 
 
 @pytest.mark.parametrize(("rate", "semantics"), [(0.0, "aligned"), (0.1, "native")])
-def test_dropout_was_native(rate: float, semantics: str) -> None:
+def test_dropout_of_old_configs_is_native(rate: float, semantics: str) -> None:
     for edition in ({"optimizer.name": "sgd"}, {"optimizer.kind": "sgd"}):
         assert upgrade_values({**edition, "model.dropout": rate})["model.dropout_semantics"] == semantics
     today = {"optimizer.kind": "sgd", "model.dropout": rate, "model.dropout_semantics": "native"}
@@ -78,8 +80,8 @@ def test_dropout_was_native(rate: float, semantics: str) -> None:
     assert upgrade_values({**today, "model.dropout_semantics": "aligned"})["model.dropout_semantics"] == "aligned"
 
 
-def test_todays_keys_stay_as_they_are(make_config: MakeConfig) -> None:
+def test_current_values_do_not_change(make_config: MakeConfig) -> None:
     today = collect_values(make_config("model=convnet", "data=mnist"))
     assert upgrade_values(today) == today
-    once = upgrade_values(flat(FIXTURES / "first-edition-torch-ddp" / "config.yaml"))
+    once = upgrade_values(read_values(FIXTURES / "first-edition-torch-ddp" / "config.yaml"))
     assert upgrade_values(once) == once

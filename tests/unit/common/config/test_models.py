@@ -1,6 +1,6 @@
 import pytest
 
-from tests.unit.common.config.conftest import Said
+from tests.unit.common.config.conftest import ErrorLine
 
 
 @pytest.mark.parametrize(
@@ -18,5 +18,5 @@ from tests.unit.common.config.conftest import Said
         (["model=convnet", "model.hidden_size=0"], "model.hidden_size=0: must be at least 1"),
     ],
 )
-def test_bad_input(said: Said, overrides: list[str], expected: str) -> None:
-    assert said(*overrides).startswith(expected)
+def test_wrong_values_are_refused(error_line: ErrorLine, overrides: list[str], expected: str) -> None:
+    assert error_line(*overrides).startswith(expected)

@@ -9,8 +9,8 @@ from common.config.overrides import name_job, normalize_arguments
 from common.errors import UserError
 
 
-def value_of(override: str) -> object:
-    """The value that Hydra reads once the override is readable."""
+def read_value(override: str) -> object:
+    """Return the value that Hydra reads from the normalized override."""
     (argument,) = normalize_arguments([override])
     return OverridesParser.create().parse_override(argument).value()
 
@@ -36,14 +36,14 @@ def test_flags_come_first(arguments: list[str], expected: list[str]) -> None:
     "value",
     ["~/x", "a#b", "a(1).jsonl", "a,b", "a=b", "[a]", "{a}", "it's", 'a"b', "C:\\x\\", "übung", "1e3", "007", "no"],
 )
-def test_a_text_is_taken_as_it_stands(value: str) -> None:
-    assert value_of(f"run_dir={value}") == value
+def test_texts_need_no_quotes(value: str) -> None:
+    assert read_value(f"run_dir={value}") == value
 
 
 @given(st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters="$'\"\\"), min_size=1))
-def test_any_text_without_quotes_is(value: str) -> None:
+def test_any_text_without_quotes_needs_none(value: str) -> None:
     if value.casefold() != "null":
-        assert value_of(f"run_dir={value}") == value
+        assert read_value(f"run_dir={value}") == value
 
 
 @pytest.mark.parametrize(
@@ -61,28 +61,28 @@ def test_any_text_without_quotes_is(value: str) -> None:
         "+x.y=~",
     ],
 )
-def test_what_hydra_reads_is_left(override: str) -> None:
+def test_overrides_that_hydra_reads_do_not_change(override: str) -> None:
     assert normalize_arguments([override]) == [override]
 
 
-def test_a_sweep_over_texts() -> None:
+def test_sweeps_over_texts() -> None:
     assert normalize_arguments(["-m", "data.train=a,b"]) == ["-m", "data.train=a,b"]
     assert normalize_arguments(["-m", "data.train=~/a,b#"]) == ["-m", "data.train='~/a','b#'"]
     assert normalize_arguments(["-m", "data.train=choice(a,b)"]) == ["-m", "data.train=choice(a,b)"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["--resum"], "--resum: no such flag; --help lists"),
         (["-m", "run_dir=x", "train.seed=1,2"], "run_dir: every job of a sweep needs its own"),
         (["data=null"], "data=null: every run has one; choose one with data=..."),
     ],
 )
-def test_mistakes(arguments: list[str], words: str) -> None:
+def test_mistakes(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError) as raised:
         normalize_arguments(arguments)
-    assert str(raised.value).startswith(words)
+    assert str(raised.value).startswith(message)
 
 
 @pytest.mark.parametrize("run_dir", ["run_dir=a,b", "run_dir=x/${train.seed}", "train.seed=3"])
@@ -90,7 +90,7 @@ def test_a_sweep_may_vary_the_run_directory(run_dir: str) -> None:
     normalize_arguments(["-m", run_dir, "train.seed=1,2"])
 
 
-def test_the_name_of_a_job_has_what_is_swept() -> None:
+def test_the_name_of_a_job_has_the_swept_keys() -> None:
     arguments = [
         "-m",
         "strategy=ddp,allreduce",
@@ -103,7 +103,7 @@ def test_the_name_of_a_job_has_what_is_swept() -> None:
     assert name_job(["train.steps=3"], ["train.steps=3"]) == ""
 
 
-def test_a_config_is_composed_of_what_was_made_readable() -> None:
+def test_hydra_composes_normalized_overrides() -> None:
     with initialize_config_dir(CONF, version_base="1.3"):
         config = compose("train", normalize_arguments(["data=files", "data.train=~/a#b (1).jsonl", "train.seed=7"]))
     assert (config.data.train, config.train.seed) == ("~/a#b (1).jsonl", 7)

@@ -4,12 +4,12 @@ from common.config.resolve import resolve_config, resolve_steps
 from common.config.strategies import ParameterServerSettings
 from common.errors import UserError
 from tests.conftest import MakeConfig
-from tests.unit.common.config.conftest import Said
+from tests.unit.common.config.conftest import ErrorLine
 from tests.unit.common.conftest import Gpus
 
 
 @pytest.mark.parametrize(
-    ("gpus_there", "overrides", "replicas"),
+    ("gpu_count", "overrides", "replicas"),
     [
         (0, ["strategy=single"], 1),
         (4, ["strategy=single"], 1),
@@ -21,18 +21,18 @@ from tests.unit.common.conftest import Gpus
         (0, ["strategy=ddp", "strategy.replicas=3", "train.global_batch_size=3"], 3),
     ],
 )
-def test_replicas(make_config: MakeConfig, gpus: Gpus, gpus_there: int, overrides: list[str], replicas: int) -> None:
-    gpus(gpus_there)
+def test_replicas(make_config: MakeConfig, gpus: Gpus, gpu_count: int, overrides: list[str], replicas: int) -> None:
+    gpus(gpu_count)
     config = resolve_config(make_config(*overrides))
     assert config.strategy.replicas == config.strategy.world_size == replicas
     assert resolve_config(config) == config
 
 
-@pytest.mark.parametrize(("gpus_there", "hosts", "replicas"), [(0, 3, 6), (4, 2, 8), (1, 1, 1)])
+@pytest.mark.parametrize(("gpu_count", "hosts", "replicas"), [(0, 3, 6), (4, 2, 8), (1, 1, 1)])
 def test_replicas_of_several_hosts(
-    make_config: MakeConfig, gpus: Gpus, gpus_there: int, hosts: int, replicas: int
+    make_config: MakeConfig, gpus: Gpus, gpu_count: int, hosts: int, replicas: int
 ) -> None:
-    gpus(gpus_there)
+    gpus(gpu_count)
     config = make_config("strategy=ddp", "cluster=hosts", "cluster.hosts=[a,b,c]", "cluster.node=0")
     assert resolve_config(config, hosts).strategy.replicas == replicas
 
@@ -72,13 +72,15 @@ def test_more_replicas_than_gpus(make_config: MakeConfig, gpus: Gpus) -> None:
         ),
     ],
 )
-def test_what_does_not_fit_the_hosts(said: Said, overrides: list[str], hosts: int, expected: str) -> None:
-    where = ["cluster=hosts", f"cluster.hosts=[{','.join('abcd'[:hosts])}]", "cluster.node=0"] if hosts > 1 else []
-    assert said(*overrides, *where, framework="tf" if hosts > 1 else "torch", hosts=hosts) == expected
+def test_replicas_that_do_not_fit_the_hosts(
+    error_line: ErrorLine, overrides: list[str], hosts: int, expected: str
+) -> None:
+    cluster = ["cluster=hosts", f"cluster.hosts=[{','.join('abcd'[:hosts])}]", "cluster.node=0"] if hosts > 1 else []
+    assert error_line(*overrides, *cluster, framework="tf" if hosts > 1 else "torch", hosts=hosts) == expected
 
 
 @pytest.mark.parametrize(
-    ("overrides", "found", "replicas", "servers"),
+    ("overrides", "started", "replicas", "servers"),
     [
         (["strategy=ddp"], {"process": 3}, 3, None),
         (["strategy=ddp", "strategy.replicas=3"], {"process": 3}, 3, None),
@@ -89,15 +91,15 @@ def test_what_does_not_fit_the_hosts(said: Said, overrides: list[str], hosts: in
     ],
 )
 def test_replicas_that_a_scheduler_has_started(
-    make_config: MakeConfig, overrides: list[str], found: dict[str, int], replicas: int, servers: int | None
+    make_config: MakeConfig, overrides: list[str], started: dict[str, int], replicas: int, servers: int | None
 ) -> None:
-    strategy = resolve_config(make_config(*overrides), started=found, source="WORLD_SIZE").strategy
+    strategy = resolve_config(make_config(*overrides), started=started, source="WORLD_SIZE").strategy
     assert strategy.replicas == replicas
     assert not isinstance(strategy, ParameterServerSettings) or strategy.parameter_servers == servers
 
 
 @pytest.mark.parametrize(
-    ("overrides", "found", "expected"),
+    ("overrides", "started", "expected"),
     [
         (
             ["strategy=ddp", "strategy.replicas=2"],
@@ -116,11 +118,11 @@ def test_replicas_that_a_scheduler_has_started(
         ),
     ],
 )
-def test_what_does_not_agree_with_a_scheduler(
-    make_config: MakeConfig, overrides: list[str], found: dict[str, int], expected: str
+def test_replicas_that_disagree_with_the_scheduler(
+    make_config: MakeConfig, overrides: list[str], started: dict[str, int], expected: str
 ) -> None:
     with pytest.raises(UserError) as raised:
-        resolve_config(make_config(*overrides), started=found, source="WORLD_SIZE=3")
+        resolve_config(make_config(*overrides), started=started, source="WORLD_SIZE=3")
     assert str(raised.value).startswith(expected)
 
 
@@ -153,5 +155,5 @@ def test_steps(
         (["train.steps=60", "schedule=constant"], 0),
     ],
 )
-def test_the_warm_up_scales_with_a_short_run(make_config: MakeConfig, overrides: list[str], warmup: int) -> None:
+def test_warmup_steps(make_config: MakeConfig, overrides: list[str], warmup: int) -> None:
     assert resolve_steps(make_config(*overrides), None).schedule.warmup_steps == warmup

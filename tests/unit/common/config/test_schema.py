@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from common.config.compose import CONF, parse_config
+from common.config.compose import CONF
 from common.config.data import IdxSettings
 from common.config.models import PretrainedBertSettings
 from common.config.resolve import resolve_config
@@ -13,8 +13,8 @@ from common.config.schema import collect_keys
 from common.config.strategies import STRATEGIES, list_strategies
 from common.config.validate import check_config
 from common.errors import UserError
-from tests.conftest import Compose, MakeConfig
-from tests.unit.common.config.conftest import Said
+from tests.conftest import MakeConfig
+from tests.unit.common.config.conftest import ErrorLine
 
 GROUPS = ("data", "model", "task", "optimizer", "schedule", "strategy", "cluster", "experiment")
 CHOICES = [f"{path.parent.name}={path.stem}" for group in GROUPS for path in sorted(Path(CONF, group).glob("*.yaml"))]
@@ -43,8 +43,8 @@ def test_every_file_of_conf_is_a_choice() -> None:
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-def test_every_choice_composes_for_both_sides(composed: Compose, choice: str) -> None:
-    config = parse_config(composed(choice, *MANDATORY.get(choice, [])))
+def test_every_choice_composes_for_both_frameworks(make_config: MakeConfig, choice: str) -> None:
+    config = make_config(choice, *MANDATORY.get(choice, []))
     group, _, name = choice.partition("=")
     for framework in ("torch", "tf"):
         if group == "strategy" and name not in list_strategies(framework):
@@ -54,7 +54,7 @@ def test_every_choice_composes_for_both_sides(composed: Compose, choice: str) ->
         check_config(config, framework)
         resolved = resolve_config(config, 2 if name == "hosts" else 1)
         assert resolved.strategy.replicas == (1 if config.strategy.kind == "single" else 4 if name == "hosts" else 2)
-        if group not in ("data", "experiment"):  # data=mnli is a hub's
+        if group not in ("data", "experiment"):  # data=mnli has the kind hub
             assert getattr(getattr(config, group), "name" if group == "model" else "kind") == name
 
 
@@ -94,14 +94,14 @@ def test_an_experiment_overrides_groups(make_config: MakeConfig) -> None:
     ("experiment", "model", "data"),
     [("classic", "bert_base", "hub"), ("classic_laptop", "bert_tiny", "builtin_nli"), ("mnist", "convnet", "mnist")],
 )
-def test_what_experiments_train(make_config: MakeConfig, experiment: str, model: str, data: str) -> None:
+def test_experiments_choose_models_and_data(make_config: MakeConfig, experiment: str, model: str, data: str) -> None:
     config = make_config(f"experiment={experiment}")
     kind = "hub_images" if data == "mnist" else data
     assert (config.model.name, config.data.kind, config.schedule.kind) == (model, kind, "constant")
     assert config.optimizer.max_grad_norm is None
 
 
-def test_the_convolutional_network_brings_its_data_and_optimizer(make_config: MakeConfig) -> None:
+def test_the_convnet_chooses_data_and_optimizer(make_config: MakeConfig) -> None:
     config = make_config("model=convnet")
     assert (config.data.kind, config.optimizer.kind, config.schedule.kind) == ("digits", "sgd", "constant")
     assert (config.optimizer.learning_rate, config.optimizer.momentum) == (0.01, 0.5)
@@ -126,8 +126,10 @@ def test_the_convolutional_network_brings_its_data_and_optimizer(make_config: Ma
         ),
     ],
 )
-def test_values_that_do_not_fit_together(said: Said, overrides: list[str], expected: str) -> None:
-    assert said(*overrides) == expected
+def test_values_that_contradict_each_other_are_refused(
+    error_line: ErrorLine, overrides: list[str], expected: str
+) -> None:
+    assert error_line(*overrides) == expected
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ import pytest
 
 from common.config.strategies import STRATEGIES, list_strategies
 from tests.conftest import MakeConfig
-from tests.unit.common.config.conftest import Said
+from tests.unit.common.config.conftest import ErrorLine
 
 
-def test_the_strategies_of_each_side() -> None:
+def test_strategies_of_both_frameworks() -> None:
     assert list_strategies("torch") == ["single", "dp", "ddp", "allreduce", "parameter_server"]
     assert list_strategies("tf") == ["single", "mirrored", "multiworker", "central_storage", "parameter_server"]
     assert list_strategies() == list(STRATEGIES)
@@ -28,8 +28,8 @@ def test_the_strategies_of_each_side() -> None:
         ),
     ],
 )
-def test_bad_input(said: Said, overrides: list[str], expected: str) -> None:
-    assert said(*overrides).startswith(expected)
+def test_wrong_values_are_refused(error_line: ErrorLine, overrides: list[str], expected: str) -> None:
+    assert error_line(*overrides).startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_processes_of_each_role(
     ("keys", "updates"),
     [({}, 3), ({"batch": "global"}, 1), ({"max_staleness": 0}, 1), ({"max_staleness": 2}, 3)],
 )
-def test_updates_that_a_global_batch_makes(make_config: MakeConfig, keys: dict[str, Any], updates: int) -> None:
+def test_updates_per_global_batch(make_config: MakeConfig, keys: dict[str, Any], updates: int) -> None:
     values = [f"strategy.{name}={value}" for name, value in keys.items()]
     strategy = make_config("strategy=parameter_server", "strategy.replicas=3", *values).strategy
     assert strategy.updates_per_batch == updates

@@ -2,11 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from common.config.compose import parse_config
 from common.config.validate import check_config
 from common.errors import UserError
-from tests.conftest import Compose, MakeConfig
-from tests.unit.common.config.conftest import Said
+from tests.conftest import MakeConfig
+from tests.unit.common.config.conftest import ErrorLine
 
 TF = "single, mirrored, multiworker, central_storage, parameter_server"
 
@@ -57,8 +56,10 @@ CUSTOM += ["data.train=train.npz", "data.validation=validation.npz"]
         ),
     ],
 )
-def test_strategies_of_this_side_only(said: Said, framework: str, overrides: list[str], expected: str) -> None:
-    assert said(*overrides, framework=framework) == expected
+def test_strategies_that_a_framework_lacks_are_refused(
+    error_line: ErrorLine, framework: str, overrides: list[str], expected: str
+) -> None:
+    assert error_line(*overrides, framework=framework) == expected
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_strategies_of_this_side_only(said: Said, framework: str, overrides: lis
         (["optimizer.weight_decay=-1"], "optimizer.weight_decay=-1.0: must be at least 0"),
         (["optimizer.beta1=1"], "optimizer.beta1=1.0: must be at least 0 and less than 1"),
         (["optimizer.max_grad_norm=0"], "optimizer.max_grad_norm=0.0: must be above 0, or null for no clipping"),
-        # data that the model does not read
+        # data that the model cannot read
         (
             ["data=digits"],
             "data.kind=digits: images, but model=bert_tiny reads text; choose a model of the kind convnet, or data of "
@@ -122,32 +123,35 @@ def test_strategies_of_this_side_only(said: Said, framework: str, overrides: lis
         (["resume=auto"], "resume=auto: resumes the run in run_dir; give run_dir=..."),
     ],
 )
-def test_bad_input(said: Said, overrides: list[str], expected: str) -> None:
-    assert said(*overrides).startswith(expected)
+def test_wrong_values_are_refused(error_line: ErrorLine, overrides: list[str], expected: str) -> None:
+    assert error_line(*overrides).startswith(expected)
 
 
-def test_compiling_needs_a_compiler(said: Said, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiling_needs_a_compiler(
+    error_line: ErrorLine, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     expected = "train.compile=true: PyTorch needs a C++ compiler for it; install g++, or name one by CXX=..."
-    assert said("train.compile=true") == expected
+    assert error_line("train.compile=true") == expected
     check_config(make_config("train.compile=true"), "tf")  # XLA has its own
 
 
-def test_what_does_not_depend_on_the_framework(make_config: MakeConfig) -> None:
+def test_a_config_can_be_checked_without_a_framework(make_config: MakeConfig) -> None:
     config = make_config("strategy=mirrored", "train.global_batch_size=1")
     check_config(config)
     assert config.strategy.replicas is None
 
 
-def test_a_key_is_checked_wherever_its_value_is_from(composed: Compose) -> None:
-    """Also in a nested section of an instance that was made in Python."""
-    config = parse_config(composed("train.eval_every=1"))
+def test_configs_that_are_built_in_python_are_checked(make_config: MakeConfig) -> None:
+    config = make_config("train.eval_every=1")
     train = replace(config.train, early_stopping=replace(config.train.early_stopping, min_delta=-1.0))
     with pytest.raises(UserError, match=r"^train.early_stopping.min_delta=-1.0: must be at least 0"):
         check_config(replace(config, train=train))
 
 
-def test_a_model_without_aligned_dropout(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aligned_dropout_of_a_model_that_does_not_support_it(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = make_config("model.dropout=0.1")
     check_config(config)
     monkeypatch.setattr(type(config.model), "supports_aligned_dropout", False)
