@@ -1,4 +1,4 @@
-"""Initial checkpoints: of a small model with random weights, and of a pretrained one."""
+"""Initial checkpoints of a small model with random weights and of a pretrained model."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,25 +8,24 @@ import pytest
 
 from common.models.initial_weights import InitialCheckpoint
 from common.run.prepare import prepare_inputs
-from tests.conftest import MakeConfig
+from tests.conftest import SMALL_CORPUS, MakeConfig
 
-Open = Callable[..., InitialCheckpoint]
+OpenInitial = Callable[..., InitialCheckpoint]
 
 
 @pytest.fixture
-def drawn(small_config: MakeConfig) -> Open:
-    """The initial checkpoint of a small model with random weights."""
+def open_random(small_config: MakeConfig) -> OpenInitial:
+    """Open the initial checkpoint of a small model with random weights."""
     return lambda *overrides: prepare_inputs(small_config(*overrides), None)[1].initial
 
 
 @pytest.fixture
-def pretrained(make_config: MakeConfig, old_checkpoint: Path) -> Open:
-    """The initial checkpoint made from a pretrained one."""
-    overrides = ("data.train_examples=60", "data.validation_examples=12", "train.max_length=32")
-    model = ("model=pretrained", f"model.checkpoint={old_checkpoint}")
-    return lambda *more: prepare_inputs(make_config(*overrides, *model, *more), None)[1].initial
+def open_pretrained(make_config: MakeConfig, old_checkpoint: Path) -> OpenInitial:
+    """Open the initial checkpoint of a pretrained model."""
+    model = ("model=pretrained", f"model.checkpoint={old_checkpoint}", "train.max_length=32")
+    return lambda *overrides: prepare_inputs(make_config(*SMALL_CORPUS, *model, *overrides), None)[1].initial
 
 
-def equal(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> set[str]:
-    """Names under which both have the same values."""
+def list_equal_parameters(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> set[str]:
+    """Return the names of the parameters that have the same values in both."""
     return {name for name in first.keys() & second.keys() if np.array_equal(first[name], second[name])}

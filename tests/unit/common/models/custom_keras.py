@@ -1,4 +1,4 @@
-"""Keras models as users write them, right and wrong, for x [n, 5] and 3 classes."""
+"""Keras models as users write them, correct and wrong ones. They take x [n, 5] and return logits of 3 classes."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from keras import layers
 
 
 class Late(keras.Model):
-    """Its layer is made in the first call, which Keras forbids."""
+    """A model that creates its layer in the first call, which Keras forbids."""
 
     def call(self, x: Any) -> Any:
         if not hasattr(self, "out"):

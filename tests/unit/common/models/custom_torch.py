@@ -1,4 +1,4 @@
-"""PyTorch models as users write them, right and wrong, for x [n, 5] and 3 classes."""
+"""PyTorch models as users write them, correct and wrong ones. They take x [n, 5] and return logits of 3 classes."""
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ class Plain(nn.Module):
 
 
 class Late(nn.Module):
-    """Its parameters are made in the first call."""
+    """A model that creates its parameters in the first call."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not hasattr(self, "out"):
@@ -40,7 +40,7 @@ class TwoOutputs(Plain):
 
 
 class Stacked(nn.Module):
-    """Drops between its layers."""
+    """A model with dropout between the layers of its LSTM."""
 
     def __init__(self) -> None:
         super().__init__()

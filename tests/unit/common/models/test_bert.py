@@ -1,4 +1,4 @@
-"""BERT's initial weights: drawn, or taken over from a pretrained checkpoint."""
+"""Initial weights of BERT, random or from a pretrained checkpoint."""
 
 import json
 from pathlib import Path
@@ -10,13 +10,13 @@ from safetensors.numpy import load_file, save_file
 from common.errors import UserError
 from common.models.bert import count_useful_flops, get_parameter_shapes
 from tests.conftest import Python
-from tests.unit.common.models.conftest import Open, equal
+from tests.unit.common.models.conftest import OpenInitial, list_equal_parameters
 
 WORDS = "bert.embeddings.word_embeddings.weight"
 
 
-def test_drawn_as_bert_is(drawn: Open) -> None:
-    for name, parameter in drawn("model.hidden_size=64", "model.max_positions=128").weights().items():
+def test_random_weights_have_the_distribution_of_bert(open_random: OpenInitial) -> None:
+    for name, parameter in open_random("model.hidden_size=64", "model.max_positions=128").weights().items():
         assert parameter.dtype == np.float32
         if name.endswith(".bias"):
             assert not parameter.any(), name
@@ -31,7 +31,9 @@ def test_drawn_as_bert_is(drawn: Open) -> None:
 
 
 @pytest.mark.slow
-def test_names_and_shapes_are_those_of_transformers(drawn: Open, pretrained: Open, python: Python) -> None:
+def test_names_and_shapes_are_those_of_transformers(
+    open_random: OpenInitial, open_pretrained: OpenInitial, python: Python
+) -> None:
     code = (
         "import json, sys, torch; from transformers import BertConfig, BertForSequenceClassification as Bert\n"
         "for directory in sys.argv[1:]:\n"
@@ -41,50 +43,52 @@ def test_names_and_shapes_are_those_of_transformers(drawn: Open, pretrained: Ope
         "        config.num_labels, config.id2label['1' if '1' in config.id2label else 1], config.layer_norm_eps, \n"
         "        config.hidden_dropout_prob, config.classifier_dropout]))\n"
     )
-    both = [drawn("model.dropout=0.2", "model.hidden_act=relu"), pretrained()]
-    loaded = [json.loads(line) for line in python(code, *(made.directory for made in both)).splitlines()]
-    for made, (shapes, *_) in zip(both, loaded, strict=True):
-        expected = {name: list(shape) for name, shape in get_parameter_shapes(made.hf_config).items()}
-        assert {name: list(parameter.shape) for name, parameter in made.weights().items()} == expected == shapes
+    checkpoints = [open_random("model.dropout=0.2", "model.hidden_act=relu"), open_pretrained()]
+    loaded = [
+        json.loads(line) for line in python(code, *(checkpoint.directory for checkpoint in checkpoints)).splitlines()
+    ]
+    for checkpoint, (shapes, *_) in zip(checkpoints, loaded, strict=True):
+        expected = {name: list(shape) for name, shape in get_parameter_shapes(checkpoint.hf_config).items()}
+        assert {name: list(parameter.shape) for name, parameter in checkpoint.weights().items()} == expected == shapes
     assert loaded[0][1:] == ["relu", 3, "neutral", 1e-12, 0.2, 0.2]
     assert loaded[1][1:] == ["gelu_new", 3, "neutral", 1e-12, 0.0, 0.0]
 
 
-def test_a_pretrained_encoder_under_its_present_names(pretrained: Open, old_checkpoint: Path) -> None:
-    source, weights = load_file(old_checkpoint / "model.safetensors"), pretrained().weights()
+def test_a_pretrained_encoder_gets_the_current_names(open_pretrained: OpenInitial, old_checkpoint: Path) -> None:
+    source, weights = load_file(old_checkpoint / "model.safetensors"), open_pretrained().weights()
     head = {name for name in weights if name.startswith(("classifier.", "bert.pooler."))}
     assert len(head) == 4
     for name, parameter in weights.items():
         if name not in head:
-            old = name.removeprefix("bert.").replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")
-            assert np.array_equal(parameter, source.pop(old).astype(np.float32)), name
+            old_name = name.removeprefix("bert.").replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")
+            assert np.array_equal(parameter, source.pop(old_name).astype(np.float32)), name
             assert parameter.dtype == np.float32
     assert source.keys() == {"cls.predictions.bias"}
 
 
-def test_the_head_that_it_lacks_is_drawn(pretrained: Open) -> None:
-    weights, other = pretrained().weights(), pretrained("train.seed=1").weights()
-    assert weights.keys() - equal(weights, other) == {"classifier.weight", "bert.pooler.dense.weight"}
+def test_a_missing_head_is_drawn(open_pretrained: OpenInitial) -> None:
+    weights, other = open_pretrained().weights(), open_pretrained("train.seed=1").weights()
+    assert weights.keys() - list_equal_parameters(weights, other) == {"classifier.weight", "bert.pooler.dense.weight"}
     assert weights["classifier.weight"].shape == (3, 8)
     assert 0.01 < weights["classifier.weight"].std() < 0.03
     assert not weights["classifier.bias"].any()
 
 
-def test_a_head_and_prefixes_that_are_there_are_kept(pretrained: Open, old_checkpoint: Path) -> None:
+def test_a_head_and_prefixes_of_the_checkpoint_are_used(open_pretrained: OpenInitial, old_checkpoint: Path) -> None:
     path = old_checkpoint / "model.safetensors"
     tensors = {f"bert.{name}": tensor for name, tensor in load_file(path).items()}
     head = {"classifier.weight": np.full((3, 8), 2.0, np.float32), "classifier.bias": np.full(3, 3.0, np.float32)}
-    before = pretrained().weights()
+    before = open_pretrained().weights()
     save_file({**tensors, **head}, path)
     hf_config = json.loads((old_checkpoint / "config.json").read_text())
     names = {str(index): name for index, name in enumerate(("contradiction", "neutral", "entailment"))}
     (old_checkpoint / "config.json").write_text(json.dumps({**hf_config, "id2label": names}))
-    made = pretrained()
-    assert before.keys() - equal(before, made.weights()) == head.keys()
-    assert head.keys() == equal(head, made.weights())
-    assert made.hf_config["id2label"] == names, "the checkpoint's order binds"
-    assert made.hf_config["label2id"] == {"contradiction": 0, "neutral": 1, "entailment": 2}
-    assert "torch_dtype" not in made.hf_config
+    checkpoint = open_pretrained()
+    assert before.keys() - list_equal_parameters(before, checkpoint.weights()) == head.keys()
+    assert head.keys() == list_equal_parameters(head, checkpoint.weights())
+    assert checkpoint.hf_config["id2label"] == names, "the order of the checkpoint decides"
+    assert checkpoint.hf_config["label2id"] == {"contradiction": 0, "neutral": 1, "entailment": 2}
+    assert "torch_dtype" not in checkpoint.hf_config
 
 
 @pytest.mark.parametrize(
@@ -95,27 +99,29 @@ def test_a_head_and_prefixes_that_are_there_are_kept(pretrained: Open, old_check
         ("embeddings.word_embeddings.weight", (9, 8), "is (9, 8), not (15, 8) as its config.json says"),
     ],
 )
-def test_weights_that_do_not_fit(
-    pretrained: Open, old_checkpoint: Path, name: str, shape: tuple[int, int] | None, expected: str
+def test_weights_that_do_not_fit_are_refused(
+    open_pretrained: OpenInitial, old_checkpoint: Path, name: str, shape: tuple[int, int] | None, expected: str
 ) -> None:
     path = old_checkpoint / "model.safetensors"
     tensors = load_file(path)
     del tensors[name]
     save_file(tensors if shape is None else {**tensors, name: np.zeros(shape, np.float32)}, path)
     with pytest.raises(UserError, match=r"^model.checkpoint: ") as raised:
-        pretrained()
+        open_pretrained()
     assert expected in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_a_tokenizer_with_more_tokens_than_embeddings(pretrained: Open, old_checkpoint: Path) -> None:
+def test_a_tokenizer_with_more_tokens_than_embeddings_is_refused(
+    open_pretrained: OpenInitial, old_checkpoint: Path
+) -> None:
     path = old_checkpoint / "vocab.txt"
     path.write_text(path.read_text() + "more\n")
     with pytest.raises(UserError, match=r"^model.checkpoint: its tokenizer has 16 tokens, its embeddings 15; "):
-        pretrained()
+        open_pretrained()
 
 
-def test_useful_flops_are_those_of_a_count_by_hand() -> None:
+def test_useful_flops_equal_a_count_by_hand() -> None:
     """Two layers, hidden size 4, intermediate size 6, 3 classes; examples of 2 and of 5 tokens."""
     hf_config = {"hidden_size": 4, "intermediate_size": 6, "num_hidden_layers": 2, "id2label": {0: "a", 1: "b", 2: "c"}}
 

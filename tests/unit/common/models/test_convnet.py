@@ -1,4 +1,4 @@
-"""The convolutional network's initial weights."""
+"""Initial weights of the convnet."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.config.schema import Config
 from common.errors import UserError
 from common.models.convnet import get_parameter_shapes
+from common.models.initial_weights import InitialCheckpoint
 from common.run.prepare import prepare_inputs
 from tests.conftest import MakeConfig, Python
 from tests.unit.common.data.images.idx_samples import write_idx
@@ -25,8 +27,12 @@ SHAPES = {
 INPUTS = {"conv1": 25, "conv2": 250, "fc1": 80, "fc2": 50}
 
 
-def test_drawn_as_torch_draws(make_config: MakeConfig) -> None:
-    weights = prepare_inputs(make_config("model=convnet"), None)[1].initial.weights()
+def open_initial(config: Config) -> InitialCheckpoint:
+    return prepare_inputs(config, None)[1].initial
+
+
+def test_random_weights_have_the_distribution_of_pytorch(make_config: MakeConfig) -> None:
+    weights = open_initial(make_config("model=convnet")).weights()
     assert {name: weight.shape for name, weight in weights.items()} == SHAPES
     for name, weight in weights.items():
         bound = INPUTS[name.partition(".")[0]] ** -0.5
@@ -36,8 +42,9 @@ def test_drawn_as_torch_draws(make_config: MakeConfig) -> None:
             assert weight.std() == pytest.approx(bound / 3**0.5, rel=4 / (2 * weight.size) ** 0.5)
 
 
-def test_names_and_shapes_are_those_of_the_module(make_config: MakeConfig, python: Python) -> None:
-    """Odd sizes, two kinds of channels and another number of classes."""
+@pytest.mark.slow
+def test_names_and_shapes_are_those_of_the_module(python: Python) -> None:
+    """The image has odd sizes and three channels, and there are two classes."""
     hf_config = {"image_shape": [11, 6, 3], "channels": [4, 7], "kernel_size": 3, "hidden_size": 5, "dropout": 0.0}
     hf_config["id2label"] = {"0": "a", "1": "b"}
     hf_config["model_type"] = "convnet"
@@ -45,13 +52,13 @@ def test_names_and_shapes_are_those_of_the_module(make_config: MakeConfig, pytho
         "import json, sys; from torch_impl.models.convnet import ConvNet\n"
         "print(json.dumps({n: list(p.shape) for n, p in ConvNet(json.loads(sys.argv[1])).named_parameters()}))"
     )
-    found = json.loads(python(code, json.dumps(hf_config)))
-    assert found == {name: list(shape) for name, shape in get_parameter_shapes(hf_config).items()}
-    assert found["fc1.weight"] == [5, 7 * 2 * 1]
+    shapes = json.loads(python(code, json.dumps(hf_config)))
+    assert shapes == {name: list(shape) for name, shape in get_parameter_shapes(hf_config).items()}
+    assert shapes["fc1.weight"] == [5, 7 * 2 * 1]
 
 
-def test_the_model_that_is_made(make_config: MakeConfig) -> None:
-    initial = prepare_inputs(make_config("model=convnet", "model.dropout=0.5"), None)[1].initial
+def test_the_config_of_the_model(make_config: MakeConfig) -> None:
+    initial = open_initial(make_config("model=convnet", "model.dropout=0.5"))
     assert {path.name for path in initial.directory.iterdir()} == {"config.json", "model.safetensors", "manifest.json"}
     assert initial.hf_config == {
         "model_type": "convnet",
@@ -63,17 +70,15 @@ def test_the_model_that_is_made(make_config: MakeConfig) -> None:
         "id2label": {str(digit): str(digit) for digit in range(10)},
         "label2id": {str(digit): digit for digit in range(10)},
     }
-    assert (
-        prepare_inputs(make_config("model=convnet", "train.seed=1"), None)[1].initial.fingerprint != initial.fingerprint
-    )
+    assert open_initial(make_config("model=convnet", "train.seed=1")).fingerprint != initial.fingerprint
 
 
-def test_images_that_are_too_small(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_images_that_are_too_small_are_refused(make_config: MakeConfig, tmp_path: Path) -> None:
     images = np.arange(2 * 9 * 3, dtype=np.uint8).reshape(2, 9, 3)
     for prefix in ("train", "t10k"):
         write_idx(tmp_path, prefix, images, np.array([0, 1], np.uint8), zipped=False)
     with pytest.raises(UserError) as raised:
-        prepare_inputs(make_config("model=convnet", "data=idx", f"data.directory={tmp_path}"), None)
+        open_initial(make_config("model=convnet", "data=idx", f"data.directory={tmp_path}"))
     assert str(raised.value) == (
         "data=idx: its images are 9 x 3; model=convnet halves them twice and needs 4 x 4 or more"
     )

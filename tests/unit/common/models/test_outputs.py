@@ -31,7 +31,7 @@ def config(make_config: MakeConfig) -> Config:
     return make_config("data=files", "data.train=t.csv", "data.validation=v.csv")
 
 
-def cache(labels: np.ndarray) -> Cache:
+def make_cache(labels: np.ndarray) -> Cache:
     split: Any = SimpleNamespace(labels=labels, gather=lambda ids, batch: {"labels": labels[ids]})
     return Cache(Path(), "", split, split, ["a", "b", "c"] if labels.dtype == np.int32 and labels.ndim == 1 else [])
 
@@ -51,12 +51,12 @@ def cache(labels: np.ndarray) -> Cache:
         (replace(BINARY, class_weights=[1.0, 3.0]), INTEGERS.clip(max=1)),
     ],
 )
-def test_labels_that_fit(config: Config, task: TaskSettings, labels: np.ndarray) -> None:
-    check_labels(replace(config, task=task), cache(labels))
+def test_labels_that_fit_are_accepted(config: Config, task: TaskSettings, labels: np.ndarray) -> None:
+    check_labels(replace(config, task=task), make_cache(labels))
 
 
 @pytest.mark.parametrize(
-    ("task", "labels", "said"),
+    ("task", "labels", "message"),
     [
         (CLASSIFICATION, NUMBERS, "data.train=t.csv: task=classification needs integer labels [n], or shares of each"),
         (CLASSIFICATION, 2 * SHARES, "task=classification needs shares of each class that add up to 1; those of exa"),
@@ -72,14 +72,16 @@ def test_labels_that_fit(config: Config, task: TaskSettings, labels: np.ndarray)
         (replace(CLASSIFICATION, class_weights=[1.0] * 3), SHARES, "and a number for each of the 0 classes"),
     ],
 )
-def test_labels_that_do_not(config: Config, task: TaskSettings, labels: np.ndarray, said: str) -> None:
+def test_labels_that_do_not_fit_are_refused(
+    config: Config, task: TaskSettings, labels: np.ndarray, message: str
+) -> None:
     with pytest.raises(UserError) as raised:
-        check_labels(replace(config, task=task), cache(labels))
-    assert said in str(raised.value)
+        check_labels(replace(config, task=task), make_cache(labels))
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("task", "labels", "right", "wrong", "said"),
+    ("task", "labels", "right", "wrong", "message"),
     [
         (CLASSIFICATION, INTEGERS, (4, 3), (4, 2), "m: returns [n, 2]; task=classification needs [n, 3], a logit for"),
         (CLASSIFICATION, SHARES, (4, 3), (4, 4), "needs [n, 3], a logit for each class"),
@@ -90,15 +92,17 @@ def test_labels_that_do_not(config: Config, task: TaskSettings, labels: np.ndarr
         (CustomTaskSettings("custom", None, None), NUMBERS, (4, 7), (1,), "task=custom needs [n, ...]"),
     ],
 )
-def test_outputs(config: Config, task: TaskSettings, labels: np.ndarray, right: Any, wrong: Any, said: str) -> None:
+def test_shapes_of_outputs(
+    config: Config, task: TaskSettings, labels: np.ndarray, right: Any, wrong: Any, message: str
+) -> None:
     config = replace(config, task=task)
-    check_output("m", config, cache(labels), right, labels)
+    check_output("m", config, make_cache(labels), right, labels)
     with pytest.raises(UserError) as raised:
-        check_output("m", config, cache(labels), wrong, labels)
-    assert said in str(raised.value)
+        check_output("m", config, make_cache(labels), wrong, labels)
+    assert message in str(raised.value)
 
 
-def test_which_output() -> None:
+def test_selection_of_the_output() -> None:
     assert select_output("m", {"output": (2,)}) == "output"
     assert select_output("m", {"output.hidden": (2,), "output.logits": (2,)}) == "output.logits"
     with pytest.raises(UserError, match=r"^m: returns output\[0\], output\[1\]; return one tensor, or a mapping with"):

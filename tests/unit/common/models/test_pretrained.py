@@ -13,20 +13,20 @@ from common.errors import UserError
 from common.models.pretrained import SourceCheckpoint, find_source
 from tests.conftest import MakeConfig
 
-Find = Callable[..., SourceCheckpoint | None]
+FindSource = Callable[..., SourceCheckpoint | None]
 
 
 @pytest.fixture
-def find(make_config: MakeConfig, old_checkpoint: Path) -> Find:
-    """find_source for the checkpoint, or for what `checkpoint` names."""
+def find(make_config: MakeConfig, old_checkpoint: Path) -> FindSource:
+    """Call `find_source` for `checkpoint`, which by default is a directory in the format of 2018."""
 
-    def find_it(*overrides: str, checkpoint: str | Path = old_checkpoint) -> SourceCheckpoint | None:
+    def call(*overrides: str, checkpoint: str | Path = old_checkpoint) -> SourceCheckpoint | None:
         config: Config = make_config(
             "model=pretrained", f"model.checkpoint='{checkpoint}'", "train.max_length=32", *overrides
         )
         return find_source(config)
 
-    return find_it
+    return call
 
 
 def change_config(directory: Path, **changes: Any) -> None:
@@ -43,24 +43,24 @@ def test_random_weights_have_no_source(make_config: MakeConfig) -> None:
     assert find_source(make_config()) is None
 
 
-def test_a_checkpoint_is_found(find: Find, old_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_is_found(find: FindSource, old_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = find()
     assert source is not None
     assert (source.directory, source.classes) == (old_checkpoint, None)
     assert source.config["hidden_act"] == "gelu_new"
     monkeypatch.setenv("HOME", str(old_checkpoint.parent))
-    at_home = find(checkpoint="~/checkpoint")
-    assert at_home is not None and at_home.directory == old_checkpoint
+    expanded = find(checkpoint="~/checkpoint")
+    assert expanded is not None and expanded.directory == old_checkpoint
 
 
 @pytest.mark.parametrize(
     ("id2label", "classes"),
     [({"0": "no", "1": "yes"}, ["no", "yes"]), (None, ["0", "1"]), ({"1": "yes"}, ["0", "yes"])],
 )
-def test_classes_are_those_of_the_head(
-    find: Find, old_checkpoint: Path, id2label: dict[str, str] | None, classes: list[str]
+def test_classes_are_the_classes_of_the_head(
+    find: FindSource, old_checkpoint: Path, id2label: dict[str, str] | None, classes: list[str]
 ) -> None:
-    """Names without a head say nothing: every checkpoint that was only pretrained has LABEL_0 and LABEL_1."""
+    """Names without a head do not count, because every checkpoint without a head has LABEL_0 and LABEL_1."""
     change_config(old_checkpoint, id2label=id2label)
     source = find()
     assert source is not None and source.classes is None
@@ -69,7 +69,7 @@ def test_classes_are_those_of_the_head(
     assert source is not None and source.classes == classes
 
 
-def test_identity_follows_the_files(find: Find, old_checkpoint: Path) -> None:
+def test_the_identity_changes_with_the_files(find: FindSource, old_checkpoint: Path) -> None:
     def identities() -> tuple[str, str]:
         source = find()
         assert source is not None
@@ -101,7 +101,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_errors(find: Find, old_checkpoint: Path, damage: str) -> None:
+def test_damaged_checkpoints_are_refused(find: FindSource, old_checkpoint: Path, damage: str) -> None:
     do_damage, expected = DAMAGES[damage]
     do_damage(old_checkpoint)
     with pytest.raises(UserError) as raised:
@@ -110,13 +110,15 @@ def test_errors(find: Find, old_checkpoint: Path, damage: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_max_length_beyond_the_positions(find: Find) -> None:
+def test_max_length_beyond_the_positions_is_refused(find: FindSource) -> None:
     with pytest.raises(UserError, match=r"^train.max_length=33: beyond the model's 32 positions; lower it$"):
         find("train.max_length=33")
 
 
 @pytest.mark.parametrize("checkpoint", ["missing", "/not/there", "a/b/c", "{path}/config.json"])
-def test_neither_a_directory_nor_a_hub_id(find: Find, old_checkpoint: Path, checkpoint: str) -> None:
+def test_a_name_that_is_no_directory_and_no_hub_id_is_refused(
+    find: FindSource, old_checkpoint: Path, checkpoint: str
+) -> None:
     checkpoint = checkpoint.replace("{path}", str(old_checkpoint))
     with pytest.raises(UserError) as raised:
         find(checkpoint=checkpoint)
@@ -125,14 +127,14 @@ def test_neither_a_directory_nor_a_hub_id(find: Find, old_checkpoint: Path, chec
     )
 
 
-def test_anything_else_is_asked_of_the_hub(find: Find, old_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+def test_hub_ids_are_downloaded(find: FindSource, old_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = []
 
     def download(name: str, revision: str | None) -> Path:
-        asked.append((name, revision))
+        requests.append((name, revision))
         return old_checkpoint
 
     monkeypatch.setattr("common.models.pretrained.download_checkpoint", download)
     source = find("model.revision=v1", checkpoint="owner/name")
     assert source is not None and source.directory == old_checkpoint
-    assert asked == [("owner/name", "v1")]
+    assert requests == [("owner/name", "v1")]

@@ -25,7 +25,9 @@ HF_CONFIGS = {
 }
 
 
-@pytest.mark.parametrize("kind", [kind for kind in MODELS if kind != "custom"])  # whose weights its factory draws
+@pytest.mark.parametrize(
+    "kind", [kind for kind in MODELS if kind != "custom"]
+)  # the factory of a custom model draws the weights
 def test_every_kind_of_model_has_a_spec(kind: str) -> None:
     schema = MODELS[kind]
     spec: ModelSpec = load_spec(object.__new__(schema))
@@ -33,5 +35,5 @@ def test_every_kind_of_model_has_a_spec(kind: str) -> None:
     shapes = spec.get_parameter_shapes(hf_config)
     assert shapes
     for name, shape in shapes.items():
-        drawn = spec.draw_parameter(hf_config, name, shape, np.random.default_rng(0))
-        assert (drawn.shape, drawn.dtype) == (shape, np.float32), name
+        parameter = spec.draw_parameter(hf_config, name, shape, np.random.default_rng(0))
+        assert (parameter.shape, parameter.dtype) == (shape, np.float32), name
