@@ -1,4 +1,4 @@
-"""The command: from overrides to its files, with contestants that only sleep."""
+"""The command, with contestants that only sleep: from overrides to files."""
 
 import json
 from pathlib import Path
@@ -15,8 +15,8 @@ SHORT = ["bench.rounds=2", "bench.block_seconds=0.3", "bench.warmup_steps=2"]
 
 
 @pytest.fixture
-def fakes(monkeypatch: pytest.MonkeyPatch, make_config: MakeConfig) -> None:
-    """Two contestants of which the second is faster."""
+def fake_contestants(monkeypatch: pytest.MonkeyPatch, make_config: MakeConfig) -> None:
+    """Two contestants; the second is faster."""
     config = make_config("strategy=ddp", "strategy.replicas=2")
 
     def plan_contestants(options: BenchOptions, overrides: list[str], output: Path) -> list[PlannedContestant]:
@@ -30,8 +30,8 @@ def fakes(monkeypatch: pytest.MonkeyPatch, make_config: MakeConfig) -> None:
     monkeypatch.setattr(command, "plan_contestants", plan_contestants)
 
 
-@pytest.mark.usefixtures("fakes")
-def test_it_writes_its_files_and_the_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("fake_contestants")
+def test_the_files_and_the_document_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document, output = tmp_path / "performance.md", tmp_path / "out"
     arguments = [
         f"bench.output={output}",
@@ -50,8 +50,8 @@ def test_it_writes_its_files_and_the_document(tmp_path: Path, capsys: pytest.Cap
     assert "round 2 of 2" in printed and str(output / "bench.json") in printed
 
 
-@pytest.mark.usefixtures("fakes")
-def test_a_directory_that_is_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("fake_contestants")
+def test_a_directory_with_files_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit) as raised:
         command.main([f"bench.output={tmp_path}", "model=bert_mini"])
@@ -67,12 +67,13 @@ def test_help_shows_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert "contestants:" in printed and "rounds: 8" in printed and "hf_trainer:" in printed
 
 
-def test_it_needs_no_framework(python: Python) -> None:
+@pytest.mark.slow
+def test_the_command_needs_no_framework(python: Python) -> None:
     code = "import sys, common.bench.__main__; print({'torch', 'tensorflow', 'keras'} & sys.modules.keys())"
     assert python(code) == "set()\n"
 
 
-def test_a_mistake_in_the_training_config_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_in_the_training_config_creates_no_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         command.main([f"bench.output={tmp_path / 'new'}", "train.step=3"])
     assert raised.value.code == 2

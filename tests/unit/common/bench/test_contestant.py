@@ -1,4 +1,4 @@
-"""Contestants take turns: never two at a time, rates without the stops, nothing left behind."""
+"""Contestants take turns: only one runs at a time, and no process is left behind."""
 
 import json
 import signal
@@ -20,6 +20,7 @@ WARMUP_STEPS = 3
 
 
 def fake_command(directory: Path, name: str, pause: float, group: int = 1, steps: int = 0) -> ContestantCommand:
+    """Return the command of a contestant that only sleeps: see fake_contestant.py. With 0 steps it never ends."""
     output = directory / name
     arguments = [str(output), str(pause), str(group), *([str(steps)] if steps else [])]
     return ContestantCommand(name, [sys.executable, str(FAKE), *arguments], output)
@@ -49,8 +50,8 @@ def count_rows(directory: Path) -> int:
 
 
 @pytest.mark.parametrize("group", [1, 7])
-def test_one_runs_at_a_time_and_every_round_has_a_block_of_each(tmp_path: Path, group: int) -> None:
-    """No stop is inside of a block: others run in it, and rows of theirs would be between two of the block's."""
+def test_contestants_run_one_at_a_time_for_a_block_per_round(tmp_path: Path, group: int) -> None:
+    """A block contains no stop, because during a stop another contestant runs and writes rows."""
     contestants = run_turns([fake_command(tmp_path, name, 0.02, group) for name in "abc"], rounds=3)
     spans = []
     for contestant in contestants:
@@ -67,13 +68,13 @@ def test_one_runs_at_a_time_and_every_round_has_a_block_of_each(tmp_path: Path, 
     assert not find_processes(tmp_path)
 
 
-def test_one_that_ends_is_named_and_the_others_are_ended(tmp_path: Path) -> None:
+def test_a_contestant_that_ends_is_named_and_the_others_are_stopped(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^b: ended with exit code 3; see .*b\.log$"):
         run_turns([fake_command(tmp_path, "a", 0.02), fake_command(tmp_path, "b", 0.02, steps=10)], rounds=5)
     assert not find_processes(tmp_path)
 
 
-def test_one_that_ends_before_its_first_row_is_named(tmp_path: Path) -> None:
+def test_a_contestant_that_ends_before_the_first_row_is_named(tmp_path: Path) -> None:
     broken = ContestantCommand("broken", [sys.executable, "-c", "import sys; sys.exit('no')"], tmp_path / "broken")
     with pytest.raises(UserError, match="broken: ended with exit code 1"):
         run_turns([broken], rounds=1)
@@ -81,14 +82,14 @@ def test_one_that_ends_before_its_first_row_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_however_it_ends(tmp_path: Path, start_python: StartPython, signum: signal.Signals) -> None:
+def test_no_process_is_left_after_a_signal(tmp_path: Path, start_python: StartPython, signum: signal.Signals) -> None:
     process = start_python(
         "from pathlib import Path\n"
         "from tests.unit.common.bench.test_contestant import fake_command, run_turns\n"
         f"run_turns([fake_command(Path({str(tmp_path)!r}), name, 0.02) for name in 'ab'], rounds=1000)\n"
     )
-    wait_until(lambda: count_rows(tmp_path / "b") > 2 * WARMUP_STEPS)  # the rounds have begun
-    assert len(find_processes(tmp_path)) >= 4, "two contestants of two processes run or are stopped"
+    wait_until(lambda: count_rows(tmp_path / "b") > 2 * WARMUP_STEPS)  # the rounds have started
+    assert len(find_processes(tmp_path)) >= 4, "each of the two contestants has two processes"
     process.send_signal(signum)
     process.wait(30)
     wait_until(lambda: not find_processes(tmp_path))
@@ -96,12 +97,12 @@ def test_nothing_is_left_however_it_ends(tmp_path: Path, start_python: StartPyth
 
 def test_peak_memory_and_start_up_are_recorded(tmp_path: Path) -> None:
     (contestant,) = run_turns([fake_command(tmp_path, "a", 0.05)], rounds=1)
-    assert contestant.peak_memory > 2 * 2**20, "of two Python processes"
+    assert contestant.peak_memory > 2 * 2**20, "the memory of two Python processes"
     assert contestant.start_up >= 0.05
 
 
 @pytest.mark.skipif(not hasattr(psutil.Process, "cpu_affinity"), reason="processes cannot be bound to cores here")
-def test_all_processes_of_one_are_bound_to_its_cores(tmp_path: Path) -> None:
+def test_all_processes_of_a_contestant_are_bound_to_its_cores(tmp_path: Path) -> None:
     with start_contestants([replace(fake_command(tmp_path, "a", 0.05), cores=1)], 1, lambda text: None):
         processes = find_processes(tmp_path)
         assert len(processes) == 2 and all(len(process.cpu_affinity()) == 1 for process in processes)

@@ -1,4 +1,4 @@
-"""Ratios are taken within rounds; efficiency and utilisation are of the contestants that belong together."""
+"""Figures of a benchmark: ratios within a round, scaling efficiency, and utilisation."""
 
 import json
 from typing import cast
@@ -9,7 +9,7 @@ from common.bench.result import BenchResult, ContestantResult
 from common.bench.table import COLUMNS, build_row, build_sections
 
 
-def test_ratios_are_of_the_same_round(result: BenchResult) -> None:
+def test_ratios_compare_speeds_of_the_same_round(result: BenchResult) -> None:
     ddp, _, trainer = result["contestants"]
     assert ddp["ratio"] == pytest.approx({"median": 1.5, "lower": 1.5, "upper": 1.5})
     assert trainer["ratio"] == pytest.approx({"median": 1.0, "lower": 1.0, "upper": 1.0})
@@ -18,21 +18,21 @@ def test_ratios_are_of_the_same_round(result: BenchResult) -> None:
     assert ddp["tokens_per_second"] == pytest.approx(1500)
 
 
-def test_efficiency_is_against_the_same_with_one_replica(result: BenchResult) -> None:
+def test_scaling_efficiency_compares_with_one_replica(result: BenchResult) -> None:
     ddp, ddp_x1, trainer = result["contestants"]
     assert ddp["scaling_efficiency"] is not None
     assert ddp["scaling_efficiency"]["median"] == pytest.approx(1.2)
     assert ddp_x1["scaling_efficiency"] is None
-    assert trainer["scaling_efficiency"] is None, "a script is not Lockstep's ddp"
+    assert trainer["scaling_efficiency"] is None, "the script has no contestant with one replica"
 
 
-def test_utilisation_is_of_the_matrix_rate_of_the_same_round(result: BenchResult) -> None:
+def test_utilisation_compares_with_the_matrix_rate_of_the_same_round(result: BenchResult) -> None:
     ddp = result["contestants"][0]
     assert ddp["utilisation"] == pytest.approx({"median": 0.5, "lower": 0.5, "upper": 0.5})
     assert result["matrix_flops_per_second"]["float32"]["median"] == pytest.approx(1.5e9)
 
 
-def test_it_can_be_written_and_shown(result: BenchResult) -> None:
+def test_the_result_is_json_and_has_table_rows(result: BenchResult) -> None:
     assert json.loads(json.dumps(result, allow_nan=False)) == result
     ddp = result["contestants"][0]
     assert ddp["compilations"] == 3

@@ -1,4 +1,4 @@
-"""Rows are cut at the stops: a block's rate is that of the time in which the contestant ran."""
+"""Rows between two stops, from which the rate of a block is computed."""
 
 import json
 from itertools import pairwise
@@ -12,35 +12,35 @@ from common.bench.metrics_rows import MetricsTail, Row, rate_per_second, rows_be
 
 
 def step_rows(seconds: list[float]) -> list[Row]:
-    return [{"step": index, "examples": 32 * index, "seconds": each} for index, each in enumerate(seconds, 1)]
+    return [{"step": index, "examples": 32 * index, "seconds": time} for index, time in enumerate(seconds, 1)]
 
 
 @given(
     step=st.floats(0.01, 0.5),
     group=st.integers(1, 10),
-    into=st.floats(0.05, 0.95),
+    progress=st.floats(0.05, 0.95),
     blocks=st.lists(st.tuples(st.integers(40, 80), st.floats(20, 100)), min_size=2, max_size=4),
 )
-def test_a_blocks_rate_leaves_the_stops_out(
-    step: float, group: int, into: float, blocks: list[tuple[int, float]]
+def test_the_rate_of_a_block_does_not_count_the_stops(
+    step: float, group: int, progress: float, blocks: list[tuple[int, float]]
 ) -> None:
-    """A contestant of constant speed, stopped somewhere in a step, that writes groups of rows."""
+    """The contestant has a constant speed, writes rows in groups, and is stopped in the middle of a step."""
     seconds: list[float] = []
-    stopped_in_all = 0.0
-    stops = [(0, 0.0)]  # how many rows were written at each stop, and how long it lasted
+    total_stopped = 0.0
+    stops = [(0, 0.0)]  # number of rows written at each stop, and seconds of the stop
     for steps, stopped in blocks:
-        running = step * (len(seconds) + steps + into)
-        seconds += [step * (index + 1) + stopped_in_all for index in range(len(seconds), len(seconds) + steps)]
-        assert seconds[-1] <= running + stopped_in_all
+        running = step * (len(seconds) + steps + progress)
+        seconds += [step * (index + 1) + total_stopped for index in range(len(seconds), len(seconds) + steps)]
+        assert seconds[-1] <= running + total_stopped
         stops.append((len(seconds) // group * group, stopped))
-        stopped_in_all += stopped
+        total_stopped += stopped
     for (before, stopped), (written, _) in pairwise(stops[1:]):
         rows = rows_between_stops(step_rows(seconds)[:written], before, stopped)
         assert len(rows) >= 40 - 2 * group
         assert rate_per_second(rows, "examples") == pytest.approx(32 / step)
 
 
-def test_a_stop_of_no_time_cuts_nothing_off() -> None:
+def test_a_stop_of_no_time_removes_no_rows() -> None:
     rows = step_rows([1, 2, 3, 4, 5])
     assert [row["step"] for row in rows_between_stops(rows, 2, 0.0)] == [3, 4, 5]
 
@@ -50,7 +50,7 @@ def test_a_block_without_a_step_has_no_rows() -> None:
     assert rows_between_stops(step_rows([1, 2, 3, 3.5]), 3, 10.0) == [], "written after the stop, measured before it"
 
 
-def test_an_incomplete_line_is_read_later(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_read_once_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     rows = MetricsTail(path)
     assert rows.read() == []

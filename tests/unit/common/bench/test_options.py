@@ -1,4 +1,4 @@
-"""conf/bench.yaml and its overrides; mistakes are told in one line, before anything starts."""
+"""conf/bench.yaml and its overrides. A mistake is an error of one line, before a contestant starts."""
 
 import pytest
 
@@ -6,23 +6,23 @@ from common.bench.options import load_options
 from common.errors import UserError
 
 
-def test_the_defaults_are_options() -> None:
-    options, others = load_options([])
-    assert others == []
+def test_the_defaults_are_valid() -> None:
+    options, training_overrides = load_options([])
+    assert training_overrides == []
     assert options.reference in options.contestants
     assert set(options.contestants) <= set(options.definitions)
     assert options.rounds >= 8
 
 
-def test_overrides_without_the_prefix_are_of_the_training_config() -> None:
+def test_overrides_without_the_prefix_belong_to_the_training_config() -> None:
     arguments = [
         "model=bert_mini",
         "bench.rounds=3",
         "+data.x=1",
         'bench.definitions.torch_ddp.overrides=["strategy=dp"]',
     ]
-    options, others = load_options(arguments)
-    assert others == ["model=bert_mini", "+data.x=1"]
+    options, training_overrides = load_options(arguments)
+    assert training_overrides == ["model=bert_mini", "+data.x=1"]
     assert options.rounds == 3
     assert options.definitions["torch_ddp"].overrides == ["strategy=dp"]
 
@@ -51,7 +51,7 @@ def test_a_contestant_can_be_added() -> None:
         ("bench.definitions.torch_ddp.framework=jax", "bench.definitions.torch_ddp.framework: must be torch or tf"),
     ],
 )
-def test_a_mistake_is_one_line(override: str, message: str) -> None:
+def test_mistakes_are_errors_of_one_line(override: str, message: str) -> None:
     with pytest.raises(UserError, match=f"^{message}") as raised:
         load_options([override])
     assert "\n" not in str(raised.value)

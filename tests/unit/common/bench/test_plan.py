@@ -1,4 +1,4 @@
-"""Definitions become commands; whatever cannot be is told before one starts."""
+"""Plans: definitions become commands, and mistakes are errors before a contestant starts."""
 
 import json
 import re
@@ -20,62 +20,61 @@ Plan = Callable[..., list[PlannedContestant]]
 SMALL = ["data.train_examples=60", "data.validation_examples=12", "model.layers=1", "model.max_vocabulary=200"]
 NAMES = "torch_ddp,torch_ddp_x1,torch_ddp_bfloat16,hf_trainer,keras_fit"
 
-
 DEFINITIONS = load_options([])[0].definitions
 
 
 @pytest.fixture(scope="module")
 def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data and weights that all plans of this file use."""
+    """The cache of data and weights that all plans of this file share."""
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture
-def planned(tmp_path: Path, cache_dir: Path) -> Plan:
-    def plan(contestants: str, *overrides: str) -> list[PlannedContestant]:
+def plan(tmp_path: Path, cache_dir: Path) -> Plan:
+    def plan_with(contestants: str, *overrides: str) -> list[PlannedContestant]:
         reference = f"bench.reference={contestants.partition(',')[0]}"
-        options, others = load_options([f"bench.contestants=[{contestants}]", reference, *overrides])
-        return plan_contestants(options, [f"cache_dir={cache_dir}", *others], tmp_path)
+        options, training_overrides = load_options([f"bench.contestants=[{contestants}]", reference, *overrides])
+        return plan_contestants(options, [f"cache_dir={cache_dir}", *training_overrides], tmp_path)
 
-    return plan
+    return plan_with
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)
 def test_every_definition_is_valid(name: str) -> None:
-    """Its own overrides win over those for all."""
+    """The overrides of a definition take precedence over the overrides for all contestants."""
     definition = DEFINITIONS[name]
     config = compose_config(
         definition.framework, normalize_arguments([*ENDLESS, "train.global_batch_size=64", *definition.overrides]), {}
     )
-    given = re.search(r"_x(\d)$", name)
-    alone = "single" in name or "core" in name
-    assert config.strategy.world_size == (int(given[1]) if given else 1 if alone else 2)
+    replicas = re.search(r"_x(\d)$", name)
+    has_one_replica = "single" in name or "core" in name
+    assert config.strategy.world_size == (int(replicas[1]) if replicas else 1 if has_one_replica else 2)
     assert config.train.checkpoint_every == (20 if "saving" in name else None)
     assert config.train.global_batch_size == (int(name.rpartition("_")[2]) if "core" in name else 64)
     assert config.train.precision == ("bfloat16" if "bfloat16" in name else "float32")
 
 
-def test_every_contestant_and_the_matrices_of_each_precision(planned: Plan, tmp_path: Path) -> None:
-    found = {each.command.name: each for each in planned(NAMES, *SMALL, "strategy.replicas=2")}
-    assert list(found) == [*NAMES.split(","), "matrix_rate_float32", "matrix_rate_bfloat16"]
-    assert [each.is_training for each in found.values()] == [True] * 5 + [False] * 2
-    assert all(each.command.directory == tmp_path / name for name, each in found.items())
-    assert {each.useful_flops for each in found.values() if each.is_training} == {found["torch_ddp"].useful_flops}
-    assert found["torch_ddp"].useful_flops > 1e6  # type: ignore[operator]
-    command = found["torch_ddp"].command.command
+def test_contestants_and_the_matrix_products_of_every_precision(plan: Plan, tmp_path: Path) -> None:
+    planned = {contestant.command.name: contestant for contestant in plan(NAMES, *SMALL, "strategy.replicas=2")}
+    assert list(planned) == [*NAMES.split(","), "matrix_rate_float32", "matrix_rate_bfloat16"]
+    assert [contestant.is_training for contestant in planned.values()] == [True] * 5 + [False] * 2
+    assert all(contestant.command.directory == tmp_path / name for name, contestant in planned.items())
+    (flops,) = {contestant.useful_flops for contestant in planned.values() if contestant.is_training}
+    assert flops is not None and flops > 1e6
+    command = planned["torch_ddp"].command.command
     assert command[2] == "torch_impl.train"
     assert {"strategy=ddp", "train.checkpoint_every=null", f"run_dir={tmp_path / 'torch_ddp'}"} <= set(command)
     assert {"model.layers=1", "cluster.timeout=3600"} <= set(command)
-    assert found["torch_ddp_x1"].config.strategy.world_size == 1
+    assert planned["torch_ddp_x1"].config.strategy.world_size == 1
 
 
-def test_scripts_are_told_what_lockstep_trains(planned: Plan, tmp_path: Path) -> None:
-    trainer, keras, matrices = planned("hf_trainer,keras_fit", *SMALL, "train.global_batch_size=30")
+def test_scripts_receive_the_config(plan: Plan, tmp_path: Path) -> None:
+    trainer, keras, matrices = plan("hf_trainer,keras_fit", *SMALL, "train.global_batch_size=30")
     command = trainer.command.command
     assert command[2:4] == ["torch.distributed.run", "--nproc-per-node=2"]
     assert keras.command.command[2] == "tf_impl.contestants.keras_fit"
-    for each in (command, keras.command.command):
-        values = dict(text.removeprefix("--").split("=", 1) for text in each if text.startswith("--"))
+    for script_command in (command, keras.command.command):
+        values = dict(text.removeprefix("--").split("=", 1) for text in script_command if text.startswith("--"))
         assert (values["global-batch-size"], values["precision"], values["replicas"]) == ("30", "float32", "2")
         examples = [json.loads(line) for line in Path(values["data"]).read_text().splitlines()]
         assert len(examples) == 60 and set(examples[0]) == {"premise", "hypothesis", "label"}
@@ -84,21 +83,23 @@ def test_scripts_are_told_what_lockstep_trains(planned: Plan, tmp_path: Path) ->
     assert f"--tokens={round(trainer.tokens * 15)}" in matrices.command.command
 
 
-def test_matrices_are_those_of_the_reference(planned: Plan) -> None:
-    *_, matrices = planned("torch_ddp,torch_core_8", *SMALL)
-    reference, core = (planned(name, *SMALL)[-1] for name in ("torch_ddp", "torch_core_8"))
+def test_matrix_products_have_the_shapes_of_the_reference(plan: Plan) -> None:
+    *_, matrices = plan("torch_ddp,torch_core_8", *SMALL)
+    reference, core = (plan(name, *SMALL)[-1] for name in ("torch_ddp", "torch_core_8"))
     assert "--nproc-per-node=2" in matrices.command.command
-    shapes = [[each for each in one.command.command if "tokens=" in each] for one in (matrices, reference, core)]
+    shapes = [
+        [text for text in contestant.command.command if "tokens=" in text] for contestant in (matrices, reference, core)
+    ]
     assert shapes[0] == shapes[1] != shapes[2]
 
 
-def test_a_model_without_known_operations_has_no_matrices(planned: Plan) -> None:
-    (only,) = planned("torch_ddp", "model=convnet")
-    assert only.useful_flops is None and only.is_training
+def test_a_model_without_a_count_of_flops_has_no_matrix_products(plan: Plan) -> None:
+    (contestant,) = plan("torch_ddp", "model=convnet")
+    assert contestant.useful_flops is None and contestant.is_training
 
 
 @pytest.mark.parametrize(
-    ("contestants", "override", "said"),
+    ("contestants", "override", "message"),
     [
         ("torch_ddp", "train.step=3", "train.step: no such key here; did you mean train.steps"),
         ("torch_ddp", "model=huge", "model=huge: no such choice"),
@@ -117,7 +118,7 @@ def test_a_model_without_known_operations_has_no_matrices(planned: Plan) -> None
         ),
     ],
 )
-def test_a_mistake_is_told_in_one_line(planned: Plan, contestants: str, override: str, said: str) -> None:
+def test_mistakes_are_errors(plan: Plan, contestants: str, override: str, message: str) -> None:
     with pytest.raises((UserError, HydraException, OmegaConfBaseException)) as raised:
-        planned(contestants, override)
-    assert explain_error(raised.value, ["ddp"]).startswith(said)
+        plan(contestants, override)
+    assert explain_error(raised.value, ["ddp"]).startswith(message)

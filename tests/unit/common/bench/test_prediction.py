@@ -1,4 +1,4 @@
-"""The alpha-beta model, against counts by hand; the prediction of a benchmark that never ran."""
+"""The cost model, compared with counts by hand, and the prediction of an invented benchmark."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,7 @@ SIZE = 4_000_000
 
 
 def ring_by_hand(replicas: int, size: float) -> float:
-    """Each replica sends one part in each of its turns; the sums are made, then spread."""
+    """Return the seconds of a ring: in every turn each replica sends one part of the buffer."""
     seconds = 0.0
     for _ in ("reduce-scatter", "all-gather"):
         for _ in range(replicas - 1):
@@ -45,56 +45,59 @@ def ring_by_hand(replicas: int, size: float) -> float:
 
 
 def tree_by_hand(replicas: int, size: float) -> float:
-    seconds, having = 0.0, replicas
-    while having > 1:  # pairs send one to the other, then back again
+    """Return the seconds of a tree: one replica of each pair sends to the other, and later receives the sum."""
+    seconds, senders = 0.0, replicas
+    while senders > 1:
         seconds += 2 * (LINK.alpha + LINK.beta * size)
-        having = (having + 1) // 2
+        senders = (senders + 1) // 2
     return seconds
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 4, 5, 8, 100])
-def test_the_formulas_are_those_of_a_count_by_hand(replicas: int) -> None:
+def test_the_formulas_equal_a_count_by_hand(replicas: int) -> None:
     assert ring(replicas, SIZE, LINK) == pytest.approx(ring_by_hand(replicas, SIZE))
     assert tree(replicas, SIZE, LINK) == pytest.approx(tree_by_hand(replicas, SIZE))
 
 
-def test_a_server_receives_and_sends_what_all_replicas_have() -> None:
+def test_a_server_exchanges_the_gradients_of_all_replicas() -> None:
     assert parameter_server(1, SIZE, LINK) == 0
     assert parameter_server(3, SIZE, LINK) == pytest.approx(2 * (1e-3 + 3 * SIZE * 1e-9))
 
 
 @pytest.mark.parametrize("name", REDUCES)
-def test_one_replica_has_nothing_to_reduce(name: str) -> None:
+def test_one_replica_reduces_nothing(name: str) -> None:
     assert predict_examples_per_second(COMPUTE, REDUCES[name], LINK, Workload(1, 16, SIZE)) == pytest.approx(16 / 0.042)
 
 
 @given(st.floats(1e-4, 1), st.floats(1e-5, 1), st.sets(st.integers(1, 500), min_size=2, max_size=5))
-def test_the_fit_finds_what_steps_were_made_of(per_step: float, per_example: float, sizes: set[int]) -> None:
+def test_the_fit_recovers_the_costs(per_step: float, per_example: float, sizes: set[int]) -> None:
     fitted = fit_compute([(size, per_step + per_example * size) for size in sizes])
     assert fitted.per_step == pytest.approx(per_step, rel=1e-6, abs=1e-7)
     assert fitted.per_example == pytest.approx(per_example, rel=1e-6)
 
 
 def test_replicas_share_the_cores_of_a_machine() -> None:
-    two, four = (predict_local_examples_per_second(COMPUTE, ring, LINK, Workload(n, 8, SIZE), cores=2) for n in (2, 4))
-    assert two == pytest.approx(2 * 8 / (0.026 + ring_by_hand(2, SIZE)))
-    assert four == pytest.approx(4 * 8 / (2 * (0.026 + ring_by_hand(4, SIZE))))
+    two_replicas, four_replicas = (
+        predict_local_examples_per_second(COMPUTE, ring, LINK, Workload(n, 8, SIZE), cores=2) for n in (2, 4)
+    )
+    assert two_replicas == pytest.approx(2 * 8 / (0.026 + ring_by_hand(2, SIZE)))
+    assert four_replicas == pytest.approx(4 * 8 / (2 * (0.026 + ring_by_hand(4, SIZE))))
 
 
 @pytest.fixture
 def measured(tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> list[MeasuredContestant]:
-    """Two rounds of one replica at two sizes, the link, and two replicas; the second round is half as fast."""
+    """Two rounds of four contestants. In the second round the machine is half as fast."""
     monkeypatch.setattr("common.hardware.count_cores", lambda: 2)
 
-    def one(
+    def measure(
         name: str, definition: ContestantDefinition, replicas: int, batch: int, rows: list[dict[str, float]]
     ) -> MeasuredContestant:
         config = make_config(f"strategy={'allreduce' if replicas > 1 else 'single'}")
         strategy = replace(config.strategy, replicas=replicas)
         config = replace(config, strategy=strategy, train=replace(config.train, global_batch_size=batch))
         planned = PlannedContestant(definition, config, ContestantCommand(name, [], tmp_path), None, None, SIZE)
-        slow = ("seconds", "alpha", "beta")
-        blocks = [[{key: row[key] * (n if key in slow else 1) for key in row} for row in rows] for n in (1, 2)]
+        times = ("seconds", "alpha", "beta")
+        blocks = [[{key: row[key] * (n if key in times else 1) for key in row} for row in rows] for n in (1, 2)]
         return MeasuredContestant(planned, cast(Contestant, SimpleNamespace(name=name, blocks=blocks)))
 
     def steps(examples: float, seconds: float) -> list[dict[str, float]]:
@@ -103,14 +106,14 @@ def measured(tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.Monkey
     core = ContestantDefinition("torch", cores=1)
     link = [{"seconds": 1.0, "alpha": LINK.alpha, "beta": LINK.beta}]
     return [
-        one("core_8", core, 1, 8, steps(8, 0.026)),
-        one("core_32", core, 1, 32, steps(32, 0.074)),
-        one("link", ContestantDefinition("torch", "link_rate"), 2, 32, link),
-        one("ring_x2", ContestantDefinition("torch"), 2, 16, steps(16, 0.026 + ring_by_hand(2, SIZE))),
+        measure("core_8", core, 1, 8, steps(8, 0.026)),
+        measure("core_32", core, 1, 32, steps(32, 0.074)),
+        measure("link", ContestantDefinition("torch", "link_rate"), 2, 32, link),
+        measure("ring_x2", ContestantDefinition("torch"), 2, 16, steps(16, 0.026 + ring_by_hand(2, SIZE))),
     ]
 
 
-def test_what_was_measured_is_predicted_and_checked(measured: list[MeasuredContestant]) -> None:
+def test_the_prediction_and_its_checks(measured: list[MeasuredContestant]) -> None:
     options, _ = load_options(["bench.bandwidths=[8]", "bench.latency=0"])
     prediction = predict(options, measured)
     assert prediction is not None
@@ -119,14 +122,16 @@ def test_what_was_measured_is_predicted_and_checked(measured: list[MeasuredConte
     )
     (check,) = prediction["checks"]
     assert check["name"] == "ring_x2" and check["replicas"] == 2
-    assert check["ratio"] == pytest.approx({"median": 1, "lower": 1, "upper": 1}), "of the fits of the same round"
+    assert check["ratio"] == pytest.approx({"median": 1, "lower": 1, "upper": 1}), (
+        "the check uses the fit of the same round"
+    )
     speeds = {speeds["reduce"]: speeds["predicted"] for speeds in prediction["examples_per_second"]}
     assert list(speeds) == ["ring", "tree", "parameter server"]
     assert len(speeds["ring"]) == len(REPLICAS) == 11 and REPLICAS[-1] == 1024
     assert speeds["ring"][1] == pytest.approx(2 * 32 / (0.111 + SIZE * 1e-9))
 
 
-def test_without_what_it_needs_there_is_none(measured: list[MeasuredContestant]) -> None:
+def test_no_prediction_without_the_needed_contestants(measured: list[MeasuredContestant]) -> None:
     options, _ = load_options([])
     assert predict(options, measured[1:]) is None, "one size cannot be fitted"
     assert predict(options, [contestant for contestant in measured if contestant.name != "link"]) is None

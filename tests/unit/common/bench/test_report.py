@@ -12,7 +12,7 @@ from common.bench.report import render_html, update_document, write_report
 from common.bench.result import BenchResult
 
 
-def test_the_page_stands_alone_and_shows_every_contestant(result: BenchResult, tmp_path: Path) -> None:
+def test_the_page_is_self_contained_and_shows_every_contestant(result: BenchResult, tmp_path: Path) -> None:
     json_path, html_path = write_report(result, tmp_path)
     assert json.loads(json_path.read_text()) == result
     page = re.sub(r"<script>.*?</script>", "", html_path.read_text(), flags=re.DOTALL)
@@ -38,25 +38,25 @@ def test_a_chart_has_the_medians_and_quartiles(result: BenchResult) -> None:
     assert (bar.end, bar.low, bar.high) == (pytest.approx(2 / 3), 0.5, 1.0)
 
 
-def retitled(result: BenchResult, title: str) -> BenchResult:
+def change_title(result: BenchResult, title: str) -> BenchResult:
     return cast(BenchResult, {**result, "title": title})
 
 
-def test_only_its_own_section_of_a_document_is_replaced(result: BenchResult, tmp_path: Path) -> None:
+def test_only_the_section_of_the_title_is_replaced(result: BenchResult, tmp_path: Path) -> None:
     path = tmp_path / "performance.md"
-    update_document(retitled(result, "First"), path)
-    update_document(retitled(result, "Second"), path)
+    update_document(change_title(result, "First"), path)
+    update_document(change_title(result, "Second"), path)
     path.write_text(f"# Performance\n\nWritten by hand.\n\n{path.read_text()}")
     before = path.read_text()
     assert re.findall("^#+ .*", before, re.MULTILINE) == ["# Performance", "## First", "## Second"]
-    update_document(retitled(result, "First"), path)
+    update_document(change_title(result, "First"), path)
     assert path.read_text() == before
-    changed = retitled(result, "First")
+    changed = change_title(result, "First")
     changed["overrides"] = ["model=other"]
     update_document(changed, path)
     after = path.read_text()
     assert "model=other" in after.partition("## Second")[0]
     assert after.partition("## Second")[2] == before.partition("## Second")[2]
     assert after.startswith("# Performance\n\nWritten by hand.\n\n## First\n\n| contestant | replicas |")
-    update_document(retitled(changed, "Second"), path)
+    update_document(change_title(changed, "Second"), path)
     assert path.read_text().count("model=other") == 2
