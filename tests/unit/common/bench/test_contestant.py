@@ -49,6 +49,7 @@ def count_rows(directory: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 7])
 def test_contestants_run_one_at_a_time_for_a_block_per_round(tmp_path: Path, group: int) -> None:
     """A block contains no stop, because during a stop another contestant runs and writes rows."""

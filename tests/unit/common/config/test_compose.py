@@ -4,6 +4,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from common.config import compose
+from common.config.command_line import explain_error
 from common.config.compose import collect_values, describe_keys, parse_config
 from common.config.keys import CURVE, HOST, RUN, SOURCE
 from common.config.resolve import resolve_config
@@ -75,6 +76,23 @@ def test_a_missing_package_is_refused() -> None:
 )
 def test_wrong_keys_and_types_are_refused(error_line: ErrorLine, overrides: list[str], expected: str) -> None:
     assert error_line(*overrides).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("train.stepz=3", "train.stepz: no such key here; "),
+        ("+train.stepz=3", "train.stepz: no such key here; "),
+        ("model.checkpoint=x", "model.checkpoint: no such key here; "),
+        ("train.steps", "train.steps: "),
+        ("train.steps=many", "train.steps: Value 'many' of type 'str' could not be converted to Integer"),
+    ],
+)
+def test_hydra_refuses_wrong_overrides_with_the_same_error(composed: Compose, override: str, expected: str) -> None:
+    """`make_config` sets values without Hydra, which composes the overrides of a command."""
+    with pytest.raises(Exception) as raised:
+        parse_config(composed(override))
+    assert explain_error(raised.value, []).startswith(expected)
 
 
 @pytest.mark.parametrize("group", [*GROUPS, "train"])

@@ -77,17 +77,9 @@ model.save(sys.argv[1] + '/saved.keras')
 
 
 @pytest.fixture(scope="module")
-def code_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty directory on the path of the shared processes."""
-    return tmp_path_factory.mktemp("code")
-
-
-@pytest.fixture(scope="module")
-def processes(code_directory: Path) -> Iterator[Sides]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(code_directory)
-        with Side("torch_impl") as torch, Side("tf_impl") as keras:
-            yield {"torch_impl": torch, "tf_impl": keras}
+def processes() -> Iterator[Sides]:
+    with Side("torch_impl") as torch, Side("tf_impl") as keras:
+        yield {"torch_impl": torch, "tf_impl": keras}
 
 
 @pytest.fixture
@@ -167,11 +159,11 @@ def test_models_are_built(configure: ConfigureModels, models: tuple[str | None, 
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("shared_sides")
 def test_a_model_is_built_again_if_its_code_changes(
-    configure: ConfigureModels, code_directory: Path, monkeypatch: pytest.MonkeyPatch
+    configure: ConfigureModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = code_directory / "changing.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    source = tmp_path / "changing.py"
     code = "from torch import nn\n\ndef build():\n    return nn.Sequential(nn.Linear(5, {}), nn.Linear({}, 3))\n"
     source.write_text(code.format(4, 4))
     config = configure(None, None, "model.torch=changing:build")
@@ -180,7 +172,6 @@ def test_a_model_is_built_again_if_its_code_changes(
     monkeypatch.setattr(custom, "build", build)
     assert open_initial(config).directory == first.directory and build.call_count == 0
     source.write_text(code.format(6, 6))
-    monkeypatch.setattr(custom, "Side", Side)  # a new process imports the changed code
     second = open_initial(config)
     assert second.directory != first.directory and build.call_count == 1
     assert second.weights()["0.weight"].shape == (6, 5)
