@@ -114,7 +114,7 @@ class Inner:
 @dataclass(frozen=True)
 class Outer:
     name: str = key(HOST)
-    inner: Inner = section()  # noqa: RUF009  section() returns a dataclass field
+    inner: Inner = section()
 
 
 def test_full_names() -> None:
