@@ -1,10 +1,12 @@
 """A user's factory, which is named as `module:function`, and the inputs and attributes of the model that it returns."""
 
 import inspect
+import os
 import site
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +63,25 @@ def import_factory(key: str, factory: str) -> Callable[..., Any]:
 
 def list_user_files() -> list[str]:
     """Return the files of the imported modules, except those of installed packages and of Lockstep."""
-    root = Path(__file__).parents[2]
-    excluded = [Path(path) for path in {*sysconfig.get_paths().values(), *site.getsitepackages()}]
-    excluded += [root / package for package in ("common", "torch_impl", "tf_impl")]
     # A copy, because importing a module changes sys.modules.
     names = {str(module.__file__) for module in list(sys.modules.values()) if getattr(module, "__file__", None)}
-    paths = [Path(name).resolve() for name in names if name.endswith(".py") and Path(name).is_file()]
-    return sorted(str(path) for path in paths if not any(path.is_relative_to(folder) for folder in excluded))
+    files = {_find_user_file(name) for name in names if name.endswith(".py") and Path(name).is_file()}
+    return sorted(file for file in files if file is not None)
+
+
+@cache  # a framework imports thousands of modules, and every description of a model lists all of them
+def _find_user_file(name: str) -> str | None:
+    """Return the resolved path of a module's file; None if an installed package or Lockstep contains it."""
+    path = str(Path(name).resolve())
+    return None if path.startswith(_list_excluded_folders()) else path
+
+
+@cache
+def _list_excluded_folders() -> tuple[str, ...]:
+    root = Path(__file__).parents[2]
+    folders = [Path(path) for path in {*sysconfig.get_paths().values(), *site.getsitepackages()}]
+    folders += [root / package for package in ("common", "torch_impl", "tf_impl")]
+    return tuple(f"{folder}{os.sep}" for folder in folders)
 
 
 def takes_inputs_by_name(key: str, call: Callable[..., object], names: Sequence[str]) -> bool:

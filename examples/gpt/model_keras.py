@@ -1,8 +1,7 @@
 """A small GPT: a causal language model with tied embeddings."""
 
-from typing import Any
-
 import keras
+import tensorflow as tf
 from keras import layers, ops
 
 
@@ -22,12 +21,12 @@ class Block(layers.Layer):
         self.up, self.down = layers.Dense(4 * width), layers.Dense(width)
         self.dropout2 = layers.Dropout(dropout)
 
-    def call(self, x: Any, training: bool = False) -> Any:
+    def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         x = x + self.dropout1(self.attend(self.norm1(x), training), training=training)
-        y = ops.gelu(self.up(self.norm2(x)), approximate=False)  # ops.gelu approximates where nothing is said
+        y = ops.gelu(self.up(self.norm2(x)), approximate=False)  # Keras's default is the tanh approximation
         return x + self.dropout2(self.down(y), training=training)
 
-    def attend(self, x: Any, training: bool) -> Any:
+    def attend(self, x: tf.Tensor, training: bool) -> tf.Tensor:
         n, tokens, width = ops.shape(x)[0], ops.shape(x)[1], x.shape[2]
         query, key, value = (
             ops.transpose(ops.reshape(layer(x), (n, tokens, self.heads, width // self.heads)), (0, 2, 1, 3))
@@ -51,7 +50,7 @@ class GPT(keras.Model):
         self.blocks = [Block(width, heads, dropout) for _ in range(count)]
         self.norm = layers.LayerNormalization(epsilon=1e-5)
 
-    def call(self, input_ids: Any, training: bool = False) -> Any:
+    def call(self, input_ids: tf.Tensor, training: bool = False) -> tf.Tensor:
         x = self.dropout(self.tokens(input_ids) + self.positions[: ops.shape(input_ids)[1]], training=training)
         for block in self.blocks:
             x = block(x, training=training)

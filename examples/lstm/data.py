@@ -1,8 +1,7 @@
-"""Sequences of 3 to 20 tokens; are most of them above 10? python -m examples.lstm.data DIRECTORY"""
+"""Sequences of 3 to 20 tokens, labelled by whether most are above 10: python -m examples.lstm.data DIRECTORY"""
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,12 +13,12 @@ def write(directory: Path) -> None:
     for name, count in (("train", 2000), ("validation", 400)):
         texts = [stream.integers(1, 20, stream.integers(3, 21)) for _ in range(count)]
         labels = [int((text > 10).mean() > 0.5) for text in texts]
-        arrays: dict[str, Any] = {
+        arrays: dict[str, np.ndarray] = {
             "tokens": np.concatenate(texts).astype(np.int32),
             "tokens.offsets": np.cumsum([0, *map(len, texts)]),
             "labels": np.array(labels),
         }
-        np.savez(directory / f"{name}.npz", **arrays)
+        np.savez(directory / f"{name}.npz", **arrays)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""model_torch.py as one writes it down in Keras, and what docs/diagnosis.md makes of it: three causes, one by one."""
+"""A naive port of model_torch.py to Keras. docs/diagnosis.md finds its three mistakes one by one."""
 
 import keras
 from keras import layers
@@ -26,20 +26,20 @@ def _port(same: bool, epsilon: float, momentum: float) -> keras.Model:
 
 
 def build() -> keras.Model:
-    """With the defaults of Keras."""
+    """Build the port with the defaults of Keras."""
     return _port(same=True, epsilon=1e-3, momentum=0.99)
 
 
 def build_padded_alike() -> keras.Model:
-    """With as many zeros at the start as at the end, as in PyTorch."""
+    """Build the port with as much padding at the start as at the end, as in PyTorch."""
     return _port(same=False, epsilon=1e-3, momentum=0.99)
 
 
 def build_with_epsilon() -> keras.Model:
-    """Then with PyTorch's epsilon."""
+    """Build the port with PyTorch's padding and epsilon."""
     return _port(same=False, epsilon=1e-5, momentum=0.99)
 
 
 def build_with_momentum() -> keras.Model:
-    """Then with what PyTorch calls a momentum of 0.1."""
+    """Build the port with PyTorch's padding, epsilon and momentum, which is 1 - Keras's."""
     return _port(same=False, epsilon=1e-5, momentum=0.9)

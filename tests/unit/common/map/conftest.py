@@ -1,37 +1,68 @@
-"""One process of each framework for all tests."""
+"""One process of each framework for all tests of a worker."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from common.map.input_specs import parse_input_spec
-from common.map.pair_models import PairedModels, PairingRequest
+from common.map.description import ModelDescription
+from common.map.input_specs import InputSpec, parse_input_spec
+from common.map.pair_models import PairedModels, PairingRequest, describe_models
 from common.map.pair_models import pair_models as pair_on_sides
 from common.map.side import Side
 
 HERE = "tests.unit.common.map"
 PairModels = Callable[..., PairedModels]
+DescribeModel = Callable[[str, str, dict[str, str]], ModelDescription]
+Sides = dict[str, Side]
 
 
 @pytest.fixture(scope="session")
-def pair_models() -> Iterator[PairModels]:
-    """Pair factories of torch_models and keras_models, or of another module, by name; arguments go to both."""
-    with Side("torch_impl") as torch, Side("tf_impl") as keras:
-
-        def run(
-            ours: str, theirs: str, inputs: dict[str, str], map: Path | None = None, **arguments: Any
-        ) -> PairedModels:
-            parsed = {name: parse_input_spec(name, text) for name, text in inputs.items()}
-            return pair_on_sides(
-                torch,
-                keras,
-                PairingRequest(_named("torch_models", ours), _named("keras_models", theirs), parsed, arguments, map),
-            )
-
-        yield run
+def sides() -> Iterator[Sides]:
+    """The processes by the name that a request gives their factories."""
+    with Side("torch_impl") as torch_side, Side("tf_impl") as keras_side:
+        yield {"torch": torch_side, "tf": keras_side}
 
 
-def _named(module: str, name: str) -> str:
+@pytest.fixture(scope="session")
+def pair_models(sides: Sides) -> PairModels:
+    """Pair factories of torch_models and keras_models, or of another module, by name.
+
+    Arguments go to both factories. Results without a map file are kept, because several tests look at the same models.
+    """
+    results: dict[str, PairedModels] = {}
+
+    def pair(
+        torch: str, keras: str, inputs: dict[str, str], map_path: Path | None = None, **arguments: object
+    ) -> PairedModels:
+        key = repr((torch, keras, inputs, arguments))
+        if map_path is None and key in results:
+            return results[key]
+        request = PairingRequest(
+            _qualify("torch_models", torch), _qualify("keras_models", keras), _parse(inputs), arguments, map_path
+        )
+        models = pair_on_sides(sides["torch"], sides["tf"], request)
+        if map_path is None:
+            results[key] = models
+        return models
+
+    return pair
+
+
+@pytest.fixture(scope="session")
+def describe_model(sides: Sides) -> DescribeModel:
+    """Describe the model of one side without a counterpart."""
+
+    def describe(side: str, factory: str, inputs: dict[str, str]) -> ModelDescription:
+        request = PairingRequest(f"{HERE}.{factory}", f"{HERE}.{factory}", _parse(inputs))
+        return describe_models({side: sides[side]}, request)[side]
+
+    return describe
+
+
+def _parse(inputs: dict[str, str]) -> dict[str, InputSpec]:
+    return {name: parse_input_spec(name, text) for name, text in inputs.items()}
+
+
+def _qualify(module: str, name: str) -> str:
     return f"{HERE}.{name}" if ":" in name else f"{HERE}.{module}:{name}"

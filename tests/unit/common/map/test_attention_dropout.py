@@ -6,55 +6,71 @@ import pytest
 
 from common.errors import UserError
 from common.map.dropout_pairs import DropoutPair, pair_dropouts
-from tests.unit.common.map.conftest import PairModels
+from tests.unit.common.map.conftest import DescribeModel, PairModels
 
 HERE = "test_attention_dropout"
-WIDE = {"x": "float32[3,5,8]"}
+STEPS, WIDE = {"x": "float32[3,5,6]"}, {"x": "float32[3,5,8]"}
 
 
-def pairs(pair_models: PairModels, ours: str, theirs: str) -> list[DropoutPair]:
-    found = pair_models(ours, theirs, WIDE)
-    assert found.proof is not None and not found.proof.errors
-    assert found.torch_description.noise == found.keras_description.noise == []
-    return pair_dropouts(found.torch_description, found.keras_description, *found.proof.dropout_inputs)
+def pair_dropouts_of(pair_models: PairModels, torch: str, keras: str) -> list[DropoutPair]:
+    models = pair_models(torch, keras, WIDE)
+    assert models.proof is not None
+    assert models.proven
+    assert models.torch_description.noise == models.keras_description.noise == []
+    return pair_dropouts(models.torch_description, models.keras_description, *models.proof.dropout_inputs)
 
 
-@pytest.mark.parametrize("ours", ["transformer", f"{HERE}:torch_sequence_first"])
-def test_transformer_layers_are_paired(pair_models: PairModels, ours: str) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("torch", ["transformer", f"{HERE}:torch_sequence_first"])
+def test_transformer_layers_are_paired(pair_models: PairModels, torch: str) -> None:
     """Whichever axis comes first in PyTorch."""
-    found = pairs(pair_models, ours, "transformer")
+    pairs = pair_dropouts_of(pair_models, torch, "transformer")
     names = ("self_attn.attention_dropout", "dropout1", "dropout", "dropout2")
-    assert [each.torch for each in found] == [f"layers.{index}.{name}" for index in range(2) for name in names]
-    assert len({each.keras for each in found}) == 8
-    assert {each.layout for each in found} == {None}
+    assert [pair.torch for pair in pairs] == [f"layers.{index}.{name}" for index in range(2) for name in names]
+    assert len({pair.keras for pair in pairs}) == 8
+    assert {pair.layout for pair in pairs} == {None}
 
 
-def test_an_attention_that_is_written_out_is_paired(pair_models: PairModels) -> None:
-    (found,) = pairs(pair_models, "self_attention", f"{HERE}:keras_written_attention")
-    assert found == DropoutPair("attention.attention_dropout", found.keras, None)
-    (found,) = pairs(pair_models, f"{HERE}:torch_written_attention", "self_attention")
-    assert found == DropoutPair("dropout", found.keras, None)
+@pytest.mark.parametrize(
+    ("torch", "keras", "name"),
+    [
+        ("self_attention", f"{HERE}:keras_written_attention", "attention.attention_dropout"),
+        (f"{HERE}:torch_written_attention", "self_attention", "dropout"),
+        (f"{HERE}:torch_grouped_attention", f"{HERE}:keras_grouped_attention", "dropout"),
+    ],
+)
+def test_an_attention_is_paired_with_one_that_is_written_out(
+    pair_models: PairModels, torch: str, keras: str, name: str
+) -> None:
+    (pair,) = pair_dropouts_of(pair_models, torch, keras)
+    assert pair == DropoutPair(name, pair.keras, None)
 
 
-def test_grouped_attention_is_paired(pair_models: PairModels) -> None:
-    (found,) = pairs(pair_models, f"{HERE}:torch_grouped_attention", f"{HERE}:keras_grouped_attention")
-    assert found == DropoutPair("dropout", found.keras, None)
+def test_rates_that_differ_are_an_error(describe_model: DescribeModel) -> None:
+    torch_description = describe_model("torch", "torch_models:self_attention", WIDE)
+    for keras, rates in ((f"{HERE}:keras_other_rate", r".* \(0.2\)"), ("keras_models:fused_dense", "no layer")):
+        keras_description = describe_model("tf", keras, WIDE)
+        message = rf"^PyTorch drops at attention.attention_dropout \(0.1\), Keras at {rates}$"
+        with pytest.raises(UserError, match=message):
+            pair_dropouts(torch_description, keras_description, {}, {})
 
 
-def test_rates_that_differ_are_an_error(pair_models: PairModels) -> None:
-    with pytest.raises(UserError, match=r"^PyTorch drops at attention.attention_dropout \(0.1\), Keras at .* \(0.2\)$"):
-        pairs(pair_models, "self_attention", f"{HERE}:keras_other_rate")
-    with pytest.raises(UserError, match=r"Keras at no layer$"):
-        pairs(pair_models, "self_attention", "fused_dense")
-
-
-def test_what_cannot_be_aligned_is_noted(pair_models: PairModels) -> None:
-    found = pair_models("stacked_lstm", "stacked_lstm", {"x": "float32[3,5,6]"})
-    assert found.torch_description.noise == ["layer (LSTM)"]
-    assert {each.rpartition(" ")[2] for each in found.keras_description.noise} == {"(LSTM)", "(LSTMCell)"}
-    found = pair_models(f"{HERE}:torch_zero_attention", f"{HERE}:keras_one_head", WIDE)
-    assert found.torch_description.noise == ["attention (MultiheadAttention)"]
-    assert found.keras_description.noise == ["attention (Attention)"]
+@pytest.mark.parametrize(
+    ("side", "factory", "inputs", "noise"),
+    [
+        ("torch", "torch_models:stacked_lstm", STEPS, {"layer (LSTM)"}),
+        ("tf", "keras_models:stacked_lstm", STEPS, {"(LSTM)", "(LSTMCell)"}),
+        ("torch", f"{HERE}:torch_zero_attention", WIDE, {"attention (MultiheadAttention)"}),
+        ("tf", f"{HERE}:keras_one_head", WIDE, {"attention (Attention)"}),
+    ],
+)
+def test_dropout_that_cannot_be_aligned_is_noted(
+    describe_model: DescribeModel, side: str, factory: str, inputs: dict[str, str], noise: set[str]
+) -> None:
+    layers = describe_model(side, factory, inputs).noise
+    if inputs == STEPS and side == "tf":  # the paths of the two layers are Keras's
+        layers = [layer.rpartition(" ")[2] for layer in layers]
+    assert set(layers) == noise
 
 
 def torch_sequence_first() -> Any:

@@ -5,42 +5,47 @@ from typing import Any
 import pytest
 
 from common.map.dropout_pairs import pair_dropouts
-from tests.unit.common.map.conftest import PairModels
+from tests.unit.common.map.conftest import DescribeModel, PairModels
 
 HERE = "test_dropout_of_libraries"
+WIDE = {"x": "float32[3,5,8]"}
 TOKENS = {"tokens": "int32[3,6]<20", "real": "int32[3,6]>0<2"}
 
 
+@pytest.mark.slow
 def test_bert_of_transformers_and_of_keras_hub(pair_models: PairModels) -> None:
-    """Its attention passes the probabilities through the dropout layer whose rate it would give to a function."""
-    found = pair_models(f"{HERE}:torch_bert", f"{HERE}:keras_bert", TOKENS)
-    assert found.proof is not None and not found.proof.errors
-    assert found.torch_description.noise == found.keras_description.noise == []
-    pairs = pair_dropouts(found.torch_description, found.keras_description, *found.proof.dropout_inputs)
+    """Its attention passes the probabilities through the dropout layer whose rate it would pass to a function."""
+    models = pair_models(f"{HERE}:torch_bert", f"{HERE}:keras_bert", TOKENS)
+    assert models.proof is not None
+    assert models.proven
+    assert models.torch_description.noise == models.keras_description.noise == []
+    pairs = pair_dropouts(models.torch_description, models.keras_description, *models.proof.dropout_inputs)
     names = ("attention.self.dropout", "attention.output.dropout", "output.dropout")
     layers = [f"bert.encoder.layer.{index}.{name}" for index in range(2) for name in names]
-    assert [each.torch for each in pairs] == ["bert.embeddings.dropout", *layers]
-    assert {each.layout for each in pairs} == {None}
+    assert [pair.torch for pair in pairs] == ["bert.embeddings.dropout", *layers]
+    assert {pair.layout for pair in pairs} == {None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "dropout"), [("gpt2", "attn_dropout"), ("llama", "attention_dropout")])
-def test_attention_of_transformers_drops_in_a_layer(pair_models: PairModels, name: str, dropout: str) -> None:
-    found = pair_models(f"{HERE}:torch_{name}", "no_parameters", {"tokens": "int32[3,6]<20"})
-    assert found.torch_description.noise == []
-    assert any(each.endswith(f".{dropout}") for each in found.torch_description.dropouts)
+def test_attention_of_transformers_drops_in_a_layer(describe_model: DescribeModel, name: str, dropout: str) -> None:
+    description = describe_model("torch", f"{HERE}:torch_{name}", {"tokens": "int32[3,6]<20"})
+    assert description.noise == []
+    assert any(path.endswith(f".{dropout}") for path in description.dropouts)
 
 
-def test_functions_that_drop_are_noted(pair_models: PairModels) -> None:
-    found = pair_models(f"{HERE}:torch_functions", f"{HERE}:keras_functions", {"x": "float32[3,5,8]"})
-    assert found.torch_description.noise == ["inner (dropout)", "model (scaled_dot_product_attention)"]
-    assert found.keras_description.noise == ["model (dropout)"]
-    assert found.torch_description.dropouts == found.keras_description.dropouts == {}
+def test_functions_that_drop_are_noted(describe_model: DescribeModel) -> None:
+    torch_description = describe_model("torch", f"{HERE}:torch_functions", WIDE)
+    keras_description = describe_model("tf", f"{HERE}:keras_functions", WIDE)
+    assert torch_description.noise == ["inner (dropout)", "model (scaled_dot_product_attention)"]
+    assert keras_description.noise == ["model (dropout)"]
+    assert torch_description.dropouts == keras_description.dropouts == {}
 
 
 def test_dropout_that_is_off_is_not_noted(pair_models: PairModels) -> None:
-    found = pair_models(f"{HERE}:torch_functions", f"{HERE}:keras_functions", {"x": "float32[3,5,8]"}, rate=0.0)
-    assert found.torch_description.noise == found.keras_description.noise == []
-    assert found.proof is not None and not found.proof.errors
+    models = pair_models(f"{HERE}:torch_functions", f"{HERE}:keras_functions", WIDE, rate=0.0)
+    assert models.torch_description.noise == models.keras_description.noise == []
+    assert models.proven
 
 
 def torch_bert() -> Any:

@@ -11,14 +11,14 @@ SQUARE = np.random.default_rng(1).standard_normal((2, 4, 4, 4))
 
 
 def described(*layers: DropoutDescription) -> ModelDescription:
-    return ModelDescription([], {}, [], True, dropouts={f"at.{each.name}": each for each in layers})
+    return ModelDescription([], {}, [], True, dropouts={f"at.{layer.name}": layer for layer in layers})
 
 
 def paired(torch: np.ndarray, keras: np.ndarray, flattened: tuple[int, ...] | None = None) -> ChannelLayout | None:
-    ours, theirs = described(DropoutDescription(0.1, "a", flattened)), described(DropoutDescription(0.1, "b"))
-    (found,) = pair_dropouts(ours, theirs, {"at.a": torch}, {"at.b": keras})
-    assert (found.torch, found.keras) == ("a", "b")
-    return found.layout
+    descriptions = described(DropoutDescription(0.1, "a", flattened)), described(DropoutDescription(0.1, "b"))
+    (pair,) = pair_dropouts(*descriptions, {"at.a": torch}, {"at.b": keras})
+    assert (pair.torch, pair.keras) == ("a", "b")
+    return pair.layout
 
 
 def test_layouts() -> None:

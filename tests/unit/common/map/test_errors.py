@@ -16,12 +16,14 @@ import pytest
 from common.errors import UserError
 from common.map.factory import collect_plain_attributes
 from common.map.input_specs import draw_inputs, parse_input_spec
+from common.map.map_file import read_map
+from common.map.pair_variables import pair_variables
+from common.map.proof import map_weights
 from common.map.side import Side
-from tests.unit.common.map.conftest import PairModels
+from tests.unit.common.map.conftest import PairModels, Sides
 from tests.unit.common.map.test_pairs import FEATURES, MODELS
 
 NUMBERS = {"tokens": "int32[3,4]<9", "count": "float32[3,3]"}
-FORKED_SECONDS = 30
 ERRORS = {  # factories, inputs, what the error says
     "module": ("no_such_models:linear", "linear", FEATURES, "no module tests.unit.common.map.no_such_models"),
     "function": ("linaer", "linear", FEATURES, "torch_models has no function linaer"),
@@ -46,9 +48,9 @@ ERRORS = {  # factories, inputs, what the error says
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_a_mistake_is_an_error_of_one_line(pair_models: PairModels, name: str) -> None:
-    ours, theirs, inputs, expected = ERRORS[name]
+    torch, keras, inputs, expected = ERRORS[name]
     with pytest.raises(UserError) as raised:
-        pair_models(ours, theirs, inputs)
+        pair_models(torch, keras, inputs)
     assert expected in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -80,13 +82,15 @@ def test_both_sides_go_on_after_an_error(pair_models: PairModels) -> None:
     ],
 )
 def test_a_mistake_in_a_map_file_is_named(pair_models: PairModels, line: str, expected: str, tmp_path: Path) -> None:
-    (kernel,) = [
-        each.keras for each in pair_models("linear", "linear", FEATURES, bias=False).parameter_map.variable_pairs
-    ]
+    models = pair_models("linear", "linear", FEATURES, bias=False)
+    (pair,) = models.parameter_map.variable_pairs
     path = tmp_path / "map.yaml"
-    path.write_text(line.replace("KERNEL", kernel))
+    path.write_text(line.replace("KERNEL", pair.keras))
+    descriptions = models.torch_description, models.keras_description
     with pytest.raises(UserError, match=expected) as raised:
-        pair_models("linear", "linear", FEATURES, path, bias=False)
+        map_weights(
+            pair_variables(*descriptions, read_map(path, *descriptions)), models.initial_weights, descriptions[1]
+        )
     assert "\n" not in str(raised.value)
 
 
@@ -110,10 +114,10 @@ def test_a_mistake_in_an_input_is_named(text: str, expected: str) -> None:
 
 
 def test_inputs_are_drawn_as_described() -> None:
-    inputs = {name: parse_input_spec(name, text) for each in MODELS.values() for name, text in each.items()}
+    inputs = {name: parse_input_spec(name, text) for specs in MODELS.values() for name, text in specs.items()}
     inputs["mask"] = parse_input_spec("mask", "bool[2, 3]")
     drawn = draw_inputs(inputs, 1)
-    assert {name: array.shape for name, array in drawn.items()} == {name: each.shape for name, each in inputs.items()}
+    assert {name: array.shape for name, array in drawn.items()} == {name: spec.shape for name, spec in inputs.items()}
     assert drawn["tokens"].dtype == "int32"
     assert drawn["tokens"].max() < 11
     assert drawn["mask"].dtype == bool
@@ -131,13 +135,15 @@ def test_a_process_that_ends_is_reported() -> None:
                 call()
 
 
-def test_a_process_whose_own_child_goes_on_is_reported() -> None:
-    start = time.monotonic()
+@pytest.mark.slow
+def test_a_process_whose_own_child_goes_on_is_reported(tmp_path: Path) -> None:
+    arguments: dict[str, object] = {"pid_path": str(tmp_path / "pid")}
     with Side("torch_impl") as side, pytest.raises(UserError, match="ended with exit code 3; its output says why"):
-        side.call("build", factory=f"{__name__}:forks", arguments={}, inputs={}, arrays={}, seed=0)
-    assert time.monotonic() - start < FORKED_SECONDS
+        side.call("build", factory=f"{__name__}:forks", arguments=arguments, inputs={}, arrays={}, seed=0)
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # raises an error if the child has ended before
 
 
+@pytest.mark.slow
 def test_a_process_ends_with_its_parent() -> None:
     arguments = {"factory": f"{__name__}:hangs", "arguments": {}, "inputs": {}, "arrays": {}, "seed": 0}
     script = (
@@ -148,36 +154,37 @@ def test_a_process_ends_with_its_parent() -> None:
     assert done.returncode == -signal.SIGKILL
 
 
-def test_what_cannot_be_sent_is_an_error_of_one_line() -> None:
-    x = parse_input_spec("x", "float32[2,3,4]")
-    with Side("torch_impl") as side:
-        factory, arrays = f"{__name__}:torch_attention", draw_inputs({"x": x}, 0)
-        side.call("build", factory=factory, arguments={"causal": True}, inputs={"x": x}, arrays=arrays, seed=0)
-        with pytest.raises(UserError, match=r"PyTorch: \w+: .*local") as raised:
-            side.call("__getstate__")  # its model, which is of a local class
-        assert "\n" not in str(raised.value)
-        assert side.call("weights")
+def test_what_cannot_be_sent_is_an_error_of_one_line(sides: Sides) -> None:
+    x, side = parse_input_spec("x", "float32[2,3,4]"), sides["torch"]
+    factory, arrays = f"{__name__}:torch_attention", draw_inputs({"x": x}, 0)
+    side.call("build", factory=factory, arguments={"causal": True}, inputs={"x": x}, arrays=arrays, seed=0)
+    with pytest.raises(UserError, match=r"PyTorch: \w+: .*local") as raised:
+        side.call("__getstate__")  # its model, which is of a local class
+    assert "\n" not in str(raised.value)
+    assert side.call("weights")
 
 
 def test_only_plain_attributes_are_sent() -> None:
     number = IntEnum("number", {"one": 1}).one  # type: ignore[attr-defined]
     layer = SimpleNamespace(a=1, b=[2, (3, None)], c=np.float64(0.5), d="same", e=number, f=(1, object()), g=object())
-    found = collect_plain_attributes(layer, {name: name.upper() for name in "abcdefgh"})
-    assert found == {"A": 1, "B": (2, (3, None)), "C": 0.5, "D": "same"}
-    assert type(found["C"]) is float
+    attributes = collect_plain_attributes(layer, {name: name.upper() for name in "abcdefgh"})
+    assert attributes == {"A": 1, "B": (2, (3, None)), "C": 0.5, "D": "same"}
+    assert type(attributes["C"]) is float
 
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_causal_attention_is_not_one_that_is_not(pair_models: PairModels, causal: bool) -> None:
-    inputs, ours = {"x": "float32[2,5,4]"}, "test_errors:torch_attention"
-    assert pair_models(ours, "test_errors:keras_attention", inputs, causal=causal).proven
-    assert not pair_models(ours, "test_errors:keras_other_attention", inputs, causal=causal).proven
+    inputs, torch = {"x": "float32[2,5,4]"}, "test_errors:torch_attention"
+    assert pair_models(torch, "test_errors:keras_attention", inputs, causal=causal).proven
+    assert not pair_models(torch, "test_errors:keras_other_attention", inputs, causal=causal).proven
 
 
-def forks() -> None:
-    if os.fork() == 0:
+def forks(pid_path: str) -> None:
+    child = os.fork()
+    if child == 0:
         os.closerange(0, 3)
-        time.sleep(FORKED_SECONDS)
+        time.sleep(600)
+    Path(pid_path).write_text(str(child))
     os._exit(3)
 
 

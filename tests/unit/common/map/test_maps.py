@@ -27,12 +27,12 @@ def test_a_transformation_is_undone(text: str) -> None:
     transformation = parse_transformation(text)
     assert str(transformation) == text
     arrays = {name: np.random.default_rng(0).random((4, 3)) for name in "ab"}
-    made = transformation.to_keras(arrays)
+    keras_array = transformation.to_keras(arrays)
     back = {name: np.zeros((4, 3)) for name in "ab"}
-    transformation.to_torch(made, back)
+    transformation.to_torch(keras_array, back)
     for source in transformation.sources:
         np.testing.assert_array_equal(source.select(back), source.select(arrays))
-    assert np.count_nonzero(np.stack(list(back.values()))) == made.size
+    assert np.count_nonzero(np.stack(list(back.values()))) == keras_array.size
 
 
 def test_a_sum_goes_back_into_its_first_term() -> None:
@@ -64,21 +64,21 @@ def test_what_is_no_transformation_is_an_error(text: str) -> None:
 
 @pytest.mark.parametrize("name", ["flattened", "bidirectional_gru", "self_attention", "stacked_lstm"])
 def test_what_was_written_is_read(pair_models: PairModels, name: str, tmp_path: Path) -> None:
-    found = pair_models(name, name, MODELS[name])
+    models = pair_models(name, name, MODELS[name])
     path = tmp_path / "map.yaml"
-    write_map(path, found.parameter_map, found.torch_description, found.keras_description)
+    write_map(path, models.parameter_map, models.torch_description, models.keras_description)
     again = pair_models(name, name, MODELS[name], path)
     assert again.proven
-    assert {each.keras: each for each in again.parameter_map.variable_pairs} == {
-        each.keras: each for each in found.parameter_map.variable_pairs
+    assert {pair.keras: pair for pair in again.parameter_map.variable_pairs} == {
+        pair.keras: pair for pair in models.parameter_map.variable_pairs
     }
     with pytest.raises(UserError, match="already exists"):
-        write_map(path, found.parameter_map, found.torch_description, found.keras_description)
+        write_map(path, models.parameter_map, models.torch_description, models.keras_description)
 
 
 def test_the_table_has_a_line_for_each_variable(pair_models: PairModels) -> None:
-    found = pair_models("flattened", "flattened", IMAGES)
-    lines = format_map_table(found.parameter_map, found.torch_description, found.keras_description).splitlines()
+    models = pair_models("flattened", "flattened", IMAGES)
+    lines = format_map_table(models.parameter_map, models.torch_description, models.keras_description).splitlines()
     assert lines[0].split() == ["PyTorch", "shape", "Keras", "shape", "transformation"]
     assert len(lines) == 2 + 8
     assert " ".join(lines[2].split()) == "0.weight 4x3x3x3 sequential/conv2d/kernel 3x3x3x4 transpose 2 3 1 0"
@@ -86,18 +86,18 @@ def test_the_table_has_a_line_for_each_variable(pair_models: PairModels) -> None
 
 
 def test_what_is_left_has_its_nearest_candidates(pair_models: PairModels, tmp_path: Path) -> None:
-    found = pair_models("square", "wrong_models:two_of_three", FEATURES)
-    lines = describe_unmatched(found.parameter_map, found.torch_description, found.keras_description)
+    models = pair_models("square", "wrong_models:two_of_three", FEATURES)
+    lines = describe_unmatched(models.parameter_map, models.torch_description, models.keras_description)
     expected = "not matched: PyTorch's 0.weight [6, 6]; nearest: sequential/dense/kernel [6, 6]"
     assert any(line.startswith(expected) for line in lines)
     path = tmp_path / "map.yaml"
-    write_map(path, found.parameter_map, found.torch_description, found.keras_description)
+    write_map(path, models.parameter_map, models.torch_description, models.keras_description)
     assert f"# {lines[0]}" in path.read_text()
 
 
 def test_what_may_be_tied_on_the_other_side_is_said(pair_models: PairModels) -> None:
-    found = pair_models("tied_without_bias", "wrong_models:untied", TOKENS)
-    (line,) = describe_unmatched(found.parameter_map, found.torch_description, found.keras_description)
+    models = pair_models("tied_without_bias", "wrong_models:untied", TOKENS)
+    (line,) = describe_unmatched(models.parameter_map, models.torch_description, models.keras_description)
     assert line == (
         "not matched: Keras's untied/dense/kernel [6, 11]; no similar variable is left; if it is tied to "
         "tokens.weight in PyTorch, tie it in Keras too"
@@ -107,7 +107,7 @@ def test_what_may_be_tied_on_the_other_side_is_said(pair_models: PairModels) -> 
 def test_a_name_alone_settles_a_pair_and_its_bias(pair_models: PairModels, tmp_path: Path) -> None:
     path = tmp_path / "map.yaml"
     path.write_text("sequential/dense_2/kernel: 0.weight")
-    found = pair_models("square", "wrong_models:two_of_three", FEATURES, path)
-    texts = {each.keras: str(each.transformation) for each in found.parameter_map.variable_pairs}
+    models = pair_models("square", "wrong_models:two_of_three", FEATURES, path)
+    texts = {pair.keras: str(pair.transformation) for pair in models.parameter_map.variable_pairs}
     assert texts["sequential/dense_2/kernel"] == "0.weight | transpose 1 0"
     assert texts["sequential/dense_2/bias"] == "0.bias"

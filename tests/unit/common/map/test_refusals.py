@@ -67,18 +67,18 @@ WRONG_MAPS = {  # the factory, inputs, a map file, what the error says
 
 @pytest.mark.parametrize("name", WRONG_MODELS)
 def test_a_wrong_model_is_refused(pair_models: PairModels, name: str) -> None:
-    ours, theirs, inputs, expected = WRONG_MODELS[name]
-    found = pair_models(ours, f"wrong_models:{theirs}", inputs)
-    assert found.proof is not None
-    assert expected in "\n".join(found.proof.errors)
+    torch, keras, inputs, expected = WRONG_MODELS[name]
+    models = pair_models(torch, f"wrong_models:{keras}", inputs)
+    assert models.proof is not None
+    assert expected in "\n".join(models.proof.errors)
 
 
 @pytest.mark.parametrize("value", [-1e9, -np.inf])
 def test_masked_outputs_hide_no_difference(pair_models: PairModels, value: float) -> None:
     assert pair_models("masked", "masked", FEATURES, value=value).proven
-    found = pair_models("masked", "wrong_models:masked", FEATURES, value=value)
-    assert found.proof is not None
-    assert "in evaluation mode the outputs differ by" in found.proof.errors[0]
+    models = pair_models("masked", "wrong_models:masked", FEATURES, value=value)
+    assert models.proof is not None
+    assert "in evaluation mode the outputs differ by" in models.proof.errors[0]
 
 
 def test_a_layout_that_cannot_be_told_is_an_error(pair_models: PairModels) -> None:
@@ -91,9 +91,9 @@ def test_state_of_an_own_class_is_compared(pair_models: PairModels, reassigned: 
     path = tmp_path / "map.yaml"
     path.write_text("centered/center: center")
     assert pair_models("centered", "wrong_models:centered", FEATURES, path, reassigned=reassigned).proven
-    found = pair_models("centered", "wrong_models:slowly_centered", FEATURES, path, reassigned=reassigned)
-    assert found.proof is not None
-    assert "in training mode center (PyTorch) and centered/center (Keras): differ by" in found.proof.errors[0]
+    models = pair_models("centered", "wrong_models:slowly_centered", FEATURES, path, reassigned=reassigned)
+    assert models.proof is not None
+    assert "in training mode center (PyTorch) and centered/center (Keras): differ by" in models.proof.errors[0]
 
 
 def test_a_step_on_an_axis_that_is_none_is_an_error(pair_models: PairModels, tmp_path: Path) -> None:
@@ -118,15 +118,15 @@ def test_the_settings_that_explain_a_difference_are_named(pair_models: PairModel
         ("layer_norm", FEATURES, "epsilon is 1e-05 in PyTorch and 0.001 in Keras"),
         ("strided", SMALL, "Keras pads more at the end"),
     ):
-        found = pair_models(name, f"wrong_models:{name}", inputs)
-        assert found.proof is not None
-        assert expected in found.proof.errors[0]
+        models = pair_models(name, f"wrong_models:{name}", inputs)
+        assert models.proof is not None
+        assert expected in models.proof.errors[0]
 
 
 def test_a_row_of_padding_is_named(pair_models: PairModels) -> None:
-    found = pair_models("padded_embedding", "embedding", {"tokens": "int32[8,5]<3"})
-    assert found.proof is not None
-    assert "PyTorch's has padding_idx=0, a row that gets no gradient there" in found.proof.errors[0]
+    models = pair_models("padded_embedding", "embedding", {"tokens": "int32[8,5]<3"})
+    assert models.proof is not None
+    assert "PyTorch's has padding_idx=0, a row that gets no gradient there" in models.proof.errors[0]
     assert pair_models("padded_embedding", "embedding", {"tokens": "int32[8,5]>0<3"}).proven
 
 
@@ -135,13 +135,13 @@ def test_a_wrong_map_is_refused(pair_models: PairModels, name: str, tmp_path: Pa
     model, inputs, lines, expected = WRONG_MAPS[name]
     path = tmp_path / "map.yaml"
     path.write_text("\n".join(lines))
-    found = pair_models(model, model, inputs, path)
-    assert found.proof is not None
-    assert expected in "\n".join(found.proof.errors)
+    models = pair_models(model, model, inputs, path)
+    assert models.proof is not None
+    assert expected in "\n".join(models.proof.errors)
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "inputs", "torch", "keras"),
+    ("torch", "keras", "inputs", "torch_names", "keras_names"),
     [
         (
             "no_statistics",
@@ -155,10 +155,15 @@ def test_a_wrong_map_is_refused(pair_models: PairModels, name: str, tmp_path: Pa
     ],
 )
 def test_what_has_no_counterpart_is_listed(
-    pair_models: PairModels, ours: str, theirs: str, inputs: dict[str, str], torch: list[str], keras: list[str]
+    pair_models: PairModels,
+    torch: str,
+    keras: str,
+    inputs: dict[str, str],
+    torch_names: list[str],
+    keras_names: list[str],
 ) -> None:
-    found = pair_models(ours, theirs, inputs)
-    assert found.proof is None
-    assert set(torch) <= set(found.parameter_map.unmatched_torch)
-    assert set(keras) <= set(found.parameter_map.unmatched_keras)
-    assert bool(torch) == bool(found.parameter_map.unmatched_torch)
+    models = pair_models(torch, keras, inputs)
+    assert models.proof is None
+    assert set(torch_names) <= set(models.parameter_map.unmatched_torch)
+    assert set(keras_names) <= set(models.parameter_map.unmatched_keras)
+    assert bool(torch_names) == bool(models.parameter_map.unmatched_torch)

@@ -410,7 +410,7 @@ def all_frozen() -> nn.Module:
 
 
 class Centered(nn.Module):
-    """A buffer of its own that moves in training; in a tensor of its own where reassigned is set."""
+    """A buffer that moves in training, in place or, if `reassigned` is set, as a new tensor."""
 
     center: Tensor
 
