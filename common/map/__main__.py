@@ -31,7 +31,7 @@ class MapModelOptions:
     torch: str
     tf: str
     map: str | None
-    arguments: dict[str, Any] = field(default_factory=dict)  # OmegaConf needs Any for values of any type
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
