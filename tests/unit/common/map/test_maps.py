@@ -62,6 +62,7 @@ def test_what_is_no_transformation_is_an_error(text: str) -> None:
         parse_transformation(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["flattened", "bidirectional_gru", "self_attention", "stacked_lstm"])
 def test_what_was_written_is_read(pair_models: PairModels, name: str, tmp_path: Path) -> None:
     models = pair_models(name, name, MODELS[name])

@@ -63,7 +63,7 @@ MODELS = {
 }
 
 
-SLOW = ("transformer", "stacked_lstm", "bidirectional_lstm", "bidirectional_gru", "residual")
+SLOW = ("grouped", "transformer", "stacked_lstm", "bidirectional_lstm", "bidirectional_gru", "residual")
 NOTES = {  # by model: the notes of its proof that have this text
     "cube": "PyTorch's unused.weight, unused.bias: left out",
     "lstm": "set to zero and freeze layer.bias_hh_l0",
