@@ -14,7 +14,7 @@ from common.bench.options import DEFAULTS, load_options
 from common.bench.plan import plan_contestants
 from common.bench.prediction import predict
 from common.bench.report import update_document, write_report
-from common.bench.table import print_result
+from common.bench.result_tables import print_result
 from common.config.command_line import create_parser, report_user_errors
 from common.errors import UserError, build_write_error
 from common.run.progress import log_to

@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from common.bench.charts import build_bar_charts, build_step_timelines, round_speeds
 from common.bench.result import BenchResult
-from common.bench.table import build_sections
+from common.bench.result_tables import build_sections
 from common.errors import build_write_error
 from common.report.page.render import HERE as PAGE
 from common.report.page.render import format_script_hashes, read_page_file

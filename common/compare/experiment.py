@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from common.compare.matched_steps import find_common_steps
 from common.compare.runs import Run
-from common.compare.steps import find_common_steps
 from common.config.keys import Scope
 from common.config.schema import GROUPS, collect_keys
 

@@ -13,8 +13,8 @@ from common.compare.experiment import (
     find_experiment_mismatches,
     find_step_mismatches,
 )
+from common.compare.matched_steps import compute_differences, find_common_evaluations
 from common.compare.runs import Run
-from common.compare.steps import compute_differences, find_common_evaluations
 
 LOCKSTEP, DIVERGED, NOT_COMPARABLE = "lockstep", "diverged", "not comparable"
 # Verdicts on a pair with an external run, whose data, weights and optimizer are unknown.

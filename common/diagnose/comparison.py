@@ -11,7 +11,7 @@ from common.config.strategies import PACKAGES
 from common.diagnose.drift import RoundingDrift
 from common.diagnose.findings import DIFFERS, EQUAL, NOT_COMPARED, Stage
 from common.diagnose.layer_match import LayerMatch, match_layers
-from common.diagnose.layouts import convert_calls, perturb_calls
+from common.diagnose.layout_conversion import convert_calls, perturb_calls
 from common.diagnose.model_observations import ModelObservations
 from common.diagnose.observation import Observation
 from common.diagnose.rounding import MACHINE_EPSILON, measure_noise, perturb, precision_of_weights

@@ -22,7 +22,7 @@ from common.map.map_file import describe_unmatched
 from common.map.pair_models import PairedModels, PairingRequest, describe_models, pair_models
 from common.map.side import Side
 from common.models.hf_config import HfConfig
-from common.models.outputs import check_output, select_output
+from common.models.model_outputs import check_output, select_output
 from common.models.user_weights import read_weights
 
 FORMAT = 2  # the version of what `build` returns

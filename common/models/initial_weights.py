@@ -20,7 +20,7 @@ from common.data.atomic_directory import Manifest, compute_fingerprint, open_or_
 from common.data.cache import Cache
 from common.models import bert, custom
 from common.models.hf_config import HfConfig
-from common.models.outputs import check_labels
+from common.models.model_outputs import check_labels
 from common.models.pretrained import SourceCheckpoint
 from common.models.spec import ModelSpec, load_spec
 from common.models.user_code import compute_checksums, read_file_list, write_file_list

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from common.compare.columns import Columns
-from common.compare.external.tables import ExternalTable, read_file
+from common.compare.external.external_tables import ExternalTable, read_file
 from common.compare.external.tensorboard import read_directory
 from common.compare.run_files import RunSummary
 from common.compare.runs import METRICS, OPTIONAL_EVALUATION_METRICS, OPTIONAL_METRICS, Run

@@ -6,7 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 from types import ModuleType
 
-from common.compare.external.tables import ExternalRow, ExternalTable
+from common.compare.external.external_tables import ExternalRow, ExternalTable
 from common.errors import UserError
 
 EVENTS = "events.out.tfevents"  # part of the name of an event file

@@ -15,9 +15,9 @@ from common.config.data import ArraysSettings
 from common.config.schema import Config
 from common.data.arrays.array_cache_builder import ArrayManifest, build_array_cache, get_array_path
 from common.data.arrays.array_checks import InputShapes, check_channels
+from common.data.arrays.array_column import Column
 from common.data.arrays.array_readers import OFFSETS
 from common.data.arrays.array_split import ArraySplit
-from common.data.arrays.column import Column
 from common.data.atomic_directory import compute_fingerprint, open_or_build, read_manifest
 from common.data.cache import Cache
 from common.data.identity import identify

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.data.arrays.column import Column
+from common.data.arrays.array_column import Column
 from common.errors import UserError, describe_error
 
 LoadedArrays = dict[str, np.ndarray | Column]  # by name; a Column is an array of lists

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.data.arrays.column import Column
+from common.data.arrays.array_column import Column
 from common.data.batches import Arrays
 from common.data.ragged import build_mask, compute_padded_width
 

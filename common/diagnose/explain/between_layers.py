@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.diagnose.explain.activation import find_activation, find_scaled_activation
+from common.diagnose.explain.activation_difference import find_activation, find_scaled_activation
 from common.diagnose.explain.attention import find_attention
 from common.diagnose.explain.layer import explain_numbers
 from common.diagnose.explain.pooling import find_pooling
 from common.diagnose.findings import Explanation
-from common.diagnose.layouts import unpack_tokens
+from common.diagnose.layout_conversion import unpack_tokens
 from common.diagnose.rounding import is_close
 
 EARLIER_LAYERS = 4  # number of preceding layers whose outputs the code may use

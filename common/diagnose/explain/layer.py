@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.diagnose.explain.activation import NO_ACTIVATION, find_activation
+from common.diagnose.explain.activation_difference import NO_ACTIVATION, find_activation
 from common.diagnose.explain.gates import find_gate_order
 from common.diagnose.explain.low_precision import STORED_BITS, Product, find_product_type
 from common.diagnose.explain.normalization import epsilons_explain, find_epsilon

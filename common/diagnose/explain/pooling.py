@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from common.diagnose.explain.activation import ACTIVATIONS
+from common.diagnose.explain.activation_difference import ACTIVATIONS
 from common.diagnose.rounding import is_close
 
 ACTIVATIONS_BEFORE_POOLING = ("no activation", "relu", "tanh", "exact gelu")

@@ -7,7 +7,7 @@ from common.diagnose.explain.between_layers import CodeSection, LayerOutput, exp
 from common.diagnose.explain.layer import explain_layer
 from common.diagnose.findings import Stage
 from common.diagnose.layer_match import LayerMatch
-from common.diagnose.layouts import convert_calls
+from common.diagnose.layout_conversion import convert_calls
 from common.diagnose.model_observations import ModelObservations
 from common.diagnose.rounding import measure_noise
 from common.map.description import RecordedCall

@@ -3,7 +3,7 @@
 import numpy as np
 
 from common.diagnose.comparison import Comparison, Gradients
-from common.diagnose.explain.gradient import explain_gradient
+from common.diagnose.explain.gradient_difference import explain_gradient
 from common.diagnose.findings import Stage
 from common.diagnose.rounding import EXPLANATION_TOLERANCE, is_close, measure_noise
 from common.diagnose.stages.activations import EVALUATION_MODE, TRAINING_MODE

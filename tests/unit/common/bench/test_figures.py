@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from common.bench.result import BenchResult, ContestantResult
-from common.bench.table import COLUMNS, build_row, build_sections
+from common.bench.result_tables import COLUMNS, build_row, build_sections
 
 
 def test_ratios_compare_speeds_of_the_same_round(result: BenchResult) -> None:

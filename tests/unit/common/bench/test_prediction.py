@@ -27,7 +27,7 @@ from common.bench.options import ContestantDefinition, load_options
 from common.bench.plan import PlannedContestant
 from common.bench.prediction import REPLICAS, predict
 from common.bench.result import BenchResult
-from common.bench.table import build_sections
+from common.bench.result_tables import build_sections
 from tests.conftest import MakeConfig
 
 LINK = Link(alpha=1e-3, beta=1e-9)

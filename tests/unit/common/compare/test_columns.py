@@ -7,9 +7,9 @@ import pytest
 
 from common.compare import columns
 from common.compare.columns import read_columns
+from common.compare.matched_steps import compute_differences
 from common.compare.pair import Tolerance
 from common.compare.runs import load_runs
-from common.compare.steps import compute_differences
 from common.compare.verdict import compare_runs
 from common.errors import UserError
 from tests.unit.common.compare.conftest import STEPS, MakeRun

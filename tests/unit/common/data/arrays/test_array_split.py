@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.data.arrays.array_column import Column
 from common.data.arrays.array_split import ArraySplit
-from common.data.arrays.column import Column
 from common.data.batches import GlobalBatch
 from common.data.padding import choose_padding, count_computed_tokens
-from tests.unit.common.data.arrays.test_column import ragged
+from tests.unit.common.data.arrays.test_array_column import ragged
 
 LENGTHS = [3, 9, 0, 20, 1, 8, 30, 12]
 WORDS = [[100 * example + place for place in range(length)] for example, length in enumerate(LENGTHS)]

@@ -8,7 +8,7 @@ from scipy.special import softmax
 
 from common.diagnose.findings import EQUAL, Stage
 from common.diagnose.layer_match import LayerMatch
-from common.diagnose.layouts import convert_calls, unpack_tokens
+from common.diagnose.layout_conversion import convert_calls, unpack_tokens
 from common.diagnose.model_observations import ModelObservations
 from common.diagnose.observation import Observation
 from common.diagnose.stages.activations import compare_layers

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from common.diagnose.layer_match import LayerMatch
-from common.diagnose.layouts import convert_layout, perturb_calls, unpack_tokens
+from common.diagnose.layout_conversion import convert_layout, perturb_calls, unpack_tokens
 from common.diagnose.observation import Observation
 from common.map.description import RecordedCall
 

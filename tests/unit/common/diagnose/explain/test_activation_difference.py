@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from common.diagnose.explain.activation import ACTIVATIONS, find_activation, find_scaled_activation
+from common.diagnose.explain.activation_difference import ACTIVATIONS, find_activation, find_scaled_activation
 
 X = np.random.default_rng(0).standard_normal((4, 6, 8))
 

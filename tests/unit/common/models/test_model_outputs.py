@@ -17,7 +17,7 @@ from common.config.tasks import (
 )
 from common.data.cache import Cache
 from common.errors import UserError
-from common.models.outputs import check_labels, check_output, select_output
+from common.models.model_outputs import check_labels, check_output, select_output
 from tests.conftest import MakeConfig
 
 CLASSIFICATION, BINARY = ClassificationSettings("classification", 0.0, None), BinarySettings("binary", 0.0, None)
