@@ -24,7 +24,7 @@ NEGLIGIBLE_GRADIENT = 1e-10  # relative to the largest gradient's norm: such a g
 Gradients = Mapping[str, np.ndarray]
 
 
-class Comparison:
+class SideComparison:
     """Two runs, the processes that compute on their models, and the finished stages.
 
     A context manager: the processes end with it.
@@ -34,7 +34,7 @@ class Comparison:
         self.a, self.b, self.stages = a, b, stages
         self._exit_stack = ExitStack()
 
-    def __enter__(self) -> "Comparison":
+    def __enter__(self) -> "SideComparison":
         return self
 
     def __exit__(

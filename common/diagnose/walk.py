@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.diagnose.arguments import SideArguments
-from common.diagnose.comparison import Comparison
+from common.diagnose.comparison import SideComparison
 from common.diagnose.diagnosis import Diagnosis
 from common.diagnose.findings import Stage
 from common.diagnose.layer_match import list_unpaired
@@ -21,7 +21,7 @@ from common.diagnose.stages.state import compare_states
 from common.diagnose.stages.updates import compare_updates
 from common.diagnose.train_sides import train_sides, train_with_values
 
-StageFunction = Callable[[Comparison], list[Stage]]
+StageFunction = Callable[[SideComparison], list[Stage]]
 
 INPUT_STAGES: tuple[StageFunction, ...] = (compare_batches, compare_initial_weights)
 TRAINING_STAGES: tuple[StageFunction, ...] = (
@@ -42,11 +42,11 @@ def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
     values_of_a = {key: value for key, (value, _) in find_different_keys(a, b).items()}
     if values_of_a:  # the other stages compare B as it would be with A's config
         b = train_with_values(b, values_of_a, output)
-    with Comparison(a, b, stages) as comparison:
+    with SideComparison(a, b, stages) as comparison:
         return compare_stages(comparison)
 
 
-def compare_stages(comparison: Comparison) -> Diagnosis:
+def compare_stages(comparison: SideComparison) -> Diagnosis:
     """Compare all stages that follow the config."""
     titles = {name: run.title for name, run in comparison.runs.items()}
     stages, precision = comparison.stages, comparison.precision

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from common.diagnose.comparison import Comparison
+from common.diagnose.comparison import SideComparison
 from common.diagnose.explain.between_layers import CodeSection, LayerOutput, explain_code
 from common.diagnose.explain.layer import explain_layer
 from common.diagnose.findings import Stage
@@ -16,7 +16,7 @@ EVALUATION_MODE, TRAINING_MODE = "activations", "activations in training mode"
 NO_CALL = RecordedCall(None, None)
 
 
-def compare_activations(comparison: Comparison) -> list[Stage]:
+def compare_activations(comparison: SideComparison) -> list[Stage]:
     """Compare the layers in evaluation mode, and also in training mode if the model has BatchNorm."""
     stages = [compare_layers(EVALUATION_MODE, comparison.evaluation_mode)]
     if any(name.endswith(("running_mean", "moving_mean")) for name in comparison.a.states[0].weights):
@@ -38,7 +38,7 @@ def compare_layers(name: str, models: ModelObservations) -> Stage:
 
 
 class _LayerWalk:
-    """Comparison of the layers in the order of execution, which remembers the layers that ran before."""
+    """SideComparison of the layers in the order of execution, which remembers the layers that ran before."""
 
     def __init__(self, stage: Stage, models: ModelObservations) -> None:
         self.stage, self.models = stage, models

@@ -5,14 +5,14 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from common.data.batches import GlobalBatch
-from common.diagnose.comparison import Comparison
+from common.diagnose.comparison import SideComparison
 from common.diagnose.explain.batch_arrays import explain_array, index_examples
 from common.diagnose.findings import Stage, TensorCheck
 
 MISSING_ARRAY = "missing_array"
 
 
-def compare_batches(comparison: Comparison) -> list[Stage]:
+def compare_batches(comparison: SideComparison) -> list[Stage]:
     """Compare the ids and the arrays of each step, up to the first step that differs."""
     stage = Stage("batch")
     known_examples = index_examples(part for batch in comparison.a.batches for part in batch.shard(0, 1))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from common.diagnose.comparison import Comparison
+from common.diagnose.comparison import SideComparison
 from common.diagnose.findings import DIFFERS, Stage
 from common.diagnose.observation import Observation
 from common.diagnose.rounding import measure_noise
@@ -12,7 +12,7 @@ from common.diagnose.stages.activations import EVALUATION_MODE, TRAINING_MODE
 SMALLEST_NOISE = 1e-13
 
 
-def compare_dropout(comparison: Comparison) -> list[Stage]:
+def compare_dropout(comparison: SideComparison) -> list[Stage]:
     """Compare the outputs in training mode, and check whether a side draws dropout masks of its own."""
     stage = Stage("dropout", precision=comparison.precision)
     if [getattr(run.config.model, "dropout", None) for run in comparison.runs.values()] == [0, 0]:

@@ -3,14 +3,14 @@
 import numpy as np
 
 from common.config.tasks import METRICS
-from common.diagnose.comparison import Comparison
+from common.diagnose.comparison import SideComparison
 from common.diagnose.findings import DIFFERS, Stage
 from common.diagnose.stages.state import STEP_NOISE
 
 NOT_METRICS = ("step", "duration")
 
 
-def compare_evaluations(comparison: Comparison) -> list[Stage]:
+def compare_evaluations(comparison: SideComparison) -> list[Stage]:
     """Compare the last evaluation of both sides."""
     a, b = comparison.a, comparison.b
     stage = Stage("evaluation", precision=comparison.precision)
@@ -30,7 +30,7 @@ def compare_evaluations(comparison: Comparison) -> list[Stage]:
     return [stage]
 
 
-def _compare_metrics(stage: Stage, comparison: Comparison) -> None:
+def _compare_metrics(stage: Stage, comparison: SideComparison) -> None:
     a, b, precision = comparison.a, comparison.b, comparison.precision
     starts_here = not comparison.difference_began
     for key, value in a.evaluation.items():

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from common.diagnose.comparison import Comparison, Gradients
+from common.diagnose.comparison import Gradients, SideComparison
 from common.diagnose.explain.gradient_difference import explain_gradient
 from common.diagnose.findings import Stage
 from common.diagnose.rounding import EXPLANATION_TOLERANCE, is_close, measure_noise
@@ -13,7 +13,7 @@ from common.map.proof import SMALL_GRADIENT
 SCALED_GRADIENT = "scaled_gradient"
 
 
-def compare_gradients(comparison: Comparison) -> list[Stage]:
+def compare_gradients(comparison: SideComparison) -> list[Stage]:
     """Compare the gradients in evaluation mode."""
     stage, models = Stage("gradients", precision=comparison.precision), comparison.evaluation_mode
     a, b, perturbed = models.a.gradients, models.b.gradients, models.a_perturbed.gradients

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from common.diagnose.comparison import Comparison
+from common.diagnose.comparison import SideComparison
 from common.diagnose.explain.gates import GATES, describe_order, find_block_order
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.side_run import SideRun
@@ -13,7 +13,7 @@ from common.diagnose.side_run import SideRun
 RECURRENT_WEIGHT = re.compile(r"(weight|bias)_(ih|hh)|recurrent_kernel|lstm.*/(kernel|bias)|gru.*/(kernel|bias)")
 
 
-def compare_initial_weights(comparison: Comparison) -> list[Stage]:
+def compare_initial_weights(comparison: SideComparison) -> list[Stage]:
     """Compare the weights that both sides start from."""
     stage = Stage("initial weights")
     weights_a, weights_b = (run.states[0].weights for run in comparison.runs.values())

@@ -1,12 +1,12 @@
 """The stage "loss": the losses of each example, from the same outputs."""
 
-from common.diagnose.comparison import Comparison
+from common.diagnose.comparison import SideComparison
 from common.diagnose.explain.loss_formulas import explain_losses
 from common.diagnose.findings import Stage
 from common.diagnose.rounding import measure_noise, precision_of_weights
 
 
-def compare_losses(comparison: Comparison) -> list[Stage]:
+def compare_losses(comparison: SideComparison) -> list[Stage]:
     """Compare A's losses with the losses that B computes from A's outputs, and with those of B's own outputs.
 
     Losses of a run in bfloat16 are float32.

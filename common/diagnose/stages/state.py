@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from common.diagnose.comparison import Comparison
+from common.diagnose.comparison import SideComparison
 from common.diagnose.explain.moving_statistics import (
     find_momentum_factors,
     find_variance_divisor,
@@ -15,7 +15,7 @@ from common.diagnose.side_run import SideRun
 STEP_NOISE = {"float64": 1e-12, "float32": 2.0**-23, "bfloat16": 2.0**-23}
 
 
-def compare_states(comparison: Comparison) -> list[Stage]:
+def compare_states(comparison: SideComparison) -> list[Stage]:
     """Compare all steps, or only the last state if a side updates asynchronously."""
     stage = Stage("state", precision=comparison.precision)
     asynchronous = next((run for run in comparison.runs.values() if run.is_asynchronous), None)
@@ -33,7 +33,7 @@ def compare_states(comparison: Comparison) -> list[Stage]:
     return [stage]
 
 
-def _compare_last_states(stage: Stage, comparison: Comparison, asynchronous: SideRun) -> None:
+def _compare_last_states(stage: Stage, comparison: SideComparison, asynchronous: SideRun) -> None:
     last_a, last_b = (run.states[-1].weights for run in comparison.runs.values())
     for name, weight in last_a.items():
         stage.compare_arrays(f"end: {name}", weight, last_b[name])
@@ -45,7 +45,7 @@ def _compare_last_states(stage: Stage, comparison: Comparison, asynchronous: Sid
 
 
 def _compare_weights(
-    stage: Stage, comparison: Comparison, momentum_factors: dict[str, float], starts_here: bool
+    stage: Stage, comparison: SideComparison, momentum_factors: dict[str, float], starts_here: bool
 ) -> None:
     a, b = comparison.a, comparison.b
     for count, (state_a, state_b) in enumerate(zip(a.states[1:], b.states[1:], strict=False), start=1):
@@ -67,7 +67,7 @@ def _compare_weights(
             )
 
 
-def _compare_rows(stage: Stage, comparison: Comparison, starts_here: bool) -> None:
+def _compare_rows(stage: Stage, comparison: SideComparison, starts_here: bool) -> None:
     """Compare the losses and the learning rates of metrics.jsonl."""
     noise = STEP_NOISE[comparison.precision]
     for count, (row_a, row_b) in enumerate(zip(comparison.a.rows, comparison.b.rows, strict=False)):
@@ -77,7 +77,7 @@ def _compare_rows(stage: Stage, comparison: Comparison, starts_here: bool) -> No
             stage.compare_arrays(f"step {row_a['step']}: {key}", value_a, value_b, allowed, starts_here=starts_here)
 
 
-def _compare_ends(stage: Stage, comparison: Comparison, starts_here: bool) -> None:
+def _compare_ends(stage: Stage, comparison: SideComparison, starts_here: bool) -> None:
     """Check whether only one side ended because its loss was not finite."""
     ended = [run for run in comparison.runs.values() if run.nonfinite_loss]
     if len(ended) != 1:
@@ -90,7 +90,7 @@ def _compare_ends(stage: Stage, comparison: Comparison, starts_here: bool) -> No
 
 
 def _explain_difference(
-    stage: Stage, comparison: Comparison, momentum_factors: dict[str, float]
+    stage: Stage, comparison: SideComparison, momentum_factors: dict[str, float]
 ) -> tuple[str, Explanation | None]:
     """Return the tensor that differs and why, if no cause is known yet."""
     first_step = f"step {comparison.a.steps_before + 1}"

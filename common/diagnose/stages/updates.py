@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from common.diagnose.comparison import Comparison, Gradients
+from common.diagnose.comparison import Gradients, SideComparison
 from common.diagnose.explain.batch_mistakes import BatchMistake, list_batch_mistakes
 from common.diagnose.explain.reduction_faults import SLOT_CAUSES, is_unexplained
 from common.diagnose.explain.step_gradients import StepGradients, estimate_slot_noise, recover_gradients
@@ -16,7 +16,7 @@ from common.map.array_differences import relative_difference
 from common.map.side import Side, receive_all
 
 
-def compare_updates(comparison: Comparison) -> list[Stage]:
+def compare_updates(comparison: SideComparison) -> list[Stage]:
     """Compare the gradients and the update of every step, on both sides.
 
     A side is left out if the slots of its optimizer do not determine the gradients.
@@ -67,7 +67,7 @@ def _list_steps(runs: Mapping[str, SideRun]) -> Iterator[tuple[int, dict[str, Si
 
 
 def _compute_gradients(
-    comparison: Comparison, runs: Mapping[str, SideRun], index: int, shards: Mapping[str, Shards]
+    comparison: SideComparison, runs: Mapping[str, SideRun], index: int, shards: Mapping[str, Shards]
 ) -> dict[str, list[Gradients]]:
     """Compute the gradients of each shard with the weights before a step, on both sides at once."""
     gradients: dict[str, list[Gradients]] = {name: [] for name in runs}
@@ -108,7 +108,7 @@ def _open_update(run: SideRun, index: int, gradients: Gradients) -> OptimizerUpd
 
 
 def _explain_by_batch_mistake(
-    comparison: Comparison, run: SideRun, index: int, gradients: StepGradients
+    comparison: SideComparison, run: SideRun, index: int, gradients: StepGradients
 ) -> StepGradients:
     """Look for the mistake of a sampler or of dropout's seed that explains the gradients of an update.
 
