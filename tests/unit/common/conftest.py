@@ -11,7 +11,7 @@ Gpus = Callable[[int], None]
 
 @pytest.fixture(autouse=True)
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Gpus:
-    """Sets how many GPUs these tests see: none, where they do not say otherwise."""
+    """Set how many GPUs these tests see: none, unless a test says otherwise."""
 
     def see(count: int) -> None:
         for module in (validate, resolve):

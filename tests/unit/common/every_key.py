@@ -32,5 +32,5 @@ def _pairs() -> Iterator[tuple[str, Config, Config]]:
                 yield name, config, _changed(config, name)
 
 
-# By the name of the key. Where kinds share one, the last of them is here.
+# By the name of the key. If several kinds share a key, the last of them is here.
 PAIRS: dict[str, tuple[Config, Config]] = {name: (config, other) for name, config, other in _pairs()}

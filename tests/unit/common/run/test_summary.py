@@ -135,7 +135,7 @@ def test_what_trained_a_run_that_went_on_in_another_framework(run_dir: Path, con
 
 
 def test_the_speed_is_that_of_the_last_number_of_replicas(run_dir: Path, config: Config) -> None:
-    """Also where a command that was killed did not leave the step that it resumed from."""
+    """The same holds if a killed command did not leave the step that it resumed from."""
     clocks, replicas = [1, 2, 3, 50, 60, 60.5], [3, 3, 3, 2, 2, 2]
     rows = zip(clocks, replicas, strict=True)
     record(run_dir, [step(number, at, replicas=each) for number, (at, each) in enumerate(rows, 1)], [])

@@ -52,7 +52,7 @@ def test_mlflow_has_the_rows_the_settings_and_the_end(small_config: MakeConfig, 
     assert run.data.params["optimizer.learning_rate"] == str(config.optimizer.learning_rate)
     train(config, run_dir, 3, "completed")
     (run,) = client.search_runs([experiment.experiment_id])
-    assert run.info.status == "FINISHED", "a resumed run goes on where it was"
+    assert run.info.status == "FINISHED", "a resumed run continues the same record"
     history = [(each.step, each.value) for each in client.get_metric_history(run.info.run_id, "train/loss")]
     assert sorted(history) == [(number, 1 / number) for number in (1, 2, 3, 4)]
     assert set(run.data.metrics) == {*select_scalars(step(1, 0.1)), *select_scalars(evaluation(1, accuracy=0.25))}

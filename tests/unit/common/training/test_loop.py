@@ -466,7 +466,7 @@ def test_early_stopping(
     stops_at: int | None,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Also where the run was interrupted on the way."""
+    """The same holds if the run was interrupted on the way."""
     run.config = with_train(run.config, early_stopping=replace(run.config.train.early_stopping, **stopping))
     before: Callable[[int], None] | None = None
     if stops_at is not None:
@@ -559,7 +559,7 @@ def sharded_run(config: Config, cache: TokenCache, tmp_path: Path) -> Callable[[
     ("units", "states"),
     [
         (1, [1]),
-        (3, [2]),  # where a checkpoint was due, which is saved once
+        (3, [2]),  # a checkpoint was due there; it is saved once
         (5, [2, 3]),  # before an evaluation,
         (6, [2, 3]),  # in it
         (7, [2, 3]),  # and after it
@@ -607,7 +607,7 @@ class ChiefGathers(Loop):
 def test_a_state_that_only_the_chief_gathers_is_noticed(
     sharded_run: Callable[[str], ShardedRun], monkeypatch: pytest.MonkeyPatch, units: int | None, call: str
 ) -> None:
-    """The test above would fail: at a checkpoint, and where the run is interrupted."""
+    """The test above would fail: at a checkpoint, and when the run is interrupted."""
     monkeypatch.setattr(sharded, "SECONDS", 1.0)
     raised = sharded_run("run")(units=units, loop=ChiefGathers)
     assert isinstance(raised[0], MismatchError)
@@ -647,7 +647,7 @@ def test_ranks_save_the_same_steps_by_the_clock_of_the_chief(
 def test_ranks_whose_clocks_decide_alone_are_noticed(
     timed_run: Callable[[str, float | None], ShardedRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test above would fail where the ranks do not agree."""
+    """The test above would fail if the ranks did not agree."""
     monkeypatch.setattr(sharded, "SECONDS", 1.0)
     raised = timed_run("run", 1e-9)()
     assert isinstance(raised[0], MismatchError) and "state after step 1" in str(raised[0])
