@@ -32,7 +32,7 @@ class HostGroup:
 
     @property
     def is_multi_host(self) -> bool:
-        """Whether the user or a scheduler starts a command on every host, even if there is only one."""
+        """Return whether the user or a scheduler starts a command on every host, even if there is only one."""
         return self.port is not None
 
     @property

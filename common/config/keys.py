@@ -16,7 +16,7 @@ Value = object  # of a key: a number, text, None, a list of one of these, or a m
 
 
 class Scope(Enum):
-    """What must agree on the value of a key."""
+    """The scope in which the values of a key must agree."""
 
     CURVE = "decides the curve: a resumed run, all hosts, and runs that are compared must agree"
     SOURCE = "names where data or weights come from: the fingerprints of their content must agree instead"

@@ -38,12 +38,12 @@ class ModelSettings:
 
     @property
     def has_aligned_dropout(self) -> bool:
-        """Whether batches have the keys of aligned dropout masks."""
+        """Return whether batches have the keys of aligned dropout masks."""
         return self.dropout_semantics == "aligned"
 
     @property
     def has_global_batch_norm(self) -> bool:
-        """Whether BatchNorm uses the statistics of the global batch, over all replicas."""
+        """Return whether BatchNorm uses the statistics of the global batch, over all replicas."""
         return False
 
     def check(self, max_length: int) -> None:

@@ -199,7 +199,7 @@ class ParameterServerSettings(StrategySettings):
 
     @property
     def synchronous(self) -> bool:
-        """Whether the gradients of all workers make one update."""
+        """Return whether the gradients of all workers make one update."""
         return self.max_staleness == 0
 
     @property

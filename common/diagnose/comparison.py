@@ -125,7 +125,7 @@ class SideComparison:
 
     @property
     def difference_began(self) -> bool:
-        """Whether a difference begins at a finished stage, other than in the configs."""
+        """Return whether a difference begins at a finished stage, other than in the configs."""
         return any(stage.verdict == DIFFERS for stage in self.stages if stage.name != "config")
 
     def stage(self, name: str) -> Stage:

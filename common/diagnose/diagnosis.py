@@ -38,7 +38,7 @@ class Diagnosis:
 
     @property
     def is_equal(self) -> bool:
-        """Whether no stage differs."""
+        """Return whether no stage differs."""
         return all(stage.verdict in (EQUAL, NOT_COMPARED) for stage in self.stages)
 
     @property

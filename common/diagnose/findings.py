@@ -41,12 +41,12 @@ class TensorCheck:
 
     @property
     def differs(self) -> bool:
-        """Whether the difference is larger than rounding explains."""
+        """Return whether the difference is larger than rounding explains."""
         return self.difference > self.tolerance
 
     @property
     def begins(self) -> bool:
-        """Whether a difference begins here."""
+        """Return whether a difference begins here."""
         return self.differs and self.starts_here
 
 

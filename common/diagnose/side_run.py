@@ -80,7 +80,7 @@ class SideRun:
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether workers update the weights independently, so that an update belongs to no step."""
+        """Return whether workers update the weights independently, so that an update belongs to no step."""
         return isinstance(self.config.strategy, ParameterServerSettings) and not self.config.strategy.synchronous
 
     @cached_property

@@ -49,7 +49,7 @@ class PairedModels:
 
     @property
     def proven(self) -> bool:
-        """Whether the models compute the same."""
+        """Return whether the models compute the same."""
         return self.proof is not None and not self.proof.errors
 
 

@@ -44,7 +44,7 @@ class InitialCheckpoint:
 
     @property
     def has_batch_norm(self) -> bool:
-        """Whether the model has moving statistics, which BatchNorm layers have."""
+        """Return whether the model has moving statistics, which BatchNorm layers have."""
         with safe_open(self.directory / WEIGHTS, "numpy") as file:
             names = file.keys()
             return any(name.endswith(("running_mean", "moving_mean")) for name in names)

@@ -24,7 +24,7 @@ log = logging.getLogger("lockstep")
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended: the status and the error of summary.json, and the exit code of the chief."""
+    """The end of a run: the status and the error of summary.json, and the exit code of the chief."""
 
     status: str
     exit_code: int

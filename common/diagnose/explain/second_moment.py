@@ -38,7 +38,7 @@ class SecondMoment:
 
     @property
     def differing_rows(self) -> np.ndarray:
-        """Whether each row of the parameter differs."""
+        """Return whether each row of the parameter differs."""
         difference = np.abs(self.contribution - self.squared_gradient)
         if not difference.ndim:
             return np.ones(1, bool)

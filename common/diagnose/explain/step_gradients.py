@@ -160,7 +160,7 @@ class StepGradients:
 
     @property
     def is_as_expected(self) -> bool:
-        """Whether the update used the sum over the shards, clipped by its norm."""
+        """Return whether the update used the sum over the shards, clipped by its norm."""
         return self.matches(self.expected, self.tolerance)
 
     def clip_factor(self, gradients: Gradients) -> float:
