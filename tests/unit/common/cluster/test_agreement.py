@@ -37,7 +37,7 @@ def test_only_what_decides_the_training_must_agree(small_config: MakeConfig) -> 
 
 @pytest.mark.parametrize("name", collect_keys())
 def test_every_key_that_decides_the_run_must_agree(name: str) -> None:
-    """Also a key that is added later, of any kind: its scope decides."""
+    """The scope of a key decides, so a key that is added later is checked too."""
     config, other = (collect_shared_settings(RunContext(each, "torch", SAME)) for each in PAIRS[name])
     disagreement = describe_disagreement("rank 1", other, "rank 0", config)
     if collect_keys()[name].scope in (CURVE, RUN):

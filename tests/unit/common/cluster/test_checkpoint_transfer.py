@@ -1,4 +1,4 @@
-"""A checkpoint as a stream of bytes, whole and damaged, and which one a host starts from."""
+"""Tests of the transfer of a checkpoint as a stream of bytes, and of the choice of the one to start from."""
 
 import io
 import json
@@ -42,7 +42,7 @@ class Hosts:
         self.first, self.other = (CheckpointTransfer(self.context(node), node) for node in (0, 1))
 
     def context(self, node: int) -> RunContext:
-        """What a host's command has prepared."""
+        """Return the context that a host's command has prepared."""
         return open_context(self.directories[node], "torch", is_chief=not node)
 
     def save(self, step: int) -> None:
@@ -59,12 +59,12 @@ class Hosts:
         self.other.accept_offer(json.loads(json.dumps(self.first.make_offer())), self.fetch)
 
     def start(self, node: int) -> Checkpoint | None:
-        """What the processes of a host open."""
+        """Return the checkpoint that the processes of a host open."""
         return open_inputs(self.config, self.directories[node]).checkpoint
 
     @property
     def received(self) -> list[str]:
-        """What is on the other host."""
+        """Names of the checkpoints on the other host."""
         return sorted(path.name for path in (self.directories[1] / "checkpoints").glob("*"))
 
 
@@ -105,7 +105,7 @@ def test_a_newer_checkpoint_replaces_the_one_before(hosts: Hosts) -> None:
 
 
 def test_what_was_received_before_is_found_again(hosts: Hosts, checkpoint: Checkpoint) -> None:
-    """A scheduler may start the commands anew."""
+    """A scheduler may start the commands again."""
     hosts.follow()
     prepare_run(hosts.config, "torch", hosts.directories[1], 1)
     assert hosts.start(1) is None
@@ -143,7 +143,7 @@ def test_what_is_given_by_resume_need_not_be_seen(hosts: Hosts, small_config: Ma
 
 
 def test_the_first_host_has_none(hosts: Hosts, caplog: pytest.LogCaptureFixture) -> None:
-    """The other one may have one of an earlier run."""
+    """The other host may still have a checkpoint of an earlier run."""
     hosts.follow()
     shutil.rmtree(hosts.directories[0] / "checkpoints")
     prepare_run(hosts.config, "torch", hosts.directories[0])
@@ -182,7 +182,7 @@ def parts(checkpoint: Checkpoint) -> Iterator[int]:
 def assert_broken(checkpoint: Checkpoint, content: bytes, place: Path, fingerprint: str = "") -> None:
     with pytest.raises(BrokenTransferError):
         unpack_checkpoint(io.BytesIO(content), place / "step-00000002", fingerprint or checkpoint.fingerprint)
-    assert [path.name for path in place.iterdir()] == ["step-00000001"], "the one before is kept, and nothing else"
+    assert [path.name for path in place.iterdir()] == ["step-00000001"], "only the earlier checkpoint must be kept"
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_another_checkpoint_than_was_offered(checkpoint: Checkpoint, place: Path
 
 @pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "a/../../escaped", STATE])
 def test_files_outside_of_the_checkpoint(checkpoint: Checkpoint, place: Path, name: str) -> None:
-    """Even if the first host's command itself names them."""
+    """Such files are refused even if the first host's command names them."""
     state = {**checkpoint.state, "checksums": {name: "0"}}
     write_manifest(checkpoint.directory, state, STATE)
     content = (checkpoint.directory / STATE).read_bytes()

@@ -15,7 +15,7 @@ time.sleep(60)
 
 
 def block() -> None:
-    """What the commands of Ray's actors inherit, and those of a raylet that nohup has started."""
+    """Set the signal mask of commands of Ray's actors, and the ignored SIGHUP of a raylet that nohup started."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 

@@ -18,7 +18,7 @@ HOSTS = ("cluster=hosts", "cluster.hosts=[a,b]", "cluster.port=29500")
 
 @pytest.fixture
 def checked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The ports that were checked. This machine has the address of every host."""
+    """Return the list of checked ports. This machine pretends to have the address of every host."""
     ports: list[int] = []
     monkeypatch.setattr(discovery, "check_ports", ports.extend)
     monkeypatch.setattr("common.cluster.engines.hosts.find_host_interface", lambda host: "eth0")
@@ -68,7 +68,7 @@ def test_a_mistake_in_the_config_is_found_first(make_config: MakeConfig) -> None
 @pytest.mark.parametrize(
     ("framework", "strategy", "node", "ports"),
     [
-        ("torch", "ddp", 0, [29500, 29504, 29505]),  # of PyTorch's ranks the first alone listens
+        ("torch", "ddp", 0, [29500, 29504, 29505]),  # only the first rank of PyTorch listens
         ("torch", "ddp", 1, []),
         ("tf", "multiworker", 0, [29500, 29501, 29504, 29505]),
         ("tf", "multiworker", 1, [29500, 29501]),
@@ -91,7 +91,7 @@ def test_the_port_for_stops_is_the_last() -> None:
 
 
 def test_a_host_without_a_process(make_config: MakeConfig, checked: list[int]) -> None:
-    """Three processes, of which the coordinator and the server are on the first host."""
+    """The run has three processes. The coordinator and the server are on the first host."""
     config = make_config("strategy=parameter_server", "strategy.workers=1")
     with pytest.raises(UserError, match=r"^strategy.replicas=1: host b would have no process; raise it or name fewer"):
         discover_cluster(replace(config, cluster=HostsSettings("hosts", 9.0, ["a", "b", "c"], 0, 29500)), "torch", {})
@@ -115,7 +115,7 @@ def test_the_nodes_that_a_run_uses(
 
 
 def test_the_nodes_of_a_ray_cluster(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The replicas of another attempt follow from the nodes that there are then, unless the user gave a number."""
+    """If the user sets no number of replicas, a later attempt derives it from the nodes that are available then."""
     monkeypatch.setattr("common.cluster.engines.ray.discover", lambda *arguments: RayNodes(3, 4))
     config, cluster = discover_cluster(make_config("strategy=ddp", "cluster=ray"), "torch", {})
     assert (config.strategy.replicas, cluster) == (12, RayNodes(3, 4))

@@ -1,4 +1,4 @@
-"""The command around a run's processes, which are scripts of a line here."""
+"""Tests of the command that starts a run's processes. The processes here are one-line scripts."""
 
 import json
 import sys
@@ -30,7 +30,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def launch(small_config: MakeConfig, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
-    """Run processes with this code to their end, as those of a run that is prepared."""
+    """Return a function that prepares a run and runs one process for each piece of code until all end."""
     monkeypatch.setattr("common.cluster.supervisor.STRAGGLER_SECONDS", 1.0)
 
     def run(*codes: str, overrides: tuple[str, ...] = ()) -> int:

@@ -55,7 +55,7 @@ def test_a_name_that_becomes_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_addresses_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This machine's own name may mean 127.0.1.1 to itself, as Debian's installer writes it to /etc/hosts."""
+    """A machine may resolve its own name to 127.0.1.1, which Debian's installer writes to /etc/hosts."""
     known = {"a": "127.0.1.1", "b": "10.0.0.2", "c": "10.0.0.3"}
 
     def resolve(host: str, *_: Any) -> list[tuple[Any, ...]]:

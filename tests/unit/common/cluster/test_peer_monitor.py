@@ -1,4 +1,4 @@
-"""Several commands of one machine, as if each were on a host of its own."""
+"""Tests of several commands on one machine that act as if each were on a separate host."""
 
 import json
 import signal
@@ -35,7 +35,7 @@ def port() -> int:
 
 
 class Transfer(CheckpointTransfer):
-    """The transfer of a checkpoint that consists of these bytes; None for the initial weights."""
+    """The transfer of a checkpoint that consists of the bytes `content`. None stands for the initial weights."""
 
     def __init__(self, content: bytes | None = None, own: bytes | None = None) -> None:
         self.content, self.own, self.followed = content, own, 0
@@ -68,7 +68,7 @@ class Transfer(CheckpointTransfer):
 
 
 def begin(monitors: Sequence[PeerMonitor], attempts: Sequence[int]) -> list[int]:
-    """Begin an attempt on all hosts, each of which expects a number of its own. Return the numbers that they get."""
+    """Begin an attempt on all hosts. Each host proposes an attempt number. Return the agreed number of each host."""
     with ThreadPoolExecutor() as pool:
         return list(pool.map(lambda monitor, attempt: monitor.begin_attempt(attempt, 10), monitors, attempts))
 
@@ -110,7 +110,7 @@ def test_an_exit_code_of_zero_is_passed(port: int) -> None:
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("node", [0, 1, 2])
 def test_a_signal_is_passed_to_every_host(port: int, signum: signal.Signals, node: int) -> None:
-    """By way of the first one, whose command ends for the same reason."""
+    """The first host passes the signal to the others. Its command ends for the same reason."""
     leader, *others = connected(port, 3)
     if node:
         others.pop(node - 1).close(128 + signum)
@@ -126,7 +126,7 @@ def test_a_signal_is_passed_to_every_host(port: int, signum: signal.Signals, nod
 @pytest.mark.parametrize("exit_code", [1, 2, None])
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_command_that_failed_is_lost(port: int, node: int, exit_code: int | None) -> None:
-    """As one that ended without an exit code, as after SIGKILL."""
+    """A command that ends without an exit code, for example after SIGKILL, is lost too."""
     monitors = connected(port, 2)
     ended, other = monitors[node], monitors[1 - node]
     if exit_code is None:
@@ -135,7 +135,7 @@ def test_a_command_that_failed_is_lost(port: int, node: int, exit_code: int | No
     else:
         ended.close(exit_code)
     wait_until(lambda: other.error is not None)
-    final = exit_code == 2 or (exit_code == 1 and node == 0)  # the others may start again
+    final = exit_code == 2 or (exit_code == 1 and node == 0)  # after other exit codes the hosts may start again
     assert outcome(other) == (LOST, None, final)
 
 
@@ -169,7 +169,7 @@ def test_the_first_host_numbers_the_attempts(port: int) -> None:
 
 
 def test_the_attempt_of_one_host_fails(port: int) -> None:
-    """It may join the next one before the others have ended this one."""
+    """The host may join the next attempt before the other hosts have ended this attempt."""
     leader, failed, other = connected(port, 3)
     failed.announce_next_attempt(1)
     with ThreadPoolExecutor() as pool:
@@ -186,7 +186,7 @@ def test_the_attempt_of_one_host_fails(port: int) -> None:
 
 @pytest.mark.parametrize("noticed", [True, False])
 def test_a_command_that_was_killed_is_started_again(port: int, noticed: bool) -> None:
-    """It may be started again before its end was noticed, for example after its whole host has crashed."""
+    """The command may start again before its end is noticed, for example after its whole host crashes."""
     leader, killed = connected(port, 2)
     if noticed:
         killed._connected[0].connection.shutdown(socket.SHUT_RDWR)
@@ -201,7 +201,7 @@ def test_a_command_that_was_killed_is_started_again(port: int, noticed: bool) ->
 
 
 def test_the_first_host_is_started_again(port: int) -> None:
-    """Its command begins to count anew; the others learn that."""
+    """The command of the first host counts attempts from 0 again, and the other hosts adopt its count."""
     leader, other = connected(port, 2)
     other._connected[0].connection.shutdown(socket.SHUT_RDWR)
     wait_until(lambda: other.error is not None)
@@ -212,7 +212,7 @@ def test_the_first_host_is_started_again(port: int) -> None:
         number = pool.submit(other.begin_attempt, 1, 10)
         wait_until(lambda: 1 in leader._joined)
         first = leader._joined[1]
-        first.connection.shutdown(socket.SHUT_RDWR)  # it ends once more
+        first.connection.shutdown(socket.SHUT_RDWR)  # the connection of the other host breaks once more
         wait_until(lambda: leader._joined.get(1) not in (None, first))
         assert leader.begin_attempt(0, 10) == 0
         assert number.result(10) == 0
@@ -236,7 +236,7 @@ def test_the_run_ends_while_a_host_waits_for_the_next_attempt(port: int, exit_co
         wait_until(lambda: 1 in leader._joined)
         leader.close(exit_code)
         number.result(10)
-    assert other._transfer.followed == 1, "a checkpoint of no attempt was looked for"  # type: ignore[attr-defined]
+    assert other._transfer.followed == 1, "a host must not look for a checkpoint if no attempt begins"  # type: ignore[attr-defined]
     assert outcome(other) == (LOST if exit_code == 1 else None, None if exit_code == 1 else exit_code, True)
 
 
@@ -251,7 +251,7 @@ def test_a_host_is_interrupted_while_all_wait_for_another(port: int) -> None:
         wait_until(lambda: 1 in leader._joined)
         interrupted.close(143)
         assert number.result(5) == 1
-        wait_until(lambda: 1 in leader._joined)  # its thread is still here, unlike one of a process that ends
+        wait_until(lambda: 1 in leader._joined)  # the thread outlives `close` here; in a run it ends with its process
         leader.close(143)
     assert leader.stop_signal == signal.SIGTERM
 
@@ -267,7 +267,7 @@ def test_what_is_no_message_is_ignored(port: int) -> None:
 
 # The checkpoint that an attempt starts from
 
-BIG = bytes(3 << 20)  # more than the sockets hold
+BIG = bytes(3 << 20)  # more bytes than the buffers of the sockets hold
 
 
 def with_transfers(port: int, *transfers: Transfer) -> list[PeerMonitor]:
@@ -276,14 +276,14 @@ def with_transfers(port: int, *transfers: Transfer) -> list[PeerMonitor]:
 
 
 def ask(port: int, fingerprint: object) -> bytes:
-    """Ask the first host's command for a checkpoint. Return what it sends."""
+    """Ask the first host's command for a checkpoint. Return the bytes that it sends."""
     with socket.create_connection((HOSTS[0], port + PROCESSES), 10) as stranger, stranger.makefile("rb") as stream:
         stranger.sendall(json.dumps({"fetch": fingerprint}).encode() + b"\n")
         return stream.read()
 
 
 def test_the_checkpoint_is_handed_to_the_hosts_that_lack_it(port: int) -> None:
-    """To several at once; in the next attempt it is another one."""
+    """Several hosts receive it at once. The next attempt has a newer checkpoint."""
     transfers = [Transfer(BIG), Transfer(), Transfer(own=BIG), Transfer(own=b"stale")]
     monitors = with_transfers(port, *transfers)
     assert begin(monitors, [0] * 4) == [0] * 4
@@ -316,7 +316,7 @@ def test_nothing_but_the_checkpoint_of_this_attempt_can_be_fetched(port: int) ->
 
 
 class Once(Transfer):
-    """Its first transfer breaks."""
+    """A transfer that breaks the first time."""
 
     def receive(self, fetch: Callable[[str], BinaryIO], fingerprint: str) -> bytes:
         if self.own is None:
@@ -335,7 +335,7 @@ def test_a_transfer_that_breaks_is_tried_again(port: int, caplog: pytest.LogCapt
 
 
 class Never(Transfer):
-    """What arrives is never what was offered."""
+    """A transfer whose content never matches the offer."""
 
     def receive(self, fetch: Callable[[str], BinaryIO], fingerprint: str) -> bytes:
         raise BrokenTransferError("model.safetensors does not match its checksum")
@@ -354,7 +354,7 @@ def test_no_transfer_succeeds(port: int) -> None:
 
 
 class Slow(Transfer):
-    """Sends for longer than the timeout."""
+    """A transfer that takes longer than the timeout."""
 
     def read_chunks(self) -> Iterator[bytes]:
         assert self.content is not None
@@ -371,7 +371,7 @@ def test_the_timeout_does_not_count_while_a_checkpoint_is_sent(port: int) -> Non
 
 
 class Full(Transfer):
-    """On a host whose disk is full."""
+    """A transfer to a host whose disk is full."""
 
     def receive(self, fetch: Callable[[str], BinaryIO], fingerprint: str) -> bytes:
         raise UserError("no space")
@@ -389,7 +389,7 @@ def test_a_host_without_space_ends_the_run(port: int) -> None:
 
 
 def test_a_host_is_lost_while_it_receives(port: int) -> None:
-    """Its command is started again, and receives the checkpoint anew; the first host's still waits for it."""
+    """The lost host starts again and receives the checkpoint from the beginning. The first host waits for it."""
     leader, _ = monitors = with_transfers(port, Transfer(BIG), Transfer())
     with ThreadPoolExecutor() as pool:
         began = pool.submit(leader.begin_attempt, 0, 10)

@@ -14,7 +14,7 @@ def test_reserved_ports_cannot_be_taken() -> None:
                 other.bind(("", port))
         with socket.socket() as server:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            server.bind(("", ports[0]))  # as gRPC does
+            server.bind(("", ports[0]))  # gRPC binds in the same way
     check_ports(ports)
 
 

@@ -15,12 +15,12 @@ HOSTS = ["10.0.0.1", "10.0.0.2"]
     ("codes", "expected"),
     [
         ((0, 0), Outcome(0, None)),
-        ((0, None), Outcome(0, None)),  # the chief had all it needed
-        ((1, 2), Outcome(2, None)),  # a mistake that only the second host could see
+        ((0, None), Outcome(0, None)),  # the chief completed, so the run does not need the other
+        ((1, 2), Outcome(2, None)),  # only the second host could detect the mistake
         ((2, 1), Outcome(2, None)),
-        ((143, 143), Outcome(143, None)),  # somebody has stopped the commands on the nodes
+        ((143, 143), Outcome(143, None)),  # an external signal stopped the commands on the nodes
         ((1, 143), Outcome(143, None)),
-        ((1, 137), Outcome(1, "the command on 10.0.0.2 ended with exit code 137")),  # for want of memory
+        ((1, 137), Outcome(1, "the command on 10.0.0.2 ended with exit code 137")),  # possibly out of memory
         ((139, 1), Outcome(1, "the command on 10.0.0.1 ended with exit code 139")),
         ((1, 1), Outcome(1, "the command on 10.0.0.1 ended with exit code 1")),
         ((1, None), Outcome(1, "node 10.0.0.2 of the Ray cluster was lost")),
@@ -48,17 +48,17 @@ def node(address: str, **resources: float) -> RayNodeInfo:
 @pytest.mark.parametrize(
     ("overrides", "nodes", "expected"),
     [
-        # As many nodes as there are, and the one that has the run directory among them.
+        # The run uses all available nodes, including the node that has the run directory.
         (["strategy=ddp"], [node("a", CPU=8), node("b", CPU=4)], [{"CPU": 2}, {"CPU": 2, "node:b": 0.001}]),
         (["strategy=ddp", "strategy.replicas=12"], [node("a", CPU=8), node("b", CPU=4)], [{"CPU": 4}, {"CPU": 4}]),
         (["strategy=ddp", "strategy.replicas=1"], [node("a", CPU=8), node("b", CPU=4)], [{"CPU": 1}]),
         (["strategy=ddp"], [node("a", CPU=8, GPU=4), node("b", CPU=8, GPU=2)], [{"CPU": 2, "GPU": 2}] * 2),
         (["strategy=ddp", "strategy.replicas=3"], [node("a", CPU=8, GPU=4)] * 2, [{"CPU": 2, "GPU": 2}] * 2),
         (["strategy=dp", "strategy.replicas=3"], [node("a", CPU=8)] * 2, [{"CPU": 3}]),
-        # The nodes with GPUs are lost: no other has room for what the run asks.
+        # The nodes with GPUs are lost, and no other node has the resources that the run requests.
         (["strategy=ddp"], [node("a", CPU=8)], [{"CPU": 2, "GPU": 2}]),
         (["strategy=ddp"], [], [{"CPU": 1, "GPU": 2}]),
-        (["strategy=ddp", "strategy.replicas=3"], [], [{"CPU": 1}]),  # which there is no room for yet
+        (["strategy=ddp", "strategy.replicas=3"], [], [{"CPU": 1}]),  # no node has these resources yet
     ],
 )
 def test_the_room_that_a_run_needs(
@@ -76,4 +76,4 @@ def test_jobs_in_a_row_do_not_share_ports() -> None:
     ports = [choose_job_port(str(job), LOWEST_PORT) for job in range(1, 60)]
     assert len(set(ports)) == len(ports)
     assert min(ports) >= LOWEST_PORT and max(ports) < 32_000
-    assert ray_driver.LOWEST_PORT > 19_999  # the last port of Ray's workers
+    assert ray_driver.LOWEST_PORT > 19_999  # 19999 is the last port of Ray's workers

@@ -25,24 +25,24 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
 
 
 def test_it_yields_what_the_command_prints_and_its_exit_code(tmp_path: Path, environment: dict[str, str]) -> None:
-    said = list(NodeActor().run("its_module", ["a=1"], str(tmp_path), environment))
-    assert sorted(said[:-1]) == [(False, f"said ['a=1'] {tmp_path} value None\n"), (True, "an error\n")]
-    assert said[-1] == 3
+    output = list(NodeActor().run("its_module", ["a=1"], str(tmp_path), environment))
+    assert sorted(output[:-1]) == [(False, f"said ['a=1'] {tmp_path} value None\n"), (True, "an error\n")]
+    assert output[-1] == 3
 
 
 def test_a_line_that_is_no_text_does_not_end_the_others(tmp_path: Path, environment: dict[str, str]) -> None:
     (tmp_path / "its_module.py").write_text("import os\nos.write(1, b'\\xff\\n')\nprint('more')")
-    said = list(NodeActor().run("its_module", [], str(tmp_path), environment))
-    assert said == [(False, "\N{REPLACEMENT CHARACTER}\n"), (False, "more\n"), 0]
+    output = list(NodeActor().run("its_module", [], str(tmp_path), environment))
+    assert output == [(False, "\N{REPLACEMENT CHARACTER}\n"), (False, "more\n"), 0]
 
 
 def test_a_signal_reaches_the_command(tmp_path: Path, environment: dict[str, str]) -> None:
     node = NodeActor()
-    said = node.run("its_module", ["wait"], str(tmp_path), environment)
-    lines = [next(said), next(said)]
+    output = node.run("its_module", ["wait"], str(tmp_path), environment)
+    lines = [next(output), next(output)]
     assert {is_error for is_error, _ in lines} == {True, False}  # type: ignore[misc]
     node.stop(signal.SIGTERM)
-    assert list(said) == [143]
+    assert list(output) == [143]
 
 
 def test_a_signal_before_the_start_reaches_it_too(tmp_path: Path, environment: dict[str, str]) -> None:
@@ -52,18 +52,18 @@ def test_a_signal_before_the_start_reaches_it_too(tmp_path: Path, environment: d
 
 
 def test_a_directory_that_the_node_lacks(tmp_path: Path) -> None:
-    said = list(NodeActor().run("its_module", [], str(tmp_path / "none"), {}))
+    output = list(NodeActor().run("its_module", [], str(tmp_path / "none"), {}))
     error = f"error: {tmp_path / 'none'}: no such directory on this node; start the command in one that all have\n"
-    assert said == [(True, error), 2]
+    assert output == [(True, error), 2]
 
 
 def test_the_command_is_of_a_group_of_its_own(tmp_path: Path, environment: dict[str, str]) -> None:
-    """So that all of it can be ended, and Ctrl-C reaches the driver alone."""
+    """The whole group can then be ended, and Ctrl-C reaches only the driver."""
     node = NodeActor()
-    said = node.run("its_module", ["wait"], str(tmp_path), environment)
-    next(said)
+    output = node.run("its_module", ["wait"], str(tmp_path), environment)
+    next(output)
     assert isinstance(node.child, subprocess.Popen)
     status = Path(f"/proc/{node.child.pid}/stat").read_text().rpartition(")")[2].split()
-    assert int(status[2]) == node.child.pid  # its process group
+    assert int(status[2]) == node.child.pid  # the process group
     node.stop(signal.SIGKILL)
-    assert list(said)[-1] == 137
+    assert list(output)[-1] == 137

@@ -31,7 +31,7 @@ MakeRanks = Callable[[int], list[tuple[End, Stop]]]
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No thread may raise; all signal handlers are put back afterwards."""
+    """Check that no thread raises, and restore all signal handlers afterwards."""
     raised: list[threading.ExceptHookArgs] = []
     monkeypatch.setattr(threading, "excepthook", raised.append)
     before = {signum: signal.getsignal(signum) for signum in SIGNALS}
@@ -54,7 +54,7 @@ def server(stack: ExitStack) -> StopServer:
 
 @pytest.fixture
 def make_ranks(server: StopServer, stack: ExitStack) -> MakeRanks:
-    """Ranks with a Stop each; the first is the chief."""
+    """Return a function that makes ranks, each with a `Stop`. The first rank is the chief."""
 
     def make(count: int) -> list[tuple[End, Stop]]:
         members = [stack.enter_context(closing(StopMember(server.address, f"rank {n}"))) for n in range(1, count)]
@@ -69,7 +69,7 @@ def make_ranks(server: StopServer, stack: ExitStack) -> MakeRanks:
 
 @pytest.fixture
 def connect(stack: ExitStack) -> Connect:
-    """Connect without a StopMember, and say hello."""
+    """Return a function that connects without a `StopMember` and sends the hello message."""
 
     def connect(server: StopServer) -> socket.socket:
         host, port, token = server.address
@@ -108,7 +108,7 @@ def train(stop: Stop, barrier: Barrier, seconds: float, trace: list[str]) -> Non
 
 
 def run_together(stops: list[Stop], request: Callable[[], None], randomness: random.Random) -> list[list[str]]:
-    """Run all ranks until they end. Return what each of them did."""
+    """Run all ranks until they end. Return the trace of each rank."""
     barrier = Barrier(len(stops))
     traces: list[list[str]] = [[] for _ in stops]
     threads = [
@@ -148,7 +148,7 @@ def test_all_ranks_leave_after_the_same_unit(make_ranks: MakeRanks, trial: int) 
 
 @pytest.mark.parametrize("trial", range(50))
 def test_all_ranks_save_after_the_same_unit(make_ranks: MakeRanks, trial: int) -> None:
-    """At random moments, one request after another or several at once; the last ones meet a stop."""
+    """Requests arrive at random times, one by one or at once. The last requests coincide with a stop."""
     randomness = random.Random(trial)
     stops = [stop for _, stop in make_ranks(randomness.randint(2, 4))]
     requests = [randomness.choice([0.0, 0.0, 0.001, 0.01, 0.05]) for _ in range(randomness.randint(1, 6))]
@@ -202,7 +202,7 @@ def test_a_checkpoint_waits_for_a_silent_member_but_a_stop_does_not(
 
 
 def test_a_checkpoint_and_a_member_that_dies(make_ranks: MakeRanks, connect: Connect, server: StopServer) -> None:
-    """Nobody waits for it. Once the chief has closed the channel, the others wait for no decision."""
+    """No rank waits for the dead member. After the chief closes the channel, no rank waits for a decision."""
     dying = connect(server)
     (_, chief), (_, other) = make_ranks(2)
     chief.save()
@@ -210,7 +210,7 @@ def test_a_checkpoint_and_a_member_that_dies(make_ranks: MakeRanks, connect: Con
     dying.close()
     assert [list(stop.end(range(3))) for stop in (chief, other)] == [[], []] and chief.saving and other.saving
     chief.saving = other.saving = False
-    connect(server)  # and never answers
+    connect(server)  # this member never answers
     chief.save()
     wait_until(lambda: other._frozen)
     server.close()
@@ -218,7 +218,7 @@ def test_a_checkpoint_and_a_member_that_dies(make_ranks: MakeRanks, connect: Con
 
 
 def test_ranks_that_run_ahead_of_each_other(make_ranks: MakeRanks) -> None:
-    """A GPU's host does not wait for the device: hosts may be many units apart."""
+    """A host does not wait for its GPU, so hosts may be many units apart."""
     stops = [stop for _, stop in make_ranks(3)]
     begun = [0, 0, 0]
 
@@ -249,7 +249,7 @@ def test_a_request_before_the_channel_is_connected(server: StopServer, stack: Ex
 
 
 def test_signals_reach_the_channel_from_the_main_thread(make_ranks: MakeRanks) -> None:
-    (_, chief), (_, other) = make_ranks(2)  # the last one has the handlers
+    (_, chief), (_, other) = make_ranks(2)  # the last `Stop` has the signal handlers
     threading.Timer(0.05, os.kill, (os.getpid(), TERM)).start()
     units = [stop.end(iter(int, 1)) for stop in (chief, other)]
     while all(next(unit, None) is not None for unit in units):
@@ -273,12 +273,12 @@ def test_a_member_that_never_answers(
     traces = run_together(stops, lambda: stops[1].request(TERM), random.Random(0))
     assert time.monotonic() - start >= 0.2
     assert traces[0] == traces[1] == traces[2]
-    wait_until(lambda: "without an answer from bare" in caplog.text)  # it is logged after the others have been told
+    wait_until(lambda: "without an answer from bare" in caplog.text)  # logged after the server informs the others
 
 
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_member_that_dies(make_ranks: MakeRanks, connect: Connect, server: StopServer, reset: bool) -> None:
-    """Before it is asked, or instead of an answer: nobody waits for it."""
+    """No rank waits for a member that dies before the question or instead of an answer."""
     early, late = connect(server), connect(server)
     stops = [stop for _, stop in make_ranks(2)]
     if reset:
@@ -318,7 +318,7 @@ def test_junk_connections(make_ranks: MakeRanks, server: StopServer, monkeypatch
     with ExitStack() as stack:
         for junk in JUNK:
             connection = stack.enter_context(socket.create_connection(server.address[:2], HANG_SECONDS))
-            with suppress(ConnectionError):  # it may be closed before all is sent
+            with suppress(ConnectionError):  # the server may close the connection before all bytes are sent
                 connection.sendall(junk)
                 assert connection.recv(1) == b""
     assert stops[0].signum is None
@@ -377,7 +377,7 @@ def test_a_late_member_joins_the_agreement(
 
 
 class LateMember:
-    """A bare connection whose messages come one by one."""
+    """A bare connection that sends its messages one by one."""
 
     def __init__(self, server: StopServer, stack: ExitStack) -> None:
         host, port, token = server.address
@@ -393,7 +393,7 @@ class LateMember:
 
 
 def test_a_stop_is_attached_after_the_decision(server: StopServer, stack: ExitStack) -> None:
-    """Without one, nothing has begun."""
+    """A member without a `Stop` has begun no unit."""
     member = stack.enter_context(closing(StopMember(server.address, "rank 1")))
     member.request(TERM)
     wait_until(lambda: member._local_stop.last is not None)
@@ -412,7 +412,7 @@ def test_wait_until_the_chief_has_closed(server: StopServer, make_ranks: MakeRan
     assert member.wait(HANG_SECONDS)
     assert stop.signum is None
     assert list(stop.end(range(3))) == [0, 1, 2]
-    stop.request(TERM)  # nobody is left to ask
+    stop.request(TERM)  # no other rank is connected any more
     wait_until(lambda: stop.signum == TERM)
     with pytest.raises(Interrupted):
         stop.check()
@@ -471,12 +471,12 @@ def test_ipv6() -> None:
 
 
 def test_the_agreement_is_the_maximum_of_the_answers() -> None:
-    """The order of answers, losses and late members does not matter. It is decided once, when no answer is awaited."""
+    """The order of answers, losses and late members does not matter. The decision falls once, after the last answer."""
     for seed in range(500):
         randomness = random.Random(seed)
-        own = randomness.randint(0, 5)
+        chief_units = randomness.randint(0, 5)
         begun = {member: randomness.randint(0, 5) for member in range(randomness.randint(0, 6))}
-        agreement, counted = StopDecision(TERM, own, begun), [own]
+        agreement, counted = StopDecision(TERM, chief_units, begun), [chief_units]
         assert agreement.decide() == (not begun)
         if agreement.last is None:
             late = {member: randomness.randint(0, 5) for member in range(10, 10 + randomness.randint(0, 2))}
@@ -484,7 +484,7 @@ def test_the_agreement_is_the_maximum_of_the_answers() -> None:
             begun |= late
         for member in randomness.sample(list(begun), len(begun)):
             if agreement.last is not None:
-                agreement.answer(member, 100)  # too late
+                agreement.answer(member, 100)  # this answer arrives too late
             elif randomness.random() < 0.2:
                 agreement.awaited.discard(member)
             else:
@@ -542,7 +542,7 @@ except Interrupted as interruption:
 
 
 def be_the_group(listener: socket.socket, size: int, complete: threading.Event) -> None:
-    """A collective of all ranks: answers once each of them has sent a byte."""
+    """Act as a collective of all ranks. Answer each rank after every rank has sent a byte."""
     with ExitStack() as stack, suppress(OSError):
         connections = [stack.enter_context(listener.accept()[0]) for _ in range(size)]
         complete.set()

@@ -1,4 +1,4 @@
-"""Every group is supervised in a process of its own, since signals go to whole processes."""
+"""Tests of the supervisor. Each supervisor runs in a separate process, because signals go to whole processes."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import pytest
 from common.cluster.supervisor import GRACE_SECONDS
 from tests.conftest import Python, StartPython, wait_until
 
-STRAGGLER_SECONDS = 1.5  # here; a run waits longer
+STRAGGLER_SECONDS = 1.5  # a run waits longer than these tests
 
 SUPERVISOR = """
 import json, os, sys, time
@@ -72,7 +72,7 @@ while not list(Path(DIRECTORY).glob("0-*")):
 
 
 class Group:
-    """Starts a supervisor over processes that run this code, and returns how it went."""
+    """A group of processes that run the given code, and their supervisor."""
 
     def __init__(self, start: StartPython, directory: Path) -> None:
         self.start, self.directory = start, directory
@@ -84,12 +84,12 @@ class Group:
         )
 
     def pids(self, count: int) -> list[int]:
-        """The process ids of the members, in order, once all are ready."""
+        """Wait until all members are ready. Return their process ids in order."""
         wait_until(lambda: len(list(self.directory.glob("*-*"))) == count)
         return [int(path.name.split("-")[1]) for path in sorted(self.directory.glob("*-*"))]
 
     def outcome(self, supervisor: subprocess.Popen[str]) -> tuple[int, str | None, float]:
-        """Exit code and problem of the outcome, and seconds it took."""
+        """Return the exit code and the problem of the outcome, and its duration in seconds."""
         out, err = supervisor.communicate(timeout=40)
         assert supervisor.returncode == 0, err
         exit_code, problem, seconds = json.loads(out.splitlines()[-1])
@@ -107,7 +107,7 @@ def group(start_python: StartPython, tmp_path: Path) -> Iterator[Group]:
 
 
 def alive(pid: int) -> bool:
-    """Whether there is such a process, zombies not counted."""
+    """Check whether the process exists and is not a zombie."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -124,7 +124,7 @@ def alive(pid: int) -> bool:
         ([SLEEP, "sys.exit(3)", SLEEP], 1, "rank 1 ended with exit code 3"),
         ([SLEEP, "os.kill(os.getpid(), signal.SIGSEGV)"], 1, "rank 1 ended with signal SIGSEGV"),
         (["sys.exit(4)", SLEEP], 1, "rank 0 ended with exit code 4"),
-        (["ready(); time.sleep(0.5)", AFTER_THE_CHIEF + "os.abort()"], 0, None),  # the chief completed: it had no need
+        (["ready(); time.sleep(0.5)", AFTER_THE_CHIEF + "os.abort()"], 0, None),  # the chief completed without it
     ],
 )
 def test_outcomes(group: Group, codes: list[str], exit_code: int, problem: str | None) -> None:
@@ -133,11 +133,11 @@ def test_outcomes(group: Group, codes: list[str], exit_code: int, problem: str |
     assert (actual_code, actual_problem) == (exit_code, problem)
     assert seconds < 9
     sleeping = [path for path in group.directory.glob("*-*") if alive(int(path.name.split("-")[1]))]
-    assert not sleeping, "the end of one ends the others"
+    assert not sleeping, "the end of one process must end the others"
 
 
 def test_the_end_of_the_chief_ends_the_others(group: Group) -> None:
-    """After some seconds in which they can end by themselves."""
+    """The others have a few seconds to end by themselves."""
     supervisor = group("while not list(Path(DIRECTORY).glob('1-*')): time.sleep(0.01)", SLEEP)
     (pid,) = group.pids(1)
     exit_code, problem, seconds = group.outcome(supervisor)
@@ -150,21 +150,21 @@ def test_output(group: Group) -> None:
     say = "print('hello from', sys.argv[1], os.environ['MARK']); print('and this', file=sys.stderr)"
     supervisor = group(say, say)
     out, err = supervisor.communicate(timeout=30)
-    assert out.splitlines()[0] == "hello from 0 0", "the chief's is the supervisor's"
+    assert out.splitlines()[0] == "hello from 0 0", "the chief must write to the output of the supervisor"
     assert err == "and this\n"
     assert sorted((group.directory / "log").read_text().splitlines()) == ["and this", "hello from 1 1"]
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_goes_to_the_chief(group: Group, signum: signal.Signals) -> None:
-    """The others are ended after it, though they ignore signals."""
+    """The supervisor ends the others after the chief, although they ignore signals."""
     supervisor = group(OBEY, IGNORE)
     pids = group.pids(2)
     start = time.monotonic()
     supervisor.send_signal(signum)
     exit_code, problem, _ = group.outcome(supervisor)
     assert (exit_code, problem) == (128 + signum, f"stopped by {signum.name}")
-    assert time.monotonic() - start < GRACE_SECONDS - 1, "no waiting for the others"
+    assert time.monotonic() - start < GRACE_SECONDS - 1, "the supervisor must not wait for the others"
     assert not any(map(alive, pids))
 
 
@@ -228,7 +228,7 @@ def test_a_chief_that_fails_while_another_is_stopped(group: Group) -> None:
 
 @pytest.mark.slow
 def test_a_process_that_is_stopped_for_a_while(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each time for less long than it may be."""
+    """Each pause is shorter than the supervisor allows."""
     monkeypatch.setenv("PATIENCE", "2")
     supervisor = group(UNTIL_ENOUGH, SLEEP)
     _, pid = group.pids(2)
@@ -259,7 +259,7 @@ def test_a_process_that_is_started_again(group: Group, monkeypatch: pytest.Monke
 
 
 def test_a_first_process_that_is_started_again(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a host that has none but workers."""
+    """The first process of a host that has only workers is restarted."""
     monkeypatch.setenv("RESTARTABLE", "[0]")
     supervisor = group(UNTIL_ENOUGH)
     (pid,) = group.pids(1)

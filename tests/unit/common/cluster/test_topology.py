@@ -51,7 +51,7 @@ def test_variable_of_tensorflow() -> None:
 
 def test_several_hosts_have_ports() -> None:
     assert not HostGroup().is_multi_host
-    nodes = HostGroup(("a",), 0, 29500)  # a list of one is started by itself too
+    nodes = HostGroup(("a",), 0, 29500)  # even a list of one host is a run that the user starts on every host
     assert nodes.is_multi_host and nodes.ports[0] == 29500
 
 

@@ -13,7 +13,7 @@ SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1"}
 
 
 @pytest.mark.parametrize(
-    ("environment", "expected", "said"),
+    ("environment", "expected", "message"),
     [
         ({}, HostGroup(), "cluster=local: no scheduler's variables are set"),
         (SLURM, HostGroup(), "cluster=slurm: SLURM_JOB_ID is set"),
@@ -29,10 +29,10 @@ SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1"}
     ],
 )
 def test_what_the_environment_shows(
-    capsys: pytest.CaptureFixture[str], environment: dict[str, str], expected: HostGroup | ClusterMember, said: str
+    capsys: pytest.CaptureFixture[str], environment: dict[str, str], expected: HostGroup | ClusterMember, message: str
 ) -> None:
     assert discover(CLUSTER, "ddp", "torch", environment) == expected
-    assert capsys.readouterr().err == f"{said}\n"
+    assert capsys.readouterr().err == f"{message}\n"
 
 
 def test_variables_of_the_other_framework(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,13 +15,13 @@ SERVED = {"chief": ["a:1"], "ps": ["a:2"], "worker": ["b:1", "c:1"]}
 
 
 def torch(strategy: str = "ddp", **variables: str | None) -> HostGroup | ClusterMember:
-    """What is found with these variables in place of torchrun's; None removes one."""
+    """Return the cluster that is discovered if these variables replace torchrun's. None removes a variable."""
     environment = {name: value for name, value in {**TORCHRUN, **variables}.items() if value is not None}
     return discover(CLUSTER, strategy, "torch", environment)
 
 
 def tf(strategy: str, config: Any) -> HostGroup | ClusterMember:
-    """What is found with this TF_CONFIG."""
+    """Return the cluster that is discovered with this TF_CONFIG."""
     text = config if isinstance(config, str) else json.dumps(config)
     return discover(CLUSTER, strategy, "tf", {"TF_CONFIG": text})
 

@@ -31,7 +31,7 @@ def test_the_hosts_of_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr("common.cluster.engines.hosts.find_host_interface", asked.append)
     assert discover(CLUSTER, "ddp", "torch", {"TF_CONFIG": "{}"}) == HostGroup(("a", "b"), 1, 29500)
-    assert asked == ["b"], "this one is the second"
+    assert asked == ["b"], "this machine must be the second host"
 
 
 @pytest.mark.parametrize(("framework", "variable"), [("torch", "RANK"), ("tf", "TF_CONFIG")])

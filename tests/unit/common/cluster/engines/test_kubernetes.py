@@ -26,7 +26,7 @@ Unknown = Callable[[int], list[str]]
 
 @pytest.fixture
 def unknown(monkeypatch: pytest.MonkeyPatch) -> Unknown:
-    """Have names that are looked up stay unknown for some more tries. Returns the names that were looked up."""
+    """Return a function that makes names unknown for a number of tries, and returns the list of looked-up names."""
 
     def prepare(tries: int) -> list[str]:
         asked: list[str] = []

@@ -9,4 +9,6 @@ def test_this_machine_unless_the_environment_says_more() -> None:
     cluster = LocalSettings("local", 120.0)
     assert discover(cluster, "ddp", "torch", {}) == HostGroup()
     assert discover(cluster, "ddp", "torch", TORCHRUN) == ClusterMember(True, {"process": 2}, "WORLD_SIZE=2")
-    assert discover(cluster, "mirrored", "tf", TORCHRUN) == HostGroup(), "they are of the other framework"
+    assert discover(cluster, "mirrored", "tf", TORCHRUN) == HostGroup(), (
+        "variables of the other framework must be ignored"
+    )

@@ -16,7 +16,7 @@ def node(alive: bool = True, **resources: float) -> RayNodeInfo:
 
 @pytest.fixture
 def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The addresses that were connected to."""
+    """Return the list of addresses that discovery connects to."""
     addresses: list[str] = []
     monkeypatch.setattr(engine, "_connect", lambda kind, name, address: addresses.append(f"{name}={address}"))
     monkeypatch.setattr("ray.nodes", lambda: [node(CPU=2), node(CPU=0, GPU=0), node(False, CPU=2), node(CPU=4.0)])
@@ -65,7 +65,7 @@ def test_rays_client() -> None:
 
 
 def test_nothing_answers() -> None:
-    """Ray itself would wait for ever."""
+    """Without the check, Ray would wait forever."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     with pytest.raises(UserError, match=rf"^cluster.address={address}: no Ray cluster here \(Connection refused\); "):

@@ -15,7 +15,7 @@ STEP = {**JOB, "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_NUM_TASKS": "2", "SL
 
 @pytest.fixture
 def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A command that knows one list of nodes."""
+    """Put a fake `scontrol` on the path that knows two lists of nodes."""
     command = tmp_path / "scontrol"
     command.write_text(
         '#!/bin/sh\n[ "$*" = "show hostnames n[1-2]" ] && printf "n1\\nn2\\n" && exit\n'
@@ -38,7 +38,7 @@ def test_one_node_is_this_machine(scontrol: Path) -> None:
     one = {**JOB, "SLURM_STEP_NODELIST": "n5", "SLURM_STEP_NUM_TASKS": "1", "SLURM_NODEID": "0"}
     assert discover(CLUSTER, "ddp", "torch", one) == HostGroup()
     assert discover(CLUSTER, "ddp", "torch", {**JOB, "SLURM_JOB_NUM_NODES": "1"}) == HostGroup(), (
-        "in its script, by itself"
+        "a command in the batch script of one node runs on this machine"
     )
 
 
