@@ -64,7 +64,7 @@ class Hosts:
 
     @property
     def received(self) -> list[str]:
-        """Names of the checkpoints on the other host."""
+        """Return the names of the checkpoints on the other host."""
         return sorted(path.name for path in (self.directories[1] / "checkpoints").glob("*"))
 
 

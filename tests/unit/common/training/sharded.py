@@ -1,4 +1,4 @@
-"""A strategy on two ranks, each of which holds one of the two parameters: every call of a rank needs the other's."""
+"""A strategy on two ranks that each hold one of two parameters. Every call of a rank needs the other rank's call."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from threading import Barrier, BrokenBarrierError, Thread
@@ -13,23 +13,23 @@ from common.training.schedule import compute_learning_rate
 from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, StepResult, Strategy
 
-SECONDS = 5.0  # that a rank waits for the other before the collective fails
+SECONDS = 5.0  # a collective fails if a rank waits longer for the other
 NAMES = ("a.weight", "b.weight")
 
 
 class MismatchError(AssertionError):
-    """A rank made a call that the other did not make."""
+    """Error for a call of one rank that the other rank does not make."""
 
 
 class Collectives:
-    """Connects the ranks. Every rank must make the same calls in the same order, as of a process group."""
+    """Connection between the ranks. As in a process group, all ranks must make the same calls in the same order."""
 
     def __init__(self) -> None:
         self._barrier = Barrier(2)
         self._offered: list[tuple[str, Any]] = [("", None)] * 2
 
     def gather(self, rank: int, call: str, value: Any) -> list[Any]:
-        """What both ranks have offered."""
+        """Return the values that both ranks pass to this call."""
         self._offered[rank] = call, value
         self._wait(f"rank {rank} waits in vain in: {call}")
         offered = list(self._offered)
@@ -46,9 +46,12 @@ class Collectives:
 
 
 class Sharded(Strategy):
-    """Minimizes (a x + b y - z)^2 by SGD with momentum, where x, y and z are made of the ids of a batch.
+    """A strategy that minimizes (a x + b y - z)^2 by SGD with momentum. x, y and z are functions of the ids of a batch.
 
-    Rank 0 has a and its momentum, rank 1 has b and its momentum. states: the steps after which the state was gathered.
+    Rank 0 has a and its momentum, rank 1 has b and its momentum.
+
+    Attributes:
+        states: The steps after which the state was gathered.
     """
 
     world_size = 2
@@ -73,7 +76,7 @@ class Sharded(Strategy):
         return Evaluation(sum(losses.values()), 0.0, 7.0, 7)
 
     def _loss(self, call: str, batch: GlobalBatch) -> tuple[float, float]:
-        """The loss, and its gradient by this rank's parameter."""
+        """Return the loss and its gradient with respect to this rank's parameter."""
         a, b = self.collectives.gather(self.rank, call, float(self.parameter[0]))
         x, y = np.cos(batch.ids), np.sin(1.7 * batch.ids)
         errors = a * x + b * y - np.cos(batch.ids + 1)
@@ -99,7 +102,7 @@ class Sharded(Strategy):
 
 
 def run_together(loops: Sequence[Loop]) -> list[Exception | None]:
-    """Run the loops of both ranks at the same time. Returns what each of them raised."""
+    """Run the loops of both ranks at the same time. Return the error that each rank raised."""
     raised: list[Exception | None] = [None, None]
 
     def run(rank: int) -> None:

@@ -1,4 +1,4 @@
-"""The bound on staleness is checked against what really happens, at any order of reading, finishing and dispatching."""
+"""Tests of the bound on staleness in simulations that read, finish and dispatch batches in any order."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from tests.conftest import MakeConfig, MakeSplit
 
 
 class Simulation:
-    """Workers that read and finish in an order that hypothesis draws."""
+    """Workers that read and finish batches in an order that hypothesis draws."""
 
     def __init__(self, dispatcher: Dispatcher, data: st.DataObject) -> None:
         self.dispatcher, self.data = dispatcher, data
         self.version = 0
-        self.waiting: list[GlobalBatch] = []  # dispatched and not begun
+        self.waiting: list[GlobalBatch] = []  # dispatched, but not begun
         self.reads: list[tuple[GlobalBatch, int]] = []  # begun, with the version that was read
         self.dispatched: list[GlobalBatch] = []
         self.stalenesses: list[int] = []
@@ -30,7 +30,7 @@ class Simulation:
                 self.dispatched.append(batch)
                 self.waiting.append(batch)
                 if self.data.draw(st.booleans()):
-                    continue  # dispatch as much as is allowed
+                    continue  # dispatch as many batches as the dispatcher allows
             elif not choices:
                 return
             choices = [None] * bool(self.waiting) + list(range(len(self.reads)))
@@ -65,14 +65,14 @@ def test_every_part_once_and_never_staler_than_the_bound(
 
 
 def test_the_bound_is_reached(make_split: MakeSplit) -> None:
-    """It is not kept by dispatching one at a time."""
+    """The dispatcher does not keep the bound by dispatching one batch at a time."""
     dispatcher = Dispatcher(training_batches(make_split([3] * 20), 2, 0, range(1, 11), "global"), 1, 8, 2)
     taken = [dispatcher.take() for _ in range(4)]
     assert [batch is not None for batch in taken] == [True, True, True, False]
     first = taken[0]
     assert first is not None
     dispatcher.finish(first)
-    assert dispatcher.take() is None  # the other two may yet be overtaken by each other, and by two more at most
+    assert dispatcher.take() is None  # another batch could make the other two staler than the bound
 
 
 @pytest.mark.parametrize("number", [1, 3, 4])

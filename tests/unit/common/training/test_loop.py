@@ -49,7 +49,7 @@ class OnDevice:
 
 
 class Fake(Strategy):
-    """A strategy in memory: the loss of step k is 1 / k, or what `losses` says."""
+    """A strategy in memory. The loss of step k is 1 / k unless `losses` has another value."""
 
     world_size = 2
     is_chief = True
@@ -96,13 +96,13 @@ class Fake(Strategy):
 
 @pytest.fixture
 def cache(make_split: MakeSplit, tmp_path: Path) -> TokenCache:
-    """Examples of 3, 4, 5, 3, ... tokens."""
+    """Return a cache of examples that have 3, 4, 5, 3, ... tokens."""
     train, validation = (make_split([3 + index % 3 for index in range(count)]) for count in (TRAIN, VALIDATION))
     return TokenCache(tmp_path, "", train, validation, ["a", "b", "c"], 100, 0)
 
 
 class Positions(Observer):
-    """An observer that keeps the positions of checkpoints."""
+    """An observer that collects the positions of checkpoints."""
 
     def __init__(self) -> None:
         self.positions: list[Position] = []
@@ -112,7 +112,7 @@ class Positions(Observer):
 
 
 class Run:
-    """Runs the loop and reads what it recorded and saved."""
+    """A run of the loop, with the rows and the checkpoints that it writes."""
 
     def __init__(self, config: Config, cache: TokenCache, stop: Stop, directory: Path) -> None:
         self.config, self.cache, self.stop, self.directory = config, cache, stop, directory
@@ -131,7 +131,7 @@ class Run:
 
     @property
     def steps(self) -> list[dict[str, Any]]:
-        """Without what the recorder adds to the first row after each start."""
+        """Return the rows of the steps, without the field that the recorder adds to the first row after each start."""
         rows = read_rows(self.directory / "metrics.jsonl")
         return [{key: value for key, value in row.items() if key != "trained_by"} for row in rows]
 
@@ -144,13 +144,13 @@ class Run:
         return [position.step for position in self.saved.positions]
 
     def clear_stop(self) -> None:
-        """As in a process that has been started anew."""
+        """Replace the stop, as a new process would."""
         self.stop.restore()
         self.stop = Stop()
 
 
 def with_train(config: Config, **train: Any) -> Config:
-    """The config with other values of `train`; the schedule ends with the run."""
+    """Return the config with other values of `train`. The schedule ends with the run."""
     changed = replace(config.train, **train)
     return replace(config, train=changed, schedule=replace(config.schedule, total_steps=changed.steps))
 
@@ -181,7 +181,7 @@ def test_every_step_is_recorded_once(run: Run, log_every: int, eval_every: int |
     assert [row["learning_rate"] for row in rows] == pytest.approx([1e-3 * (1 - k / 7) for k in range(7)])
     assert [row["examples"] for row in rows] == [4, 8, 10, 14, 18, 20, 24]
     assert [row["tokens"] for row in rows] == np.cumsum([batch.tokens for batch in fake.trained]).tolist()
-    assert rows[2]["tokens"] == run.cache.train.offsets[-1], "an epoch"
+    assert rows[2]["tokens"] == run.cache.train.offsets[-1], "the first three steps are one epoch"
     seconds = [row["seconds"] for row in rows]
     assert seconds == sorted(seconds) and seconds[0] > 0
     keys = {"step", "loss", "examples", "tokens", "learning_rate", "grad_norm", "seconds", "replicas"}
@@ -212,9 +212,9 @@ def test_losses_are_fetched_in_blocks(run: Run) -> None:
     fake = Fake()
     run(fake)
     train, fetch = ([(what, step) for step in range(1, 8)] for what in ("train", "fetch"))
-    first = [train[0], fetch[0]]  # at once, for the user who waits for a sign of life
-    rest = [*train[1:3], *fetch[1:3], *train[3:6], *fetch[3:6], train[6], fetch[6], ("evaluate", 7)]
-    assert fake.calls == [*first, *rest]
+    first_calls = [train[0], fetch[0]]  # at once, so that the user soon sees progress
+    later_calls = [*train[1:3], *fetch[1:3], *train[3:6], *fetch[3:6], train[6], fetch[6], ("evaluate", 7)]
+    assert fake.calls == [*first_calls, *later_calls]
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
@@ -224,7 +224,7 @@ def test_a_loss_that_is_not_finite(run: Run, loss: float, step: int) -> None:
         run(Fake({step: loss}))
     ids = select_example_ids(TRAIN, 4, 7, step).tolist()
     assert str(raised.value) == f"step {step}: the loss is {loss}; training examples {ids}"
-    assert [row["step"] for row in run.steps] == list(range(1, step)), "everything before it is kept"
+    assert [row["step"] for row in run.steps] == list(range(1, step)), "the steps before the loss must be recorded"
     assert run.evals == []
 
 
@@ -235,7 +235,7 @@ def test_a_stop_request_ends_training(run: Run, signum: signal.Signals) -> None:
         run(fake)
     assert raised.value.exit_code == 128 + signum
     assert str(raised.value) == f"stopped by {signum.name}"
-    assert [row["step"] for row in run.steps] == [1, 2, 3, 4, 5], "the step that was under way is the last"
+    assert [row["step"] for row in run.steps] == [1, 2, 3, 4, 5], "the run must end after the current step"
     assert run.evals == []
     assert run.saved_steps == [5]
 
@@ -246,7 +246,7 @@ def test_a_stop_request_ends_evaluation(run: Run, monkeypatch: pytest.MonkeyPatc
         for batch in batches:
             seen += batch.size
             signal.raise_signal(signal.SIGTERM)
-            assert seen == 4, "one batch"
+            assert seen == 4, "the evaluation must end after one batch"
         raise AssertionError("an all-reduce, which the other ranks would enter later")
 
     fake = Fake()
@@ -255,11 +255,11 @@ def test_a_stop_request_ends_evaluation(run: Run, monkeypatch: pytest.MonkeyPatc
         run(fake)
     run.clear_stop()
     assert len(run.steps) == 7
-    assert run.evals == [], "half an evaluation is none"
+    assert run.evals == [], "an interrupted evaluation must not be recorded"
     assert [(position.step, position.validation) for position in run.saved.positions] == [(7, None)]
     resumed = Fake()
     run(resumed, start=run.saved.positions[-1])
-    assert resumed.calls == [("evaluate", 0)], "what was left out is evaluated now"
+    assert resumed.calls == [("evaluate", 0)], "the resumed run must make the missing evaluation"
     assert [row["step"] for row in run.evals] == [7] and len(run.steps) == 7
     assert [(position.step, position.validation) for position in run.saved.positions[1:]] == [
         (7, {"loss": 0.5, "accuracy": 0.25})
@@ -271,7 +271,7 @@ def test_other_ranks_train_and_evaluate_and_record_nothing(run: Run) -> None:
     fake.is_chief = False
     run(fake, record=False, eval_every=4, checkpoint_every=3)
     assert [step for what, step in fake.calls if what == "evaluate"] == [4, 7]
-    assert fake.states == 3, "at steps 3, 6 and 7: a sharded strategy gathers there"
+    assert fake.states == 3, "a sharded strategy gathers its state at steps 3, 6 and 7"
     assert not list(run.directory.iterdir())
     with pytest.raises(NonFiniteLossError):
         run(Fake({2: math.nan}), record=False)
@@ -298,15 +298,16 @@ def test_saves_at_the_right_steps(run: Run, checkpoint_every: int | None, expect
 
 
 def test_rows_are_on_the_disk_before_the_checkpoint_after_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[int] = []  # rows, at each checkpoint
+    synced: list[int] = []  # the number of rows at each checkpoint
     monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(len(run.steps)))
     run(Fake(), checkpoint_every=2)
-    assert synced[::2] == synced[1::2] == run.saved_steps == [2, 4, 6, 7]  # metrics.jsonl and evals.jsonl
+    # fsync is called for metrics.jsonl and for evals.jsonl
+    assert synced[::2] == synced[1::2] == run.saved_steps == [2, 4, 6, 7]
 
 
 @pytest.mark.parametrize("at", range(1, 7))
 def test_continues_from_every_position(run: Run, at: int) -> None:
-    """As if it had never stopped; rows past the position are written again, once."""
+    """The rows equal those of an uninterrupted run. Rows past the position are written again, once."""
     run(Fake(), checkpoint_every=1, eval_every=2)
     whole, evals, positions = run.steps, run.evals, run.saved.positions
     run.saved = Positions()
@@ -364,7 +365,7 @@ def test_a_loss_that_is_not_finite_saves_nothing_more(run: Run) -> None:
 
 
 class Clock:
-    """In place of the module `time`: a step takes 10 s, an evaluation 50 s and a checkpoint 30 s."""
+    """A replacement of the module `time`. A step takes 10 s, an evaluation 50 s and a checkpoint 30 s."""
 
     def __init__(self, strategy: Fake) -> None:
         self.now = 0.0
@@ -393,9 +394,9 @@ class Clock:
         (1, {}, [1, 2, 3, 4, 5, 6, 7]),
         (10, {}, [1, 2, 3, 4, 5, 6, 7]),
         (10.5, {}, [2, 4, 6, 7]),
-        (25, {}, [3, 6, 7]),  # from the end of a checkpoint, not from its beginning
+        (25, {}, [3, 6, 7]),  # the seconds count from the end of a checkpoint
         (100, {}, [7]),
-        (25, {"checkpoint_every": 2}, [2, 4, 6, 7]),  # from the last checkpoint, whatever made it due
+        (25, {"checkpoint_every": 2}, [2, 4, 6, 7]),  # every checkpoint starts the count again
         (15, {"checkpoint_every": 3}, [2, 3, 5, 6, 7]),
         (25, {"eval_every": 2}, [3, 5, 7]),
         (25, {"eval_every": 1}, [2, 4, 6, 7]),
@@ -430,7 +431,7 @@ def test_the_clock_of_another_rank_decides_nothing(run: Run, monkeypatch: pytest
     fake.is_chief = False
     monkeypatch.setattr("common.training.loop.time", Clock(fake))
     run(fake, record=False, checkpoint_seconds=1, checkpoint_every=None)
-    assert fake.states == 1, "at the end"
+    assert fake.states == 1, "the state must be gathered only at the end"
 
 
 # Virtual epochs and early stopping
@@ -487,7 +488,7 @@ def test_early_stopping(
 
 
 class ShardedRun:
-    """Runs a loop on each of two ranks, the first of which records and saves in `directory`."""
+    """A run of two ranks with a loop each. The first rank records and saves in `directory`."""
 
     def __init__(self, config: Config, cache: TokenCache, directory: Path) -> None:
         optimizer = replace(config.optimizer, learning_rate=0.05)
@@ -507,9 +508,13 @@ class ShardedRun:
         loop: type[Loop] = Loop,
         connected: bool = False,
     ) -> list[Exception | None]:
-        """Returns what each rank raised.
+        """Run both loops. Return the error that each rank raised.
 
-        units: after how many, of both ranks, a stop was agreed on. connected: by a channel.
+        Args:
+            checkpoint: The checkpoint to resume from.
+            units: The number of units after which both ranks stop; None for no stop.
+            loop: The class of the loop.
+            connected: Whether a channel connects the stops of the ranks.
         """
         collectives, start = Collectives(), checkpoint.position if checkpoint else Position()
         self.ranks = [Sharded(self.config, collectives, rank) for rank in (0, 1)]
@@ -545,7 +550,7 @@ class ShardedRun:
 
     @property
     def curve(self) -> list[dict[str, Any]]:
-        """The rows of the steps and of the evaluations, without the times."""
+        """Return the rows of the steps and of the evaluations, without the fields of time."""
         rows = read_rows(self.directory / "metrics.jsonl") + read_rows(self.directory / "evals.jsonl")
         return [{name: row[name] for name in row if name not in ("seconds", "duration", "trained_by")} for row in rows]
 
@@ -560,9 +565,9 @@ def sharded_run(config: Config, cache: TokenCache, tmp_path: Path) -> Callable[[
     [
         (1, [1]),
         (3, [2]),  # a checkpoint was due there; it is saved once
-        (5, [2, 3]),  # before an evaluation,
-        (6, [2, 3]),  # in it
-        (7, [2, 3]),  # and after it
+        (5, [2, 3]),  # the stop comes before an evaluation
+        (6, [2, 3]),  # the stop comes during the evaluation
+        (7, [2, 3]),  # the stop comes after the evaluation
         (9, [2, 4]),
         (10, [2, 4, 5]),
     ],
@@ -570,11 +575,11 @@ def sharded_run(config: Config, cache: TokenCache, tmp_path: Path) -> Callable[[
 def test_a_sharded_state_is_gathered_by_all_ranks_and_resumed(
     sharded_run: Callable[[str], ShardedRun], units: int, states: list[int]
 ) -> None:
-    """The curve is the uninterrupted run's, and every rank gathers the state at the same positions."""
+    """The curve equals that of an uninterrupted run. All ranks gather the state at the same positions."""
     whole = sharded_run("whole")
     assert whole() == [None, None]
     assert whole.ranks[0].states == whole.ranks[1].states == [2, 4, 6, 7]
-    assert len({row["loss"] for row in whole.curve}) == len(whole.curve), "every loss depends on all before it"
+    assert len({row["loss"] for row in whole.curve}) == len(whole.curve), "a loss depends on all steps before"
 
     part = sharded_run("part")
     raised = part(units=units)
@@ -596,7 +601,7 @@ def test_a_sharded_state_is_gathered_by_all_ranks_and_resumed(
 
 
 class ChiefGathers(Loop):
-    """A faulty loop, of which the chief alone asks for the state."""
+    """A faulty loop in which only the chief asks for the state."""
 
     def save(self) -> None:
         if self.observers:
@@ -616,7 +621,7 @@ def test_a_state_that_only_the_chief_gathers_is_noticed(
 
 @pytest.fixture
 def timed_run(sharded_run: Callable[[str], ShardedRun]) -> Callable[[str, float | None], ShardedRun]:
-    """A longer one, without checkpoints but for those by the clock and at the end."""
+    """Return a function that makes a longer run. Its checkpoints are due by the clock and at the end."""
 
     def make(name: str, checkpoint_seconds: float | None) -> ShardedRun:
         run = sharded_run(name)
@@ -630,7 +635,7 @@ def timed_run(sharded_run: Callable[[str], ShardedRun]) -> Callable[[str, float 
 def test_ranks_save_the_same_steps_by_the_clock_of_the_chief(
     timed_run: Callable[[str, float | None], ShardedRun],
 ) -> None:
-    """After almost every step; the curve is that of a run without, and of one resumed from any of them."""
+    """Ranks save after almost every step. Neither the checkpoints nor a resume from one changes the curve."""
     whole, timed = timed_run("whole", None), timed_run("timed", 1e-9)
     assert whole() == [None, None]
     assert whole.ranks[0].states == [30]

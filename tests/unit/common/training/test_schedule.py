@@ -24,14 +24,14 @@ def config(composed: Compose) -> Config:
 
 
 def rates(config: Config, name: str, warmup: int, total: int, steps: int, base: float = 1.0) -> list[float]:
-    """The learning rates of updates 1 to `steps`."""
+    """Return the learning rates of updates 1 to `steps`."""
     schedule = replace(config.schedule, kind=name, warmup_steps=warmup, total_steps=total)
     config = replace(config, schedule=schedule, optimizer=replace(config.optimizer, learning_rate=base))
     return [compute_learning_rate(config, step) for step in range(1, steps + 1)]
 
 
 def hugging_face(name: str, current: int, warmup: int, total: int) -> float:
-    """transformers.optimization's factor: get_{constant,linear,cosine}_schedule_with_warmup (num_cycles 0.5)."""
+    """Return the factor of transformers.optimization.get_{constant,linear,cosine}_schedule_with_warmup."""
     if current < warmup:
         return current / max(1, warmup)
     if name == "constant":
@@ -43,7 +43,7 @@ def hugging_face(name: str, current: int, warmup: int, total: int) -> float:
 
 @given(name=names, warmup=warmups, total=totals)
 def test_hugging_faces_formulas(config: Config, name: str, warmup: int, total: int) -> None:
-    """Theirs count updates from 0; in the warm-up ours are one ahead, since an update with a rate of 0 is none."""
+    """Hugging Face counts updates from 0. Lockstep is one update ahead in the warm-up, to avoid a rate of 0."""
     assume(warmup < total)
     for step, rate in enumerate(rates(config, name, warmup, total, total), 1):
         current = step if step <= warmup else step - 1
@@ -52,15 +52,15 @@ def test_hugging_faces_formulas(config: Config, name: str, warmup: int, total: i
 
 @given(name=names, warmup=warmups, total=totals)
 def test_bounds(config: Config, name: str, warmup: int, total: int) -> None:
-    """Up to the base at the end of the warm-up, never up after it, never below 0, also beyond the end."""
-    found = rates(config, name, warmup, total, total + 40)
-    assert all(0 <= rate <= 1 for rate in found)
-    assert all(first < second for first, second in pairwise(found[:warmup]))
-    assert found[max(0, warmup - 1)] == 1
-    assert all(first >= second for first, second in pairwise(found[max(0, warmup - 1) :]))
-    assert all(rate > 0 for rate in found[:total]), "every update of the run moves"
+    """The rate rises to the base in the warm-up, never rises after it, and is never negative, even after the end."""
+    learning_rates = rates(config, name, warmup, total, total + 40)
+    assert all(0 <= rate <= 1 for rate in learning_rates)
+    assert all(first < second for first, second in pairwise(learning_rates[:warmup]))
+    assert learning_rates[max(0, warmup - 1)] == 1
+    assert all(first >= second for first, second in pairwise(learning_rates[max(0, warmup - 1) :]))
+    assert all(rate > 0 for rate in learning_rates[:total]), "every update of the run must have a positive rate"
     if name != "constant" and total > warmup:
-        assert found[total] == pytest.approx(0, abs=1e-12)
+        assert learning_rates[total] == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize(

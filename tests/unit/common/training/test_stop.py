@@ -25,14 +25,14 @@ class FakeChannel:
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[Callable[[], list[object]]]:
-    """What handles the signals now; all is put back afterwards, once no timer is left that sends one."""
+    """Return a function that returns the current handlers. Afterwards, wait for all timers and restore the handlers."""
     before = {signum: signal.getsignal(signum) for signum in SIGNALS}
     yield lambda: [signal.getsignal(signum) for signum in SIGNALS]
     for thread in threading.enumerate():
         if isinstance(thread, threading.Timer):
             thread.join()
     for signum, handler in before.items():
-        signal.signal(signum, signal.SIG_IGN)  # discards what is pending
+        signal.signal(signum, signal.SIG_IGN)  # discards pending signals
         signal.signal(signum, handler)
 
 
@@ -45,7 +45,7 @@ def test_alone(handlers: Callable[[], list[object]]) -> None:
     assert [next(items), next(items)] == [0, 1]
     assert stop.signum is None
     signal.raise_signal(signal.SIGHUP)
-    signal.raise_signal(signal.SIGTERM)  # ignored
+    signal.raise_signal(signal.SIGTERM)  # a second signal is ignored
     assert stop.signum == signal.SIGHUP
     assert list(items) == [] and list(stop.end([1])) == []
     for _ in range(2):
@@ -92,13 +92,13 @@ def test_a_frozen_rank_continues_up_to_the_decided_unit(begun: int, last: int, d
     got += items
     assert time.monotonic() - start >= 0.05
     assert got == list(range(done))
-    stop.decide(9)  # too late
+    stop.decide(9)  # this decision comes too late
     with pytest.raises(Interrupted, match="SIGTERM"):
         stop.check()
 
 
 def test_a_decision_may_lie_beyond_a_check() -> None:
-    """A rank that is frozen at a check which another has passed must pass it too: collectives may follow."""
+    """A rank that is frozen at a check must pass it if another rank has passed it, because collectives may follow."""
     stop = Stop()
     assert list(stop.end(range(3))) == [0, 1, 2]
     stop.freeze(signal.SIGTERM)
@@ -125,9 +125,9 @@ def test_a_request_is_sent_to_the_channel() -> None:
     next(items)
     signal.raise_signal(signal.SIGTERM)
     assert channel.requests.get(timeout=5) == signal.SIGTERM
-    assert stop.signum is None  # nothing is agreed yet
+    assert stop.signum is None  # the ranks have not agreed yet
     assert next(items) == 1
-    assert stop.freeze(signal.SIGINT) == 2  # another rank's request came first
+    assert stop.freeze(signal.SIGINT) == 2  # the request of another rank came first
     stop.decide(2)
     assert list(items) == []
     assert stop.signum == signal.SIGINT
@@ -220,19 +220,19 @@ def test_an_evaluation_ends_before_a_checkpoint() -> None:
 
 
 def test_two_checkpoints_may_be_decided_before_the_first_is_due() -> None:
-    """A rank that runs ahead has passed the first one when the second one is asked for."""
+    """A rank that runs ahead may pass the first checkpoint before the others and request a second one."""
     stop = Stop()
     for unit in (2, 4):
         stop.freeze(SAVE)
         stop.save_after(unit)
-    for done in (2, 1, 3):  # units, and one more that makes a checkpoint due
+    for done in (2, 1, 3):  # the numbers of units that end before a checkpoint or the end
         assert len(list(stop.end(range(3)))) == done
         assert stop.saving == (done < 3)
         stop.saving = False
 
 
 def test_no_checkpoint_is_agreed_on() -> None:
-    """The chief has gone."""
+    """The chief has ended, so the ranks agree on no checkpoint."""
     stop = Stop()
     stop.freeze(SAVE)
     threading.Timer(0.05, stop.save_after, (None,)).start()
@@ -252,12 +252,12 @@ def test_a_stop_while_a_checkpoint_is_agreed_on(decided: bool) -> None:
     assert list(items) == [1]
     with pytest.raises(Interrupted, match="SIGTERM"):
         stop.check()
-    stop.save()  # has no effect: the stop saves one
+    stop.save()  # has no effect, because the stop saves a checkpoint
     assert list(stop.end(range(3))) == []
 
 
 def test_a_storm_of_signals() -> None:
-    """Wherever in the main thread a signal arrives, it is honored once, and no lock is left taken."""
+    """A signal may arrive anywhere in the main thread. It is handled once, and no lock stays locked."""
     randomness = random.Random(0)
     for _ in range(30):
         stop, channel = Stop(), FakeChannel()
@@ -274,7 +274,7 @@ def test_a_storm_of_signals() -> None:
         begun = sum(1 for _ in stop.end(iter(int, 1)))
         agreeing.join(5)
         assert stop._begun == begun == stop._last
-        time.sleep(0.02)  # the late ones
+        time.sleep(0.02)  # wait for late signals
         assert channel.requests.empty()
 
 
@@ -286,10 +286,10 @@ def test_interruptible(handlers: Callable[[], list[object]]) -> None:
 
 
 def test_handlers_are_kept_where_a_library_replaces_them() -> None:
-    """As TensorFlow's collectives do, without Python's knowledge."""
+    """TensorFlow's collectives replace handlers without the knowledge of Python."""
     stop = Stop()
     with preserve_handlers():
-        ctypes.CDLL(None).signal(int(signal.SIGTERM), ctypes.c_void_p(1))  # SIG_IGN
+        ctypes.CDLL(None).signal(int(signal.SIGTERM), ctypes.c_void_p(1))  # 1 is SIG_IGN
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.signum is None
     os.kill(os.getpid(), signal.SIGTERM)
@@ -299,7 +299,7 @@ def test_handlers_are_kept_where_a_library_replaces_them() -> None:
 
 @pytest.mark.parametrize("ignored", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
 def test_a_signal_that_the_command_was_started_to_ignore(python: Python, ignored: int) -> None:
-    """As nohup does it with SIGHUP."""
+    """A command that was started with an ignored signal keeps ignoring it. nohup starts commands so for SIGHUP."""
     code = """
 import os, signal, subprocess, sys
 CODE = (

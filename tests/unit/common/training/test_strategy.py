@@ -14,7 +14,7 @@ from tests.conftest import MakeConfig
 
 
 class Idle(Strategy[SettingsT]):
-    """A strategy that does nothing, for any settings."""
+    """A strategy that does nothing and accepts any settings."""
 
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         yield from ()
@@ -33,11 +33,11 @@ class Idle(Strategy[SettingsT]):
 
 
 class IdleDdp(Idle[DdpSettings]):
-    """One that needs the settings of DDP."""
+    """An idle strategy that needs the settings of DDP."""
 
 
 class DuckTyped:
-    """A class that is no subclass."""
+    """A class that does not inherit from `Strategy`."""
 
 
 @dataclass(frozen=True)
