@@ -1,4 +1,4 @@
-"""Run directories, as a run's chief writes them, without training."""
+"""Fixtures that write run directories as a run's chief does, without training."""
 
 import logging
 import signal
@@ -21,14 +21,14 @@ from common.training.state import Position, State
 from common.training.stop import SIGNALS
 from tests.conftest import MakeConfig
 
-STEPS = (2, 4)  # of the checkpoints of `make_run`
+STEPS = (2, 4)  # steps of the checkpoints of `make_run`
 
 MakeRun = Callable[..., Path]
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory of these tests, where runs/ is made."""
+    """Return the working directory of a test, in which runs/ is created."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"
@@ -36,7 +36,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def kept() -> Iterator[None]:
-    """The log and the signal handlers are afterwards what they were before."""
+    """Restore the log and the signal handlers after the test."""
     log = logging.getLogger("lockstep")
     handlers, level, propagate, raises = log.handlers, log.level, log.propagate, logging.raiseExceptions
     signals = {signum: signal.getsignal(signum) for signum in SIGNALS}
@@ -61,14 +61,14 @@ def run_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def context(config: Config, run_dir: Path) -> RunContext:
-    """The context of a run in `run_dir`, whose inputs are prepared but not saved."""
+    """Return the context of a run in `run_dir`. Its inputs are prepared but not saved."""
     config, inputs = prepare_inputs(replace(config, run_dir=str(run_dir)), None)
     return RunContext(config, "torch", inputs)
 
 
 @pytest.fixture
 def checkpoints(context: RunContext) -> Iterator[CheckpointWriter]:
-    """The writer of the checkpoints of `run_dir`."""
+    """Yield the writer of the checkpoints of `run_dir`."""
     writer = CheckpointWriter(context)
     yield writer
     writer.close()
@@ -90,7 +90,7 @@ def save_step(checkpoints: CheckpointWriter, step: int, loss: float | None = Non
 
 
 def step(number: int, seconds: float, **values: float) -> dict[str, Any]:
-    """A row of metrics.jsonl: 4 examples and 40 tokens a step."""
+    """Return a row of metrics.jsonl. Each step has 4 examples and 40 tokens."""
     row = {"step": number, "loss": 1 / number, "examples": 4 * number, "tokens": 40 * number}
     return {**row, "learning_rate": 1e-3, "grad_norm": 2.0, "seconds": seconds, **values}
 
@@ -111,9 +111,9 @@ def record(run_dir: Path, steps: list[dict[str, Any]], evals: list[dict[str, Any
 
 @pytest.fixture
 def make_run(small_config: MakeConfig, tmp_path: Path) -> MakeRun:
-    """The directory of a run that was interrupted after step 5, with checkpoints at 2 and 4, and evaluations there.
+    """Return a function that makes the directory of a run that was interrupted after step 5.
 
-    Keywords are further values of its rows of metrics.jsonl.
+    The run has checkpoints and evaluations at steps 2 and 4. Keywords are additional fields of its rows of steps.
     """
 
     def make(name: str, *overrides: str, **values: float) -> Path:
@@ -140,7 +140,7 @@ def make_run(small_config: MakeConfig, tmp_path: Path) -> MakeRun:
 
 
 def resume(config: Config) -> int:
-    """Do what the command and then the run's chief do. Returns the step that the run starts after."""
+    """Do what the command and then the run's chief do. Return the step after which the run starts."""
     with open_run(config, "torch") as context:
         start = open_context(context.run_dir, "torch", is_chief=True).inputs.start
         Recorder(context.run_dir, start, "torch single").close()
@@ -148,5 +148,5 @@ def resume(config: Config) -> int:
 
 
 def recorded(run_dir: Path) -> list[list[int]]:
-    """The steps of the rows of metrics.jsonl, evals.jsonl and traffic.jsonl."""
+    """Return the steps of the rows of metrics.jsonl, evals.jsonl and traffic.jsonl."""
     return [[row["step"] for row in read_rows(run_dir / name)] for name in ROW_FILES]

@@ -25,19 +25,19 @@ def test_what_was_saved_is_loaded(checkpoints: CheckpointWriter, run_dir: Path) 
     assert checkpoint.position == position
     loaded = checkpoint.load()
     assert np.array_equal(loaded.weights["a.weight"], make_state(7).weights["a.weight"])
-    assert loaded.slots["exp_avg.a.weight"].dtype == np.float64, "as it was"
+    assert loaded.slots["exp_avg.a.weight"].dtype == np.float64, "the data type must not change"
     assert {path.name for path in checkpoint.directory.iterdir()} == FILES
     assert find_newest_checkpoint(run_dir) == checkpoint
 
 
 def test_by_step_and_not_by_time(checkpoints: CheckpointWriter, run_dir: Path) -> None:
-    """A clock that jumps back changes nothing."""
+    """The newest checkpoint is the same if the clock jumps back."""
     for step in (1, 2):
         save_step(checkpoints, step)
     os.utime(run_dir / "checkpoints" / "step-00000002", (0, 0))
     os.utime(run_dir / "checkpoints" / "step-00000002" / "state.json", (0, 0))
-    found = find_newest_checkpoint(run_dir)
-    assert found is not None and found.position.step == 2
+    newest = find_newest_checkpoint(run_dir)
+    assert newest is not None and newest.position.step == 2
 
 
 def truncate(directory: Path) -> str:
@@ -92,12 +92,12 @@ def test_a_damaged_one_is_refused_and_the_one_before_it_taken(
         open_checkpoint(directory)
     assert str(raised.value).startswith(f"{directory}: {problem}")
     with caplog.at_level(logging.WARNING, "lockstep"):
-        found = find_newest_checkpoint(run_dir)
-    assert found is not None and found.position.step == 1
+        newest = find_newest_checkpoint(run_dir)
+    assert newest is not None and newest.position.step == 1
     assert problem in caplog.text
-    save_step(checkpoints, 2)  # trained again
-    found = find_newest_checkpoint(run_dir)
-    assert found is not None and found.position.step == 2
+    save_step(checkpoints, 2)  # the run trains step 2 again
+    newest = find_newest_checkpoint(run_dir)
+    assert newest is not None and newest.position.step == 2
 
 
 def test_of_another_format(checkpoints: CheckpointWriter, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

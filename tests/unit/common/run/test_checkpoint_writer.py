@@ -23,7 +23,7 @@ def steps(run_dir: Path) -> list[int]:
 
 
 def test_a_copy_is_written(checkpoints: CheckpointWriter, run_dir: Path) -> None:
-    """Training continues meanwhile."""
+    """Training may change the state while the checkpoint is written."""
     changing = make_state(1)
     checkpoints.save(changing, Position(1, 1))
     changing.weights["a.weight"][:] = 99
@@ -41,19 +41,20 @@ def test_the_newest_and_the_best_are_kept(checkpoints: CheckpointWriter, run_dir
         save_step(checkpoints, step, loss)
     assert steps(run_dir) == [2, 4, 5]
     assert [
-        found and found.position.step for found in (find_newest_checkpoint(run_dir), find_best_checkpoint(run_dir))
+        checkpoint and checkpoint.position.step
+        for checkpoint in (find_newest_checkpoint(run_dir), find_best_checkpoint(run_dir))
     ] == [5, 2]
-    for step in (99_999_999, 100_000_000):  # a digit more
+    for step in (99_999_999, 100_000_000):  # the second step has one more digit
         save_step(checkpoints, step, 0.1)
     assert steps(run_dir) == [99_999_999, 100_000_000]
-    found = find_newest_checkpoint(run_dir)
-    assert found is not None and found.position.step == 100_000_000
+    newest = find_newest_checkpoint(run_dir)
+    assert newest is not None and newest.position.step == 100_000_000
 
 
 def test_a_process_is_started_again_after_its_checkpoint_was_removed(
     checkpoints: CheckpointWriter, run_dir: Path, context: RunContext
 ) -> None:
-    """As a parameter server's worker is, which gets the parameters from the servers."""
+    """A worker of a parameter server may start again like this. It gets the parameters from the servers."""
     save_step(checkpoints, 1)
     started = replace(context.inputs, checkpoint=find_newest_checkpoint(run_dir))
     save_inputs(started, run_dir)
@@ -67,13 +68,13 @@ def test_a_process_is_started_again_after_its_checkpoint_was_removed(
 
 
 def test_a_step_that_is_evaluated_later(checkpoints: CheckpointWriter, run_dir: Path) -> None:
-    """A signal came before its evaluation; after it only state.json changes."""
+    """A signal arrives before the evaluation of the step. The evaluation later changes only state.json."""
     save_step(checkpoints, 3)
     weights = run_dir / "checkpoints" / "step-00000003" / "model.safetensors"
     before = weights.stat()
     position = save_step(checkpoints, 3, 0.2)
-    found = find_newest_checkpoint(run_dir)
-    assert found is not None and found.position == position
+    newest = find_newest_checkpoint(run_dir)
+    assert newest is not None and newest.position == position
     assert (weights.stat().st_ino, weights.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
@@ -83,10 +84,10 @@ def test_what_a_killed_writer_leaves_is_no_checkpoint(
     save_step(checkpoints, 1)
     directory = run_dir / "checkpoints"
     shutil.copytree(directory / "step-00000001", directory / "step-00000002.partial")
-    found = find_newest_checkpoint(run_dir)
-    assert found is not None and found.position.step == 1
+    newest = find_newest_checkpoint(run_dir)
+    assert newest is not None and newest.position.step == 1
     CheckpointWriter(context).close()
-    assert steps(run_dir) == [1], "the next run of the directory removes it"
+    assert steps(run_dir) == [1], "the next run in the directory must remove it"
 
 
 def test_a_failure_to_write_is_raised(
@@ -101,11 +102,11 @@ def test_a_failure_to_write_is_raised(
     with pytest.raises(UserError, match=r"step-00000002: cannot be written \(No space left on device\); make space"):
         checkpoints.finish()
     monkeypatch.undo()
-    found = find_newest_checkpoint(run_dir)
-    assert found is not None and found.position.step == 1
-    save_step(checkpoints, 2)  # there is space again
-    found = find_newest_checkpoint(run_dir)
-    assert found is not None and found.position.step == 2
+    newest = find_newest_checkpoint(run_dir)
+    assert newest is not None and newest.position.step == 1
+    save_step(checkpoints, 2)  # the disk has space again
+    newest = find_newest_checkpoint(run_dir)
+    assert newest is not None and newest.position.step == 2
 
 
 def test_it_is_a_model_directory(checkpoints: CheckpointWriter, run_dir: Path, config: Config) -> None:

@@ -108,8 +108,8 @@ def test_an_interruption_is_recorded(make_config: MakeConfig, tmp_path: Path) ->
     config = make_config(f"run_dir={tmp_path / 'run'}")
     with pytest.raises(Interrupted), open_run_dir(config, "torch"):
         signal.raise_signal(signal.SIGTERM)
-    found = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert (found["status"], found["error"], found["steps"]) == ("interrupted", "stopped by SIGTERM", 0)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["status"], summary["error"], summary["steps"]) == ("interrupted", "stopped by SIGTERM", 0)
 
 
 def test_a_directory_that_is_no_runs(small_config: MakeConfig, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.conftest import MakeConfig
 
 @pytest.fixture
 def run_dir(small_config: MakeConfig, tmp_path: Path) -> Path:
-    """Three checkpoints, the second of which is the best."""
+    """Return a run directory with three checkpoints, of which the second is the best."""
     (tmp_path / "run").mkdir()
     config, inputs = prepare_inputs(small_config("train.keep_checkpoints=9", f"run_dir={tmp_path / 'run'}"), None)
     checkpoints = CheckpointWriter(RunContext(config, "torch", inputs))

@@ -38,7 +38,7 @@ def test_a_full_disk() -> None:
     [
         (Position(), [[], []]),
         (Position(2, validation={"loss": 0.5, "accuracy": 0.5}), [[1, 2], [2]]),
-        (Position(2), [[1, 2], []]),  # a signal came before its evaluation, which will be written again
+        (Position(2), [[1, 2], []]),  # a signal came before the evaluation, which is made again
         (Position(3), [[1, 2, 3], [2]]),
         (Position(9), [[1, 2, 3, 4], [2, 4]]),
     ],

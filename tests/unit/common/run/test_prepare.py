@@ -38,9 +38,10 @@ def test_prepare_is_idempotent(small_config: MakeConfig) -> None:
     [
         (["train.steps=9"], 9, 9),
         (["train.steps=9", "schedule.total_steps=20"], 9, 20),
-        (["train.epochs=2", "train.global_batch_size=32"], 4, 4),  # 60 examples: 32 and 28
+        (["train.epochs=2", "train.global_batch_size=32"], 4, 4),  # an epoch has 60 examples: 32 and 28
         (["train.epochs=3", "train.global_batch_size=30", "schedule.total_steps=5"], 6, 5),
-        (["train.epochs=3", "train.global_batch_size=32", "train.virtual_epoch_examples=32"], 4, 4),  # 96 examples
+        # Three virtual epochs have 96 examples.
+        (["train.epochs=3", "train.global_batch_size=32", "train.virtual_epoch_examples=32"], 4, 4),
     ],
 )
 def test_the_steps_that_epochs_are(small_config: MakeConfig, overrides: list[str], steps: int, total: int) -> None:
@@ -52,7 +53,7 @@ def test_the_steps_that_epochs_are(small_config: MakeConfig, overrides: list[str
 
 
 def forbid_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on no file may be read to verify it."""
+    """Raise an error if a file is read to verify its checksum."""
 
     def fail(path: Path) -> str:
         raise AssertionError(f"{path} is read again")
@@ -148,7 +149,7 @@ def test_before_a_restart_the_newest_checkpoint_is_found(
 def test_a_restart_does_not_need_the_checkpoint_that_the_run_started_from(
     make_run: MakeRun, small_config: MakeConfig
 ) -> None:
-    """It may have been evaluated since, which changes its state.json, or removed."""
+    """An evaluation may have changed the checkpoint's state.json, or the checkpoint may have been removed."""
     run_dir = make_run("run")
     shutil.rmtree(run_dir / "checkpoints" / "step-00000002")
     context = prepare_run(small_config(f"run_dir={run_dir}", "resume=auto"), "torch", run_dir)
@@ -172,8 +173,8 @@ def test_new_data_does_not_bring_a_new_tokenizer(make_run: MakeRun, small_config
     _, prepared = prepare_inputs(changed, run_dir)
     assert prepared.checkpoint is not None
 
-    def vocabulary(found: PreparedInputs) -> str:
-        return (found.initial.directory / "vocab.txt").read_text()
+    def vocabulary(inputs: PreparedInputs) -> str:
+        return (inputs.initial.directory / "vocab.txt").read_text()
 
     assert vocabulary(prepared) == (prepared.checkpoint.directory / "vocab.txt").read_text() != vocabulary(other)
 
@@ -192,8 +193,8 @@ def test_what_is_seldom_meant_is_said(
 ) -> None:
     with caplog.at_level("INFO", "lockstep"):
         prepare_inputs(small_config(*overrides), None)
-    said = [line for line in caplog.messages if not line.startswith("building")]
-    assert len(said) == len(expected) and all(map(str.startswith, said, expected)), said
+    messages = [line for line in caplog.messages if not line.startswith("building")]
+    assert len(messages) == len(expected) and all(map(str.startswith, messages, expected)), messages
 
 
 def test_a_run_is_complete_once_its_summary_says_so(make_run: MakeRun, small_config: MakeConfig) -> None:

@@ -24,28 +24,28 @@ def test_what_a_run_would_do(small_config: MakeConfig, tmp_path: Path, monkeypat
         "strategy.replicas=2",
     )
     config = resolve_config(small_config("strategy=ddp", "schedule=linear", *sizes))
-    found = {name.rstrip(): value for name, value in told(describe_plan(config, "torch")).items()}
-    assert found["strategy"] == "torch ddp x2 (processes: 2 worker)"
-    assert found["data"] == "builtin_nli: 60 training and 12 validation examples"
-    assert found["class entailment"] == "20 training examples"
-    assert found["steps"] == "12 of 25 examples: 240 examples, 4.00 epochs"
-    assert found["shards"] == "13 or 12 examples of a step for each replica"
-    assert found["learning rate"] == f"linear, at most {config.optimizer.learning_rate:g}; 2 steps of warm-up"
-    assert found["evaluations"] == "every 5 steps, and at the end"
-    assert found["checkpoints"] == "every 500 steps, every 90 s, and at the end"
-    assert found["starts from"] == "the initial weights, step 0"
-    assert found["would write"] == "runs/<time>-torch-ddp"
-    assert Path(found["cache"]).is_dir() and Path(found["initial weights"]).is_dir()
-    assert "updates" not in found
+    plan = {name.rstrip(): value for name, value in told(describe_plan(config, "torch")).items()}
+    assert plan["strategy"] == "torch ddp x2 (processes: 2 worker)"
+    assert plan["data"] == "builtin_nli: 60 training and 12 validation examples"
+    assert plan["class entailment"] == "20 training examples"
+    assert plan["steps"] == "12 of 25 examples: 240 examples, 4.00 epochs"
+    assert plan["shards"] == "13 or 12 examples of a step for each replica"
+    assert plan["learning rate"] == f"linear, at most {config.optimizer.learning_rate:g}; 2 steps of warm-up"
+    assert plan["evaluations"] == "every 5 steps, and at the end"
+    assert plan["checkpoints"] == "every 500 steps, every 90 s, and at the end"
+    assert plan["starts from"] == "the initial weights, step 0"
+    assert plan["would write"] == "runs/<time>-torch-ddp"
+    assert Path(plan["cache"]).is_dir() and Path(plan["initial weights"]).is_dir()
+    assert "updates" not in plan
     assert not list(tmp_path.glob("runs"))
 
 
 def test_where_a_run_would_continue(make_run: MakeRun, small_config: MakeConfig) -> None:
     run_dir = make_run("run")
     config = resolve_config(small_config(f"run_dir={run_dir}", "resume=auto"))
-    found = told(describe_plan(config, "torch"))
-    assert found["starts from"] == f"{run_dir / 'checkpoints' / 'step-00000004'}, step 4"
-    assert found["would write"] == str(run_dir)
+    plan = told(describe_plan(config, "torch"))
+    assert plan["starts from"] == f"{run_dir / 'checkpoints' / 'step-00000004'}, step 4"
+    assert plan["would write"] == str(run_dir)
 
 
 def test_the_updates_of_parameter_servers(small_config: MakeConfig) -> None:

@@ -12,7 +12,7 @@ from tests.unit.common.run.conftest import evaluation, step
 
 
 def show(total: int = 5, log_every: int = 2) -> None:
-    """Five steps in two blocks, an evaluation and a checkpoint."""
+    """Show the progress of five steps in two blocks, of an evaluation and of a checkpoint."""
     progress = TrainingProgress("ddp x2", total, log_every)
     progress.record_steps([step(1, 0.1), step(2, 0.2)], [], 20.0)
     progress.record_evaluation(evaluation(2))
@@ -55,8 +55,8 @@ def test_the_closing_table(run_dir: Path, capsys: pytest.CaptureFixture[str], mo
     monkeypatch.setenv("COLUMNS", "120")
     summary = {"framework": "torch", "strategy": "ddp", "replicas": 2, "status": "completed", "steps": 5}
     measured = {"final_loss": 0.25, "accuracy": 0.75, "examples_per_second": 20.04, "tokens_per_second": None}
-    rest = {"peak_memory_bytes": [1 << 20, 3 << 20], "error": "stopped by SIGHUP"}
-    (run_dir / "summary.json").write_text(json.dumps({**summary, **measured, **rest}))
+    other_fields = {"peak_memory_bytes": [1 << 20, 3 << 20], "error": "stopped by SIGHUP"}
+    (run_dir / "summary.json").write_text(json.dumps({**summary, **measured, **other_fields}))
     report_end(run_dir, USER_ERROR)
     assert capsys.readouterr() == ("", "")
     report_end(run_dir, 129)

@@ -40,7 +40,7 @@ def test_rows_after_the_start_are_dropped(run_dir: Path) -> None:
     recorder.record_steps([step(3, 0.3)], [], 1.0)
     recorder.close()
     assert recorded(run_dir) == [[1, 2, 3], [2], []]
-    assert len(list((run_dir / "tensorboard").iterdir())) == 1, "the events are written again"
+    assert len(list((run_dir / "tensorboard").iterdir())) == 1, "the events must be in one new file"
 
 
 def test_tensorboard_reads_the_events(run_dir: Path) -> None:

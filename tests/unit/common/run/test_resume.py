@@ -71,13 +71,15 @@ def test_a_path_is_continued_in_a_new_directory(
     run_dir = tmp_path / "second"
     assert resume(small_config(f"run_dir={run_dir}", f"resume={first / place}")) == step
     assert recorded(run_dir) == [list(range(1, step + 1)), [s for s in STEPS if s <= step], list(range(1, step + 1))]
-    assert sorted(path.name for path in first.rglob("*")) == before, "the first stays as it was"
+    assert sorted(path.name for path in first.rglob("*")) == before, "the first run must not change"
     shutil.rmtree(first)
-    assert resume(small_config(f"run_dir={run_dir}", "resume=auto")) == step, "nothing depends on the first"
+    assert resume(small_config(f"run_dir={run_dir}", "resume=auto")) == step, (
+        "the second run must not depend on the first"
+    )
 
 
 def train_further(config: Config, replicas: int, until: int) -> Any:
-    """Resume, train up to this step, and write the summary. Returns where its number of replicas changed."""
+    """Resume, train up to a step and write the summary. Return its changes of the number of replicas."""
     with open_run(config, "torch") as context:
         run_dir, start = context.run_dir, context.inputs.start
         recorder = Recorder(run_dir, start, "torch single")
@@ -91,7 +93,7 @@ def train_further(config: Config, replicas: int, until: int) -> Any:
 def test_where_the_number_of_replicas_changed_is_carried_over(
     make_run: MakeRun, small_config: MakeConfig, tmp_path: Path, place: str, last: int
 ) -> None:
-    """Steps after the checkpoint, which are trained again, do not count."""
+    """Steps after the checkpoint do not count, because they are trained again."""
     first, second = make_run("first", replicas=3), tmp_path / "second"
     config = small_config(f"run_dir={second}", f"resume={first / place}")
     assert train_further(config, 2, 6) == [{"step": 1, "replicas": 3}, {"step": last + 1, "replicas": 2}]
@@ -101,7 +103,7 @@ def test_where_the_number_of_replicas_changed_is_carried_over(
 
 
 def test_a_run_that_did_not_record_its_replicas(make_run: MakeRun, small_config: MakeConfig) -> None:
-    """Earlier versions did not; what is not known to have changed is not called a change."""
+    """Runs of earlier versions did not record it. An unknown number is not reported as a change."""
     assert train_further(small_config(f"run_dir={make_run('run')}", "resume=auto"), 4, 6) is None
 
 
@@ -132,7 +134,7 @@ def test_other_values_are_refused_and_named(
 
 
 def saved_with(settings: dict[str, object]) -> Checkpoint:
-    """A checkpoint, not on the disk, of a run with these settings."""
+    """Return a checkpoint of a run with these settings, without files on the disk."""
     return Checkpoint(
         Path("step-00000000"),
         {
@@ -147,7 +149,7 @@ def saved_with(settings: dict[str, object]) -> Checkpoint:
 
 @pytest.mark.parametrize("name", collect_keys())
 def test_every_key_that_decides_the_curve_is_guarded(name: str) -> None:
-    """Also a key that is added later, of any kind: its scope decides."""
+    """The scope of a key decides, so a key that is added later is guarded too."""
     config, other = PAIRS[name]
     checkpoint = saved_with(collect_curve_settings(config, CACHE.fingerprint))
     check_resume(config, CACHE, checkpoint)
@@ -178,7 +180,9 @@ def test_more_steps_where_the_schedule_stays(make_run: MakeRun, small_config: Ma
     before = {path: path.read_bytes() for path in first.rglob("*") if path.is_file()}
     with pytest.raises(UserError, match=r"^train.steps=3: .*-00000004 has already trained 4 steps; raise train.steps$"):
         resume(small_config(f"run_dir={first}", "resume=auto", "train.steps=3", "schedule.total_steps=300"))
-    assert {path: path.read_bytes() for path in first.rglob("*") if path.is_file()} == before, "nothing is overwritten"
+    assert {path: path.read_bytes() for path in first.rglob("*") if path.is_file()} == before, (
+        "no file of the run may change"
+    )
 
 
 def test_other_data_is_refused_with_both_fingerprints(
@@ -195,7 +199,7 @@ def test_other_data_is_refused_with_both_fingerprints(
 
 
 def test_only_the_weights_of_a_checkpoint(make_run: MakeRun, make_config: MakeConfig, tmp_path: Path) -> None:
-    """A warm start on newer data: a new run, whose steps and optimizer begin at 0."""
+    """A warm start on newer data is a new run. Its steps and its optimizer start from 0."""
     directory = make_run("first") / "checkpoints" / "step-00000004"
     newer = (*SMALL_CORPUS, "data.seed=1")
     config = make_config("model=pretrained", f"model.checkpoint={directory}", *newer, f"run_dir={tmp_path / 'second'}")
@@ -231,16 +235,18 @@ def test_a_path_that_has_none(
 
 
 def test_without_resume_the_runs_own_checkpoint_is_found(make_run: MakeRun, small_config: MakeConfig) -> None:
-    """A process of a run that was started again is not told to resume."""
+    """A process that is started again finds the checkpoint of the run without `resume`."""
     run_dir = make_run("run")
     config = small_config()
-    found = find_checkpoint(config, run_dir)
-    assert found is not None and found.position.step == 4
+    checkpoint = find_checkpoint(config, run_dir)
+    assert checkpoint is not None and checkpoint.position.step == 4
     assert find_checkpoint(config, None) is None
     other = make_run("other")
     shutil.rmtree(other / "checkpoints" / "step-00000004")
-    found = find_checkpoint(replace(config, resume=str(other)), run_dir)
-    assert found is not None and found.position.step == 4, "after a restart the run has checkpoints of its own"
+    checkpoint = find_checkpoint(replace(config, resume=str(other)), run_dir)
+    assert checkpoint is not None and checkpoint.position.step == 4, (
+        "a restarted run must continue from its latest checkpoint"
+    )
 
 
 def test_another_version_of_the_batch_plan_is_refused(
@@ -288,15 +294,15 @@ def test_a_new_run_starts_from_the_weights_of_the_first_edition(make_config: Mak
 
 
 def test_the_settings_of_the_first_edition_are_read(small_config: MakeConfig) -> None:
-    """But for the version of the plan, a run of the first edition would be continued."""
+    """A run of the first edition could be resumed if the version of its batch plan were the current one."""
     config, prepared = prepare_inputs(small_config(*AS_IN_FIRST_EDITION), None)
     check_resume(config, prepared.cache, first_edition_with_todays_plan())
 
 
 def first_edition_with_todays_plan() -> Checkpoint:
-    found = open_checkpoint(FIRST_EDITION / "checkpoints" / "step-00000006")
-    settings = {**found.state["settings"], "plan_version": batch_plan.PLAN_VERSION}
-    return Checkpoint(found.directory, {**found.state, "settings": settings})
+    checkpoint = open_checkpoint(FIRST_EDITION / "checkpoints" / "step-00000006")
+    settings = {**checkpoint.state["settings"], "plan_version": batch_plan.PLAN_VERSION}
+    return Checkpoint(checkpoint.directory, {**checkpoint.state, "settings": settings})
 
 
 @pytest.mark.parametrize(

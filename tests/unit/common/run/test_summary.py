@@ -26,7 +26,7 @@ def summary(
 
 def test_summary(run_dir: Path, config: Config) -> None:
     record(run_dir, [step(number, float(number)) for number in (1, 2, 3, 4)], [evaluation(2), evaluation(4, 0.0, 0.75)])
-    found = summary(run_dir, config)
+    written = summary(run_dir, config)
     assert {
         "framework": "torch",
         "strategy": "single",
@@ -41,10 +41,10 @@ def test_summary(run_dir: Path, config: Config) -> None:
         "accuracy": 0.75,
         "fingerprints": {"token_cache": "1", "initial_weights": "2"},
         "plan_version": batch_plan.PLAN_VERSION,
-    }.items() <= found.items()
-    assert "error" not in found and "staleness" not in found
-    assert {"python", "lockstep", "numpy", "torch", "transformers"} == found["versions"].keys()
-    assert cast(int, found["hardware"]["cores"]) >= 1
+    }.items() <= written.items()
+    assert "error" not in written and "staleness" not in written
+    assert {"python", "lockstep", "numpy", "torch", "transformers"} == written["versions"].keys()
+    assert cast(int, written["hardware"]["cores"]) >= 1
 
 
 def test_a_run_is_running_until_it_has_a_summary(run_dir: Path, config: Config) -> None:
@@ -70,21 +70,21 @@ def test_a_histogram_of_staleness(run_dir: Path, config: Config) -> None:
     ("steps", "evals", "expected"),
     [
         ([9.0, 10.0, 10.5, 11.0], [], 8.0),  # the two untimed steps are left out
-        ([9.0, 10.0, 15.5, 16.0], [evaluation(2, 5.0)], 8.0),  # so is an evaluation between timed steps,
+        ([9.0, 10.0, 15.5, 16.0], [evaluation(2, 5.0)], 8.0),  # an evaluation between timed steps is left out
         ([9.0, 10.0, 10.5, 16.0], [evaluation(3, 5.0)], 8.0),
-        ([9.0, 10.0, 10.5, 11.0], [evaluation(1, 8.0), evaluation(4, 7.0)], 8.0),  # and one that was not among them
+        ([9.0, 10.0, 10.5, 11.0], [evaluation(1, 8.0), evaluation(4, 7.0)], 8.0),  # these are not between timed steps
         ([9.0, 10.0], [], None),
         ([], [], None),
-        ([9.0, 10.0, 10.0], [], None),  # no time passed
+        ([9.0, 10.0, 10.0], [], None),  # the timed steps take no time
     ],
 )
 def test_speed(
     run_dir: Path, config: Config, steps: list[float], evals: list[dict[str, Any]], expected: float | None
 ) -> None:
     record(run_dir, [step(number, seconds) for number, seconds in enumerate(steps, 1)], evals)
-    found = summary(run_dir, config)
-    assert found["examples_per_second"] == (expected and pytest.approx(expected))
-    assert found["tokens_per_second"] == (expected and pytest.approx(10 * expected))
+    written = summary(run_dir, config)
+    assert written["examples_per_second"] == (expected and pytest.approx(expected))
+    assert written["tokens_per_second"] == (expected and pytest.approx(10 * expected))
 
 
 def test_speed_without_untimed_steps(make_config: MakeConfig, run_dir: Path) -> None:
@@ -94,7 +94,7 @@ def test_speed_without_untimed_steps(make_config: MakeConfig, run_dir: Path) -> 
 
 
 def test_speed_of_a_resumed_run(run_dir: Path, config: Config) -> None:
-    """The steps before it, and the untimed ones after them, are left out."""
+    """The steps before the resume and the first steps after it are not timed."""
     record(run_dir, [step(number, seconds) for number, seconds in enumerate([1, 2, 3, 50, 60, 60.5], 1)], [])
     assert summary(run_dir, config, resumed_from=3)["examples_per_second"] == pytest.approx(8)
 
@@ -105,7 +105,7 @@ def test_speed_of_a_resumed_run(run_dir: Path, config: Config) -> None:
         ([3, 3, 2, 2, 4], [(1, 3), (3, 2), (5, 4)]),
         ([3, 2, 3], [(1, 3), (2, 2), (3, 3)]),
         ([2, 2, 2], []),
-        ([None, None, 3, 2], [(3, 3), (4, 2)]),  # rows of an earlier version say nothing
+        ([None, None, 3, 2], [(3, 3), (4, 2)]),  # rows of an earlier version lack the number of replicas
         ([None, None, 2, 2], []),
         ([], []),
     ],
@@ -115,8 +115,8 @@ def test_where_the_number_of_replicas_changed(
 ) -> None:
     known = [{} if each is None else {"replicas": each} for each in replicas]
     record(run_dir, [step(number, 1.0, **each) for number, each in enumerate(known, 1)], [])
-    found = summary(run_dir, config).get("replicas_changed", [])
-    assert [(each["step"], each["replicas"]) for each in found] == expected
+    changes = summary(run_dir, config).get("replicas_changed", [])
+    assert [(each["step"], each["replicas"]) for each in changes] == expected
 
 
 def test_what_trained_a_run_that_went_on_in_another_framework(run_dir: Path, config: Config) -> None:
@@ -131,7 +131,7 @@ def test_what_trained_a_run_that_went_on_in_another_framework(run_dir: Path, con
     recorder = Recorder(run_dir, Position(4, validation={"loss": 0.7}), "tf mirrored")
     recorder.record_steps([step(5, 2.5)], [], 1.0)
     recorder.close()
-    assert summary(run_dir, config)["trained_by"] == hops, "a resume by the same is no change"
+    assert summary(run_dir, config)["trained_by"] == hops, "a resume by the same strategy is no change"
 
 
 def test_the_speed_is_that_of_the_last_number_of_replicas(run_dir: Path, config: Config) -> None:
@@ -144,9 +144,9 @@ def test_the_speed_is_that_of_the_last_number_of_replicas(run_dir: Path, config:
 
 @pytest.mark.parametrize("status", ["interrupted", "failed"])
 def test_summary_of_a_run_that_did_not_complete(run_dir: Path, config: Config, status: str) -> None:
-    found = summary(run_dir, config, status, "rank 1 ended with exit code 3")
-    assert (found["status"], found["steps"], found["error"]) == (status, 0, "rank 1 ended with exit code 3")
-    assert (found["final_loss"], found["accuracy"], found["examples_per_second"]) == (None, None, None)
+    written = summary(run_dir, config, status, "rank 1 ended with exit code 3")
+    assert (written["status"], written["steps"], written["error"]) == (status, 0, "rank 1 ended with exit code 3")
+    assert (written["final_loss"], written["accuracy"], written["examples_per_second"]) == (None, None, None)
 
 
 def test_versions_of_what_is_not_installed_are_left_out() -> None:

@@ -1,4 +1,4 @@
-"""Rows of a run in MLflow and Weights & Biases, as these keep them on this machine."""
+"""Tests of the rows of a run that MLflow and Weights & Biases store on this machine."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ from common.training.rows import Row, select_scalars
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import evaluation, step
 
-BLOCK, WHOLE, LAST = 1 << 15, 1, 4  # of LevelDB's log
+BLOCK, WHOLE, LAST = 1 << 15, 1, 4  # the size of a block and two kinds of parts in a log of LevelDB
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def test_mlflow_has_the_rows_the_settings_and_the_end(small_config: MakeConfig, 
 
 
 def records(log: bytes) -> Iterator[bytes]:
-    """Of a log in LevelDB's format, after 7 bytes: blocks of 32 KiB, in which a part is 7 bytes and its data."""
+    """Yield the records of a log of LevelDB: after 7 bytes, blocks of 32 KiB of parts with headers of 7 bytes."""
     at, parts = 7, b""
     while at + 7 <= len(log):
         if BLOCK - at % BLOCK < 7:
@@ -106,13 +106,13 @@ def test_a_tracker_that_fails_is_left_out(
             raise ConnectionError("no route to\nhost")
 
         def end(self, status: str) -> None:
-            raise AssertionError("it is left out")
+            raise AssertionError("the tracker must not be ended after an error")
 
     monkeypatch.setitem(TRACKERS, "mlflow", Failing)
     with caplog.at_level(logging.WARNING, "lockstep"):
         logging.getLogger("lockstep").propagate = True
         train(small_config("trackers=[mlflow]"), run_dir, 1, "completed")
-    assert sent in ([1], [1, 2], [1, 2, 2]), "one call"
+    assert sent in ([1], [1, 2], [1, 2, 2]), "the tracker must not be called again after an error"
     assert {*caplog.messages} == {
         "trackers=[mlflow]: receives no more rows of this run: ConnectionError: no route to host"
     }

@@ -1,4 +1,4 @@
-"""`train_rank` with a strategy that trains nothing, as the chief and as another rank."""
+"""Tests of `train_rank` as the chief and as another rank, with a strategy that trains nothing."""
 
 import json
 import math
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("kept")
 
 
 class Fake(Strategy):
-    """The loss of step k is 1 / k, or what `losses` says."""
+    """A strategy in memory. The loss of step k is 1 / k unless `losses` has another value."""
 
     world_size, is_chief = 2, True
 
@@ -83,7 +83,7 @@ class FakeGroup:
 
 
 class Rank:
-    """Runs `train_rank`; `fake` is its strategy and `channel` connects its stop."""
+    """A rank that runs `train_rank` with the strategy `fake`. `channel` connects its stop."""
 
     def __init__(self, config: Config, inputs: PreparedInputs, run_dir: Path) -> None:
         train = replace(config.train, steps=6, checkpoint_every=2, log_every=1, warmup_steps_untimed=0)
@@ -123,8 +123,8 @@ class Rank:
 
     @property
     def summary(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.run_dir / "summary.json").read_text())
-        return found
+        written: dict[str, Any] = json.loads((self.run_dir / "summary.json").read_text())
+        return written
 
 
 @pytest.fixture
@@ -141,10 +141,10 @@ def test_the_summary_counts_compilations(rank: Rank, compiled: bool) -> None:
 
 def test_a_run_that_completes(rank: Rank) -> None:
     assert rank() == 0
-    found = rank.summary
-    assert (found["status"], found["steps"], found["resumed_from"]) == ("completed", 6, 0)
-    assert (found["peak_memory_bytes"], found["accuracy"]) == ([1, 2], 0.25)
-    assert found["fingerprints"] == {
+    summary = rank.summary
+    assert (summary["status"], summary["steps"], summary["resumed_from"]) == ("completed", 6, 0)
+    assert (summary["peak_memory_bytes"], summary["accuracy"]) == ([1, 2], 0.25)
+    assert summary["fingerprints"] == {
         "token_cache": rank.inputs.cache.fingerprint,
         "initial_weights": rank.inputs.initial.fingerprint,
     }
@@ -200,7 +200,7 @@ def test_a_users_error_before_training(rank: Rank, capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize("is_chief", [True, False])
 def test_another_rank_does_not_arrive(rank: Rank, capsys: pytest.CaptureFixture[str], is_chief: bool) -> None:
-    """A scheduler may try again. What the chief's summary says is printed by the command."""
+    """A scheduler may retry. The command prints the error in the chief's summary, so the chief does not print it."""
     problem = PeerTimeout("cluster.timeout=1: rank 1 did not arrive in time")
     assert rank(problem=problem, is_chief=is_chief) == 1
     assert capsys.readouterr().err == ("" if is_chief else f"error: {problem}\n")
@@ -239,7 +239,7 @@ def test_a_loss_that_is_not_finite(rank: Rank) -> None:
 def test_a_summary_that_cannot_be_written(
     rank: Rank, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command reads there how the run ended; without it the chief says so itself."""
+    """The command reads the end of the run from the summary. Without a summary the chief prints it."""
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
