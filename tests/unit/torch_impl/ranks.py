@@ -11,7 +11,7 @@ from common.cluster.network import find_loopback_interface
 
 
 class Ranks:
-    """Processes that are joined over Gloo. They end with `close`, and with this process."""
+    """Processes in a group over Gloo. They end with `close` or with this process."""
 
     def __init__(self, size: int, directory: Path) -> None:
         context = multiprocessing.get_context("forkserver")

@@ -1,4 +1,4 @@
-"""A config as the command completes it, and what its run starts from."""
+"""Functions that complete a config and build the inputs of its run, as the command does."""
 
 from common.config.resolve import resolve_config
 from common.config.schema import Config
@@ -18,5 +18,5 @@ def make_ready(config: Config) -> RunContext:
 
 
 def context_of(config: Config) -> RunContext:
-    """Build the inputs of a config that is complete already."""
+    """Build the inputs of a complete config. Return the context of its run."""
     return RunContext(config, "torch", prepare_inputs(config, None)[1])

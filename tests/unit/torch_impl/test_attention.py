@@ -1,4 +1,4 @@
-"""Attention with aligned dropout: PyTorch's probabilities multiplied by the reference's masks."""
+"""Tests that attention with aligned dropout multiplies PyTorch's probabilities by the reference's masks."""
 
 from itertools import product
 
@@ -19,7 +19,7 @@ from torch_impl.dropout import align_dropout, use_dropout_keys
 IDS = derive_example_keys(3, 7, np.array([5, 0, 2**33]))
 KEYS = torch.from_numpy(IDS)
 N, HEADS, QUERIES, TOKENS, WIDTH = 3, 2, 5, 7, 8
-SIZES = {"self": None, "cross": (WIDTH, WIDTH), "other sizes": (6, 4)}  # features of key and value
+SIZES = {"self": None, "cross": (WIDTH, WIDTH), "other sizes": (6, 4)}  # numbers of features of key and value
 MASKS = ("none", "padding", "queries", "heads", "added")
 
 
@@ -32,7 +32,7 @@ def attention(kdim: int | None = None, vdim: int | None = None, **settings: obje
 
 
 def draw_inputs(sizes: tuple[int, int] | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return query, key and value [n, tokens, features]. sizes: of key and value; None for self-attention."""
+    """Return query, key and value [n, tokens, features]. `sizes` are for key and value; None means self-attention."""
     stream = torch.Generator().manual_seed(1)
     query = torch.randn(N, TOKENS if sizes is None else QUERIES, WIDTH, dtype=torch.float64, generator=stream)
     if sizes is None:
@@ -42,7 +42,7 @@ def draw_inputs(sizes: tuple[int, int] | None) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def make_masks(kind: str, queries: int) -> dict[str, Tensor]:
-    """Return the arguments of a mask that leaves a key to every query."""
+    """Return the arguments of a mask that leaves at least one key for every query."""
     stream = torch.Generator().manual_seed(2)
     shape = {"queries": (queries, TOKENS), "heads": (N * HEADS, queries, TOKENS), "added": (queries, TOKENS)}
     if kind == "none":
@@ -71,7 +71,7 @@ def test_probabilities_are_multiplied_by_the_references_mask(sizes: str, mask: s
         hidden = make_masks(mask, inputs[0].shape[1])
         arranged = inputs if batch_first else [x.transpose(0, 1) for x in inputs]
         module.dropout = 0.0
-        probabilities = module(*arranged, **hidden, average_attn_weights=False)[1]  # PyTorch's
+        probabilities = module(*arranged, **hidden, average_attn_weights=False)[1]  # the probabilities of PyTorch
         module.dropout = 0.3
         dropped = probabilities * torch.from_numpy(
             reference_dropout.mask(IDS, "0.attention_dropout", probabilities.shape[1:], 0.3)
@@ -93,7 +93,7 @@ def test_evaluation_uses_pytorchs_own_computation() -> None:
     x = draw_inputs(None)[0]
     for need_weights in (True, False):
         module = attention(batch_first=True).eval()
-        with torch.no_grad():  # PyTorch's fast path
+        with torch.no_grad():  # PyTorch takes its fast path
             expected = module(x, x, x, need_weights=need_weights)
             align_dropout(module)
             output, weights = module(x, x, x, need_weights=need_weights)
@@ -119,7 +119,7 @@ def test_causal_hint_changes_nothing() -> None:
 
 
 def test_query_without_keys_gets_the_zeros_of_pytorchs_fused_attention() -> None:
-    """A row of padding has no keys; its gradients are finite."""
+    """A row of padding has no keys. Its gradients are finite."""
     x = draw_inputs(None)[0].requires_grad_()
     hidden = torch.zeros(N, TOKENS, dtype=torch.bool)
     hidden[1] = True

@@ -1,4 +1,4 @@
-"""Synchronized BatchNorm over threads and over ranks against PyTorch's BatchNorm on the whole batch."""
+"""Tests of synchronized BatchNorm on threads and on ranks against PyTorch's BatchNorm on the whole batch."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,7 +38,7 @@ def make_batch(size: int) -> torch.Tensor:
 
 
 def compute_loss(outputs: torch.Tensor, first: int) -> torch.Tensor:
-    """Return a loss that weights every output differently. first: the index of the first example in the whole batch."""
+    """Return a loss that weights every output differently. `first` is the index of the first example in the batch."""
     weights = torch.arange(first * 30, first * 30 + outputs.numel(), dtype=outputs.dtype)
     return (outputs * torch.sin(weights).view(outputs.shape)).sum()
 
@@ -65,7 +65,7 @@ def compute(norm: nn.Module, x: torch.Tensor, first: int = 0) -> list[torch.Tens
 def compute_on_threads(
     norm: nn.Module, shards: list[torch.Tensor], real: Sequence[torch.Tensor] = (), counted: int | None = None
 ) -> list[torch.Tensor]:
-    """Return what `compute` returns, with a thread for each shard. counted: the number of outputs in the loss."""
+    """Return what `compute` returns, with a thread for each shard. `counted` outputs are in the loss."""
     total = SumOverThreads(len(shards))
     synchronize_batch_norm(norm, total)
     replicas = [norm, *(deepcopy(norm) for _ in shards[1:])]

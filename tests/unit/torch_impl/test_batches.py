@@ -1,4 +1,4 @@
-"""The time to assemble a batch, compared with the step that trains on it."""
+"""Test of the time to assemble a batch, compared with the step that trains on it."""
 
 import statistics
 import time

@@ -1,4 +1,4 @@
-"""Tests of the tour as a user starts it."""
+"""Tests of the tour of collectives, started with its command as a user does."""
 
 import re
 import signal
@@ -14,7 +14,7 @@ from tests.conftest import ROOT, wait_until
 from torch_impl.communication.allreduce import ALGORITHMS
 
 COMMAND = [sys.executable, "-m", "torch_impl.collectives"]
-# after the operation, by rank; before it, rank r has 10r, 10r + 1, 10r + 2
+# The values of each rank after the operation. Before it, rank r has 10r, 10r + 1 and 10r + 2.
 AFTER = {
     "send / recv": ["0 1 2", "0 1 2", "20 21 22"],
     "isend / irecv": ["20 21 22", "0 1 2", "10 11 12"],
@@ -27,7 +27,7 @@ AFTER = {
     "reduce_scatter": ["30", "33", "36"],
     "all_to_all": ["0 10 20", "1 11 21", "2 12 22"],
 }
-SENDS = {  # MiB; how Gloo does the others is not specified
+SENDS = {  # in MiB; Gloo does not specify the traffic of the other operations
     "send / recv": [1, 0, 0],
     "isend / irecv": [1, 1, 1],
     "scatter": [2 / 3, 0, 0],
@@ -47,15 +47,15 @@ def output() -> str:
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of the tables in a text, without headings."""
+    """Return the cells of the tables in a text, without the headings."""
     return [[cell.strip() for cell in line.strip("│ ").split("│")] for line in text.splitlines() if line[:1] == "│"]
 
 
 @pytest.mark.parametrize("name", AFTER)
 def test_every_operation_is_shown(output: str, name: str) -> None:
-    _, shown, rest = output.partition(f"\n{name}  ")
+    _, shown, text = output.partition(f"\n{name}  ")
     assert shown
-    table = rows(rest.split("\n\n")[0])
+    table = rows(text.split("\n\n")[0])
     before = [" ".join(str(10 * rank + part) for part in range(3)) for rank in range(3)]
     assert [row[:3] for row in table] == [[str(rank), before[rank], AFTER[name][rank]] for rank in range(3)]
     sends = [float(row[3].removesuffix(" MiB")) for row in table]
@@ -63,9 +63,9 @@ def test_every_operation_is_shown(output: str, name: str) -> None:
 
 
 def test_the_table_has_every_algorithm_at_every_size(output: str) -> None:
-    _, _, rest = output.partition("\nall-reduce, 3 ranks")
-    assert re.search(r"alpha = [\d.]+ µs", rest) and re.search(r"beta =\s[\d.]+ ns", rest)
-    table = rows(rest)
+    _, _, text = output.partition("\nall-reduce, 3 ranks")
+    assert re.search(r"alpha = [\d.]+ µs", text) and re.search(r"beta =\s[\d.]+ ns", text)
+    table = rows(text)
     assert [row[:2] for row in table] == [[size, algorithm] for size in ("64", "4096") for algorithm in ALGORITHMS]
     for row in table:
         measured, predicted = (float(cell.removesuffix(" ms")) for cell in row[2:4])
@@ -105,7 +105,7 @@ Start = Callable[..., tuple[subprocess.Popen[str], list[psutil.Process]]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start a tour and wait until its ranks are connected. Returns the command and its ranks."""
+    """Start a tour and wait until its ranks are connected. Return the command and its ranks."""
     started: list[subprocess.Popen[str]] = []
 
     def starting() -> tuple[subprocess.Popen[str], list[psutil.Process]]:

@@ -1,4 +1,4 @@
-"""Compiled layers compute the same with few graphs. They run in a separate process, which counts its compilations."""
+"""Tests that compiled layers need few graphs. The layers run in a process that counts its compilations."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Aligned dropout has the reference's masks, for padded and unpadded tokens, features and channels."""
+"""Tests that aligned dropout has the masks of the reference, for padded and unpadded tokens, features and channels."""
 
 import numpy as np
 import pytest

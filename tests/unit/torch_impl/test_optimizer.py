@@ -1,4 +1,4 @@
-"""The optimizer against PyTorch's documented formulas, and its slots."""
+"""Tests of the optimizer against PyTorch's documented formulas, and tests of its slots."""
 
 from collections.abc import Sequence
 
@@ -71,7 +71,7 @@ class Training:
 
 
 def train(config: Config) -> dict[str, Arrays]:
-    """Return the arrays after training in several ways."""
+    """Train in several ways. Return the arrays after each training run."""
     data, training = batches(), Training(config, initial_parameters())
     zeros = training.optimizer.slots()
     norms = training.train(data[:HALF], 1)
@@ -91,7 +91,7 @@ def train(config: Config) -> dict[str, Arrays]:
 
 @pytest.fixture(scope="module")
 def trained(composed: Compose) -> Trained:
-    """The arrays of each case, by how the model was trained."""
+    """Return the arrays of each case by the way of training."""
     return {case: train(parse_config(composed(*overrides))) for case, overrides in {**CASES, **NATIVE}.items()}
 
 

@@ -1,4 +1,4 @@
-"""A profile of PyTorch as a Chrome trace."""
+"""Tests of a profile of PyTorch as a Chrome trace."""
 
 import gzip
 import json

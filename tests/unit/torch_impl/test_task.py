@@ -1,4 +1,4 @@
-"""Losses and metrics of every task against their definitions, in PyTorch."""
+"""Tests of the losses and metrics of every task in PyTorch against their definitions."""
 
 import numpy as np
 import pytest

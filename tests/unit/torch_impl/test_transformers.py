@@ -1,4 +1,4 @@
-"""Unfolded attentions of transformers compute what transformers computes."""
+"""Tests that unfolded attentions compute the same as the attentions of transformers."""
 
 from typing import Any
 
@@ -29,14 +29,14 @@ from torch_impl.forward_trace import ForwardTrace
 SIZES: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
 TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 0], [1, 1, 2, 0, 0, 0]])
 REAL = (TOKENS > 0).long()
-PATHS = {  # of the dropout layers for the probabilities
+PATHS = {  # paths of the dropout layers for the probabilities
     "bert": "encoder.layer.1.attention.self.dropout",
     "gpt2": "h.1.attn.attn_dropout",
     "llama": "layers.1.self_attn.attention_dropout",
     "gemma2": "layers.1.self_attn.attention_dropout",
     "t5": "encoder.block.1.layer.0.SelfAttention.dropout",
 }
-IN_FLOAT32 = ("gemma2",)  # whose attention computes the softmax in float32
+IN_FLOAT32 = ("gemma2",)  # the attention computes the softmax in float32
 
 
 def make_model(name: str, rate: float = 0.1) -> PreTrainedModel:
@@ -46,13 +46,13 @@ def make_model(name: str, rate: float = 0.1) -> PreTrainedModel:
     if name == "gpt2":
         gpt2: dict[str, Any] = {"vocab_size": 10, "n_positions": 6, "n_embd": 8, "n_layer": 2, "n_head": 2}
         return GPT2Model(GPT2Config(attn_pdrop=rate, resid_pdrop=0.0, embd_pdrop=0.0, **gpt2))
-    if name == "t5":  # adds a bias of the distance to the scores
+    if name == "t5":  # the attention adds to the scores a bias that depends on the distance
         t5: dict[str, Any] = {"vocab_size": 10, "d_model": 8, "d_kv": 4, "d_ff": 16, "num_layers": 2, "num_heads": 2}
         return T5EncoderModel(T5Config(dropout_rate=rate, **t5))
     sizes = {"vocab_size": 10, "num_key_value_heads": 1, "attention_dropout": rate, **SIZES}
-    if name == "gemma2":  # bounds the scores
+    if name == "gemma2":  # the attention bounds the scores
         return Gemma2Model(Gemma2Config(head_dim=4, attn_logit_softcapping=1e-3, **sizes))
-    if name == "gpt_oss":  # with sinks
+    if name == "gpt_oss":  # the attention has sinks
         return GptOssModel(GptOssConfig(head_dim=4, num_local_experts=2, num_experts_per_tok=1, **sizes))
     return LlamaModel(LlamaConfig(**sizes))
 

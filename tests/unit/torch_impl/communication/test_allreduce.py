@@ -13,7 +13,7 @@ from tests.unit.torch_impl.ranks import Ranks
 from torch_impl.communication.allreduce import ALGORITHMS, Traffic, all_reduce, ring
 
 DTYPES = ["float32", "bfloat16", "float64", "float16"]
-Sum = tuple[np.ndarray, int, int]  # a rank's result, and the messages and bytes that it sent
+Sum = tuple[np.ndarray, int, int]  # the result of a rank, and the numbers of messages and bytes that it sent
 
 
 @pytest.fixture(scope="module", params=[1, 2, 3, *(pytest.param(size, marks=pytest.mark.slow) for size in (4, 5))])
@@ -24,12 +24,12 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def sums(length: int, dtype: str, seed: int) -> dict[str, Sum]:
-    """In a rank: sum the tensors that all ranks draw, with each algorithm, and in float64 as `exact`."""
+    """Sum the tensors of all ranks with each algorithm, and in float64 as `exact`, in a rank."""
     kind = getattr(torch, dtype)
     draw = torch.Generator().manual_seed(seed)
     drawn = torch.randn(dist.get_world_size(), length, generator=draw, dtype=torch.float64)
     if kind in (torch.bfloat16, torch.float16):
-        drawn = (drawn * 64).round() / 64  # whose float32 sums are exact, and have more digits than a bfloat16
+        drawn = (drawn * 64).round() / 64  # numbers with exact float32 sums that a bfloat16 cannot hold
     drawn = drawn.to(kind)
     results = {"exact": (drawn.double().sum(0).to(kind).double().numpy(), 0, 0)}
     for algorithm in ALGORITHMS:
@@ -40,7 +40,7 @@ def sums(length: int, dtype: str, seed: int) -> dict[str, Sum]:
 
 
 def check(sums_of_ranks: list[dict[str, Sum]], dtype: str) -> None:
-    """Check that all ranks have the same bits, equal to torch's own sums and the exact ones."""
+    """Check that all ranks have the same bits, and that these equal torch's sums and the exact sums."""
     tolerance = {"float32": 1e-6, "float64": 1e-14}.get(dtype, 0)
     for algorithm, (result, _, _) in sums_of_ranks[0].items():
         for other in sums_of_ranks:

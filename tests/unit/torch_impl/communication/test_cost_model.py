@@ -1,4 +1,4 @@
-"""Tests of the model of the time of an all-reduce."""
+"""Tests of the cost model, which predicts the time of an all-reduce."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from torch_impl.communication.cost_model import compute_bus_bandwidth, fit_alpha
 
 @pytest.mark.parametrize(
     ("algorithm", "four", "five"),
-    [  # seconds at alpha = 1, beta = 10 and 8 bytes, by N
+    [  # seconds by N, for alpha = 1, beta = 10 and 8 bytes
         ("gather_broadcast", 6 * 81, 8 * 81),
         ("all_to_all", 3 * 81, 4 * 81),
         ("ring", 6 * 21, 8 * 17),

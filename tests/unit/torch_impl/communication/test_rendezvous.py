@@ -14,7 +14,7 @@ import pytest
 from common.cluster.ports import reserve_ports
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.slow  # it starts many processes
+pytestmark = pytest.mark.slow  # the tests start many processes
 
 TIMEOUT, LONG = 3, 60
 ALL = r"""
@@ -57,13 +57,13 @@ Said = dict[str, list[str]]
 
 
 def environment(port: int, **values: object) -> dict[str, str]:
-    given = {"LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **values}
-    return {name: str(value) for name, value in given.items()}
+    variables = {"LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **values}
+    return {name: str(value) for name, value in variables.items()}
 
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> Said:
-    """By case and store, what each rank says. All cases at once, in children of one process."""
+    """Return the texts of the ranks by case and store. All cases run at once, in children of one process."""
     folder, cases = tmp_path_factory.mktemp("rendezvous"), {}
     with reserve_ports(len(CASES)) as ports:
         pass
@@ -80,10 +80,10 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Said:
         command = [sys.executable, "-c", ALL, json.dumps(cases)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.stderr == ""
-    found: Said = {name: [] for name in cases}
+    texts_by_case: Said = {name: [] for name in cases}
     for name, text in map(json.loads, done.stdout.splitlines()):
-        found[name].append(text.replace(str(taken), "PORT"))
-    return {name: sorted(texts) for name, texts in found.items()}
+        texts_by_case[name].append(text.replace(str(taken), "PORT"))
+    return {name: sorted(texts) for name, texts in texts_by_case.items()}
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -120,7 +120,7 @@ def test_a_port_where_something_else_listens(said: Said) -> None:
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, int, str]]:
-    """Of ranks 0 and 1 of runs of 3, whose other ranks never arrive: run directory, exit code, standard error."""
+    """Start one rank of each of two runs with three ranks. Return run directories, exit codes and standard errors."""
     started = []
     with reserve_ports(2) as ports:
         pass
@@ -152,4 +152,4 @@ def test_the_command(commands: list[tuple[Path, int, str]], rank: int, missing: 
         assert (summary["status"], summary["replicas"], summary["steps"]) == ("failed", 3, 0)
         assert summary["error"] == f"cluster.timeout={TIMEOUT}: {missing} did not arrive in time"
     else:
-        assert not run_dir.exists(), "only the chief writes"
+        assert not run_dir.exists(), "only the chief may write"

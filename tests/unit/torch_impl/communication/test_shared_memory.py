@@ -1,4 +1,4 @@
-"""Tests of averages in shared memory, in several processes, against exact averages."""
+"""Tests of averages that several processes compute in shared memory, against exact averages."""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.unit.torch_impl.ranks import Ranks
 from torch_impl.communication import shared_memory
 from torch_impl.communication.shared_memory import SharedMemory, map_memory
 
-PIECE = 3 * 64 * 2  # bytes; 24 or 48 numbers for each of two ranks, 16 or 32 for each of three
+PIECE = 3 * 64 * 2  # in bytes: 24 or 48 numbers for each of two ranks, or 16 or 32 for each of three
 Averages = list[tuple[np.ndarray, np.ndarray]]
 
 
@@ -28,7 +28,7 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def prepare() -> bool:
-    """In a rank: map memory for pieces of a few numbers."""
+    """Map memory for pieces of a few numbers, in a rank."""
     os.environ["LOCAL_RANK"] = str(dist.get_rank())
     with patch.object(shared_memory, "PIECE_BYTES", PIECE):
         memory = map_memory()
@@ -38,7 +38,7 @@ def prepare() -> bool:
 
 
 def averages(lengths: list[int], dtype: str, seed: int) -> Averages:
-    """In a rank: for each length the average of what all ranks draw, and the exact one."""
+    """Return the average of the numbers of all ranks and the exact average for each length, in a rank."""
     draw = torch.Generator().manual_seed(seed)
     pairs = []
     for length in lengths:
@@ -72,7 +72,7 @@ def test_the_average_is_exact_and_the_same_in_every_rank(
 
 
 def overwritten(lengths: list[int], dtype: str, seed: int) -> Averages:
-    """As `averages`, but rank 0 overwrites the part that another rank has averaged."""
+    """Return `averages` computed while rank 0 overwrites the part that another rank has averaged."""
     original = SharedMemory._view_shared
 
     def broken(self: SharedMemory, row: int, column: int, like: torch.Tensor) -> torch.Tensor:
@@ -89,7 +89,7 @@ def test_a_part_in_the_wrong_place_is_seen(ranks: Ranks) -> None:
 
 
 def map_across_hosts() -> bool:
-    """In a rank: check whether memory is mapped if the last rank is the first rank of another host."""
+    """Check whether a rank maps memory if the last rank is the first rank of another host."""
     if dist.get_rank() == dist.get_world_size() - 1:
         with patch.dict(os.environ, LOCAL_RANK="0"):
             return map_memory() is not None

@@ -1,4 +1,4 @@
-"""BERT without padding computes what Hugging Face's forward pass computes from padded batches."""
+"""Tests that BERT without padding computes what Hugging Face's forward pass computes from padded batches."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The convolutional network against the formulas of the tutorial."""
+"""Tests of the convolutional network against the formulas of the tutorial."""
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ def test_precision_of_weights_and_dropout_only_in_training(make_config: MakeConf
 
 
 def test_gradients_have_the_strides_of_their_parameters(make_config: MakeConfig) -> None:
-    """With one channel they could differ, which DistributedDataParallel warns about."""
+    """With one channel the strides could differ, and DistributedDataParallel would warn."""
     config = make_config("model=convnet")
     _, prepared = prepare_inputs(config, None)
     cache, initial = prepared.cache, prepared.initial

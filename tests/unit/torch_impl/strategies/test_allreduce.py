@@ -1,4 +1,4 @@
-"""Tests of the strategy, in ranks that train many configs each, and of its reducer alone."""
+"""Tests of the strategy on ranks that each train many configs, and tests of its reducer alone."""
 
 import dataclasses
 import itertools
@@ -27,7 +27,7 @@ from torch_impl.strategies.allreduce import AllReduce, Reducer, make_buckets
 from torch_impl.strategies.single import Single
 
 STEPS = 7
-Run = list[tuple[float, float]]  # loss and gradient norm of each step
+Run = list[tuple[float, float]]  # the loss and the gradient norm of each step
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
@@ -39,7 +39,7 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def config(small_config: MakeConfig, ranks: Ranks) -> Config:
-    """In step 3, the last of an epoch, some ranks have no example."""
+    """Return a config in which some ranks have no example in step 3, the last step of an epoch."""
     sizes = ["data.train_examples=59", "train.global_batch_size=29", f"train.steps={STEPS}"]
     sizes.append(f"strategy.replicas={len(ranks.processes)}")
     return make_ready(small_config("strategy=allreduce", "train.precision=float64", *sizes)).config
@@ -52,9 +52,9 @@ def train(config: Config, trainer: Strategy) -> Run:
 
 
 def train_all(configs: list[Config]) -> tuple[Run, list[tuple[Run, dict[str, Any], int, int]]]:
-    """In a rank: train with Single, then each config. Return also the report, and the buckets and bytes of a step."""
+    """Train with Single, then with each config. Return curves, reports, and the buckets and bytes of a step."""
     os.environ["LOCAL_RANK"] = "0"
-    allreduce.init_process_group = lambda *_: None  # there is one already
+    allreduce.init_process_group = lambda *_: None  # the ranks already have a process group
     group = Group(dist.get_rank(), dist.get_world_size(), None, None)
     results = []
     for config in configs:
@@ -77,7 +77,7 @@ def test_every_algorithm_bucket_and_overlap_draws_the_curve_of_single(ranks: Ran
     configs.append(dataclasses.replace(configs[choices.index(choices[-1])], train=micro_batches))
     results_of_ranks = ranks(train_all, configs)
     size = len(results_of_ranks)
-    messages = {  # sent by all ranks for a buffer, and their bytes as a multiple of the buffer
+    messages = {  # the messages of all ranks for a buffer, and their bytes as a multiple of the buffer
         "gather_broadcast": (2 * (size - 1), 2 * (size - 1)),
         "all_to_all": (size * (size - 1), size * (size - 1)),
         "ring": (2 * size * (size - 1), 2 * (size - 1)),
@@ -103,7 +103,7 @@ def test_every_algorithm_bucket_and_overlap_draws_the_curve_of_single(ranks: Ran
 
 
 def test_buckets_are_in_reverse_and_hold_up_to_the_cap() -> None:
-    parameters = [Parameter(torch.zeros(2**18 * size)) for size in (1, 2, 5, 1, 1)]  # MiB
+    parameters = [Parameter(torch.zeros(2**18 * size)) for size in (1, 2, 5, 1, 1)]  # the sizes are in MiB
 
     def sizes(cap: float | None) -> list[list[int]]:
         return [[parameter.nbytes >> 20 for parameter in bucket] for bucket in make_buckets(parameters, cap)]

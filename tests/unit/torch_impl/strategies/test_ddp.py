@@ -1,4 +1,4 @@
-"""Tests of DDP's options on several ranks: which of them keep the loss curve, and when the buckets are reduced."""
+"""Tests of DDP's options on several ranks: their effect on the loss curve, and the time of the reductions."""
 
 import dataclasses
 import os
@@ -23,7 +23,7 @@ from torch_impl.strategies import ddp
 from torch_impl.strategies.ddp import DDP
 from torch_impl.strategies.single import Single
 
-Options = dict[str, Any]  # of DDP, and train.padding
+Options = dict[str, Any]  # options of DDP, and train.padding
 
 RANKS, STEPS, SMALL_BUCKET = 2, 5, 0.0004
 EXACT: list[Options] = [
@@ -34,7 +34,7 @@ EXACT: list[Options] = [
     {"static_graph": True},
     {"accumulate": 3},
     {"accumulate": 3, "overlap": False, "bucket_cap_mb": SMALL_BUCKET},
-    {"accumulate": 100},  # more than a shard has examples
+    {"accumulate": 100},  # more micro-batches than a shard has examples
     {"accumulate": 2, "padding": "micro_batches"},
     {"padding": "global"},
 ]
@@ -55,7 +55,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
 
 @pytest.fixture
 def config(small_config: MakeConfig) -> Config:
-    """The last batch of the epoch, step 3, has one example."""
+    """Return a config in which step 3, the last step of the epoch, has one example."""
     sizes = (f"train.steps={STEPS}", "train.global_batch_size=20", "data.train_examples=41")
     return make_ready(small_config("strategy=ddp", *sizes)).config
 
@@ -82,7 +82,7 @@ def train(config: Config, strategy: DDP | Single) -> list[tuple[float, float]]:
 
 def make(config: Config, one_host: bool = False) -> DDP:
     os.environ["LOCAL_RANK"] = str(dist.get_rank() if one_host else 0)
-    ddp.init_process_group = lambda *_: None  # there is one already
+    ddp.init_process_group = lambda *_: None  # the ranks already have a process group
     return DDP(context_of(config), Group(dist.get_rank(), dist.get_world_size(), None, None))
 
 
@@ -93,7 +93,7 @@ def make_single(config: Config) -> Single:
 def train_all(
     configs: list[Config], one_host: bool = False
 ) -> list[tuple[list[tuple[float, float]], list[tuple[float, float]]]]:
-    """In a rank: train each config with DDP and with Single."""
+    """Train each config with DDP and with Single, in a rank."""
     with patch.object(SharedMemory, "average", autospec=True, side_effect=SharedMemory.average) as average:
         curves = [(train(config, make(config, one_host)), train(config, make_single(config))) for config in configs]
     assert average.called == one_host
@@ -101,9 +101,9 @@ def train_all(
 
 
 def ready_when_reduced(config: Config) -> list[int]:
-    """In a rank: count the ready gradients whenever a bucket of the second step is reduced.
+    """Count the ready gradients whenever a bucket of the second step is reduced, in a rank.
 
-    In the first step there is one bucket. DDP divides it when it knows the order of the gradients.
+    The first step has one bucket. DDP divides it when it knows the order of the gradients.
     """
     ready, seen = 0, []
 

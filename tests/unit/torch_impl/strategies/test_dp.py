@@ -1,4 +1,4 @@
-"""Tests of the traffic of each form of DP's loss, and that no form changes the loss curve."""
+"""Tests that each form of DP's loss has the right traffic and that no form changes the loss curve."""
 
 import numpy as np
 import pytest

@@ -43,7 +43,7 @@ def server(small_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> Iterato
     context = make_ready(small_config(*overrides, f"optimizer.learning_rate={RATE}"))
     store = dist.HashStore()
     server = Server(context, Group(1, 4, store, None))
-    clients = [connect(store, 1, 0, 5)]  # the coordinator
+    clients = [connect(store, 1, 0, 5)]  # connect as the coordinator
 
     def join(rank: int) -> socket.socket:
         clients.append(connect(store, 1, rank, 5))
@@ -55,7 +55,7 @@ def server(small_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> Iterato
     for client in clients:
         client.close()
     thread.join(5)
-    assert not thread.is_alive()  # it ends when the coordinator has disconnected
+    assert not thread.is_alive()  # the server ends when the coordinator disconnects
     server.listener.close()
 
 
@@ -73,14 +73,14 @@ def apply(worker: socket.socket, request: ApplyGradient, gradient: torch.Tensor)
 
 
 def test_an_update_that_arrives_twice_counts_once(server: tuple[Server, Client]) -> None:
-    """The second one is that of a worker that gets the batch of a crashed worker."""
+    """The second update comes from a worker that receives the batch of a crashed worker."""
     first, second = server[1](2), server[1](3)
     before = read_version(first, server[0])[1]
     gradient = torch.ones_like(before)
     update = apply(first, ApplyGradient(3, 1, 0.1, 7.3, version_read=0, worker=0), gradient)
-    assert update == AppliedUpdate(0.1, 7.3, staleness=0, worker=0)  # to the last digit of a float64
+    assert update == AppliedUpdate(0.1, 7.3, staleness=0, worker=0)  # equal to the last digit of a float64
     repeated = apply(second, ApplyGradient(3, 1, 0.125, 9.0, version_read=1, worker=1), 2 * gradient)
-    assert repeated == update  # the one that counts
+    assert repeated == update  # the update that counts
     version, after = read_version(second, server[0])
     assert version == 1 and torch.allclose(after, before - RATE, atol=1e-6)
     other_part = apply(second, ApplyGradient(3, 0, 0.5, 1.0, version_read=0, worker=1), gradient)
