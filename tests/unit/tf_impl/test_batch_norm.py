@@ -1,4 +1,4 @@
-"""BatchNorm over the replicas of MirroredStrategy against NumPy on the whole batch. One TensorFlow process runs all."""
+"""Tests of BatchNorm over the replicas of MirroredStrategy against NumPy on the whole batch, in one process."""
 
 import json
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ Arrays = dict[str, np.ndarray]
 class Case:
     synchronized: bool
     steps: int
-    padding: tuple[int, ...] = ()  # rows that are no examples
+    padding: tuple[int, ...] = ()  # indices of rows that are padding
 
 
 CASES = {
@@ -97,7 +97,7 @@ def make_arrays(case: Case) -> Arrays:
 
 @pytest.fixture(scope="module")
 def computed(tmp_path_factory: pytest.TempPathFactory, python: Python) -> dict[str, Arrays]:
-    """What TensorFlow computes in each case."""
+    """Return the arrays that TensorFlow computes in each case."""
     folder: Path = tmp_path_factory.mktemp("batch_norm")
     for name, case in CASES.items():
         arrays: dict[str, Any] = dict(make_arrays(case))

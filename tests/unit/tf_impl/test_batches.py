@@ -1,4 +1,4 @@
-"""Tensors of a shard have the types, shapes and values of its arrays. TensorFlow runs in its own process."""
+"""Tests that tensors of a shard equal its arrays in type, shape and value. TensorFlow runs in a separate process."""
 
 import json
 from typing import Any
@@ -66,7 +66,7 @@ Shard = dict[str, np.ndarray]
 
 @pytest.fixture(scope="module")
 def shards(make_split: MakeSplit) -> dict[str, Shard]:
-    """Shards of text and of images as strategies receive them, and one of all data types."""
+    """Return shards of text and of images as strategies receive them, and a shard of all data types."""
     stream, ids = np.random.default_rng(0), np.array([3, 0, 4, 1])
     images = ImageSplit(
         images=stream.integers(0, 256, (5, 6, 4, 1), np.uint8),

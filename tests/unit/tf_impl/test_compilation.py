@@ -1,4 +1,4 @@
-"""Micro-batches for a compiled model have few shapes, which are counted."""
+"""Tests that micro-batches for a compiled model have few shapes, and that shapes are counted."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Corrected 1x1 convolutions with strides against Keras's own, in TensorFlow processes."""
+"""Tests of corrected 1x1 convolutions with strides against those of Keras, in TensorFlow processes."""
 
 from tests.conftest import Python
 

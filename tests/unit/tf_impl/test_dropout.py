@@ -1,4 +1,4 @@
-"""Aligned dropout has the reference's masks, for tokens and for the probabilities of attention."""
+"""Tests that aligned dropout has the masks of the reference, for tokens and for the probabilities of attention."""
 
 from pathlib import Path
 

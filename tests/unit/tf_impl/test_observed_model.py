@@ -1,4 +1,4 @@
-"""The gradients of an observed model, by the names of PyTorch's parameters."""
+"""Test that an observed model returns its gradients by the names of PyTorch's parameters."""
 
 from types import SimpleNamespace
 

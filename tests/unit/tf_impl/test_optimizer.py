@@ -1,4 +1,4 @@
-"""The optimizer against PyTorch's formulas, and its slots. TensorFlow runs in its own process."""
+"""Tests of the optimizer and its slots against PyTorch's formulas. TensorFlow runs in a separate process."""
 
 import json
 from collections import defaultdict
@@ -123,7 +123,7 @@ NATIVE = {  # float32 only: dividing out the learning rate, which is in the slot
     for name in ("sgd", "adam", "adamw")
 }
 ADAM = ("optimizer=adam", "optimizer.learning_rate=0.02", "optimizer.epsilon=1e-7", "optimizer.max_grad_norm=null")
-STOCK = {  # Keras's own values
+STOCK = {  # cases that are compared with the formulas of Keras
     "distinct": (*ADAM, *WARM_UP, "train.precision=float64", "optimizer.semantics=native"),
     "repeated": (*ADAM, "schedule=constant", "schedule.total_steps=25", "train.precision=float64"),
 }
@@ -132,7 +132,7 @@ Trained = dict[str, dict[str, Arrays]]
 
 @pytest.fixture(scope="module")
 def trained(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python: Python) -> Trained:
-    """The arrays of each case, by how the model was trained."""
+    """Return the arrays of each case by the way of training."""
     folder = tmp_path_factory.mktemp("optimizer")
     paths: dict[str, Path] = {}
     for case, overrides in {**CASES, **NATIVE, **STOCK}.items():
@@ -244,7 +244,7 @@ print(json.dumps([is_exact(load_config(path)) for path in sys.argv[1:]]))
 
 
 def test_weight_decay_has_the_rounded_factor_of_pytorch(composed: Compose, tmp_path: Path, python: Python) -> None:
-    """100 updates are exact to the last digit, also if workers share the parameters. Rounding errors would add up."""
+    """100 updates are exact to the last digit, even if workers share the parameters. Rounding errors would add up."""
     settings = ("optimizer=adamw", "optimizer.learning_rate=1e-3", "optimizer.weight_decay=0.01", "schedule=constant")
     paths = {strategy: tmp_path / f"{strategy}.yaml" for strategy in ("single", "parameter_server")}
     for strategy, path in paths.items():

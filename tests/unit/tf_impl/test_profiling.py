@@ -1,4 +1,4 @@
-"""A profile of TensorFlow, in its own process, as a Chrome trace."""
+"""Test of a profile of TensorFlow as a Chrome trace. TensorFlow runs in a separate process."""
 
 import gzip
 import json

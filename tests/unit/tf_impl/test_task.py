@@ -1,4 +1,4 @@
-"""Losses and metrics of every task against their definitions, in a TensorFlow process."""
+"""Tests of the losses and metrics of every task against their definitions, in a TensorFlow process."""
 
 from pathlib import Path
 

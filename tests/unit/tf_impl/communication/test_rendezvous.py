@@ -8,7 +8,7 @@ import pytest
 from common.cluster.processes import IS_REPLACEMENT
 from tests.conftest import Python
 
-pytestmark = pytest.mark.slow  # it starts many processes
+pytestmark = pytest.mark.slow  # the tests start many processes
 
 TIMEOUT, LONG = 5, 30
 JOIN = """
@@ -73,7 +73,7 @@ with reserve_ports(count) as reserved, socket.create_server(("127.0.0.1", 0)) as
 THREE = {"cluster": {"worker": 3}, "timeout": TIMEOUT}
 TWO = {"cluster": {"worker": 2}, "timeout": LONG}
 ROLES = {"cluster": {"chief": 1, "ps": 1, "worker": 2}}
-# of a server that knows another language, of nothing, of too little, of a task of another cluster
+# The first lines of unrelated programs, empty and incomplete messages, and a message of a task of another cluster.
 JUNK = ["GET / HTTP/1.1\r\n\r\n", "\xff\xfe\n", "\n", "[]\n", '["worker 0"]\n', '["worker 9", {}]\n', "silence"]
 CASES: dict[str, dict[str, Any]] = {
     "all": {**ROLES, "timeout": LONG, "tasks": {"chief 0": {"delay": 0.5}, "ps 0": {}, "worker 0": {}, "worker 1": {}}},
@@ -104,16 +104,16 @@ Said = dict[str, dict[str, str]]
 
 @pytest.fixture(scope="module")
 def answers(python: Python) -> list[tuple[str, str, str, float]]:
-    """Case, task, what it says, and after how many seconds. All cases at once, in children of one process."""
+    """Return case, task, text and seconds for each task. All cases run at once, in children of one process."""
     return [json.loads(line) for line in python(JOIN + ALL, json.dumps(CASES)).splitlines()]
 
 
 @pytest.fixture
 def said(answers: list[tuple[str, str, str, float]]) -> Said:
-    found = {case: dict.fromkeys(given["tasks"], "") for case, given in CASES.items()}
+    texts_by_case = {case: dict.fromkeys(options["tasks"], "") for case, options in CASES.items()}
     for case, task, text, _ in answers:
-        found[case][task] = text
-    return found
+        texts_by_case[case][task] = text
+    return texts_by_case
 
 
 def test_all_arrive(said: Said) -> None:
@@ -137,10 +137,10 @@ def test_the_missing_are_named_by_all_that_arrived(said: Said, case: str, missin
 
 def test_they_wait_for_the_missing_until_the_timeout(answers: list[tuple[str, str, str, float]]) -> None:
     """The first task waits, and the others wait if it is missing. Otherwise they wait for its answer."""
-    found = {(case, task): seconds for case, task, _, seconds in answers if case.endswith(" missing")}
+    waited_seconds = {(case, task): seconds for case, task, _, seconds in answers if case.endswith(" missing")}
     waiting = [("the last is missing", "worker 0"), ("two roles are missing", "chief 0")]
     waiting += [("the first is missing", "worker 1"), ("the first is missing", "worker 2")]
-    assert min(found[each] for each in waiting) >= TIMEOUT
+    assert min(waited_seconds[each] for each in waiting) >= TIMEOUT
 
 
 def test_tasks_whose_settings_differ_are_refused_at_once(said: Said) -> None:
@@ -157,9 +157,9 @@ def test_a_number_is_ignored(said: Said) -> None:
 
 
 def test_a_restarted_task_does_not_wait(answers: list[tuple[str, str, str, float]]) -> None:
-    found = {task: (text, seconds) for case, task, text, seconds in answers if case == "restarted"}
-    assert found.keys() == CASES["restarted"]["tasks"].keys()
-    for task, (text, seconds) in found.items():
+    restarted_tasks = {task: (text, seconds) for case, task, text, seconds in answers if case == "restarted"}
+    assert restarted_tasks.keys() == CASES["restarted"]["tasks"].keys()
+    for task, (text, seconds) in restarted_tasks.items():
         assert text == f"{task} is rank {task[-1]} of 3" and seconds < LONG / 4
 
 

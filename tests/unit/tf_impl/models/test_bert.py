@@ -1,4 +1,4 @@
-"""BERT of TensorFlow: a ForwardTrace records its layers although it does not call them. One process computes all."""
+"""Tests that a ForwardTrace records the layers of TensorFlow's BERT, which does not call them."""
 
 from pathlib import Path
 
@@ -83,11 +83,13 @@ def test_replaced_layer_computes_on_its_counterparts_input_and_passes_on_its_out
     arrays: dict[str, np.ndarray],
 ) -> None:
     assert np.array_equal(arrays["input of the replaced"], arrays[f"{DENSE} received"])
-    assert np.array_equal(arrays["output of the replaced"], np.ones_like(arrays["output of the replaced"])), "its bias"
+    assert np.array_equal(arrays["output of the replaced"], np.ones_like(arrays["output of the replaced"])), (
+        "it must return its bias"
+    )
     np.testing.assert_allclose(arrays["next input"], arrays[f"{NORM} returned"] + np.arange(8), rtol=1e-14)
 
 
 def test_embedding_gathers_rows_instead_of_reading_the_whole_table(arrays: dict[str, np.ndarray]) -> None:
-    """A parameter server would otherwise send the whole table for a few rows."""
+    """Otherwise a parameter server would send the whole table for a few rows."""
     assert np.array_equal(arrays["looked up"], arrays["rows"])
     assert arrays["readers of the table"].tolist() == ["ResourceGather"]

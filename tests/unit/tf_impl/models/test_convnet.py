@@ -1,4 +1,4 @@
-"""The convolutional network against PyTorch's, and its parameters. TensorFlow runs in its own process."""
+"""Tests of the convolutional network and its parameters against PyTorch. TensorFlow runs in a separate process."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ TOLERANCES = {"float64": 1e-14, "float32": 1e-6, "bfloat16": 2e-2}
 
 @pytest.fixture(scope="module")
 def computed(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python: Python) -> Computed:
-    """The config of each precision, and the arrays that TensorFlow computes. Images are not square; dropout is high."""
+    """Return the config and the TensorFlow arrays of each precision. Images are not square, and dropout is high."""
     folder = tmp_path_factory.mktemp("convnet")
     stream, labels = np.random.default_rng(0), np.arange(8, dtype=np.uint8)
     for prefix in ("train", "t10k"):

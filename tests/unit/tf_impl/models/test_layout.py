@@ -1,4 +1,4 @@
-"""Conversion of kernels between the layouts of PyTorch and Keras. A Keras process answers each line with a line."""
+"""Tests of the conversion of kernels between PyTorch and Keras. A Keras process answers each line with a line."""
 
 import json
 import math
@@ -89,8 +89,8 @@ class Kernel:
     """A kernel with its shapes in PyTorch and in Keras."""
 
     kernel: Shape  # (outputs, inputs, *window)
-    shape: Shape  # in PyTorch
-    variable: Shape  # in Keras
+    shape: Shape  # the shape in PyTorch
+    variable: Shape  # the shape in Keras
 
     def expected(self) -> np.ndarray:
         """Return the array that Keras must hold if PyTorch's values are 0, 1, 2, ..."""
@@ -190,7 +190,7 @@ LAYERS = {  # layers, shape of an example in PyTorch, shape of the weight, kerne
 def test_keras_layers_compute_what_pytorchs_compute(ask: Keras, name: str) -> None:
     layers, example_shape, shape, kernel, compute = LAYERS[name]
     stream = np.random.default_rng(0)
-    x, weight = stream.integers(-9, 10, example_shape), stream.integers(-9, 10, shape)  # sums are exact
+    x, weight = stream.integers(-9, 10, example_shape), stream.integers(-9, 10, shape)  # the sums are exact
     channels_last = x if layers[0][0] == "EinsumDense" else np.moveaxis(x, 0, -1)
     request = {"layers": layers, "x": channels_last[None].tolist(), "weight": weight.tolist(), "shape": shape}
     expected = compute(x, weight)
