@@ -1,4 +1,4 @@
-"""A plain reference implementation of the masks of aligned dropout, in unsigned integers."""
+"""Reference implementation of the masks of aligned dropout in unsigned integers."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ def words(row: np.uint64, features: int) -> np.ndarray:
     x = x * np.uint32(0x7FEB352D)
     x = ((x ^ (x >> np.uint32(15))) + low) * np.uint32(0x846CA68B)
     x = (x ^ (x >> np.uint32(14))) * np.uint32(0x7FEB352D)
-    return x ^ np.uint32(0x80000000)  # the order of signed words
+    return x ^ np.uint32(0x80000000)  # gives unsigned words the order of signed words
 
 
 def mask(keys: np.ndarray, site: str, shape: Sequence[int], rate: float) -> np.ndarray:

@@ -17,7 +17,7 @@ LOGITS, NUMBERS = stream.standard_normal((5, 4)), stream.standard_normal((5, 3))
 CLASSES = np.array([0, 3, 1, 1, 2], np.int32)
 SHARES = stream.dirichlet(np.ones(4), 5).astype(np.float32)
 TOKENS = np.array([[1, 0, -1], [2, 3, 1], [-1, -1, -1], [0, 0, 2], [3, -1, 1]], np.int32)
-CASES: dict[str, tuple[TaskSettings, np.ndarray, np.ndarray]] = {  # the task, outputs and labels
+CASES: dict[str, tuple[TaskSettings, np.ndarray, np.ndarray]] = {  # the task, the outputs and the labels
     "classes": (ClassificationSettings("classification", 0.0, None), LOGITS, CLASSES),
     "smooth classes": (ClassificationSettings("classification", 0.1, None), LOGITS, CLASSES),
     "shares": (ClassificationSettings("classification", 0.0, None), LOGITS, SHARES),

@@ -1,8 +1,8 @@
-"""A reference implementation of PyTorch's optimizers in NumPy float64, which trains a very small model.
+"""Reference implementation of PyTorch's optimizers in NumPy float64. It trains a very small model.
 
-Both sides must compute the same updates. The model is dense(embedding(ids)) and its loss is sum(upstream * output):
-the gradients are short. Ids are repeated within a batch and over the batches, and some rows of the embedding have no
-gradient.
+Both sides must compute the same updates. The model is dense(embedding(ids)) and its loss is sum(upstream * output), so
+the gradients are short formulas. Ids are repeated within a batch and over the batches, and some rows of the embedding
+have no gradient.
 
 Formulas: the documentation of torch.optim.SGD, Adam and AdamW, and of torch.nn.utils.clip_grad_norm_.
 """
@@ -21,13 +21,12 @@ Batch = tuple[np.ndarray, np.ndarray]  # ids int32 [4, 5] and upstream float64 [
 
 STEPS, HALF, AHEAD = 20, 10, 3
 SHAPES = {"embedding.weight": (24, 3), "dense.weight": (2, 3), "dense.bias": (2,)}  # in PyTorch's layout
-TOLERANCES = {
-    "float64": 1e-12,
-    "float32": 2e-6,
-}  # of the norm of a difference, relative to the norm of the expected array
+# Bounds of the norm of a difference, relative to the norm of the expected array.
+TOLERANCES = {"float64": 1e-12, "float32": 2e-6}
 
 SGD = ("optimizer=sgd", "optimizer.learning_rate=0.5")
-ADAM = ("optimizer.learning_rate=0.02", "optimizer.epsilon=2e-5")  # large, so that float32 shows where it is added
+# Epsilon is large, so that float32 shows at which place it is added.
+ADAM = ("optimizer.learning_rate=0.02", "optimizer.epsilon=2e-5")
 OPTIMIZERS = {
     "sgd": SGD,
     "sgd without momentum": (*SGD, "optimizer.momentum=null"),
@@ -54,7 +53,7 @@ CASES = {
 
 
 def initial_parameters() -> Arrays:
-    """Return float32 values in float64."""
+    """Return the initial parameters, float32 values in float64 arrays."""
     stream = np.random.default_rng(1)
     return {name: stream.normal(0, 0.5, shape).astype(np.float32).astype(float) for name, shape in SHAPES.items()}
 
@@ -63,7 +62,7 @@ def batches(repeated: bool = True) -> list[Batch]:
     """Return the batches of steps 1 to STEPS. Some gradient norms are above the clipping norm, others below."""
     stream = np.random.default_rng(2)
     ids = [stream.choice(20, (4, 5), repeated).astype(np.int32) for _ in range(STEPS)]
-    scales = np.where(np.arange(STEPS) % 3 == 0, 0.002, 0.02)  # small: clip_grad_norm_'s 1e-6 shows in float32
+    scales = np.where(np.arange(STEPS) % 3 == 0, 0.002, 0.02)  # small, so that clip_grad_norm_'s 1e-6 shows in float32
     upstream = [stream.normal(0, scale, (4, 5, 2)).astype(np.float32).astype(float) for scale in scales]
     return list(zip(ids, upstream, strict=True))
 
@@ -77,7 +76,7 @@ def summed_rows(ids: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
 
 @dataclass
 class Reference:
-    """PyTorch's optimizers.
+    """Optimizers with the formulas of PyTorch.
 
     Attributes:
         ahead: The number of updates beyond the number of steps. Adam's bias correction counts them too.
@@ -89,7 +88,7 @@ class Reference:
     ahead: int = 0
 
     def train(self, batches: Sequence[Batch], first: int = 1) -> list[float]:
-        """Train on the batches. Return the norm of the gradient of every step."""
+        """Train on the batches. Return the gradient norm of every step."""
         return [self.update(first + index, self.gradients(*batch)) for index, batch in enumerate(batches)]
 
     def gradients(self, ids: np.ndarray, upstream: np.ndarray) -> Arrays:
@@ -182,7 +181,7 @@ class LastOfRepeatedRows(Reference):
 
 class ScheduleOneStepLate(Reference):
     def update(self, step: int, gradients: Arrays) -> float:
-        self.ahead = 1  # the bias correction is right
+        self.ahead = 1  # this keeps the bias correction correct
         return super().update(step - 1, gradients)
 
 
@@ -193,7 +192,7 @@ def changed(composed: DictConfig, override: str) -> DictConfig:
     return merged
 
 
-FAULTS: list[tuple[str, type[Reference], str]] = [  # optimizer, faulty reference, override: a test must see every one
+FAULTS: list[tuple[str, type[Reference], str]] = [  # optimizer, faulty reference, override; tests must detect each
     ("sgd", ClipsWithoutSmallNumber, ""),
     ("sgd", LastOfRepeatedRows, ""),
     ("adam", LastOfRepeatedRows, ""),

@@ -1,4 +1,4 @@
-"""Checks of the source text: packages import each other in one order, without cycles, and files are small."""
+"""Tests of the source text. Packages import each other in one order, without cycles, and files are small."""
 
 import pytest
 
@@ -35,15 +35,15 @@ MAY_IMPORT["common/map"] = {
     "common/run_module.py",
     "common/config",
 }  # works on descriptions of models
-MAY_IMPORT |= {"common/prepare": set(), "common/export": set()}  # a command alone
+MAY_IMPORT |= {"common/prepare": set(), "common/export": set()}  # the package of a single command
 MAY_IMPORT["common/bench"] = {*ORDER, *BESIDE}
-MAY_IMPORT |= {side: {*ORDER, *BESIDE, "common/bench"} for side in SIDES}  # contestants share their task
-MAY_IMPORT[COMMANDS] = {*ORDER, *BESIDE, "common/bench"}  # they may use all of common, and nothing imports them
-LONGEST, SHORT, SHARE_OF_SHORT = 300, 200, 0.8  # lines of a file
+MAY_IMPORT |= {side: {*ORDER, *BESIDE, "common/bench"} for side in SIDES}  # contestants share the task
+MAY_IMPORT[COMMANDS] = {*ORDER, *BESIDE, "common/bench"}  # they may import all of common, and no package imports them
+LONGEST, SHORT, SHARE_OF_SHORT = 300, 200, 0.8  # the number of lines of a file
 
 
 def find_wrong_imports(sources: dict[str, str]) -> list[str]:
-    """Return the imports against the order, and the packages that have no place in it."""
+    """Return the imports that violate the order, and the packages that the order lacks."""
     unplaced = {room(path) for path in sources} - MAY_IMPORT.keys()
     return [f"{name} has no place in the order of the packages" for name in sorted(unplaced)] + [
         f"{importer} imports {imported}"

@@ -1,4 +1,4 @@
-"""The imports of a command before it trains, and those of a launcher. Imports are most of the start-up time."""
+"""Tests of the imports of a command and of a launcher. Imports take most of the start-up time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Checks of the source text: the two sides have the same structure, and `common` depends on neither framework."""
+"""Tests of the source text. The two sides have the same structure, and `common` depends on neither framework."""
 
 import ast
 import dataclasses
@@ -255,7 +255,7 @@ def test_no_file_imports_the_other_side_or_its_framework(folder: str) -> None:
     for name, source in read_sources(folder).items():
         tokenizer = (
             {"transformers"} if name.startswith("contestants/") else set()
-        )  # users of Keras take the tokenizer from there
+        )  # users of Keras import the tokenizer from it
         assert not find_imports(source) & ((HEAVY - allowed - tokenizer) | other), f"{folder}/{name}"
 
 
