@@ -139,9 +139,9 @@ def test_training_does_not_wait_for_a_tracker(
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("neptune", "no such tracker; there are mlflow, wandb"), ("mlflow", "is not installed")]
+    ("name", "problem"), [("neptune", "no such tracker; there are mlflow, wandb"), ("mlflow", "is not installed")]
 )
-def test_mistakes(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
+def test_mistakes(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, name: str, problem: str) -> None:
     monkeypatch.setattr("common.config.validate.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=rf"trackers=\[{name}\]: {said}"):
+    with pytest.raises(UserError, match=rf"trackers=\[{name}\]: {problem}"):
         check_config(make_config(f"trackers=[{name}]"))
