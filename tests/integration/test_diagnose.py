@@ -57,6 +57,7 @@ def test_a_planted_cause_is_named(name: str, data: Path) -> None:
     assert record["causes"][0]["sentence"] in completed.stdout.splitlines()[0]
 
 
+@pytest.mark.matrix
 def test_two_causes_are_both_named(data: Path) -> None:
     name = "two: gelu_tanh in torch, strategy: averaged_twice in torch"
     plant = PLANTS[name]
@@ -66,6 +67,7 @@ def test_two_causes_are_both_named(data: Path) -> None:
     assert all(cause["confirmed"] for cause in record["causes"])
 
 
+@pytest.mark.matrix
 def test_the_three_causes_of_a_naive_port_are_named(tmp_path: Path) -> None:
     """Test the story of docs/diagnosis.md."""
     digits.write(tmp_path)
@@ -98,6 +100,7 @@ def test_two_runs_are_compared_from_the_checkpoint_before_they_diverge(tmp_path:
     assert {"config", "batch", "initial weights", "activations", "loss", "gradients", "optimizer"} <= equal
 
 
+@pytest.mark.matrix
 def test_runs_of_an_extension_are_diagnosed_by_their_directories(data: Path, tmp_path: Path) -> None:
     """Let B repeat the order of the first epoch. The 24 examples are an epoch of four steps."""
     a, b = tmp_path / "a", tmp_path / "b"

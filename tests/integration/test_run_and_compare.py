@@ -111,6 +111,7 @@ def test_an_interrupted_run_is_resumed(start: Start) -> None:
     )
 
 
+@pytest.mark.matrix
 def test_the_other_runs_continue_when_one_crashes(start: Start, tmp_path: Path) -> None:
     command = start("run=[torch:ddp,tf:single]", "train.steps=200", "strategy.replicas=2")
     command.wait_for_step("torch", 20)
