@@ -37,7 +37,7 @@ def test_a_member_of_torchruns_group(make_config: MakeConfig) -> None:
     config, cluster = discover_cluster(make_config("strategy=ddp"), "torch", TORCHRUN)
     assert cluster == ClusterMember(False, {"process": 3}, "WORLD_SIZE=3")
     assert config.strategy.replicas == 3
-    with pytest.raises(UserError, match=r"^strategy.replicas=2 and WORLD_SIZE=3 disagree; "):
+    with pytest.raises(UserError, match=r"^strategy.replicas=2, but WORLD_SIZE=3 gives 3; "):
         discover_cluster(make_config("strategy=ddp", "strategy.replicas=2"), "torch", TORCHRUN)
 
 
@@ -61,7 +61,7 @@ def test_what_another_launcher_started_it_has_to_restart(make_config: MakeConfig
 def test_a_mistake_in_the_config_is_found_first(make_config: MakeConfig) -> None:
     with pytest.raises(UserError, match=r"^train.steps=0: must be at least 1"):
         discover_cluster(make_config("cluster=env", "train.steps=0"), "torch", {})
-    with pytest.raises(UserError, match=r"^strategy=mirrored: is TensorFlow's"):
+    with pytest.raises(UserError, match=r"^strategy=mirrored: a TensorFlow strategy"):
         discover_cluster(make_config("strategy=mirrored"), "torch", {})
 
 
