@@ -175,7 +175,7 @@ def python() -> Python:
 
     def run(code: str, *arguments: Any) -> str:
         command = [sys.executable, "-c", code, *map(str, arguments)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -68,7 +68,8 @@ def test_a_parameter_that_one_side_ties_has_the_sum_of_two_gradients(tied_side: 
     (cause,) = compare(a, b, tied=True).causes
     assert (cause.cause, cause.tensor, cause.confirmed) == ("tied_on_one_side", "output", True)
     assert f"output is tied to embedding in {tied_side} only" in cause.sentence
-    assert cause.sentence.endswith(f"its gradient is the sum of {'B' if tied_side == 'A' else 'A'}'s two")
+    separate_side = "B" if tied_side == "A" else "A"
+    assert cause.sentence.endswith(f"and the gradient of {tied_side} is the sum of the two of {separate_side}")
 
 
 def test_a_tied_parameter_with_another_gradient_is_not_confirmed() -> None:
