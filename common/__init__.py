@@ -1,1 +1,1 @@
-"""What both sides share. It imports neither torch nor tensorflow."""
+"""Code that both sides share. It imports neither torch nor tensorflow."""

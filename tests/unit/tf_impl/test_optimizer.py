@@ -132,7 +132,7 @@ Trained = dict[str, dict[str, Arrays]]
 
 @pytest.fixture(scope="module")
 def trained(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python: Python) -> Trained:
-    """Return the arrays of each case by the way of training."""
+    """Return the arrays of each case by the kind of training."""
     folder = tmp_path_factory.mktemp("optimizer")
     paths: dict[str, Path] = {}
     for case, overrides in {**CASES, **NATIVE, **STOCK}.items():

@@ -91,7 +91,7 @@ def train(config: Config) -> dict[str, Arrays]:
 
 @pytest.fixture(scope="module")
 def trained(composed: Compose) -> Trained:
-    """Return the arrays of each case by the way of training."""
+    """Return the arrays of each case by the kind of training."""
     return {case: train(parse_config(composed(*overrides))) for case, overrides in {**CASES, **NATIVE}.items()}
 
 
