@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from common.map.description import LayerDescription, ModelDescription, VariableDescription
-from common.map.sublayers import KerasTarget, Sublayer
+from common.map.sublayers import KerasTarget, Sublayer, iterate_owned_variables
 from common.map.transformation import TransformationStep
 
 Variables = dict[str, VariableDescription]
@@ -60,14 +60,11 @@ class _Piece:
 
 
 def split_keras_layers(description: ModelDescription) -> list[Sublayer]:
-    """Return the sublayers in the order of execution. A tied variable belongs to the first layer that has it."""
-    sublayers: list[Sublayer] = []
-    owned: set[str] = set()
-    for layer in description.layers:
-        names = {role: name for role, name in layer.variables.items() if name not in owned}
-        owned |= set(names.values())
-        sublayers += _split_layer(layer, names, description.variables)
-    return sublayers
+    """Return the sublayers in the order of execution."""
+    owned_variables = iterate_owned_variables(description)
+    return [
+        sublayer for layer, names in owned_variables for sublayer in _split_layer(layer, names, description.variables)
+    ]
 
 
 def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Variables) -> Iterator[Sublayer]:

@@ -4,10 +4,11 @@ Most layers are one sublayer. A multi-head attention consists of four: the proje
 output. An LSTM of two layers consists of two.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from common.map.description import LayerDescription, ModelDescription
 from common.map.transformation import SourceParameter, TransformationStep
 
 
@@ -75,3 +76,15 @@ class LayerPair(NamedTuple):
 def list_variable_names(variable: TorchSources | KerasTarget) -> list[str]:
     """Return the names of the variables that fill a role."""
     return [source.name for source in variable.sources] if isinstance(variable, TorchSources) else [variable.name]
+
+
+def iterate_owned_variables(description: ModelDescription) -> Iterator[tuple[LayerDescription, dict[str, str]]]:
+    """Yield the layers in the order of execution, with the names of their variables by role.
+
+    A tied variable belongs to the first layer that has it.
+    """
+    owned: set[str] = set()
+    for layer in description.layers:
+        names = {role: name for role, name in layer.variables.items() if name not in owned}
+        owned |= set(names.values())
+        yield layer, names

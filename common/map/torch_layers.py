@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from common.map.description import LayerDescription, ModelDescription, VariableDescription
-from common.map.sublayers import Sublayer, TorchSources
+from common.map.sublayers import Sublayer, TorchSources, iterate_owned_variables
 from common.map.transformation import SourceParameter
 
 Variables = dict[str, VariableDescription]
@@ -26,14 +26,11 @@ KNOWN_KINDS = {*SIMPLE_KINDS, *RECURRENT_KINDS, "MultiheadAttention"}
 
 
 def split_torch_layers(description: ModelDescription) -> list[Sublayer]:
-    """Return the sublayers in the order of execution. A tied variable belongs to the first layer that has it."""
-    sublayers: list[Sublayer] = []
-    owned: set[str] = set()
-    for layer in description.layers:
-        names = {role: name for role, name in layer.variables.items() if name not in owned}
-        owned |= set(names.values())
-        sublayers += _split_layer(layer, names, description.variables)
-    return sublayers
+    """Return the sublayers in the order of execution."""
+    owned_variables = iterate_owned_variables(description)
+    return [
+        sublayer for layer, names in owned_variables for sublayer in _split_layer(layer, names, description.variables)
+    ]
 
 
 def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Variables) -> Iterator[Sublayer]:
