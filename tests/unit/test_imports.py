@@ -89,6 +89,7 @@ def find_long_files(sources: dict[str, str]) -> list[str]:
     return violations
 
 
+@pytest.mark.slow
 def test_the_packages_import_in_one_order() -> None:
     sources = read_sources()
     assert len(file_imports(sources)) > 200
@@ -96,12 +97,14 @@ def test_the_packages_import_in_one_order() -> None:
     assert not wrong_imports, "\n".join(wrong_imports)
 
 
+@pytest.mark.slow
 def test_the_comparison_reads_run_directories_only() -> None:
     training_packages = {"common/training", "common/cluster"}
     importers = {importer for importer, imported in file_imports(read_sources()) if room(imported) in training_packages}
     assert {path for path in importers if path.startswith("common/compare/")} == {"common/compare/train_missing.py"}
 
 
+@pytest.mark.slow
 def test_no_imports_form_a_cycle() -> None:
     cycles = find_cycles(read_sources())
     assert not cycles, "\n".join(cycles)
@@ -112,6 +115,7 @@ def test_files_are_small() -> None:
     assert not violations, "\n".join(violations)
 
 
+@pytest.mark.slow
 def test_the_picture_shows_the_current_imports() -> None:
     is_current = OUTPUT.read_text(encoding="utf-8") == draw()
     assert is_current, "docs/architecture.svg does not show the current imports; run make architecture"

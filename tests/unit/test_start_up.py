@@ -4,6 +4,8 @@ import pytest
 
 from tests.conftest import Python
 
+pytestmark = pytest.mark.slow
+
 # The packages of the data, the models and the run directory.
 RUN_PACKAGES = {"numpy", "tokenizers", "safetensors", "filelock", "common.data", "common.models", "common.run"}
 # The packages for computation in a process of a run, for the files of its chief, and for the terminal.

@@ -235,6 +235,7 @@ CONF = "\n".join(path.read_text() for path in sorted((ROOT / "conf").rglob("*.ya
 # One framework per process
 
 
+@pytest.mark.slow
 def test_common_imports_neither_framework(python: Python) -> None:
     code = (
         "import importlib, pkgutil, sys, common\n"
@@ -247,6 +248,7 @@ def test_common_imports_neither_framework(python: Python) -> None:
     assert imported == "[]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["common", "torch_impl", "tf_impl"])
 def test_no_file_imports_the_other_side_or_its_framework(folder: str) -> None:
     """Imports inside functions count too."""
@@ -336,17 +338,20 @@ def test_public_names_are_in_order() -> None:
 # The config
 
 
+@pytest.mark.slow
 def test_both_sides_read_the_same_keys() -> None:
     assert find_one_sided_keys(read_sources("torch_impl"), read_sources("tf_impl"), CONF) == {}
     assert len({key for source in read_sources("tf_impl").values() for key in ConfigReads(source).keys}) > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", SIDES)
 def test_no_section_is_passed_whole(side: str) -> None:
     for name, source in read_sources(side).items():
         assert ConfigReads(source).whole_sections == [], f"{side}/{name}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("side", "file", "planted", "key"),
     [
@@ -367,6 +372,7 @@ def test_a_key_that_one_side_alone_reads_is_seen(side: str, file: str, planted: 
     }
 
 
+@pytest.mark.slow
 def test_a_key_that_one_side_no_longer_reads_is_seen() -> None:
     torch = {
         name: source.replace("max_grad_norm", "weight_decay") for name, source in read_sources("torch_impl").items()

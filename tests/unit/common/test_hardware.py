@@ -94,6 +94,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc")
 def test_freed_memory_is_kept_for_the_next_step(python: Python) -> None:
     returned, kept = (int(python(COUNT_PAGE_FAULTS, mode)) for mode in ("returned", "kept"))

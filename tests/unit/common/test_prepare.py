@@ -3,7 +3,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import ROOT, SMALL_CORPUS, SMALL_MODEL
+
+pytestmark = pytest.mark.slow
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -119,6 +119,7 @@ def average(statistic: np.ndarray, start: float, steps: int) -> np.ndarray:
     return start * MOMENTUM**steps + statistic * (1 - MOMENTUM**steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.synchronized])
 def test_synchronized_statistics_are_those_of_all_replicas(computed: dict[str, Arrays], name: str) -> None:
     padding, arrays, results = list(CASES[name].padding), make_arrays(CASES[name]), dict(computed[name])

@@ -93,6 +93,7 @@ def converted(
     return results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["text", "unpadded", "images", "any"])
 def test_tensors_equal_the_arrays(shards: dict[str, Shard], converted: dict[str, dict[str, Any]], kind: str) -> None:
     tensors = converted[kind]["tensors"]

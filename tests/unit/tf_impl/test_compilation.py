@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.conftest import MakeSplit, Python
+
+pytestmark = pytest.mark.slow
 
 COUNT = """
 import json, sys

@@ -1,6 +1,10 @@
 """Tests of corrected 1x1 convolutions with strides against those of Keras, in TensorFlow processes."""
 
+import pytest
+
 from tests.conftest import Python
+
+pytestmark = pytest.mark.slow
 
 COMPARE = """
 import keras

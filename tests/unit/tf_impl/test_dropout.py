@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from common.data.dropout import derive_example_keys
 from tests.conftest import Python
 from tests.unit import reference_dropout
+
+pytestmark = pytest.mark.slow
 
 KEYS = derive_example_keys(3, 7, np.array([5, 0, 2**33]))
 SHAPES = ((6,), (4, 6), (2, 5, 70))

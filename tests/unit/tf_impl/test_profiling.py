@@ -4,7 +4,11 @@ import gzip
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import Python
+
+pytestmark = pytest.mark.slow
 
 PROFILE = """
 import sys

@@ -8,6 +8,8 @@ import pytest
 from tests.conftest import Python
 from tests.unit.reference_losses import CASES, expected
 
+pytestmark = pytest.mark.slow
+
 COMPUTE = """
 import sys
 import numpy as np

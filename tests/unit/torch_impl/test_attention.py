@@ -150,6 +150,7 @@ def test_masks_of_transformer_layers_do_not_depend_on_batch_first(kind: type[tor
     torch.testing.assert_close(outputs[0], outputs[1], rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_compiled_layer_is_one_graph_with_the_same_masks() -> None:
     x = draw_inputs(None)[0]
     layer = TransformerEncoderLayer(WIDTH, HEADS, 16, 0.3, batch_first=True, dtype=torch.float64)

@@ -91,6 +91,7 @@ def compute_on_threads(
     return [outputs.detach(), of_inputs, *gradients, *find_moving_statistics(norm).values()]
 
 
+@pytest.mark.slow
 @given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4), affine=st.booleans())
 def test_statistics_over_threads_are_those_of_the_whole_batch(sizes: list[int], affine: bool) -> None:
     x = make_batch(sum(sizes))
@@ -162,6 +163,7 @@ def compute_in_rank() -> list[torch.Tensor]:
     return compute(norm, make_batch(sum(SHARDS)).split(SHARDS)[rank], sum(SHARDS[:rank]))
 
 
+@pytest.mark.slow
 def test_statistics_over_ranks_are_those_of_the_whole_batch(ranks: Callable[..., list[list[torch.Tensor]]]) -> None:
     outputs, inputs, weight, bias, mean, variance = zip(*ranks(compute_in_rank), strict=True)
     expected = compute(make_layer(), make_batch(sum(SHARDS)))

@@ -13,6 +13,8 @@ import pytest
 from tests.conftest import ROOT, wait_until
 from torch_impl.communication.allreduce import ALGORITHMS
 
+pytestmark = pytest.mark.slow
+
 COMMAND = [sys.executable, "-m", "torch_impl.collectives"]
 # The values of each rank after the operation. Before it, rank r has 10r, 10r + 1 and 10r + 2.
 AFTER = {
@@ -123,7 +125,6 @@ def start() -> Iterator[Start]:
         process.communicate()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_nothing_outlives_the_command(start: Start, signum: int, code: int) -> None:
     command, ranks = start()
@@ -132,7 +133,6 @@ def test_nothing_outlives_the_command(start: Start, signum: int, code: int) -> N
     wait_until(lambda: not any(map(is_running, ranks)), 10)
 
 
-@pytest.mark.slow
 def test_a_rank_that_crashes_ends_the_command_and_is_named(start: Start) -> None:
     command, ranks = start()
     crashed = next(rank for rank in ranks if rank.environ()["RANK"] == "2")

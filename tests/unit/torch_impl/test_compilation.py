@@ -6,6 +6,8 @@ import pytest
 
 from tests.conftest import Python
 
+pytestmark = pytest.mark.slow
+
 TRAIN = """
 import json, sys, torch
 from torch.nn import GELU, Linear, Module, ModuleList, Sequential

@@ -78,6 +78,7 @@ def test_bfloat16_elements_are_scaled_in_float32() -> None:
     assert set(dropped.unique().tolist()) == {0.0, float(torch.tensor(3 / 0.9).bfloat16())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padding", ["unpadded", "micro_batches"])
 def test_losses_and_gradients_do_not_depend_on_the_padding(small_config: MakeConfig, padding: str) -> None:
     context = make_ready(small_config("train.precision=float64", "model.dropout=0.3"))

@@ -99,6 +99,7 @@ def test_model_without_dropout_is_not_changed() -> None:
     assert module.config._attn_implementation == before != UNFOLDED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PATHS)
 def test_probabilities_are_multiplied_by_the_references_mask(name: str) -> None:
     module, path = make_model(name, 0.3).double().train(), PATHS[name]

@@ -30,6 +30,7 @@ def fake_contestants(monkeypatch: pytest.MonkeyPatch, make_config: MakeConfig) -
     monkeypatch.setattr(command, "plan_contestants", plan_contestants)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fake_contestants")
 def test_the_files_and_the_document_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document, output = tmp_path / "performance.md", tmp_path / "out"
@@ -73,6 +74,7 @@ def test_the_command_needs_no_framework(python: Python) -> None:
     assert python(code) == "set()\n"
 
 
+@pytest.mark.slow
 def test_a_mistake_in_the_training_config_creates_no_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         command.main([f"bench.output={tmp_path / 'new'}", "train.step=3"])

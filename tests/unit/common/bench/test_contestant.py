@@ -14,6 +14,8 @@ from common.bench.contestant import Contestant, ContestantCommand, start_contest
 from common.errors import UserError
 from tests.conftest import StartPython, wait_until
 
+pytestmark = pytest.mark.slow
+
 FAKE = Path(__file__).with_name("fake_contestant.py")
 BLOCK = 0.6  # seconds
 WARMUP_STEPS = 3
@@ -49,7 +51,6 @@ def count_rows(directory: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 7])
 def test_contestants_run_one_at_a_time_for_a_block_per_round(tmp_path: Path, group: int) -> None:
     """A block contains no stop, because during a stop another contestant runs and writes rows."""

@@ -9,6 +9,7 @@ from common.bench.result import BenchResult, ContestantResult
 from common.bench.result_tables import COLUMNS, build_row, build_sections
 
 
+@pytest.mark.slow
 def test_ratios_compare_speeds_of_the_same_round(result: BenchResult) -> None:
     ddp, _, trainer = result["contestants"]
     assert ddp["ratio"] == pytest.approx({"median": 1.5, "lower": 1.5, "upper": 1.5})

@@ -34,6 +34,7 @@ def test_a_contestant_can_be_added() -> None:
     assert options.definitions["mine"].script == "mine"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "message"),
     [

@@ -16,6 +16,8 @@ from common.config.command_line import explain_error
 from common.config.overrides import normalize_arguments
 from common.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 Plan = Callable[..., list[PlannedContestant]]
 SMALL = ["data.train_examples=60", "data.validation_examples=12", "model.layers=1", "model.max_vocabulary=200"]
 NAMES = "torch_ddp,torch_ddp_x1,torch_ddp_bfloat16,hf_trainer,keras_fit"

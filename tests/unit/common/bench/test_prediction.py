@@ -113,6 +113,7 @@ def measured(tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.Monkey
     ]
 
 
+@pytest.mark.slow
 def test_the_prediction_and_its_checks(measured: list[MeasuredContestant]) -> None:
     options, _ = load_options(["bench.bandwidths=[8]", "bench.latency=0"])
     prediction = predict(options, measured)
@@ -131,12 +132,14 @@ def test_the_prediction_and_its_checks(measured: list[MeasuredContestant]) -> No
     assert speeds["ring"][1] == pytest.approx(2 * 32 / (0.111 + SIZE * 1e-9))
 
 
+@pytest.mark.slow
 def test_no_prediction_without_the_needed_contestants(measured: list[MeasuredContestant]) -> None:
     options, _ = load_options([])
     assert predict(options, measured[1:]) is None, "one size cannot be fitted"
     assert predict(options, [contestant for contestant in measured if contestant.name != "link"]) is None
 
 
+@pytest.mark.slow
 def test_the_prediction_has_tables(result: BenchResult, measured: list[MeasuredContestant]) -> None:
     options, _ = load_options([])
     result["prediction"] = predict(options, measured)

@@ -12,6 +12,7 @@ from common.bench.report import render_html, update_document, write_report
 from common.bench.result import BenchResult
 
 
+@pytest.mark.slow
 def test_the_page_is_self_contained_and_shows_every_contestant(result: BenchResult, tmp_path: Path) -> None:
     json_path, html_path = write_report(result, tmp_path)
     assert json.loads(json_path.read_text()) == result

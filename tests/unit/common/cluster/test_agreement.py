@@ -23,6 +23,7 @@ def prepared(config: Config) -> RunContext:
     return RunContext(config, "torch", inputs)
 
 
+@pytest.mark.slow
 def test_only_what_decides_the_training_must_agree(small_config: MakeConfig) -> None:
     context = prepared(small_config("strategy=ddp"))
     mine = collect_shared_settings(context)

@@ -26,6 +26,8 @@ from common.run.prepare import prepare_restart, prepare_run
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import save_step
 
+pytestmark = pytest.mark.slow
+
 
 class Hosts:
     """The first host's run directory, with a checkpoint of step 2, and another host that does not see it."""

@@ -58,6 +58,7 @@ def test_what_another_launcher_started_it_has_to_restart(make_config: MakeConfig
     )
 
 
+@pytest.mark.slow
 def test_a_mistake_in_the_config_is_found_first(make_config: MakeConfig) -> None:
     with pytest.raises(UserError, match=r"^train.steps=0: must be at least 1"):
         discover_cluster(make_config("cluster=env", "train.steps=0"), "torch", {})
@@ -114,6 +115,7 @@ def test_the_nodes_that_a_run_uses(
     assert count_used_nodes(make_config(*overrides).strategy, available) == expected
 
 
+@pytest.mark.slow
 def test_the_nodes_of_a_ray_cluster(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the user sets no number of replicas, a later attempt derives it from the nodes that are available then."""
     monkeypatch.setattr("common.cluster.engines.ray.discover", lambda *arguments: RayNodes(3, 4))

@@ -15,6 +15,8 @@ from common.errors import UserError
 from common.run.prepare import prepare_run
 from tests.conftest import MakeConfig
 
+pytestmark = pytest.mark.slow
+
 WRITTEN = {"framework": "torch", "strategy": "ddp", "replicas": 2, "status": "completed", "steps": 3}
 WRITTEN |= dict.fromkeys(("final_loss", "accuracy", "examples_per_second", "tokens_per_second", "peak_memory_bytes"))
 SUMMARY = f"import json, pathlib; pathlib.Path(sys.argv[1], 'summary.json').write_text({json.dumps(WRITTEN)!r}); "

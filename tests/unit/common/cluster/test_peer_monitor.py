@@ -341,6 +341,7 @@ class Never(Transfer):
         raise BrokenTransferError("model.safetensors does not match its checksum")
 
 
+@pytest.mark.slow
 def test_no_transfer_succeeds(port: int) -> None:
     leader, other = with_transfers(port, Transfer(b"content"), Never())
     with ThreadPoolExecutor() as pool:
@@ -363,6 +364,7 @@ class Slow(Transfer):
             yield self.content[number::4]
 
 
+@pytest.mark.slow
 def test_the_timeout_does_not_count_while_a_checkpoint_is_sent(port: int) -> None:
     transfers = [Slow(b"aaaa"), Transfer()]
     with ThreadPoolExecutor() as pool:

@@ -167,6 +167,7 @@ def test_all_ranks_save_after_the_same_unit(make_ranks: MakeRanks, trial: int) -
     assert traces[0][-1] == "last state stopped by SIGTERM"
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_saved_at_once_and_the_ranks_continue(make_ranks: MakeRanks) -> None:
     stops = [stop for _, stop in make_ranks(3)]
 
@@ -551,6 +552,7 @@ def be_the_group(listener: socket.socket, size: int, complete: threading.Event) 
                 connection.sendall(b".")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("nodes", "saving"),
     [([[2]], 0.0), ([[0, 1, 2, 3]], 0.0), ([[0, 1], [2, 3]], 1.2), ([[2, 3], [0, 1]], 1.2)],

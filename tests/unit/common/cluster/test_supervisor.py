@@ -114,6 +114,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("codes", "exit_code", "problem"),
     [
@@ -136,6 +137,7 @@ def test_outcomes(group: Group, codes: list[str], exit_code: int, problem: str |
     assert not sleeping, "the end of one process must end the others"
 
 
+@pytest.mark.slow
 def test_the_end_of_the_chief_ends_the_others(group: Group) -> None:
     """The others have a few seconds to end by themselves."""
     supervisor = group("while not list(Path(DIRECTORY).glob('1-*')): time.sleep(0.01)", SLEEP)
@@ -168,6 +170,7 @@ def test_a_signal_goes_to_the_chief(group: Group, signum: signal.Signals) -> Non
     assert not any(map(alive, pids))
 
 
+@pytest.mark.slow
 def test_a_chief_that_ignores_the_signal(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRACE", "2")
     supervisor = group(IGNORE, IGNORE)
@@ -258,6 +261,7 @@ def test_a_process_that_is_started_again(group: Group, monkeypatch: pytest.Monke
     assert group.outcome(supervisor)[:2] == (0, None)
 
 
+@pytest.mark.slow
 def test_a_first_process_that_is_started_again(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first process of a host that has only workers is restarted."""
     monkeypatch.setenv("RESTARTABLE", "[0]")
@@ -270,6 +274,7 @@ def test_a_first_process_that_is_started_again(group: Group, monkeypatch: pytest
     assert group.outcome(supervisor)[:2] == (0, None)
 
 
+@pytest.mark.slow
 def test_a_first_process_is_not_started_again_after_a_signal(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESTARTABLE", "[0]")
     supervisor = group(OBEY)

@@ -53,6 +53,7 @@ def test_the_verdict_is_about_the_synchronous_runs(make_run: MakeRun, make_async
     assert (of_a.evaluation_examples, of_a.evaluation_loss_difference) == (32 * STEPS, 0)
 
 
+@pytest.mark.slow
 def test_check_judges_asynchronous_pairs_too(
     make_run: MakeRun, make_asynchronous: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_synchronous_parameter_server_is_compared_at_every_step(make_run: Make
     assert comparison.runs[1].label == "torch parameter_server synchronous x2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("synchronous", "subject"), [(["a"], "only torch ddp x2 is synchronous"), ([], "no run is synchronous")]
 )

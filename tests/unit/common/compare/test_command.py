@@ -23,6 +23,7 @@ def test_default_is_the_newest_run_of_each_kind(make_run: MakeRun, capsys: pytes
     assert shown.splitlines()[-2:] == [str(Path("report.html").resolve()), str(Path("report.json").resolve())]
 
 
+@pytest.mark.slow
 def test_check_sets_the_exit_code(make_run: MakeRun) -> None:
     a, b, c = (str(make_run(name, f"train.seed={seed}")) for name, seed in (("a", 0), ("b", 0), ("c", 1)))
     assert main([a, b, "--check", "output=out"]) == 0 and Path("out/report.html").exists()
@@ -60,6 +61,7 @@ def damage(run_dir: Path, file: str) -> None:
         (run_dir / file).unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["a malformed row", "config.yaml", "metrics.jsonl", "summary.json"])
 def test_a_damaged_run_is_named_and_the_others_are_compared(
     make_run: MakeRun, capsys: pytest.CaptureFixture[str], file: str
@@ -76,6 +78,7 @@ def test_a_damaged_run_is_named_and_the_others_are_compared(
     assert main(["--check", *map(str, runs)]) == 1
 
 
+@pytest.mark.slow
 def test_one_run_beside_a_damaged_one(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
     """The report shows the run as if it were alone, and --check fails."""
     runs = [make_run("a"), make_run("damaged")]

@@ -167,6 +167,7 @@ def test_epochs_are_not_steps(make_run: MakeRun, load: Load) -> None:
     assert comparison.pairs[0].reasons == ["no common steps: rows of torch ddp x2 are steps, those of mine epochs"]
 
 
+@pytest.mark.slow
 def test_the_command_compares_external_runs(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

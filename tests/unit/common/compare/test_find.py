@@ -43,6 +43,7 @@ def test_each_number_of_replicas_is_found(make_run: MakeRun) -> None:
     assert find_newest_runs(run_dirs[0])[2] == []
 
 
+@pytest.mark.slow
 def test_a_directory_of_runs_stands_for_all_of_them(make_run: MakeRun, tmp_path: Path) -> None:
     """The runs of a sweep are ordered by their start, not by their names."""
     for seed in range(12):

@@ -51,6 +51,7 @@ def test_two_runs_of_the_first_edition_are_in_lockstep() -> None:
     assert [run.label for run in comparison.runs] == ["torch ddp x2", "tf multiworker x2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("run_dir", "strategy"), [(TORCH, "ddp"), (TF, "multiworker")])
 @pytest.mark.parametrize("old", [TORCH, TF])
 def test_an_old_run_and_a_new_run_are_in_lockstep(

@@ -16,6 +16,7 @@ def labels(*run_dirs: Path) -> list[str]:
     return [run.label for run in runs]
 
 
+@pytest.mark.slow
 def test_runs_of_a_sweep_are_distinguished_by_their_swept_keys(make_run: MakeRun) -> None:
     swept = [["train.seed=0"], ["train.seed=1"], ["train.seed=2", "optimizer.learning_rate=0.5"]]
     runs = [make_run(f"{index}", *overrides, f"run_dir={index}") for index, overrides in enumerate(swept)]
@@ -28,6 +29,7 @@ def test_labels_that_differ_stay_as_they_are(make_run: MakeRun) -> None:
     assert labels(*runs) == ["torch ddp x2", "tf ddp x2", "torch ddp x4"]
 
 
+@pytest.mark.slow
 def test_the_directory_distinguishes_runs_of_one_config(make_run: MakeRun) -> None:
     runs = [make_run("a"), make_run("b", "train.log_every=7"), make_run("c", "train.seed=1")]
     assert labels(*runs[:2]) == [f"{LABEL} (a)", f"{LABEL} (b)"]
@@ -39,6 +41,7 @@ def test_the_path_distinguishes_directories_of_one_name(make_run: MakeRun) -> No
     assert labels(*runs) == [f"{LABEL} (a, {run})" for run in runs]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "label"),
     [

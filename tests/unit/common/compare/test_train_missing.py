@@ -7,6 +7,8 @@ import pytest
 from common.compare.train_missing import plan_runs
 from common.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("model=bert_tiny", "train.steps=7")
 
 

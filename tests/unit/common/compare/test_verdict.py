@@ -53,6 +53,7 @@ def test_a_difference_at_one_step(make_run: MakeRun, key: str, step: int, amount
     assert (pair.max_loss_difference_step if key == "loss" else pair.max_grad_norm_difference_step) == step
 
 
+@pytest.mark.slow
 def test_a_pair_is_the_same_both_ways(make_run: MakeRun) -> None:
     a, b = make_run("a"), make_run("b", change=add("loss", 3, 0.25))
     one, other = pair_of(a, b), pair_of(b, a)
@@ -80,6 +81,7 @@ def test_different_experiments_are_not_comparable(
     assert pair.max_loss_difference == 0  # the numbers are computed nevertheless
 
 
+@pytest.mark.slow
 def test_keys_that_cannot_change_a_curve_may_differ(make_run: MakeRun) -> None:
     other = ["strategy=mirrored", "strategy.replicas=4", "run_name=x", "train.log_every=3", "train.eval_every=5"]
     other += ["train.keep_checkpoints=9", "train.max_restarts=2", "train.virtual_epoch_examples=90", "resume=auto"]
@@ -87,6 +89,7 @@ def test_keys_that_cannot_change_a_curve_may_differ(make_run: MakeRun) -> None:
     assert pair_of(make_run("a", "strategy=ddp"), make_run("b", *other)).verdict == "lockstep"
 
 
+@pytest.mark.slow
 def test_missing_and_repeated_steps_are_reported(make_run: MakeRun) -> None:
     shorter = pair_of(make_run("a"), make_run("b", change=lambda rows: rows.__delitem__(slice(12, None))))
     assert shorter.steps == 12 and shorter.reasons
@@ -96,6 +99,7 @@ def test_missing_and_repeated_steps_are_reported(make_run: MakeRun) -> None:
     assert repeated.reasons
 
 
+@pytest.mark.slow
 def test_the_coarser_precision_decides(make_run: MakeRun) -> None:
     precise = ["train.precision=float64"]
     both = pair_of(make_run("a", *precise), make_run("b", *precise, change=add("loss", 2, 1e-8)))

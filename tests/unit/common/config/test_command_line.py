@@ -41,18 +41,21 @@ def run_script(tmp_path: Path) -> RunScript:
     return run
 
 
+@pytest.mark.slow
 def test_a_user_error_is_one_line(run_script: RunScript) -> None:
     done = run_script("UserError", "a=1")
     assert (done.returncode, done.stderr) == (2, "error: data.train: no such file: x.csv\n")
     assert done.stdout == "['a=1']\n"
 
 
+@pytest.mark.slow
 def test_other_errors_show_the_stack_trace(run_script: RunScript) -> None:
     done = run_script("RuntimeError")
     assert done.returncode == 1
     assert done.stderr.startswith("Traceback")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--debug", "HYDRA_FULL_ERROR"])
 def test_debug_shows_the_stack_trace(run_script: RunScript, option: str) -> None:
     done = (
@@ -166,6 +169,7 @@ with run_command(["single"]):
 """
 
 
+@pytest.mark.slow
 def test_a_sweep_continues_after_a_failed_job(tmp_path: Path) -> None:
     done = run_sweep(tmp_path, "train.steps=9", "-m", "train.seed=1,2,3")
     assert done.stdout.splitlines() == ["job 0: seed=1", "seed=1", "job 1: seed=2", "job 2: seed=3", "seed=3"]
@@ -173,16 +177,19 @@ def test_a_sweep_continues_after_a_failed_job(tmp_path: Path) -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 def test_a_sweep_ends_with_an_interrupted_job(tmp_path: Path) -> None:
     done = run_sweep(tmp_path, "-m", "train.seed=4,1")
     assert (done.returncode, done.stdout) == (143, "job 0: seed=4\n")
 
 
+@pytest.mark.slow
 def test_a_single_job_is_not_a_sweep(tmp_path: Path) -> None:
     assert run_sweep(tmp_path, "train.seed=1").stdout == "False\n"
     assert run_sweep(tmp_path, "train.seed=2").stderr == "error: two: is wrong\n"
 
 
+@pytest.mark.slow
 def test_arguments_without_some_keys(tmp_path: Path) -> None:
     """The arguments of a job of a sweep have the values of the job."""
     flags = ["--config-dir", str(tmp_path)]

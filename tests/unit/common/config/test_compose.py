@@ -15,6 +15,7 @@ from tests.unit.common.config.conftest import ErrorLine
 from tests.unit.common.config.test_schema import MANDATORY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", ["data=builtin_nli", "data=files", "data=mnli", "model=bert_mini", "model=minilm"])
 def test_a_saved_config_loads_unchanged(make_config: MakeConfig, tmp_path: Path, choice: str) -> None:
     config = make_config(choice, *MANDATORY.get(choice, []), "strategy=ddp", "optimizer.learning_rate=0.1")
@@ -29,6 +30,7 @@ def test_a_missing_package_is_refused() -> None:
         compose._find_package_directory("no_such_thing", "model")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [

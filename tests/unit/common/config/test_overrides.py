@@ -40,6 +40,7 @@ def test_texts_need_no_quotes(value: str) -> None:
     assert read_value(f"run_dir={value}") == value
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters="$'\"\\"), min_size=1))
 def test_any_text_without_quotes_needs_none(value: str) -> None:
     if value.casefold() != "null":

@@ -42,6 +42,7 @@ def test_every_file_of_conf_is_a_choice() -> None:
     assert len(CHOICES) >= 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", CHOICES)
 def test_every_choice_composes_for_both_frameworks(make_config: MakeConfig, choice: str) -> None:
     config = make_config(choice, *MANDATORY.get(choice, []))
@@ -101,6 +102,7 @@ def test_experiments_choose_models_and_data(make_config: MakeConfig, experiment:
     assert config.optimizer.max_grad_norm is None
 
 
+@pytest.mark.slow
 def test_the_convnet_chooses_data_and_optimizer(make_config: MakeConfig) -> None:
     config = make_config("model=convnet")
     assert (config.data.kind, config.optimizer.kind, config.schedule.kind) == ("digits", "sgd", "constant")

@@ -10,6 +10,7 @@ from common.data.array_writer import ArrayWriter
 pieces = st.lists(st.lists(st.integers(0, 2**16 - 1), max_size=20), max_size=8)
 
 
+@pytest.mark.slow
 @given(pieces=pieces, dtype=st.sampled_from([np.uint16, np.uint32, np.int32, np.int64]))
 def test_the_file_is_what_numpy_saves(tmp_path_factory: pytest.TempPathFactory, pieces: list, dtype: type) -> None:
     directory = tmp_path_factory.getbasetemp()
@@ -22,6 +23,7 @@ def test_the_file_is_what_numpy_saves(tmp_path_factory: pytest.TempPathFactory, 
     assert (directory / "pieces.npy").read_bytes() == (directory / "whole.npy").read_bytes()
 
 
+@pytest.mark.slow
 @given(sizes=st.lists(st.integers(0, 5), max_size=6), row=st.lists(st.integers(0, 3), max_size=3))
 def test_rows_of_one_shape(tmp_path_factory: pytest.TempPathFactory, sizes: list[int], row: list[int]) -> None:
     directory = tmp_path_factory.getbasetemp()

@@ -24,6 +24,7 @@ def test_every_example_is_once_in_an_epoch(count: int, size: int, seed: int, epo
     assert len(batches[-1]) == (count % size or min(count, size))
 
 
+@pytest.mark.slow
 @given(count=counts, size=batch_sizes, seed=seeds, steps=st.lists(st.integers(1, 40), min_size=2, max_size=8))
 def test_the_plan_is_a_pure_function_of_the_step(count: int, size: int, seed: int, steps: list[int]) -> None:
     expected = {step: batch_plan.select_example_ids(count, size, seed, step).tolist() for step in steps}
@@ -32,6 +33,7 @@ def test_the_plan_is_a_pure_function_of_the_step(count: int, size: int, seed: in
         assert batch_plan.select_example_ids(count, size, seed, step).tolist() == expected[step]
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 2**20), count=st.integers(1, 3000) | st.just(70_000))
 def test_the_order_has_every_id_once(count: int, seed: int, epoch: int) -> None:
     order = batch_plan.permute(count, seed, epoch, np.arange(count))
@@ -39,6 +41,7 @@ def test_the_order_has_every_id_once(count: int, seed: int, epoch: int) -> None:
     assert np.array_equal(np.sort(order), np.arange(count))
 
 
+@pytest.mark.slow
 @given(
     count=st.integers(2, 2**50),
     seed=st.integers(0, 2**63 - 1),
@@ -73,6 +76,7 @@ def chi_square(observed: np.ndarray) -> float:
     return float((((observed - expected) ** 2 / expected).sum() - freedom) / np.sqrt(2 * freedom))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 5, 10, 30, 100, 1000])
 def test_ids_and_pairs_of_ids_are_equally_often_at_the_first_positions(count: int) -> None:
     """Over many seeds and epochs."""

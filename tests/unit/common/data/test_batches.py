@@ -38,6 +38,7 @@ def examples_of(part: Arrays) -> list[tuple[list[int], list[int], int]]:
     ]
 
 
+@pytest.mark.slow
 @given(lengths=lengths, world_size=world_sizes, padding=paddings, micro_batches=st.integers(1, 5))
 def test_world_size_and_padding_change_only_who_computes_what(
     make_split: MakeSplit, lengths: list[int], world_size: int, padding: str, micro_batches: int
@@ -53,6 +54,7 @@ def test_world_size_and_padding_change_only_who_computes_what(
     assert sum(part["weights"].sum() for part in parts) == batch.size
 
 
+@pytest.mark.slow
 @given(count=st.integers(1, 9), world_size=world_sizes)
 def test_rows_that_fill_up_are_marked(make_split: MakeSplit, count: int, world_size: int) -> None:
     """Rows are marked even if the examples have no weight."""
@@ -65,6 +67,7 @@ def test_rows_that_fill_up_are_marked(make_split: MakeSplit, count: int, world_s
     assert {part["real_rows"].dtype for part in parts} == {np.dtype(np.int32)}
 
 
+@pytest.mark.slow
 @given(lengths=lengths, world_size=world_sizes)
 def test_shards_cost_about_the_same(make_split: MakeSplit, lengths: list[int], world_size: int) -> None:
     batch = batch_of(make_split, lengths, "unpadded")

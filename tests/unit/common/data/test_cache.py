@@ -37,6 +37,7 @@ def gather_all(split: Split) -> dict[str, list]:
     return {name: array.tolist() for name, array in split.gather(ids, ids).items()}
 
 
+@pytest.mark.slow
 def test_a_reopened_cache_is_the_same(config: Config) -> None:
     opened = open_cache(config, None)
     again = reopen_cache(config, opened.directory)

@@ -8,6 +8,8 @@ import pytest
 from tests.unit.common.data.conftest import BERT, MNLI, NEW, OLD, Client
 from tests.unit.common.data.fake_hub import FakeHub
 
+pytestmark = pytest.mark.slow
+
 WAYS_OUT = ("data=files", "model.checkpoint=<directory>", "data=builtin_nli", "model=bert_tiny")
 
 

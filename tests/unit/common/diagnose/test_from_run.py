@@ -14,6 +14,8 @@ from common.diagnose.from_run import find_starting_point, read_run_overrides
 from common.errors import UserError
 from tests.conftest import Compose
 
+pytestmark = pytest.mark.slow
+
 CHOICES = {
     "bert": ("strategy=ddp", "model=bert_mini", "optimizer.weight_decay=0.02", "train.seed=7"),
     "convnet": ("strategy=mirrored", "model=convnet", "schedule=cosine", "schedule.warmup_steps=3"),

@@ -8,6 +8,8 @@ from common.errors import UserError
 from common.map.dropout_pairs import DropoutPair, pair_dropouts
 from tests.unit.common.map.conftest import DescribeModel, PairModels
 
+pytestmark = pytest.mark.slow
+
 HERE = "test_attention_dropout"
 STEPS, WIDE = {"x": "float32[3,5,6]"}, {"x": "float32[3,5,8]"}
 
@@ -20,7 +22,6 @@ def pair_dropouts_of(pair_models: PairModels, torch: str, keras: str) -> list[Dr
     return pair_dropouts(models.torch_description, models.keras_description, *models.proof.dropout_inputs)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("torch", ["transformer", f"{HERE}:torch_sequence_first"])
 def test_transformer_layers_are_paired(pair_models: PairModels, torch: str) -> None:
     """Whichever axis comes first in PyTorch."""

@@ -7,12 +7,13 @@ import pytest
 from common.map.dropout_pairs import pair_dropouts
 from tests.unit.common.map.conftest import DescribeModel, PairModels
 
+pytestmark = pytest.mark.slow
+
 HERE = "test_dropout_of_libraries"
 WIDE = {"x": "float32[3,5,8]"}
 TOKENS = {"tokens": "int32[3,6]<20", "real": "int32[3,6]>0<2"}
 
 
-@pytest.mark.slow
 def test_bert_of_transformers_and_of_keras_hub(pair_models: PairModels) -> None:
     """Its attention passes the probabilities through the dropout layer whose rate it would pass to a function."""
     models = pair_models(f"{HERE}:torch_bert", f"{HERE}:keras_bert", TOKENS)
@@ -26,7 +27,6 @@ def test_bert_of_transformers_and_of_keras_hub(pair_models: PairModels) -> None:
     assert {pair.layout for pair in pairs} == {None}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "dropout"), [("gpt2", "attn_dropout"), ("llama", "attention_dropout")])
 def test_attention_of_transformers_drops_in_a_layer(describe_model: DescribeModel, name: str, dropout: str) -> None:
     description = describe_model("torch", f"{HERE}:torch_{name}", {"tokens": "int32[3,6]<20"})

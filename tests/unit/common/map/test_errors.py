@@ -46,6 +46,7 @@ ERRORS = {  # factories, inputs, what the error says
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ERRORS)
 def test_a_mistake_is_an_error_of_one_line(pair_models: PairModels, name: str) -> None:
     torch, keras, inputs, expected = ERRORS[name]
@@ -60,6 +61,7 @@ def test_arguments_that_a_factory_does_not_take_are_named(pair_models: PairModel
         pair_models("linear", "linear", FEATURES, classes=3)
 
 
+@pytest.mark.slow
 def test_both_sides_go_on_after_an_error(pair_models: PairModels) -> None:
     with pytest.raises(UserError):
         pair_models("fails", "no_such_function", FEATURES)
@@ -172,6 +174,7 @@ def test_only_plain_attributes_are_sent() -> None:
     assert type(attributes["C"]) is float
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_causal_attention_is_not_one_that_is_not(pair_models: PairModels, causal: bool) -> None:
     inputs, torch = {"x": "float32[2,5,4]"}, "test_errors:torch_attention"

@@ -77,6 +77,7 @@ def test_what_was_written_is_read(pair_models: PairModels, name: str, tmp_path: 
         write_map(path, models.parameter_map, models.torch_description, models.keras_description)
 
 
+@pytest.mark.slow
 def test_the_table_has_a_line_for_each_variable(pair_models: PairModels) -> None:
     models = pair_models("flattened", "flattened", IMAGES)
     lines = format_map_table(models.parameter_map, models.torch_description, models.keras_description).splitlines()
@@ -86,6 +87,7 @@ def test_the_table_has_a_line_for_each_variable(pair_models: PairModels) -> None
     assert lines[3].endswith("same")
 
 
+@pytest.mark.slow
 def test_what_is_left_has_its_nearest_candidates(pair_models: PairModels, tmp_path: Path) -> None:
     models = pair_models("square", "wrong_models:two_of_three", FEATURES)
     lines = describe_unmatched(models.parameter_map, models.torch_description, models.keras_description)
@@ -96,6 +98,7 @@ def test_what_is_left_has_its_nearest_candidates(pair_models: PairModels, tmp_pa
     assert f"# {lines[0]}" in path.read_text()
 
 
+@pytest.mark.slow
 def test_what_may_be_tied_on_the_other_side_is_said(pair_models: PairModels) -> None:
     models = pair_models("tied_without_bias", "wrong_models:untied", TOKENS)
     (line,) = describe_unmatched(models.parameter_map, models.torch_description, models.keras_description)
@@ -105,6 +108,7 @@ def test_what_may_be_tied_on_the_other_side_is_said(pair_models: PairModels) -> 
     )
 
 
+@pytest.mark.slow
 def test_a_name_alone_settles_a_pair_and_its_bias(pair_models: PairModels, tmp_path: Path) -> None:
     path = tmp_path / "map.yaml"
     path.write_text("sequential/dense_2/kernel: 0.weight")

@@ -4,6 +4,8 @@ import pytest
 
 from tests.unit.common.map.conftest import PairModels
 
+pytestmark = pytest.mark.slow
+
 FEATURES, STEPS = {"x": "float32[4,6]"}, {"x": "float32[3,5,6]"}
 SERIES, IMAGES = {"x": "float32[2,9,channels=3]"}, {"x": "float32[2,8,8,channels=3]"}
 VOLUMES = {"x": "float32[2,3,4,5,channels=2]"}

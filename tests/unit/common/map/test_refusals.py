@@ -10,6 +10,8 @@ from common.map.array_differences import relative_difference
 from tests.unit.common.map.conftest import PairModels
 from tests.unit.common.map.test_pairs import FEATURES, IMAGES, SERIES, STEPS, WIDE
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"x": "float32[2,6,6,channels=3]"}
 WRONG_MODELS = {  # PyTorch's factory, Keras's in wrong_models, inputs, what the error says
     "epsilon": ("layer_norm", "layer_norm", FEATURES, "is 1 (PyTorch) and sequential/layer_normalization (Keras)"),

@@ -74,6 +74,7 @@ def test_a_missing_head_is_drawn(open_pretrained: OpenInitial) -> None:
     assert not weights["classifier.bias"].any()
 
 
+@pytest.mark.slow
 def test_a_head_and_prefixes_of_the_checkpoint_are_used(open_pretrained: OpenInitial, old_checkpoint: Path) -> None:
     path = old_checkpoint / "model.safetensors"
     tensors = {f"bert.{name}": tensor for name, tensor in load_file(path).items()}

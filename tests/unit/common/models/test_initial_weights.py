@@ -10,6 +10,8 @@ from safetensors.numpy import save_file
 from common.models.initial_weights import reopen_initial_checkpoint
 from tests.unit.common.models.conftest import OpenInitial, list_equal_parameters
 
+pytestmark = pytest.mark.slow
+
 WORDS = "bert.embeddings.word_embeddings.weight"
 
 

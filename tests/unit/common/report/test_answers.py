@@ -71,12 +71,14 @@ def test_runs_that_diverge_at_the_first_step(make_run: MakeRun) -> None:
     assert agreement.short == "at no step"
 
 
+@pytest.mark.slow
 def test_different_experiments(make_run: MakeRun) -> None:
     runs = [make_run("a"), make_run("b"), make_run("c", "train.seed=3")]
     assert get_short_answers(compare(*runs))[0] == "1 of 2 with torch ddp x2 (train.seed=0, a)"
     assert get_short_answers(compare(runs[0], runs[2]))[0] == "not comparable"
 
 
+@pytest.mark.slow
 def test_what_asynchrony_and_low_precision_cost(make_run: MakeRun, make_asynchronous: MakeRun) -> None:
     runs = make_run("a"), make_asynchronous("ps"), make_run("b", "train.precision=bfloat16", strategy="single")
     evaluation = {"step": STEPS, "examples": 640, "loss": 0.95, "accuracy": 0.48, "count": 60, "duration": 0.1}

@@ -20,6 +20,7 @@ def compare_gallery(name: str) -> Comparison:
     return compare(runs, load_options().tolerances)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "verdict", "count"),
     [
@@ -48,6 +49,7 @@ def test_every_report_is_described() -> None:
     assert all(f"| `{name}` |" in described for name in REPORTS)
 
 
+@pytest.mark.slow
 def test_more_workers_are_more_stale_and_dp_loads_its_first_replica() -> None:
     stale = {
         run.replicas: np.average(list(run.staleness), weights=list(run.staleness.values()))

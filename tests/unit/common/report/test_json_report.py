@@ -2,6 +2,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from common.compare.verdict import Tolerance, compare_runs
 from common.report.json_report import write_json
 from common.report.page.render import render_html, write_page
@@ -41,6 +43,7 @@ def test_a_changed_number_of_replicas_is_marked(make_run: MakeRun, tmp_path: Pat
     assert "torch ddp x3→2→4</th>" in page and r"2 \u2192 4 replicas" in page
 
 
+@pytest.mark.slow
 def test_of_many_notes_the_page_shows_the_first(make_run: MakeRun) -> None:
     runs = [make_run(str(index), status="failed") for index in range(7)]
     page = render_html(compare_runs(runs, TOLERANCES))

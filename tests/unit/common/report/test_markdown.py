@@ -41,6 +41,7 @@ def test_markup_in_names_is_escaped(make_run: MakeRun) -> None:
     assert max(map(len, text.splitlines())) < 3000
 
 
+@pytest.mark.slow
 def test_one_tolerance_for_every_precision(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,6 +43,7 @@ def draw_loss_difference(comparison: Comparison) -> tuple[Any, list[str]]:
     return draw_on_axes(draw_difference, comparison.runs, pairs, "loss")
 
 
+@pytest.mark.slow
 def test_every_plot_is_written_twice(make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [make_run("a"), make_run("b", framework="tf", strategy="mirrored", change=diverge)]
     assert main([*map(str, runs), f"output={tmp_path}/out", f"pictures={tmp_path}/a b"]) == 0
@@ -60,6 +61,7 @@ def test_every_plot_is_written_twice(make_run: MakeRun, tmp_path: Path, capsys: 
     assert "![The loss of each run](../a%20b/loss.png)" in (tmp_path / "out" / "report.md").read_text()
 
 
+@pytest.mark.slow
 def test_profiles_and_workers_are_drawn(make_run: MakeRun, make_asynchronous: MakeRun, tmp_path: Path) -> None:
     run_dir = make_run("a")
     write_profile(run_dir, STEP)
@@ -141,6 +143,7 @@ def test_bars_have_their_values(make_run: MakeRun) -> None:
     np.testing.assert_allclose([bar.get_width() for bar in axes.patches], [0.5, 0.5, 1 / 512, 1])
 
 
+@pytest.mark.slow
 def test_hostile_names_are_text(make_run: MakeRun, tmp_path: Path) -> None:
     comparison = compare_runs([make_run("a", strategy=HOSTILE), make_run("b", strategy="_hidden")], TOLERANCES)
     for path in write_pictures(comparison, tmp_path):

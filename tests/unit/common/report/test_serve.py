@@ -20,6 +20,8 @@ from common.report.serve import HOST, ServedPage, serve_page
 from tests.conftest import ROOT, wait_until
 from tests.unit.common.compare.conftest import MakeRun
 
+pytestmark = pytest.mark.slow
+
 URL = re.compile(r"^(http\S+) \(Ctrl-C to end\)$", re.MULTILINE)
 
 

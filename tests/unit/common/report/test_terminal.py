@@ -40,6 +40,7 @@ def test_a_narrow_terminal_shows_whole_numbers_of_the_columns_that_fit(make_run:
     assert "status" not in tables and "0.00e+00 at 1" in shown and "not comparable" in shown
 
 
+@pytest.mark.slow
 def test_words_stay_whole(make_run: MakeRun, show: Show) -> None:
     runs = [make_run("a"), make_run("b", framework="tf", strategy="multiworker"), make_run("c", "train.seed=1")]
     for columns in (60, 70, 80, 90):
@@ -63,6 +64,7 @@ def test_a_changed_number_of_replicas_is_marked(make_run: MakeRun, show: Show) -
     assert "lockstep: 3 runs agree at all 20 steps" in shown
 
 
+@pytest.mark.slow
 def test_of_many_pairs_those_with_the_reference_are_shown(make_run: MakeRun, show: Show) -> None:
     runs = [make_run(str(seed), f"train.seed={seed}") for seed in range(6)]
     all_pairs, reference_pairs = show(160, *runs[:5]), show(160, *runs)
@@ -71,6 +73,7 @@ def test_of_many_pairs_those_with_the_reference_are_shown(make_run: MakeRun, sho
     assert "The pairs with torch ddp x2 (train.seed=0); 10 other pairs are in report.html." in reference_pairs
 
 
+@pytest.mark.slow
 def test_of_many_notes_the_first_are_shown(make_run: MakeRun, show: Show) -> None:
     runs = [make_run(str(index), status="failed") for index in range(terminal.MAX_NOTES + 2)]
     shown = show(160, *runs)

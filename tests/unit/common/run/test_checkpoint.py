@@ -107,6 +107,7 @@ def test_of_another_format(checkpoints: CheckpointWriter, run_dir: Path, monkeyp
         open_checkpoint(run_dir / "checkpoints" / "step-00000001")
 
 
+@pytest.mark.slow
 def test_settings_are_what_decides_the_curve(small_config: MakeConfig) -> None:
     before = collect_curve_settings(small_config(), "data")
     for same in ("strategy=ddp", "train.steps=7", "run_dir=x", "train.log_every=1", "cluster.timeout=3"):

@@ -126,6 +126,7 @@ def test_without_resume_a_run_is_not_overwritten(make_run: MakeRun, small_config
         resume(small_config(f"run_dir={make_run('run')}"))
 
 
+@pytest.mark.slow
 def test_two_runs_in_one_directory(
     make_run: MakeRun, small_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

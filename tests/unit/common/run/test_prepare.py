@@ -117,6 +117,7 @@ def test_a_host_after_the_first_opens_the_chiefs_checkpoint(make_run: MakeRun, s
     assert not (beside / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_a_host_after_the_first_does_not_copy_what_is_resumed(
     make_run: MakeRun, small_config: MakeConfig, tmp_path: Path
 ) -> None:
@@ -146,6 +147,7 @@ def test_before_a_restart_the_newest_checkpoint_is_found(
     assert open_inputs(config, run_dir).start == Position()
 
 
+@pytest.mark.slow
 def test_a_restart_does_not_need_the_checkpoint_that_the_run_started_from(
     make_run: MakeRun, small_config: MakeConfig
 ) -> None:
@@ -166,6 +168,7 @@ def test_a_restart_does_not_need_the_checkpoint_that_the_run_started_from(
     assert open_inputs(config, run_dir).start.validation == {"loss": 0.25, "accuracy": 0.5}
 
 
+@pytest.mark.slow
 def test_new_data_does_not_bring_a_new_tokenizer(make_run: MakeRun, small_config: MakeConfig) -> None:
     run_dir = make_run("run")
     _, other = prepare_inputs(small_config("data.seed=1"), None)
@@ -197,6 +200,7 @@ def test_what_is_seldom_meant_is_said(
     assert len(messages) == len(expected) and all(map(str.startswith, messages, expected)), messages
 
 
+@pytest.mark.slow
 def test_a_run_is_complete_once_its_summary_says_so(make_run: MakeRun, small_config: MakeConfig) -> None:
     run_dir = make_run("run")
 

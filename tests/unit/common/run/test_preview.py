@@ -40,6 +40,7 @@ def test_what_a_run_would_do(small_config: MakeConfig, tmp_path: Path, monkeypat
     assert not list(tmp_path.glob("runs"))
 
 
+@pytest.mark.slow
 def test_where_a_run_would_continue(make_run: MakeRun, small_config: MakeConfig) -> None:
     run_dir = make_run("run")
     config = resolve_config(small_config(f"run_dir={run_dir}", "resume=auto"))
@@ -48,6 +49,7 @@ def test_where_a_run_would_continue(make_run: MakeRun, small_config: MakeConfig)
     assert plan["would write"] == str(run_dir)
 
 
+@pytest.mark.slow
 def test_the_updates_of_parameter_servers(small_config: MakeConfig) -> None:
     config = resolve_config(small_config("strategy=parameter_server", "strategy.replicas=3"))
     assert told(describe_plan(config, "tf"))["updates"] == "900"

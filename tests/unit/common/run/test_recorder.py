@@ -79,6 +79,7 @@ def test_rows_are_flushed_to_the_disk_before_a_checkpoint(run_dir: Path, monkeyp
     recorder.close()
 
 
+@pytest.mark.slow
 def test_recording_imports_no_framework(run_dir: Path, python: Python) -> None:
     code = (
         "import sys; from pathlib import Path\n"

@@ -24,6 +24,8 @@ from tests.conftest import ROOT, SMALL_CORPUS, MakeConfig
 from tests.unit.common.every_key import CACHE, PAIRS
 from tests.unit.common.run.conftest import STEPS, MakeRun, recorded, resume, step
 
+pytestmark = pytest.mark.slow
+
 FIRST_EDITION = ROOT / "tests" / "fixtures" / "first-edition-torch-ddp"
 AS_IN_FIRST_EDITION = (
     "model.max_positions=64",

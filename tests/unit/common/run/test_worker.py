@@ -175,6 +175,7 @@ def test_another_rank_makes_the_same_calls_and_writes_nothing(rank: Rank) -> Non
     assert sorted(rank.run_dir.rglob("*")) == written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_chief", [True, False])
 def test_every_rank_loads_the_checkpoint(make_run: MakeRun, small_config: MakeConfig, is_chief: bool) -> None:
     run_dir = make_run("run", "schedule.total_steps=6")
@@ -249,6 +250,7 @@ def test_a_summary_that_cannot_be_written(
     assert capsys.readouterr().err.startswith("failed: step 5: the loss is nan; ")
 
 
+@pytest.mark.slow
 def test_an_error_of_a_framework(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
     def crash(step: int) -> None:
         if step == 3:

@@ -44,6 +44,7 @@ class Simulation:
                 self.dispatcher.finish(batch)
 
 
+@pytest.mark.slow
 @given(
     data=st.data(),
     count=st.integers(1, 30),

@@ -608,6 +608,7 @@ class ChiefGathers(Loop):
             super().save()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("units", "call"), [(None, "state after step 2"), (1, "state after step 1")])
 def test_a_state_that_only_the_chief_gathers_is_noticed(
     sharded_run: Callable[[str], ShardedRun], monkeypatch: pytest.MonkeyPatch, units: int | None, call: str
@@ -632,6 +633,7 @@ def timed_run(sharded_run: Callable[[str], ShardedRun]) -> Callable[[str, float 
     return make
 
 
+@pytest.mark.slow
 def test_ranks_save_the_same_steps_by_the_clock_of_the_chief(
     timed_run: Callable[[str, float | None], ShardedRun],
 ) -> None:

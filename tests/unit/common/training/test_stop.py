@@ -256,6 +256,7 @@ def test_a_stop_while_a_checkpoint_is_agreed_on(decided: bool) -> None:
     assert list(stop.end(range(3))) == []
 
 
+@pytest.mark.slow
 def test_a_storm_of_signals() -> None:
     """A signal may arrive anywhere in the main thread. It is handled once, and no lock stays locked."""
     randomness = random.Random(0)

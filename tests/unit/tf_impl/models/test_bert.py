@@ -69,6 +69,7 @@ def arrays(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python: 
     return dict(np.load(folder / "config.npz"))
 
 
+@pytest.mark.slow
 def test_trace_records_every_layer_and_changes_nothing(arrays: dict[str, np.ndarray]) -> None:
     assert len({*arrays["layers"].tolist()}) == 3 + 1 + 2 * 8 + 2
     assert {f"{layer} received" for layer in arrays["layers"]} <= arrays.keys()

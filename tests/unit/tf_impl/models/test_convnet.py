@@ -63,6 +63,7 @@ def computed(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python
     return {precision: (config, dict(np.load(folder / f"{precision}.npz"))) for precision, config in configs.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", TOLERANCES)
 def test_logits_are_those_of_pytorch(computed: Computed, precision: str) -> None:
     config, arrays = computed[precision]

@@ -115,6 +115,7 @@ def kernels(draw: st.DrawFn) -> Kernel:
     return Kernel(kernel, kernel, (*window, size, heads))
 
 
+@pytest.mark.slow
 @given(case=kernels())
 @settings(max_examples=300)
 def test_round_trips_restore_kernels(ask: Keras, case: Kernel) -> None:
@@ -186,6 +187,7 @@ LAYERS = {  # layers, shape of an example in PyTorch, shape of the weight, kerne
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 def test_keras_layers_compute_what_pytorchs_compute(ask: Keras, name: str) -> None:
     layers, example_shape, shape, kernel, compute = LAYERS[name]

@@ -70,6 +70,7 @@ def predict_traffic(algorithm: str, rank: int, size: int, length: int, itemsize:
     return (count, count * length * itemsize) if length else (0, 0)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(length=st.integers(0, 70), dtype=st.sampled_from(DTYPES), seed=st.integers(0, 2**32 - 1))
 def test_every_algorithm_sums_and_sends_what_it_should(ranks: Ranks, length: int, dtype: str, seed: int) -> None:
@@ -81,6 +82,7 @@ def test_every_algorithm_sums_and_sends_what_it_should(ranks: Ranks, length: int
             assert results[algorithm][1:] == expected, (algorithm, rank)
 
 
+@pytest.mark.slow
 def test_long_buffers(ranks: Ranks) -> None:
     """The buffers are longer than a socket holds, so a rank that sends before it receives would hang."""
     size = len(ranks.processes)

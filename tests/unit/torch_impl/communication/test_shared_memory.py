@@ -59,6 +59,7 @@ def check(averages_of_ranks: list[Averages], dtype: str) -> None:
             np.testing.assert_allclose(average, exact, rtol=0, atol=tolerance)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     lengths=st.lists(st.integers(0, 200), min_size=1, max_size=4),

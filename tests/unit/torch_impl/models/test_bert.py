@@ -13,6 +13,8 @@ from torch_impl.models import build_model
 from torch_impl.step import backward, compute_evaluation_sums
 from torch_impl.task import build_task_functions
 
+pytestmark = pytest.mark.slow
+
 TASK = build_task_functions(ClassificationSettings("classification", 0.0, None))
 
 CPU = torch.device("cpu")

@@ -64,6 +64,7 @@ def train_all(configs: list[Config]) -> tuple[Run, list[tuple[Run, dict[str, Any
     return train(configs[0], Single(context_of(configs[0]), ALONE)), results
 
 
+@pytest.mark.slow
 def test_every_algorithm_bucket_and_overlap_draws_the_curve_of_single(ranks: Ranks, config: Config) -> None:
     buckets_and_overlap = [(None, True), (0.004, True), (0.004, False), (25.0, False)]
     choices = list(itertools.product(ALGORITHMS, buckets_and_overlap))

@@ -23,6 +23,8 @@ from torch_impl.strategies import ddp
 from torch_impl.strategies.ddp import DDP
 from torch_impl.strategies.single import Single
 
+pytestmark = pytest.mark.slow
+
 Options = dict[str, Any]  # options of DDP, and train.padding
 
 RANKS, STEPS, SMALL_BUCKET = 2, 5, 0.0004

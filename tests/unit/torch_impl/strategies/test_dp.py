@@ -10,6 +10,8 @@ from tests.unit.torch_impl.ready import ALONE, make_ready
 from torch_impl.strategies.dp import DP, TRAFFIC_KINDS
 from torch_impl.strategies.single import Single
 
+pytestmark = pytest.mark.slow
+
 REPLICAS, CLASSES, FLOAT = 3, 3, 4
 LOSSES = ("gathered", "in_forward", "criterion")
 SIZES = {1: [7, 7, 6], 3: [7, 7, 6], 4: [1, 1, 1]}  # the fourth global batch has 2 of the 62 examples, and a filler

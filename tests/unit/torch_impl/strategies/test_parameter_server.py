@@ -72,6 +72,7 @@ def apply(worker: socket.socket, request: ApplyGradient, gradient: torch.Tensor)
     return receive_message(worker, AppliedUpdate)
 
 
+@pytest.mark.slow
 def test_an_update_that_arrives_twice_counts_once(server: tuple[Server, Client]) -> None:
     """The second update comes from a worker that receives the batch of a crashed worker."""
     first, second = server[1](2), server[1](3)
@@ -101,6 +102,7 @@ def test_half_an_update_does_not_count(server: tuple[Server, Client]) -> None:
     assert update == AppliedUpdate(0.5, 1.0, staleness=0, worker=1)
 
 
+@pytest.mark.slow
 def test_a_connection_from_outside_the_run_is_ignored(server: tuple[Server, Client]) -> None:
     outsider = socket.create_connection(server[0].listener.getsockname())
     outsider.sendall(b"GET")

@@ -28,6 +28,7 @@ INPUTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_the_cache_has_the_arrays_of_the_files(opened: Opened, suffix: str) -> None:
     cache = opened(TRAIN, VALIDATION, suffix, weight="weight", channels=["image"])
@@ -48,6 +49,7 @@ def test_the_cache_has_the_arrays_of_the_files(opened: Opened, suffix: str) -> N
                 assert gathered[f"{name}_mask"][row].sum() == len(expected)
 
 
+@pytest.mark.slow
 def test_every_format_gives_the_same_cache(opened: Opened) -> None:
     assert len({opened(TRAIN, VALIDATION, suffix, weight="weight").fingerprint for suffix in FORMATS}) == 1
 

@@ -1,6 +1,7 @@
 """Ragged arrays, padded."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ def ragged(examples: list[list[int]]) -> Column:
     return Column(flat, np.cumsum([0, *map(len, examples)]))
 
 
+@pytest.mark.slow
 @given(examples=lists, data=st.data(), padding=st.sampled_from([0, -1]))
 def test_ragged_examples_are_padded_like_lists(examples: list[list[int]], data: st.DataObject, padding: int) -> None:
     batch = data.draw(st.lists(st.integers(0, len(examples) - 1), min_size=1, max_size=9))

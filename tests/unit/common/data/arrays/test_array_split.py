@@ -90,6 +90,7 @@ def test_ragged_labels_are_padded_with_no_label() -> None:
     assert len(split) == 8
 
 
+@pytest.mark.slow
 @given(
     world_size=st.integers(1, 9),
     ids=st.lists(st.integers(0, 7), min_size=1, max_size=8, unique=True),
@@ -112,6 +113,7 @@ def test_a_global_batch(world_size: int, ids: list[int], padding: str) -> None:
     assert batch.tokens == sum(len(WORDS[i]) + min(len(WORDS[i]), 5) for i in ids)
 
 
+@pytest.mark.slow
 def test_the_lengths_decide_the_padding() -> None:
     def split(lengths: list[int]) -> ArraySplit:
         return ArraySplit({"words": ragged([[1] * length for length in lengths])}, Column(np.zeros(64, np.int32)))

@@ -47,6 +47,7 @@ def test_lines_are_tokenized_one_by_one(tokenizer: Path, tmp_path: Path) -> None
     assert tokens.tolist() == [token for line in lines for token in library.encode(line).ids]
 
 
+@pytest.mark.slow
 @given(
     text=st.text(st.sampled_from("ab —\n\r\u2028😀"), max_size=60), size=st.integers(1, 9), longest=st.integers(1, 20)
 )

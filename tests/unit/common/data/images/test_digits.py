@@ -6,6 +6,8 @@ import pytest
 from common.data.images.image_cache import open_cache
 from tests.conftest import MakeConfig
 
+pytestmark = pytest.mark.slow
+
 
 def test_digits(make_config: MakeConfig) -> None:
     cache = open_cache(make_config("model=convnet"), None)

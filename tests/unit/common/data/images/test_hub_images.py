@@ -26,6 +26,7 @@ def picture(mode: str, *shape: int) -> PIL.Image.Image:
     return PIL.Image.fromarray(RANDOM.integers(0, 256, shape, np.uint8), mode)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "shape"), [("L", (6, 5)), ("RGB", (6, 5, 3))])
 def test_images_of_the_hub(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, mode: str, shape: tuple[int, ...]

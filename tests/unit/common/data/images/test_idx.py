@@ -20,6 +20,7 @@ LABELS = np.array([1, 0, 1], np.uint8)
 IMAGES = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5)
 
 
+@pytest.mark.slow
 @given(images=arrays.arrays(np.uint8, st.tuples(*[st.integers(1, 6)] * 3)), zipped=st.booleans())
 def test_round_trip(tmp_path_factory: pytest.TempPathFactory, images: np.ndarray, zipped: bool) -> None:
     labels = np.arange(len(images), dtype=np.uint8)

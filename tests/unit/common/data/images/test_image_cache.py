@@ -33,6 +33,7 @@ def test_what_the_files_hold(idx_config: Config) -> None:
         assert arrays["labels"].tolist() == labels_of(images).tolist()
 
 
+@pytest.mark.slow
 @given(
     world_size=st.integers(1, 12),
     ids=st.lists(st.integers(0, 19), min_size=1, max_size=10, unique=True),

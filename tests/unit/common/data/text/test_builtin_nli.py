@@ -36,6 +36,7 @@ def test_a_seed_gives_the_same_pairs_on_every_machine() -> None:
     assert hashlib.sha256(repr(pairs).encode()).hexdigest()[:16] == "9ac8166f59863154"
 
 
+@pytest.mark.slow
 def test_counts_distinct_pairs_and_balanced_classes(splits: Splits) -> None:
     for pairs, examples in zip(splits, (24_000, 3_000), strict=True):
         assert len(pairs) == len({pair[:2] for pair in pairs}) == examples
@@ -51,6 +52,7 @@ def test_no_validation_sentence_is_in_train(splits: Splits) -> None:
     assert not train & validation
 
 
+@pytest.mark.slow
 def test_sentences_are_well_formed(splits: Splits) -> None:
     for pair in splits[0] + splits[1]:
         assert pair[0] != pair[1]
@@ -118,6 +120,7 @@ def test_what_usage_and_logic_judge_differently_is_left_out() -> None:
     assert not any(some in forms for forms in table[not_all])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["train_examples", "validation_examples"])
 @pytest.mark.parametrize("examples", [1_000_000, 0, -1])
 def test_a_count_that_the_grammar_cannot_give(key: str, examples: int) -> None:
@@ -175,6 +178,7 @@ def test_a_bag_of_words_does_not_give_the_class(splits: Splits) -> None:
     assert bag_of_words_accuracy(splits, sides=(0, 1)) < 0.62
 
 
+@pytest.mark.slow
 def test_the_hypothesis_alone_does_not_give_the_class(splits: Splits) -> None:
     assert bag_of_words_accuracy(splits, sides=(1,)) < 0.40
 

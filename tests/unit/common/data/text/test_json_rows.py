@@ -27,6 +27,7 @@ def written(directory: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 @given(rows=st.lists(values, max_size=8), piece=st.integers(1, 40), indent=st.none() | st.just(1), raw=st.booleans())
 def test_whatever_the_pieces_are(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Any], piece: int, indent: int | None, raw: bool

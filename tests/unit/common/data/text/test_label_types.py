@@ -26,6 +26,7 @@ def read(
     return read_corpus(files(*paths, **keys))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @settings(max_examples=20)
 @given(labels=st.lists(st.integers(0, 9), min_size=1, max_size=9))

@@ -70,6 +70,7 @@ def test_single_sentences_and_null_labels(tmp_path: Path) -> None:
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\x00"), max_size=20)
 
 
+@pytest.mark.slow
 @given(rows=st.lists(st.tuples(text, text, st.integers(0, 3)), min_size=1, max_size=8))
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
 def test_round_trip(tmp_path_factory: pytest.TempPathFactory, suffix: str, rows: list[tuple[str, str, int]]) -> None:
@@ -113,6 +114,7 @@ def test_a_tsv_that_is_csv(tmp_path: Path) -> None:
     assert read_text(tmp_path / "f.tsv", 'premise,hypothesis,label\n"p, q",h,0\n').train.premises == ["p, q"]
 
 
+@pytest.mark.slow
 @given(rows=st.lists(st.tuples(text, text, st.integers(0, 3)), min_size=1, max_size=8))
 def test_commas_are_no_other_delimiter(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, int]]

@@ -37,6 +37,7 @@ def list_examples(split: TokenizedSplit) -> list[tuple[list[int], list[int]]]:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(texts=single_or_pair)
 def test_round_trip(composed: Compose, tmp_path_factory: pytest.TempPathFactory, texts: list[Text]) -> None:
@@ -52,6 +53,7 @@ def test_round_trip(composed: Compose, tmp_path_factory: pytest.TempPathFactory,
     assert opened.classes == ["0", "1"][: len(texts)]
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(texts=single_or_pair, max_length=st.integers(3, 30))
 def test_longer_examples_are_cut(
@@ -128,6 +130,7 @@ def test_damage_is_reported_and_repaired(
     assert list_examples(again.train) == expected
 
 
+@pytest.mark.slow
 def test_the_key_depends_on_values_that_change_the_tokens(pairs_config: Config, composed: Compose) -> None:
     """Other values lead to the same cache."""
     assert isinstance(pairs_config.data, FilesSettings)

@@ -16,6 +16,8 @@ from common.data.text.token_cache import open_cache
 from common.data.text.token_cache_builder import TokenManifest
 from tests.conftest import Python, StartPython, wait_until
 
+pytestmark = pytest.mark.slow
+
 WORKER = """
 import os, sys, time
 from pathlib import Path
@@ -61,7 +63,6 @@ def rendezvous(pairs_config: Config, tmp_path: Path) -> Path:
     return tmp_path / "rendezvous"
 
 
-@pytest.mark.slow
 def test_built_once_for_eight_processes(rendezvous: Path, start_python: StartPython) -> None:
     settings = rendezvous.parent / "config.yaml"
     workers = [start_python(WORKER, settings, rendezvous, 8, "work") for _ in range(8)]
@@ -71,7 +72,6 @@ def test_built_once_for_eight_processes(rendezvous: Path, start_python: StartPyt
     assert (rendezvous.parent / "builds").read_text().split() == ["tokens", "weights"]
 
 
-@pytest.mark.slow
 @pytest.mark.survives("SIGKILL of the token cache's builder, 8 processes waiting")
 def test_a_killed_builder_is_replaced(rendezvous: Path, start_python: StartPython, pairs_config: Config) -> None:
     settings = rendezvous.parent / "config.yaml"

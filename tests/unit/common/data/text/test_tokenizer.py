@@ -22,6 +22,7 @@ def vocabulary(tokenizer: Tokenizer) -> list[str]:
     return sorted(tokens, key=tokens.__getitem__)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(texts=st.lists(st.text(max_size=30), max_size=30), limit=st.integers(100, 160))
 def test_the_vocabulary_is_bounded_and_a_function_of_the_texts(texts: list[str], limit: int) -> None:
@@ -31,6 +32,7 @@ def test_the_vocabulary_is_bounded_and_a_function_of_the_texts(texts: list[str],
     assert first[:5] == list(SPECIAL_TOKENS.values())
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(texts=st.lists(st.text(max_size=30), max_size=10), chunk=st.integers(1, 4))
 def test_characters_are_counted_as_in_the_normalized_texts(texts: list[str], chunk: int) -> None:

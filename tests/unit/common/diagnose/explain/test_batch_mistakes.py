@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from common.config.compose import parse_config
 from common.data.dropout import derive_example_keys
@@ -30,6 +31,7 @@ def sorted_labels(mistake: BatchMistake) -> list[int]:
     return sorted(label for shard in mistake.shards for part in shard for label in part["labels"].tolist())
 
 
+@pytest.mark.slow
 def test_an_epoch_in_the_order_of_the_first(composed: Compose) -> None:
     assert list_mistakes(composed, 3, 1, dropout=0) == {}, "the first epoch cannot repeat an order"
     mistake = list_mistakes(composed, 5, 2, dropout=0)["epoch_not_reshuffled"]
