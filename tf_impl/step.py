@@ -49,7 +49,7 @@ def backward(
             outputs = compute_outputs(model, micro_batch, training=True)
             loss = sum_losses(task, outputs, micro_batch) / tf.cast(weight, outputs.dtype)
         losses.append(loss)
-        gradients.append(tape.gradient(loss, parameters))
+        gradients.append(tape.gradient(loss, parameters, unconnected_gradients=tf.UnconnectedGradients.ZERO))
     if len(shard) == 1:
         return losses[0], gradients[0]
     return tf.add_n(losses), [tf.add_n(terms) for terms in zip(*gradients, strict=True)]

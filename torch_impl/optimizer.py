@@ -11,6 +11,7 @@ from torch.profiler import record_function
 from common.config.schema import Config
 from common.training.schedule import compute_learning_rate
 from common.training.state import Position
+from torch_impl.step import collect_gradients
 
 
 class Optimizer:
@@ -35,8 +36,9 @@ class Optimizer:
             step: The number of the update, from 1.
             norm: The norm over all parameters of the model, if this optimizer has only some of them.
         """
-        sparse = {p: p.grad.coalesce() for p in self.parameters if p.grad is not None and p.grad.is_sparse}
-        dense = [p.grad for p in self.parameters if p.grad is not None and p not in sparse]
+        collected = dict(zip(self.parameters, collect_gradients(self.parameters), strict=True))
+        sparse = {parameter: gradient.coalesce() for parameter, gradient in collected.items() if gradient.is_sparse}
+        dense = [gradient for gradient in collected.values() if not gradient.is_sparse]
         gradients = [*dense, *(gradient.values() for gradient in sparse.values())]
         if norm is None:
             norm = get_total_norm(gradients)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
+from torch.nn import Parameter
 from torch.profiler import record_function
 
 from common.config.schema import Config
@@ -50,6 +51,16 @@ def backward(
             loss.backward()
         losses.append(loss.detach())
     return torch.stack(losses).sum()
+
+
+def collect_gradients(parameters: Iterable[Parameter]) -> list[torch.Tensor]:
+    """Return the gradients of parameters after backward. If the loss does not depend on a parameter, it gets zeros."""
+    gradients = []
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        gradients.append(parameter.grad)
+    return gradients
 
 
 def compute_evaluation_sums(

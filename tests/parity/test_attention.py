@@ -1,4 +1,4 @@
-"""Models with attention layers and dropout have the same curve in both frameworks."""
+"""Models with attention layers, dropout and parameters without a gradient have the same curve in both frameworks."""
 
 import pytest
 

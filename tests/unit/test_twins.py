@@ -32,6 +32,7 @@ ONE_SIDED = {  # public names that only one side has, with the reason
         "Optimizer.densify",  # only TensorFlow's gradients are sparse
     ],
     "tf_impl/compilation.py": ["round_up_shapes"],  # torch.compile compiles for all shapes
+    "torch_impl/step.py": ["collect_gradients"],  # PyTorch keeps gradients in parameters
     # Only TensorFlow compiles a step, for all replicas at once.
     "tf_impl/batches.py": ["build_input_signature", "select_replica_shard"],
     # The frameworks name the method differently, and a Keras layer does not know its name in the model.

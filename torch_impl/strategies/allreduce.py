@@ -25,7 +25,7 @@ from torch_impl.communication.rendezvous import Group, init_process_group
 from torch_impl.device import measure_peak_memory, select_replica_devices
 from torch_impl.models import build_model, trainable_parameters
 from torch_impl.optimizer import Optimizer
-from torch_impl.step import backward, compute_evaluation_sums, evaluate, seed_dropout
+from torch_impl.step import backward, collect_gradients, compute_evaluation_sums, evaluate, seed_dropout
 from torch_impl.task import build_task_functions
 from torch_impl.training_state import collect_state, load_state
 
@@ -162,9 +162,7 @@ class Reducer:
 
     @record_function("reduce")
     def _reduce(self, bucket: list[Parameter]) -> None:
-        gradients = [parameter.grad for parameter in bucket if parameter.grad is not None]
-        if not gradients:
-            return
+        gradients = collect_gradients(bucket)
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
         all_reduce(flat, self.algorithm, self.traffic)
         parts = flat.split([gradient.numel() for gradient in gradients])

@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.futures import Future
+from torch.nn import Embedding, EmbeddingBag, Module, Parameter
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
@@ -53,6 +55,7 @@ class DDP(Strategy[DdpSettings]):
             synchronize_batch_norm(self.model, make_sum_over_ranks())
         if self.settings.comm_hook == "none":
             use_sparse_gradients(self.model)
+        self.model.register_forward_hook(_reach_parameters)
         with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers; torch 2.11 has only this name
             warnings.simplefilter("ignore", FutureWarning)
             self.replica = DistributedDataParallel(
@@ -121,6 +124,43 @@ class DDP(Strategy[DdpSettings]):
         peaks: list[list[int]] = [[]] * self.world_size
         dist.all_gather_object(peaks, measure_peak_memory([self.device]))
         return {"peak_memory_bytes": [peak for rank_peaks in peaks for peak in rank_peaks]}
+
+
+def _reach_parameters(model: Module, args: object, outputs: torch.Tensor) -> torch.Tensor:
+    """Make the outputs of the model depend on every parameter, because DDP waits for the gradients of all.
+
+    Otherwise DDP fails if the loss does not depend on a parameter, such as that of an auxiliary head.
+    """
+    parameters = trainable_parameters(model).values()
+    embeddings = (module for module in model.modules() if isinstance(module, Embedding | EmbeddingBag))
+    sparse = {module.weight for module in embeddings if module.sparse}.intersection(parameters)
+    dense = (parameter for parameter in parameters if parameter not in sparse)
+    reached: torch.Tensor = _ReachParameters.apply(outputs, len(sparse), *sparse, *dense)
+    return reached
+
+
+class _ReachParameters(torch.autograd.Function):
+    """Returns the outputs unchanged, and passes an undefined gradient to every parameter.
+
+    An undefined gradient adds nothing to the others. DDP accepts it, but not for parameters with sparse gradients,
+    which get one without rows.
+    """
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, outputs: torch.Tensor, sparse_count: int, *parameters: Parameter) -> torch.Tensor:
+        ctx.save_for_backward(*parameters[:sparse_count])
+        return outputs.view_as(outputs)
+
+    @staticmethod
+    def backward(ctx: BackwardCFunction, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        gradients = [gradient, None, *map(_make_empty_gradient, ctx.saved_tensors)]
+        return *gradients, *[None] * (len(ctx.needs_input_grad) - len(gradients))
+
+
+def _make_empty_gradient(parameter: torch.Tensor) -> torch.Tensor:
+    """Return a sparse gradient of an embedding that has no rows."""
+    indices, rows = torch.empty(1, 0, dtype=torch.int64), parameter.new_empty(0, parameter.shape[1])
+    return torch.sparse_coo_tensor(indices, rows, parameter.shape)
 
 
 def _run_after_backward(state: object, hook: CommHook) -> CommHook:

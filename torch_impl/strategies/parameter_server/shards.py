@@ -61,9 +61,9 @@ def read_slots(server: socket.socket, shard: Shard, slots: Iterable[str]) -> dic
     return arrays
 
 
-def send_flat(connection: socket.socket, tensors: Iterable[torch.Tensor | None]) -> None:
-    """Send tensors as one flat tensor. None, the gradient of an unused parameter, is left out."""
-    send_tensor(connection, torch.cat([tensor.detach().flatten().cpu() for tensor in tensors if tensor is not None]))
+def send_flat(connection: socket.socket, tensors: Iterable[torch.Tensor]) -> None:
+    """Send tensors as one flat tensor."""
+    send_tensor(connection, torch.cat([tensor.detach().flatten().cpu() for tensor in tensors]))
 
 
 def receive_flat(connection: socket.socket, parameters: Collection[Parameter]) -> torch.Tensor:

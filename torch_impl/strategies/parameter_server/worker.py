@@ -13,7 +13,7 @@ from torch_impl.communication.connection import connect
 from torch_impl.communication.rendezvous import Group
 from torch_impl.device import measure_peak_memory, select_replica_devices
 from torch_impl.models import build_model, trainable_parameters
-from torch_impl.step import backward, seed_dropout
+from torch_impl.step import backward, collect_gradients, seed_dropout
 from torch_impl.strategies.parameter_server.messages import (
     AppliedUpdate,
     ApplyGradient,
@@ -62,11 +62,11 @@ def work(context: RunContext, group: Group) -> None:
             arrays = batch.shard(0, 1)
         seed_dropout(config, request.step, request.part)
         loss = backward(model, task, to_tensors(arrays, device), batch.weight, config.train.precision)
-        norm = get_total_norm([parameter.grad for parameter in parameters.values() if parameter.grad is not None])
+        norm = get_total_norm(collect_gradients(parameters.values()))
         update = ApplyGradient(request.step, request.part, float(loss), float(norm), version, index)
         for server, shard in zip(servers, shards, strict=True):
             send_message(server, update)
-            send_flat(server, (parameter.grad for parameter in shard.values()))
+            send_flat(server, collect_gradients(shard.values()))
         model.zero_grad()
         applied, *_ = [receive_message(server, AppliedUpdate) for server in servers]
         send_message(coordinator, WorkerResult(**asdict(applied), peak_memory_bytes=measure_peak_memory([device])[0]))

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch.nn import Linear, Module
 
 from common.config.schema import Config
 from common.data.batches import GlobalBatch, training_batches
@@ -19,13 +21,18 @@ from tests.unit.torch_impl.ranks import Ranks
 from tests.unit.torch_impl.ready import ALONE, context_of, make_ready
 from torch_impl.communication.rendezvous import Group
 from torch_impl.communication.shared_memory import SharedMemory
-from torch_impl.strategies import ddp
+from torch_impl.models import build_model
+from torch_impl.strategies import allreduce, ddp
+from torch_impl.strategies import single as single_strategy
+from torch_impl.strategies.allreduce import AllReduce
 from torch_impl.strategies.ddp import DDP
 from torch_impl.strategies.single import Single
 
 pytestmark = pytest.mark.slow
 
 Options = dict[str, Any]  # options of DDP, and train.padding
+Weights = dict[str, np.ndarray]
+Trained = tuple[list[tuple[float, float]], Weights]
 
 RANKS, STEPS, SMALL_BUCKET = 2, 5, 0.0004
 EXACT: list[Options] = [
@@ -77,7 +84,7 @@ def batches_of(config: Config, steps: int) -> Iterator[GlobalBatch]:
     return training_batches(train_split, config.train.global_batch_size, 0, range(1, steps + 1), config.train.padding)
 
 
-def train(config: Config, strategy: DDP | Single) -> list[tuple[float, float]]:
+def train(config: Config, strategy: DDP | AllReduce | Single) -> list[tuple[float, float]]:
     results: list[StepResult] = list(strategy.train(batches_of(config, STEPS)))
     return [(float(result.loss), float(result.grad_norm)) for result in results]
 
@@ -100,6 +107,39 @@ def train_all(
         curves = [(train(config, make(config, one_host)), train(config, make_single(config))) for config in configs]
     assert average.called == one_host
     return curves
+
+
+def train_with_unreached_layers(configs: list[Config], calling_ranks: list[int]) -> list[Trained]:
+    """Train a model with a layer that is never called, and one that only some ranks call, in a rank.
+
+    Train with the strategy of each config, then with Single.
+    """
+
+    def build_with_layers(*arguments: Any) -> Module:
+        model = build_model(*arguments)
+        model.never_called, model.sometimes = Linear(3, 3).double(), Linear(3, 3).double()
+        for parameter in (*model.never_called.parameters(), *model.sometimes.parameters()):
+            torch.nn.init.constant_(parameter, 0.1)
+        if dist.get_rank() in calling_ranks:
+            model.register_forward_hook(lambda model, _, logits: logits + model.sometimes(logits))
+        return model
+
+    allreduce.init_process_group = lambda *_: None
+    trained = []
+    for module in (ddp, allreduce, single_strategy):
+        module.build_model = build_with_layers  # type: ignore[attr-defined]
+    try:
+        group = Group(dist.get_rank(), dist.get_world_size(), None, None)
+        for config in configs:
+            is_ddp = config.strategy.kind == "ddp"
+            strategy = make(config, one_host=True) if is_ddp else AllReduce(context_of(config), group)
+            trained.append((train(config, strategy), strategy.state().weights))
+        strategy = make_single(configs[0])
+        trained.append((train(configs[0], strategy), strategy.state().weights))
+    finally:
+        for module in (ddp, allreduce, single_strategy):
+            module.build_model = build_model  # type: ignore[attr-defined]
+    return trained
 
 
 def ready_when_reduced(config: Config) -> list[int]:
@@ -154,3 +194,25 @@ def test_overlap_decides_when_the_buckets_are_reduced(ranks: Ranks, config: Conf
         assert len(seen) > 2 and seen[0] < parameters / 2
     for seen in ranks(ready_when_reduced, with_options(config, "float32", {**small, "overlap": False})):
         assert len(seen) > 2 and min(seen) >= parameters - 1
+
+
+@pytest.mark.parametrize("calling_ranks", [[], [0], [0, 1]])
+def test_a_layer_without_a_gradient_gets_zeros(
+    ranks: Ranks, small_config: MakeConfig, config: Config, calling_ranks: list[int]
+) -> None:
+    """The optimizer decays its weights, on every rank, whether a rank calls the layer or not."""
+    sizes = (f"train.steps={STEPS}", "train.global_batch_size=20", "data.train_examples=41")
+    by_hand = make_ready(small_config("strategy=allreduce", "train.precision=float64", *sizes)).config
+    options: list[Options] = [{}, {"accumulate": 3}, {"bucket_cap_mb": SMALL_BUCKET, "overlap": False}]
+    configs = [*(with_options(config, "float64", chosen) for chosen in options), by_hand]
+    results = ranks(train_with_unreached_layers, configs, calling_ranks)
+    if calling_ranks == [0]:
+        del results[1][-1], results[0][-1]  # a single process calls the layer in every batch or in none
+    (curve, weights), *others = [trained for rank in results for trained in rank]
+    for other_curve, other_weights in others:
+        np.testing.assert_allclose(other_curve, curve, rtol=1e-10)
+        for name, array in weights.items():
+            np.testing.assert_allclose(other_weights[name], array, rtol=1e-9, atol=1e-12, err_msg=name)
+    assert weights["never_called.weight"] == pytest.approx(weights["never_called.weight"][0, 0])
+    assert 0.09 < weights["never_called.weight"][0, 0] < 0.1
+    assert np.ptp(weights["sometimes.weight"]) > 1e-6 or not calling_ranks
