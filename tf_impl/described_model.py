@@ -87,7 +87,7 @@ class DescribedModel:
             updated |= {name for role, name in roles.items() if role.startswith("moving_")}
             if roles:
                 kind, attributes = get_layer_kind(layer), get_layer_attributes(layer)
-                layers.append(LayerDescription(kind, path, attributes, roles, trace.flattened.get(path)))
+                layers.append(LayerDescription(kind, path, attributes, roles, trace.unflattened_shapes.get(path)))
         return ModelDescription(
             layers=layers,
             variables={name: _describe_variable(name, variable, name in updated) for name, variable in tensors.items()},
@@ -96,7 +96,7 @@ class DescribedModel:
             outputs={name: tuple(tensor.shape) for name, tensor in self.outputs.items()},
             statistics=sorted(updated),
             dropouts={
-                path: replace(self.dropouts[id(layer)], flattened=trace.flattened.get(path))
+                path: replace(self.dropouts[id(layer)], unflattened_shape=trace.unflattened_shapes.get(path))
                 for path, layer in trace.entered.items()
                 if id(layer) in self.dropouts
             },

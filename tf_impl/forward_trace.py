@@ -32,7 +32,7 @@ class ForwardTrace:
 
     Attributes:
         entered: The layers by path, in the order in which the pass entered them.
-        flattened: For a layer whose input was flattened, the shape of an example before that, by the layer's path.
+        unflattened_shapes: The shape of an example before the model flattened it for a layer, by the layer's path.
         calls: The first call of each layer, by path. A layer with an activation is recorded as returning what the
             activation receives, because PyTorch's layers have no activation.
         noise: Layers that drop by calling functions instead of dropout layers, as "path (function)".
@@ -41,7 +41,7 @@ class ForwardTrace:
     def __init__(self, model: keras.Layer, replacements: Mapping[str, RecordedCall] | None = None) -> None:
         """Prepare to trace a model. replacements: the calls of counterparts, by the path of the layer here."""
         self.entered: dict[str, keras.Layer] = {}
-        self.flattened: dict[str, tuple[int, ...]] = {}
+        self.unflattened_shapes: dict[str, tuple[int, ...]] = {}
         self.calls: dict[str, RecordedCall] = {}
         self.noise: list[str] = []
         self._replacements = replacements or {}
@@ -115,7 +115,7 @@ class ForwardTrace:
     def _record_entry(self, layer: keras.Layer, path: str, received: tf.Tensor | None) -> None:
         self.entered[path] = layer
         if received is not None and len(received.shape) == 2 and received.shape[1] in self._shapes:
-            self.flattened[path] = self._shapes[received.shape[1]]
+            self.unflattened_shapes[path] = self._shapes[received.shape[1]]
             if get_layer_kind(layer) == "Dense":
                 del self._shapes[received.shape[1]]
 

@@ -59,14 +59,14 @@ class ObservedModel:
         """
         load_weights(self.model, dict(weights))
         variables = [variable.value for variable in self.model.trainable_variables]
-        losses, outputs, calls, flattened = [], [], {}, {}
+        losses, outputs, calls, unflattened_shapes = [], [], {}, {}
         sums = [np.zeros(variable.shape, variable.dtype.as_numpy_dtype) for variable in variables]
         for index, micro_batch in enumerate(to_tensors(list(shard))):
             with tf.GradientTape() as tape:
                 if index == 0:
                     with ForwardTrace(self.model, given) as trace:
                         computed, loss = self._forward(micro_batch, training)
-                    calls, flattened = trace.calls, trace.flattened
+                    calls, unflattened_shapes = trace.calls, trace.unflattened_shapes
                 else:
                     computed, loss = self._forward(micro_batch, training)
                 total = sum_losses(self.task, computed, micro_batch) / weight
@@ -75,7 +75,7 @@ class ObservedModel:
                 sums = [a + tf.convert_to_tensor(b).numpy() for a, b in zip(sums, gradients, strict=True)]
             losses.append(loss.numpy())
             outputs.append(computed.numpy())
-        return Observation(outputs, losses, calls, flattened, self._to_torch(sums))
+        return Observation(outputs, losses, calls, unflattened_shapes, self._to_torch(sums))
 
     def gradients(
         self, weights: Mapping[str, np.ndarray], shard: Sequence[Arrays], weight: float

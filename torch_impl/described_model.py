@@ -81,7 +81,7 @@ class DescribedModel:
             updated |= {name for role, name in roles.items() if role.startswith("running_")}
             if roles:
                 kind, attributes = get_layer_kind(module), get_layer_attributes(module)
-                layers.append(LayerDescription(kind, path, attributes, roles, trace.flattened.get(path)))
+                layers.append(LayerDescription(kind, path, attributes, roles, trace.unflattened_shapes.get(path)))
         return ModelDescription(
             layers=layers,
             variables={name: _describe_variable(name, tensor, name in updated) for name, tensor in tensors.items()},
@@ -90,7 +90,7 @@ class DescribedModel:
             outputs={name: tuple(tensor.shape) for name, tensor in self.outputs.items()},
             statistics=sorted(updated),
             dropouts={
-                path: DropoutDescription(self.dropout_rates[path], path, trace.flattened.get(path))
+                path: DropoutDescription(self.dropout_rates[path], path, trace.unflattened_shapes.get(path))
                 for path in trace.entered
                 if path in self.dropout_rates
             },

@@ -29,7 +29,7 @@ class ForwardTrace:
 
     Attributes:
         entered: The layers by path, in the order in which the pass entered them.
-        flattened: For a layer whose input was flattened, the shape of an example before that, by the layer's path.
+        unflattened_shapes: The shape of an example before the model flattened it for a layer, by the layer's path.
         calls: The first call of each layer, by path.
         noise: Layers that drop by calling functions instead of dropout layers, as "path (function)".
     """
@@ -37,7 +37,7 @@ class ForwardTrace:
     def __init__(self, model: torch.nn.Module, replacements: Mapping[str, RecordedCall] | None = None) -> None:
         """Prepare to trace a model. replacements: the calls of counterparts, by the path of the layer here."""
         self.entered: dict[str, torch.nn.Module] = {}
-        self.flattened: dict[str, tuple[int, ...]] = {}
+        self.unflattened_shapes: dict[str, tuple[int, ...]] = {}
         self.calls: dict[str, RecordedCall] = {}
         self.noise: list[str] = []
         self._stack: list[str] = []  # the paths of the layers that the pass is in
@@ -77,7 +77,7 @@ class ForwardTrace:
             self.entered[path] = module
             received = first_tensor((args, kwargs))
             if received is not None and received.dim() == 2 and received.shape[1] in self._shapes:
-                self.flattened[path] = self._shapes[received.shape[1]]
+                self.unflattened_shapes[path] = self._shapes[received.shape[1]]
                 if get_layer_kind(module) == "Linear":
                     del self._shapes[received.shape[1]]
             if path not in self._replacements:

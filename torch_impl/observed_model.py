@@ -53,19 +53,19 @@ class ObservedModel:
                 makes the layers compute on them. There are no gradients then.
         """
         self._prepare(weights, training)
-        losses, outputs, calls, flattened = [], [], {}, {}
+        losses, outputs, calls, unflattened_shapes = [], [], {}, {}
         for index, micro_batch in enumerate(to_tensors(list(shard), torch.device("cpu"))):
             if index == 0:
                 with ForwardTrace(self.model, given) as trace:
                     computed, loss = self._forward(micro_batch)
-                calls, flattened = trace.calls, trace.flattened
+                calls, unflattened_shapes = trace.calls, trace.unflattened_shapes
             else:
                 computed, loss = self._forward(micro_batch)
             if given is None:
                 (sum_losses(self.task, computed, micro_batch) / weight).backward()
             losses.append(loss.detach().numpy())
             outputs.append(computed.detach().numpy())
-        return Observation(outputs, losses, calls, flattened, self._gradients())
+        return Observation(outputs, losses, calls, unflattened_shapes, self._gradients())
 
     def gradients(
         self, weights: Mapping[str, np.ndarray], shard: Sequence[Arrays], weight: float

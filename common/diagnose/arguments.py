@@ -7,7 +7,7 @@ from pathlib import Path
 from common.config.command_line import compose_options
 from common.config.compose import CONF
 from common.config.strategies import PACKAGES, list_strategies
-from common.diagnose.from_run import EXTENSION_KIND, find_starting_point, read_run_overrides
+from common.diagnose.from_run import EXTENSION_STRATEGY_PREFIX, find_starting_point, read_run_overrides
 from common.diagnose.overrides import key_of, quote_value, value_of
 from common.diagnose.rounding import MACHINE_EPSILON
 from common.errors import UserError
@@ -57,7 +57,7 @@ class SideArguments:
     @property
     def train_overrides(self) -> list[str]:
         """All overrides, including the one that chooses a file of conf/strategy."""
-        is_extension = any(override.startswith(EXTENSION_KIND) for override in self.overrides)
+        is_extension = any(override.startswith(EXTENSION_STRATEGY_PREFIX) for override in self.overrides)
         return [f"strategy={'single' if is_extension else self.strategy}", *self.overrides]
 
 

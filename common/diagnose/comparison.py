@@ -16,7 +16,7 @@ from common.diagnose.model_observations import ModelObservations
 from common.diagnose.observation import Observation
 from common.diagnose.rounding import MACHINE_EPSILON, measure_noise, perturb, precision_of_weights
 from common.diagnose.side_run import SideRun
-from common.map.proof import SMALL_GRADIENT
+from common.map.proof import SMALL_GRADIENT_SHARE
 from common.map.side import Side, receive_all
 
 NEGLIGIBLE_GRADIENT = 1e-10  # relative to the largest gradient's norm: such a gradient holds rounding errors only
@@ -101,7 +101,7 @@ class SideComparison:
     def gradient_noise(self) -> dict[str, float]:
         """Norm of the rounding error of each of these gradients, at least one machine epsilon."""
         norms = {name: float(np.linalg.norm(gradient)) for name, gradient in self.gradients.items()}
-        smallest_norm = SMALL_GRADIENT * max(norms.values(), default=0.0)
+        smallest_norm = SMALL_GRADIENT_SHARE * max(norms.values(), default=0.0)
         noise = {}
         for name, gradient in self.gradients.items():
             norm = max(norms[name], smallest_norm)
@@ -124,7 +124,7 @@ class SideComparison:
         return RoundingDrift(self.a, self.gradients, self.gradient_noise)
 
     @property
-    def difference_began(self) -> bool:
+    def earlier_stage_differs(self) -> bool:
         """Return whether a difference begins at a finished stage, other than in the configs."""
         return any(stage.verdict == DIFFERS for stage in self.stages if stage.name != "config")
 

@@ -41,7 +41,7 @@ class RoundingDrift:
                 drift[name] = drift.get(name, 0.0) + rate * change
             self._drift_norms.append({name: float(np.linalg.norm(distance)) for name, distance in drift.items()})
 
-    def of_weight(self, steps: int, name: str) -> float:
+    def compute_weight_drift(self, steps: int, name: str) -> float:
         """Return a parameter's drift after some steps, relative to its norm.
 
         A moving statistic depends on all parameters: its drift is their drift as one vector.
@@ -52,7 +52,7 @@ class RoundingDrift:
         total_weight = float(np.linalg.norm([weights[parameter] for parameter in drift]))
         return float(np.linalg.norm([*drift.values()])) / (total_weight or 1.0)
 
-    def of_loss(self, steps: int, loss: float) -> float:
+    def compute_loss_drift(self, steps: int, loss: float) -> float:
         """Return the drift of a loss after some steps, relative to the loss."""
         change = sum(self._gradient_norms[name] * distance for name, distance in self._drift_norms[steps].items())
         return change / abs(loss) if loss else 0.0

@@ -22,7 +22,7 @@ class TensorCheck:
         tensor: Name of the tensor in reports.
         difference: Norm of the difference, relative to the tensor's norm; infinite if the two cannot be compared.
         noise: Part of the difference that rounding explains, as it was measured, relative to the tensor's norm.
-        starts_here: Whether a difference would begin at this stage, and is not inherited from an earlier one.
+        may_begin_here: Whether a difference would begin at this stage, and is not inherited from an earlier one.
         summary: Statistics and histograms of both arrays, if they differ.
         precision: Precision in which the two are compared.
     """
@@ -30,7 +30,7 @@ class TensorCheck:
     tensor: str
     difference: float
     noise: float = 0.0
-    starts_here: bool = True
+    may_begin_here: bool = True
     summary: ValueSummary | None = field(default=None, repr=False)
     precision: str = "float64"
 
@@ -45,9 +45,9 @@ class TensorCheck:
         return self.difference > self.tolerance
 
     @property
-    def begins(self) -> bool:
+    def begins_here(self) -> bool:
         """Return whether a difference begins here."""
-        return self.differs and self.starts_here
+        return self.differs and self.may_begin_here
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Stage:
     @property
     def verdict(self) -> str:
         """One of EQUAL, DIFFERS, INHERITED and NOT_COMPARED."""
-        if self.causes or any(check.begins for check in self.checks):
+        if self.causes or any(check.begins_here for check in self.checks):
             return DIFFERS
         if any(check.differs for check in self.checks):
             return INHERITED
@@ -128,7 +128,7 @@ class Stage:
     @property
     def worst_check(self) -> TensorCheck | None:
         """The largest difference among those that begin here, or among all if none begins here."""
-        beginning = [check for check in self.checks if check.begins]
+        beginning = [check for check in self.checks if check.begins_here]
         return max(beginning or self.checks, key=lambda check: check.difference, default=None)
 
     def compare_arrays(
@@ -138,7 +138,7 @@ class Stage:
         b: np.ndarray,
         noise: float = 0.0,
         *,
-        starts_here: bool = True,
+        may_begin_here: bool = True,
         min_norm: float = 0.0,
         precision: str | None = None,
     ) -> TensorCheck:
@@ -149,7 +149,7 @@ class Stage:
             a: Array of side A.
             b: Array of side B.
             noise: Relative difference that rounding explains.
-            starts_here: Whether a difference would begin at this stage.
+            may_begin_here: Whether a difference would begin at this stage.
             min_norm: Norm to which the difference is relative if the arrays' norms are smaller.
             precision: Precision of the comparison, if it is not the stage's.
         """
@@ -159,15 +159,15 @@ class Stage:
             if numbers.all()
             else relative_difference(a[numbers], b[numbers], min_norm)
         )
-        check = TensorCheck(tensor, difference, noise, starts_here, precision=precision or self.precision)
+        check = TensorCheck(tensor, difference, noise, may_begin_here, precision=precision or self.precision)
         if check.differs:
             check = replace(check, summary=summarize_values(a, b))
         self.checks.append(check)
         return check
 
-    def add_mismatch(self, tensor: str, starts_here: bool = True) -> None:
+    def add_mismatch(self, tensor: str, may_begin_here: bool = True) -> None:
         """Add the check of a tensor that cannot be compared, such as one that a side lacks."""
-        self.checks.append(TensorCheck(tensor, np.inf, starts_here=starts_here))
+        self.checks.append(TensorCheck(tensor, np.inf, may_begin_here=may_begin_here))
 
     def add_cause(self, cause: str, side: str, tensor: str, sentence: str, confirmed: bool = True) -> None:
         """Add a cause of this stage."""

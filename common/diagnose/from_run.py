@@ -16,7 +16,7 @@ from common.training.rows import read_rows
 
 GROUPS = ("data", "task", "model", "optimizer", "schedule")
 # Chooses the strategy of an extension. The run does not say which folder holds the strategy's YAML file.
-EXTENSION_KIND = "++strategy.kind="
+EXTENSION_STRATEGY_PREFIX = "++strategy.kind="
 OMITTED_KEYS = (
     *("train.precision", "train.log_every", "train.profile", "train.epochs", "train.early_stopping"),
     *("train.checkpoint_every", "train.checkpoint_seconds", "train.keep_checkpoints", "train.max_restarts"),
@@ -41,7 +41,7 @@ def read_run_overrides(run_dir: Path) -> tuple[str, list[str]]:
     kind = config.strategy.kind
     is_extension = not Path(CONF, "strategy", f"{kind}.yaml").exists()
     if is_extension:
-        overrides.append(f"{EXTENSION_KIND}{kind}")
+        overrides.append(f"{EXTENSION_STRATEGY_PREFIX}{kind}")
     for key, value in values.items():
         is_new_key = isinstance(value, dict) or (is_extension and key.startswith("strategy."))
         overrides.append(f"{'++' if is_new_key else ''}{key}={quote_value(value)}")

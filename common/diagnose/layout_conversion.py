@@ -23,7 +23,7 @@ def convert_layout(
     Args:
         array: A's array.
         target: B's array.
-        flattened: Shape of an example of A before it was flattened, if B's were flattened with the channels in another
+        unflattened_shapes: Shape of an example of A before it was flattened, if B's were flattened with the channels in another
             axis; otherwise None.
     """
     if array is None or target is None or array.size != target.size:
@@ -59,8 +59,8 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
         call_a, call_b = a.calls.get(layer.path_a), b.calls.get(layer.path_b)
         if call_a is None or call_b is None:
             continue
-        flattened = a.flattened.get(layer.path_a)
-        if flattened == b.flattened.get(layer.path_b):
+        flattened = a.unflattened_shapes.get(layer.path_a)
+        if flattened == b.unflattened_shapes.get(layer.path_b):
             flattened = None
         received = convert_layout(call_a.received, call_b.received, flattened)
         returned = convert_layout(call_a.returned, call_b.returned)

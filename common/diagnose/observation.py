@@ -16,12 +16,12 @@ class Observation:
         outputs: Outputs [n, ...] of each micro-batch.
         losses: Losses [n] of each micro-batch.
         calls: What each layer received and returned in the first micro-batch, by the layer's path.
-        flattened: Shape of an example before it was flattened for a layer, by the layer's path.
+        unflattened_shapes: Shape of an example before it was flattened for a layer, by the layer's path.
         gradients: Gradients of the shard's part of the mean loss, by parameter, in PyTorch's layout.
     """
 
     outputs: list[np.ndarray]
     losses: list[np.ndarray]
     calls: Mapping[str, RecordedCall]
-    flattened: Mapping[str, tuple[int, ...]]
+    unflattened_shapes: Mapping[str, tuple[int, ...]]
     gradients: dict[str, np.ndarray]

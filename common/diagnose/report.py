@@ -86,7 +86,7 @@ def _format_number(value: float) -> str:
 
 def _sort_key(check: TensorCheck) -> tuple[bool, float]:
     """Sort differences that begin here first, and larger ones before smaller ones."""
-    return not check.begins, -check.difference
+    return not check.begins_here, -check.difference
 
 
 def _opacity(check: TensorCheck) -> float:

@@ -30,9 +30,9 @@ def train_sides(sides: Sequence[SideArguments], output: Path) -> list[SideRun]:
         for side in sides:
             overrides = copy_start_checkpoint(side, output)
             processes.append(start_training(side.framework, overrides, output / f"{side.name}.log"))
-        while any(process.poll() is None for process in processes) and not list_failed(sides, processes, output):
+        while any(process.poll() is None for process in processes) and not list_failed_sides(sides, processes, output):
             time.sleep(POLL_SECONDS)
-        failed = list_failed(sides, processes, output)
+        failed = list_failed_sides(sides, processes, output)
     finally:
         for process in processes:
             stop_training(process)
@@ -52,7 +52,7 @@ def train_with_values(run: SideRun, values: Mapping[str, object], output: Path) 
     return train_sides([replace(run.arguments, overrides=overrides)], output)[0]
 
 
-def list_failed(
+def list_failed_sides(
     sides: Sequence[SideArguments], processes: Sequence[subprocess.Popen[bytes]], output: Path
 ) -> list[SideArguments]:
     """Return the sides whose run failed.

@@ -87,7 +87,9 @@ def explain_first_difference(
         keras_call = keras_pass.calls.get(pair.keras.output or "")
         if torch_call is None or keras_call is None:
             continue
-        flattened = pair.torch.flattened if pair.torch.flattened != pair.keras.flattened else None
+        flattened = (
+            pair.torch.unflattened_shape if pair.torch.unflattened_shape != pair.keras.unflattened_shape else None
+        )
         output_flattened = flattened if pair.torch.kind != "linear" else None
         output_gap = smallest_difference(torch_call.returned, keras_call.returned, output_flattened)
         if output_gap is None:

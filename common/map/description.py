@@ -27,14 +27,14 @@ class LayerDescription:
         path: The path of the layer in the model.
         attributes: Settings of the layer, such as epsilon, under names that both frameworks share.
         variables: The names of the variables by role, such as "weight" in PyTorch or "kernel" in Keras.
-        flattened: The shape of one example before it was flattened to the input of this layer; None if it was not.
+        unflattened_shape: The shape of one example before the model flattened it for the layer; None if it did not.
     """
 
     kind: str
     path: str
     attributes: Mapping[str, object]
     variables: Mapping[str, str]
-    flattened: tuple[int, ...] | None = None
+    unflattened_shape: tuple[int, ...] | None = None
 
     @property
     def groups(self) -> int:
@@ -51,12 +51,12 @@ class DropoutDescription:
     Attributes:
         rate: The probability of dropping an element.
         name: The name by which the layer's framework finds it again.
-        flattened: The shape of one example before it was flattened to the input of this layer; None if it was not.
+        unflattened_shape: The shape of one example before the model flattened it for the layer; None if it did not.
     """
 
     rate: float
     name: str
-    flattened: tuple[int, ...] | None = None
+    unflattened_shape: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def pair_dropouts(
         torch_input, keras_input = torch_inputs[torch_path], keras_inputs[keras_path]
         layout = None
         if not _are_equal(torch_input, keras_input):
-            layout = _find_layout(torch_input, keras_input, torch_layer.flattened)
+            layout = _find_layout(torch_input, keras_input, torch_layer.unflattened_shape)
             if layout is None:
                 raise UserError(f"{torch_path} (PyTorch) and {keras_path} (Keras) drop elements of different inputs")
         pairs.append(DropoutPair(torch_layer.name, keras_layer.name, layout))

@@ -236,7 +236,7 @@ def _pair_roles(layer_pair: LayerPair, convolved_axes: set[int]) -> list[Variabl
 
 def _permute_flattened(layer_pair: LayerPair, role: str, convolved_axes: set[int]) -> list[TransformationStep]:
     """Return the steps from flattened (channels, *window), as PyTorch has the features, to (*window, channels)."""
-    torch, before, after = layer_pair.torch, layer_pair.torch.flattened, layer_pair.keras.flattened
+    torch, before, after = layer_pair.torch, layer_pair.torch.unflattened_shape, layer_pair.keras.unflattened_shape
     if before is None or after is None or after != (*before[1:], before[0]):
         return []
     if before == after and len(before) - 1 not in convolved_axes:

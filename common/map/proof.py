@@ -15,7 +15,7 @@ from common.map.state_changes import compare_state, compare_statistics, find_unp
 
 OUTPUT_TOLERANCE, GRADIENT_TOLERANCE = 1e-10, 1e-9  # largest differences, relative to norms
 # Gradients smaller than this share of the largest gradient's norm are compared relative to the share.
-SMALL_GRADIENT = 1e-4
+SMALL_GRADIENT_SHARE = 1e-4
 MODES = {False: "evaluation mode", True: "training mode"}
 
 
@@ -162,7 +162,7 @@ def _compare_gradients(
     The error names the differing gradient that is nearest to the output, because the difference spreads from there.
     """
     norms = [float(np.linalg.norm(gradient)) for gradient in keras_pass.gradients.values()]
-    min_norm = SMALL_GRADIENT * max(norms, default=0)
+    min_norm = SMALL_GRADIENT_SHARE * max(norms, default=0)
     torch_arrays = {**torch_pass.updated, **torch_pass.gradients}
     largest, message = 0.0, ""
     for pair in parameter_map.variable_pairs:

@@ -38,7 +38,7 @@ class Sublayer:
         sizes: The sizes that must be equal on both sides, such as the shape of the weight in PyTorch's layout.
         variables: The variables by role, such as "weight" and "bias".
         output: The path of the layer whose output is that of this sublayer; None if no layer returns it.
-        flattened: The shape of one example before it was flattened to the input of the layer; None if it was not.
+        unflattened_shape: The shape of one example before the model flattened it for the layer; None if it did not.
         settings: Settings that should be equal on both sides, such as epsilon.
     """
 
@@ -47,7 +47,7 @@ class Sublayer:
     sizes: tuple[int, ...]
     variables: Mapping[str, TorchSources | KerasTarget]
     output: str | None = None
-    flattened: tuple[int, ...] | None = None
+    unflattened_shape: tuple[int, ...] | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
 
     @property

@@ -56,7 +56,7 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
         if kind.endswith("convolution"):
             sizes = (layer.groups, *sizes)
         sources = {role: _build_source(name) for role, name in names.items()}
-        yield Sublayer(kind, layer.path, sizes, sources, layer.path, layer.flattened, layer.attributes)
+        yield Sublayer(kind, layer.path, sizes, sources, layer.path, layer.unflattened_shape, layer.attributes)
         return
     for role, name in names.items():
         if not variables[name].constant:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.diagnose.explain.step_gradients import estimate_slot_noise
-from common.diagnose.explain.update_formula import CHANGE_ERROR, OptimizerUpdate
+from common.diagnose.explain.update_formula import CHANGE_EPSILONS, OptimizerUpdate
 from common.diagnose.findings import Explanation
 
 NATIVE_OPTIMIZER_ERROR = 3e-6  # relative: a framework's own optimizer rounds constants to float32
@@ -61,7 +61,7 @@ def recover_second_moments(update: OptimizerUpdate) -> Iterator[SecondMoment]:
         norm = max(float(np.linalg.norm(gradient**2)), SMALLEST_NORM * largest) or 1.0
         slot_size = float(np.linalg.norm(after) + np.linalg.norm(before))
         rounding = 2 * update.machine_epsilon * slot_size / (1 - optimizer.beta2)
-        rounding += CHANGE_ERROR * slot_noise[name] * float(np.linalg.norm(gradient))
+        rounding += CHANGE_EPSILONS * slot_noise[name] * float(np.linalg.norm(gradient))
         contribution = (after - optimizer.beta2 * before) / (1 - optimizer.beta2)
         yield SecondMoment(name, gradient**2, contribution, norm, NATIVE_OPTIMIZER_ERROR + rounding / norm)
 

@@ -22,7 +22,7 @@ INSIDE_ROOT = "inside the root"
 EPSILON_PLACES = (AFTER_CORRECTION, BEFORE_CORRECTION, INSIDE_ROOT)
 
 SMALLEST_ERROR = 1e-8  # relative to the norm of all changes: Keras computes scalars in float32
-WEIGHT_ERROR, CHANGE_ERROR = 1, 20  # bounds of rounding errors, in machine epsilons of a weight and of its change
+WEIGHT_EPSILONS, CHANGE_EPSILONS = 1, 20  # bounds of rounding errors, in machine epsilons of a weight and of its change
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class OptimizerUpdate:
         """Largest relative error of a formula. Weights are far larger than their change, and rounded after it."""
         weights = _norm_of(self.weights_before[name] for name in self.names)
         changes = _norm_of(self.changes.values())
-        rounding = self.machine_epsilon * (WEIGHT_ERROR * weights / (changes or 1.0) + CHANGE_ERROR)
+        rounding = self.machine_epsilon * (WEIGHT_EPSILONS * weights / (changes or 1.0) + CHANGE_EPSILONS)
         return max(SMALLEST_ERROR, rounding)
 
 

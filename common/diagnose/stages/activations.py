@@ -29,7 +29,7 @@ def compare_activations(comparison: SideComparison) -> list[Stage]:
 
 def compare_layers(name: str, models: ModelObservations) -> Stage:
     """Compare each layer by itself, and the code before it."""
-    walk = _LayerWalk(Stage(name, precision=models.precision), models)
+    walk = _LayerComparison(Stage(name, precision=models.precision), models)
     order = {path: index for index, path in enumerate(models.a.calls)}
     for layer in sorted(models.layers, key=lambda layer: order.get(layer.path_a, 0)):
         walk.compare_layer(layer)
@@ -37,7 +37,7 @@ def compare_layers(name: str, models: ModelObservations) -> Stage:
     return walk.stage
 
 
-class _LayerWalk:
+class _LayerComparison:
     """SideComparison of the layers in the order of execution, which remembers the layers that ran before."""
 
     def __init__(self, stage: Stage, models: ModelObservations) -> None:
@@ -79,7 +79,7 @@ class _LayerWalk:
             self.stage.add_explanation(layer.title, explanation)
         elif b_whole is not None and b_whole.shape == a.shape:
             tensor = f"{layer.title} (whole model)"
-            self.stage.compare_arrays(tensor, a, b_whole, model_noise, starts_here=False)
+            self.stage.compare_arrays(tensor, a, b_whole, model_noise, may_begin_here=False)
 
     def compare_outputs(self) -> None:
         """Compare the outputs of the models for the first micro-batch."""
@@ -96,7 +96,7 @@ class _LayerWalk:
         if self.stage.compare_arrays("outputs", a, b_isolated, noise, precision=precision).differs:
             self._explain_code("outputs", "the outputs", a, b_isolated)
         elif not np.array_equal(a, b, equal_nan=True):
-            self.stage.compare_arrays("outputs (whole model)", a, b, model_noise, starts_here=False)
+            self.stage.compare_arrays("outputs (whole model)", a, b, model_noise, may_begin_here=False)
 
     def _explain_code(self, tensor: str, title: str, a: np.ndarray, b: np.ndarray) -> None:
         for explanation in explain_code(CodeSection(tensor, title, a, b, self.earlier, self.models.batch)):

@@ -19,26 +19,26 @@ def compare_dropout(comparison: SideComparison) -> list[Stage]:
         stage.note = "the models have no dropout"
         return [stage]
     models = comparison.training_mode
-    starts_here = not comparison.has_difference(EVALUATION_MODE, TRAINING_MODE)
+    may_begin_here = not comparison.has_difference(EVALUATION_MODE, TRAINING_MODE)
     for a, b, perturbed in zip(models.a.outputs, models.b.outputs, models.a_perturbed.outputs, strict=False):
         if a.shape == b.shape:
             noise = max(SMALLEST_NOISE, measure_noise(a, perturbed))
-            stage.compare_arrays("outputs in training mode", a, b, noise, starts_here=starts_here)
+            stage.compare_arrays("outputs in training mode", a, b, noise, may_begin_here=may_begin_here)
     for run, observation in ((comparison.a, models.a), (comparison.b, models.b)):
         if run.config.model.dropout_semantics == "native" and run.rows:
-            _compare_native(stage, run, observation, starts_here)
+            _compare_native(stage, run, observation, may_begin_here)
     if stage.verdict == DIFFERS and not stage.causes:
         sentence = "the models differ in training mode only"
         stage.add_cause("training_mode", "b", "outputs", sentence, confirmed=False)
     return [stage]
 
 
-def _compare_native(stage: Stage, run: SideRun, observation: Observation, starts_here: bool) -> None:
+def _compare_native(stage: Stage, run: SideRun, observation: Observation, may_begin_here: bool) -> None:
     """Compare a run's first loss with the loss without dropout: its own masks cannot be computed again."""
     trained, without_dropout = np.array([run.rows[0]["loss"]]), np.array([_compute_mean_loss(run, observation)])
     tensor = f"{run.name.upper()}: loss without dropout"
     check = stage.compare_arrays(tensor, trained, without_dropout, SMALLEST_NOISE)
-    if check.differs and starts_here and not stage.causes:
+    if check.differs and may_begin_here and not stage.causes:
         sentence = f"{run.title} draws dropout masks of its own: set model.dropout_semantics=aligned"
         stage.add_cause("dropout_masks", run.name, "outputs", sentence)
 

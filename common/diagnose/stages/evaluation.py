@@ -32,7 +32,7 @@ def compare_evaluations(comparison: SideComparison) -> list[Stage]:
 
 def _compare_metrics(stage: Stage, comparison: SideComparison) -> None:
     a, b, precision = comparison.a, comparison.b, comparison.precision
-    starts_here = not comparison.difference_began
+    may_begin_here = not comparison.earlier_stage_differs
     for key, value in a.evaluation.items():
         if key in NOT_METRICS:
             continue
@@ -41,6 +41,6 @@ def _compare_metrics(stage: Stage, comparison: SideComparison) -> None:
         elif key in b.evaluation:
             noise = STEP_NOISE[precision] * 10
             if key in ("loss", *METRICS):
-                noise += comparison.drift.of_loss(len(a.states) - 1, a.evaluation["loss"])
+                noise += comparison.drift.compute_loss_drift(len(a.states) - 1, a.evaluation["loss"])
             value_a, value_b = np.array([float(value)]), np.array([float(b.evaluation[key])])
-            stage.compare_arrays(key, value_a, value_b, noise, starts_here=starts_here)
+            stage.compare_arrays(key, value_a, value_b, noise, may_begin_here=may_begin_here)

@@ -7,8 +7,8 @@ from common.diagnose.explain.gradient_difference import explain_gradient
 from common.diagnose.findings import Stage
 from common.diagnose.rounding import EXPLANATION_TOLERANCE, is_close, measure_noise
 from common.diagnose.stages.activations import EVALUATION_MODE, TRAINING_MODE
-from common.diagnose.stages.initial_weights import find_tied_parameters
-from common.map.proof import SMALL_GRADIENT
+from common.diagnose.stages.initial_weights import find_one_sided_ties
+from common.map.proof import SMALL_GRADIENT_SHARE
 
 SCALED_GRADIENT = "scaled_gradient"
 
@@ -17,8 +17,8 @@ def compare_gradients(comparison: SideComparison) -> list[Stage]:
     """Compare the gradients in evaluation mode."""
     stage, models = Stage("gradients", precision=comparison.precision), comparison.evaluation_mode
     a, b, perturbed = models.a.gradients, models.b.gradients, models.a_perturbed.gradients
-    tied = find_tied_parameters(comparison.a, comparison.b)
-    starts_here = not comparison.has_difference(EVALUATION_MODE, TRAINING_MODE, "loss")
+    tied = find_one_sided_ties(comparison.a, comparison.b)
+    may_begin_here = not comparison.has_difference(EVALUATION_MODE, TRAINING_MODE, "loss")
     for name, partner in tied.items():
         if partner in a and partner in b:
             _compare_tied(stage, name, partner, a, b)
@@ -27,13 +27,13 @@ def compare_gradients(comparison: SideComparison) -> list[Stage]:
         stage.add_mismatch(name)
         sentence = f"{name} is trained in {trained_in} only: the other side has it frozen"
         stage.add_cause("not_trained", frozen_in, name, sentence)
-    min_norm = SMALL_GRADIENT * max((float(np.linalg.norm(gradient)) for gradient in a.values()), default=0.0)
+    min_norm = SMALL_GRADIENT_SHARE * max((float(np.linalg.norm(gradient)) for gradient in a.values()), default=0.0)
     for name, gradient in a.items():
         if name not in b or name in tied.values():
             continue
         noise = measure_noise(gradient, perturbed[name], min_norm=min_norm)
-        check = stage.compare_arrays(name, gradient, b[name], noise, starts_here=starts_here, min_norm=min_norm)
-        if check.begins:
+        check = stage.compare_arrays(name, gradient, b[name], noise, may_begin_here=may_begin_here, min_norm=min_norm)
+        if check.begins_here:
             tolerance = EXPLANATION_TOLERANCE[comparison.precision]
             stage.add_explanation(name, explain_gradient(gradient, b[name], tolerance), prefix=f"{name}: ")
     _merge_scaled(stage)

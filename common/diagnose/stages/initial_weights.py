@@ -17,7 +17,7 @@ def compare_initial_weights(comparison: SideComparison) -> list[Stage]:
     """Compare the weights that both sides start from."""
     stage = Stage("initial weights")
     weights_a, weights_b = (run.states[0].weights for run in comparison.runs.values())
-    tied = find_tied_parameters(comparison.a, comparison.b)
+    tied = find_one_sided_ties(comparison.a, comparison.b)
     for name in sorted((weights_a.keys() ^ weights_b.keys()) - tied.keys()):
         stage.add_mismatch(name)
         side, lacking = ("b", "B") if name in weights_a else ("a", "A")
@@ -35,7 +35,7 @@ def compare_initial_weights(comparison: SideComparison) -> list[Stage]:
     return [stage]
 
 
-def find_tied_parameters(a: SideRun, b: SideRun) -> dict[str, str]:
+def find_one_sided_ties(a: SideRun, b: SideRun) -> dict[str, str]:
     """Return the parameters that one side lacks because it ties them to another parameter, with that parameter.
 
     On the other side both are separate parameters with the same initial values.

@@ -25,5 +25,5 @@ def compare_losses(comparison: SideComparison) -> list[Stage]:
     if stage.compare_arrays("losses of A's outputs", a, b, noise, precision=precision).differs:
         stage.add_explanation("losses", explain_losses(models.a.outputs[0], comparison.labels, a, b))
     elif models.b.losses[0].shape == a.shape:
-        stage.compare_arrays("losses (whole model)", a, models.b.losses[0], model_noise, starts_here=False)
+        stage.compare_arrays("losses (whole model)", a, models.b.losses[0], model_noise, may_begin_here=False)
     return [stage]

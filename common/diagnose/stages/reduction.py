@@ -5,7 +5,7 @@ import numpy as np
 from common.diagnose.explain.reduction_faults import explain_reduction
 from common.diagnose.explain.step_gradients import StepGradients, global_norm
 from common.diagnose.findings import Stage
-from common.map.proof import SMALL_GRADIENT
+from common.map.proof import SMALL_GRADIENT_SHARE
 
 SMALLEST_NOISE = 1e-13
 LISTED_PARAMETERS = 3
@@ -33,7 +33,7 @@ def compare_reduction(stage: Stage, side: str, gradients: StepGradients) -> None
 
 def _compare_gradients(stage: Stage, place: str, gradients: StepGradients) -> list[str]:
     """Compare each gradient of the update with the clipped sum. Return the parameters that differ."""
-    smallest_norm = SMALL_GRADIENT * global_norm(gradients.expected_sum)
+    smallest_norm = SMALL_GRADIENT_SHARE * global_norm(gradients.expected_sum)
     differing = []
     for name in gradients.names:
         expected = gradients.expected_sum[name] * gradients.expected_factor

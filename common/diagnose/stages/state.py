@@ -23,10 +23,10 @@ def compare_states(comparison: SideComparison) -> list[Stage]:
         _compare_last_states(stage, comparison, asynchronous)
         return [stage]
     momentum_factors = find_momentum_factors(comparison.a, comparison.b)
-    starts_here = not comparison.difference_began
-    _compare_weights(stage, comparison, momentum_factors, starts_here)
-    _compare_rows(stage, comparison, starts_here)
-    _compare_ends(stage, comparison, starts_here)
+    may_begin_here = not comparison.earlier_stage_differs
+    _compare_weights(stage, comparison, momentum_factors, may_begin_here)
+    _compare_rows(stage, comparison, may_begin_here)
+    _compare_ends(stage, comparison, may_begin_here)
     tensor, explanation = _explain_difference(stage, comparison, momentum_factors)
     if explanation is not None:
         stage.add_explanation(tensor, explanation)
@@ -45,7 +45,7 @@ def _compare_last_states(stage: Stage, comparison: SideComparison, asynchronous:
 
 
 def _compare_weights(
-    stage: Stage, comparison: SideComparison, momentum_factors: dict[str, float], starts_here: bool
+    stage: Stage, comparison: SideComparison, momentum_factors: dict[str, float], may_begin_here: bool
 ) -> None:
     a, b = comparison.a, comparison.b
     for count, (state_a, state_b) in enumerate(zip(a.states[1:], b.states[1:], strict=False), start=1):
@@ -61,30 +61,32 @@ def _compare_weights(
                 f"step {a.steps_before + count}: {name}",
                 weight,
                 other,
-                STEP_NOISE[a.precision] * count + comparison.drift.of_weight(count, name),
-                starts_here=starts_here or (count == 1 and name in momentum_factors),
+                STEP_NOISE[a.precision] * count + comparison.drift.compute_weight_drift(count, name),
+                may_begin_here=may_begin_here or (count == 1 and name in momentum_factors),
                 min_norm=min_norm,
             )
 
 
-def _compare_rows(stage: Stage, comparison: SideComparison, starts_here: bool) -> None:
+def _compare_rows(stage: Stage, comparison: SideComparison, may_begin_here: bool) -> None:
     """Compare the losses and the learning rates of metrics.jsonl."""
     noise = STEP_NOISE[comparison.precision]
     for count, (row_a, row_b) in enumerate(zip(comparison.a.rows, comparison.b.rows, strict=False)):
-        drift = comparison.drift.of_loss(count, row_a["loss"])
+        drift = comparison.drift.compute_loss_drift(count, row_a["loss"])
         for key, allowed in (("loss", noise + drift), ("learning_rate", noise)):
             value_a, value_b = np.array([row_a[key]]), np.array([row_b[key]])
-            stage.compare_arrays(f"step {row_a['step']}: {key}", value_a, value_b, allowed, starts_here=starts_here)
+            stage.compare_arrays(
+                f"step {row_a['step']}: {key}", value_a, value_b, allowed, may_begin_here=may_begin_here
+            )
 
 
-def _compare_ends(stage: Stage, comparison: SideComparison, starts_here: bool) -> None:
+def _compare_ends(stage: Stage, comparison: SideComparison, may_begin_here: bool) -> None:
     """Check whether only one side ended because its loss was not finite."""
     ended = [run for run in comparison.runs.values() if run.nonfinite_loss]
     if len(ended) != 1:
         return
     run = ended[0]
-    stage.add_mismatch(f"{run.name.upper()}: loss", starts_here)
-    if starts_here:
+    stage.add_mismatch(f"{run.name.upper()}: loss", may_begin_here)
+    if may_begin_here:
         sentence = f"{run.title} ends at {run.nonfinite_loss}"
         stage.add_cause("not_finite", run.name, "loss", sentence, confirmed=False)
 
@@ -106,7 +108,7 @@ def _explain_difference(
             f"by {divisor_b} in B and by {divisor_a} in A"
         )
         return f"{first_step}: {divisor.name}", Explanation("biased_variance", sentence)
-    check = next((check for check in stage.checks if check.begins), None)
+    check = next((check for check in stage.checks if check.begins_here), None)
     if stage.causes or check is None:
         return "", None
     name = check.tensor.partition(": ")[2]

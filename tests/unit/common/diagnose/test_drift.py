@@ -33,13 +33,17 @@ def test_an_element_that_holds_only_rounding_moves_by_the_learning_rate(config: 
     squares = np.array([1e-20, 1.0, 1.0, 0.0])
     drift = RoundingDrift(make_run(config, [0.001 * squares, 0.001999 * squares]), GRADIENTS, NOISE)
     rate = compute_learning_rate(config, 1)
-    assert drift.of_weight(0, "weight") == 0.0
-    assert drift.of_weight(1, "weight") == pytest.approx(rate / 4.0, rel=0.1), "one of four elements moves"
-    assert drift.of_weight(2, "weight") == pytest.approx(2 * drift.of_weight(1, "weight"), rel=0.1)
-    assert drift.of_weight(1, "norm.running_mean") == drift.of_weight(1, "weight")
-    assert drift.of_loss(1, 0.5) == pytest.approx(2.0 * rate / 0.5, rel=0.1)
+    assert drift.compute_weight_drift(0, "weight") == 0.0
+    assert drift.compute_weight_drift(1, "weight") == pytest.approx(rate / 4.0, rel=0.1), "one of four elements moves"
+    assert drift.compute_weight_drift(2, "weight") == pytest.approx(
+        2 * drift.compute_weight_drift(1, "weight"), rel=0.1
+    )
+    assert drift.compute_weight_drift(1, "norm.running_mean") == drift.compute_weight_drift(1, "weight")
+    assert drift.compute_loss_drift(1, 0.5) == pytest.approx(2.0 * rate / 0.5, rel=0.1)
 
 
 def test_other_elements_move_by_their_share_of_rounding(config: Config) -> None:
     drift = RoundingDrift(make_run(config, [0.001 * np.ones(4)]), GRADIENTS, NOISE)
-    assert drift.of_weight(1, "weight") == pytest.approx(compute_learning_rate(config, 1) * 2e-7 / 4.0, rel=1e-3)
+    assert drift.compute_weight_drift(1, "weight") == pytest.approx(
+        compute_learning_rate(config, 1) * 2e-7 / 4.0, rel=1e-3
+    )

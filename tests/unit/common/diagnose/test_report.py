@@ -20,7 +20,7 @@ def diagnosis() -> Diagnosis:
     layers = Stage("activations", checks)
     layers.compare_arrays("pooler", np.arange(6.0).reshape(2, 3), np.array([[0, 1, 2], [3, np.inf, 50.0]]))
     layers.add_cause("epsilon", "b", "norm", EPSILON)
-    state = Stage("state", [TensorCheck("step 1: norm", 1e-4, starts_here=False)])
+    state = Stage("state", [TensorCheck("step 1: norm", 1e-4, may_begin_here=False)])
     return Diagnosis(TITLES, [batch, layers, state, Stage("dropout", note="the models have no dropout")], ["tail"])
 
 

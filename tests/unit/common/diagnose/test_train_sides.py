@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from common.diagnose.arguments import SideArguments
-from common.diagnose.train_sides import list_failed, read_nonfinite_loss
+from common.diagnose.train_sides import list_failed_sides, read_nonfinite_loss
 
 SIDES = [SideArguments(name, "torch", "single", []) for name in "ab"]
 
@@ -31,5 +31,5 @@ def test_a_nonfinite_loss_is_no_failure(error: str | None, nonfinite_loss: str, 
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "summary.json").write_text(json.dumps({"error": error}))
     assert read_nonfinite_loss(tmp_path / "b") == nonfinite_loss
-    assert list_failed(SIDES, make_processes(None, 1), tmp_path) == ([] if nonfinite_loss else [SIDES[1]])
-    assert list_failed(SIDES, make_processes(1, 0), tmp_path) == [SIDES[0]], "without a summary a run has failed"
+    assert list_failed_sides(SIDES, make_processes(None, 1), tmp_path) == ([] if nonfinite_loss else [SIDES[1]])
+    assert list_failed_sides(SIDES, make_processes(1, 0), tmp_path) == [SIDES[0]], "without a summary a run has failed"

@@ -34,7 +34,7 @@ dense.bias.assign(np.ones(dense.bias.shape))
 arrays = {"untraced": compute_outputs(model, batch, training=False).numpy()}
 with ForwardTrace(model) as trace:
     arrays["traced"] = compute_outputs(model, batch, training=False).numpy()
-assert not forward_trace.is_tracing and not trace.flattened
+assert not forward_trace.is_tracing and not trace.unflattened_shapes
 for layer_path, call in trace.calls.items():
     arrays |= {f"{layer_path} received": call.received, f"{layer_path} returned": call.returned}
 call = trace.calls[dense.path]

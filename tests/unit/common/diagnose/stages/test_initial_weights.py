@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from common.diagnose.findings import Stage
-from common.diagnose.stages.initial_weights import compare_initial_weights, find_tied_parameters
+from common.diagnose.stages.initial_weights import compare_initial_weights, find_one_sided_ties
 
 STREAM = np.random.default_rng(0)
 GATES, EMBEDDING = STREAM.standard_normal((16, 3)), STREAM.standard_normal((5, 3))
@@ -53,12 +53,12 @@ def test_rows_of_a_small_matrix_are_not_blocks() -> None:
 def test_a_copy_of_another_parameter_is_tied_on_one_side(copy: np.ndarray) -> None:
     tied, separate = make_run({"embedding": EMBEDDING}), make_run({"embedding": EMBEDDING, "output": copy.copy()})
     for a, b in ((tied, separate), (separate, tied)):
-        assert find_tied_parameters(a, b) == {"output": "embedding"}
+        assert find_one_sided_ties(a, b) == {"output": "embedding"}
         assert compare(a, b).verdict == "equal"
 
 
 @pytest.mark.parametrize("output", [STREAM.standard_normal((5, 3)), np.zeros((5, 3))])
 def test_a_parameter_with_other_values_is_missing(output: np.ndarray) -> None:
     a, b = {"embedding": np.zeros((5, 3))}, {"embedding": np.zeros((5, 3)), "output": output}
-    assert find_tied_parameters(make_run(a), make_run(b)) == {}
+    assert find_one_sided_ties(make_run(a), make_run(b)) == {}
     assert list_causes(a, b) == ["missing_parameter"]

@@ -34,13 +34,13 @@ def make_run(name: str, momentum: float = 0.1, rate: float = 0.1, scale: float =
 
 def make_comparison(a: Any, b: Any, inherits: bool = False) -> Any:
     """Return a comparison without rounding errors."""
-    no_drift = SimpleNamespace(of_weight=lambda steps, name: 0.0, of_loss=lambda steps, loss: 0.0)
+    no_drift = SimpleNamespace(compute_weight_drift=lambda steps, name: 0.0, compute_loss_drift=lambda steps, loss: 0.0)
     return SimpleNamespace(
         a=a,
         b=b,
         runs={"a": a, "b": b},
         precision=a.precision,
-        difference_began=inherits,
+        earlier_stage_differs=inherits,
         noisy_parameters=set(),
         drift=no_drift,
     )
