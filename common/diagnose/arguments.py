@@ -1,4 +1,11 @@
-"""Arguments of common.diagnose: its own options, and the overrides of each side."""
+"""Arguments of the command common.diagnose: its own options, and the train command of each side.
+
+The command compares two short training runs, its sides: A is the reference, and B is compared with A. An argument is
+
+- KEY=VALUE: an option of this command, or else a config key of both training runs;
+- a.KEY=VALUE or b.KEY=VALUE: a config key of one side; Hydra's + and ~ may precede it;
+- a run directory, of which there are two: the finished runs that A and B repeat.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +23,23 @@ from common.run.checkpoint import open_checkpoint, parse_step, reopen_checkpoint
 DEFAULTS = Path(CONF, "diagnose.yaml")
 SIDE_NAMES = ("a", "b")
 FEWEST_STEPS, MOST_STEPS = 2, 100
+FEWEST_REPEATED_STEPS = 3  # of two finished runs; as many as conf/diagnose.yaml sets for other runs
+DEFAULT_TRAIN_STEPS = 300  # as conf/train.yaml sets it
 PRECISION_KEY = "train.precision"
 
 
 @dataclass
 class DiagnoseOptions:
-    """The command's own keys, as conf/diagnose.yaml describes them."""
+    """The command's own keys, which conf/diagnose.yaml lists.
+
+    Attributes:
+        a: Side A as framework:strategy, such as torch:ddp; None if it is not set, which is an error.
+        b: The same for side B.
+        steps: Number of training steps to compare.
+        precision: Precision in which both sides train: a key of MACHINE_EPSILON.
+        start: Checkpoint that both sides start from; None starts from the initial weights.
+        output: Directory of the report and of the two runs.
+    """
 
     a: str | None
     b: str | None
@@ -39,7 +57,7 @@ class SideArguments:
         name: The side: "a" or "b".
         framework: "torch" or "tf".
         strategy: Name of a strategy of that framework.
-        overrides: All other overrides, as the framework's train command takes them.
+        overrides: Overrides of the framework's train command, all but the one that chooses the strategy.
         start: Checkpoint to start from; None starts from the initial weights.
     """
 
@@ -56,7 +74,10 @@ class SideArguments:
 
     @property
     def train_overrides(self) -> list[str]:
-        """All overrides, including the one that chooses a file of conf/strategy."""
+        """All overrides, including the one that chooses a file of conf/strategy.
+
+        An extension's strategy may have no file there. Its overrides then replace all values of the file of "single".
+        """
         is_extension = any(override.startswith(EXTENSION_STRATEGY_PREFIX) for override in self.overrides)
         return [f"strategy={'single' if is_extension else self.strategy}", *self.overrides]
 
@@ -99,12 +120,13 @@ def _expand_run_dirs(run_dirs: Sequence[str]) -> list[str]:
             arguments.append(f"++{name}.{override[2:]}" if override.startswith("++") else f"{name}.{override}")
     if starting_point := find_starting_point(*map(Path, run_dirs)):
         checkpoint, step_of_divergence = starting_point
-        steps = min(max(step_of_divergence - parse_step(checkpoint), 3), MOST_STEPS)
+        steps = min(max(step_of_divergence - parse_step(checkpoint), FEWEST_REPEATED_STEPS), MOST_STEPS)
         arguments += [f"start={quote_value(str(checkpoint))}", f"steps={steps}"]
     return arguments
 
 
 def _compose_options(overrides: Sequence[str]) -> DiagnoseOptions:
+    """Return the values of conf/diagnose.yaml after these overrides. Raise UserError if one is not allowed."""
     advice = "the keys are a, b, steps, precision, start, output"
     options = compose_options(DiagnoseOptions, "diagnose", overrides, advice)
     if not FEWEST_STEPS <= options.steps <= MOST_STEPS:
@@ -116,13 +138,13 @@ def _compose_options(overrides: Sequence[str]) -> DiagnoseOptions:
     return options
 
 
-def _check_precision(options: DiagnoseOptions, sides: Sequence[Sequence[str]]) -> None:
-    """Raise UserError if both sides set one train.precision that is not `precision`.
+def _check_precision(options: DiagnoseOptions, overrides_of_sides: Sequence[Sequence[str]]) -> None:
+    """Raise UserError if both sides set the same train.precision, and it is not the option `precision`.
 
-    Two different values are allowed: they are a difference of the configs.
+    If the sides set two different values, the diagnosis reports them as a difference of the configs.
     """
     precisions = set()
-    for overrides in sides:
+    for overrides in overrides_of_sides:
         values = [value_of(override) for override in overrides if key_of(override) == PRECISION_KEY]
         precisions.add(values[-1] if values else options.precision)
     if len(precisions) == 1 and precisions != {options.precision}:
@@ -133,6 +155,7 @@ def _check_precision(options: DiagnoseOptions, sides: Sequence[Sequence[str]]) -
 
 
 def _compose_side(options: DiagnoseOptions, name: str, overrides: list[str]) -> SideArguments:
+    """Return side `name`, "a" or "b", with its overrides. Raise UserError if the option a or b is malformed."""
     value = getattr(options, name)
     if value is None:
         raise UserError(f"{name}: has no value; set {name}=torch:ddp or another strategy")
@@ -148,9 +171,9 @@ def _compose_side(options: DiagnoseOptions, name: str, overrides: list[str]) -> 
 
 
 def _add_train_overrides(options: DiagnoseOptions, name: str, overrides: list[str]) -> list[str]:
-    """Return a side's overrides with those that train a few steps and save a checkpoint after each.
+    """Return a side's overrides, and those that make it train a few steps and save a checkpoint after each.
 
-    The learning rate follows the schedule of the whole run, not of the few steps.
+    The learning rate follows the schedule of a run of the length that the user sets, not the schedule of the few steps.
     """
     values = {override.partition("=")[0]: value_of(override) for override in overrides}
     steps_before = reopen_checkpoint(Path(options.start)).position.plan_position if options.start is not None else 0
@@ -164,7 +187,7 @@ def _add_train_overrides(options: DiagnoseOptions, name: str, overrides: list[st
     composed.append(f"train.steps={steps_before + options.steps}")
     composed += [override for override in overrides if not override.startswith(("train.steps=", "train.epochs="))]
     if values.get("schedule.total_steps", "null") == "null":
-        composed.append(f"schedule.total_steps={values.get('train.steps', 300)}")
+        composed.append(f"schedule.total_steps={values.get('train.steps', DEFAULT_TRAIN_STEPS)}")
     if values.get("model") == "custom" and "model.prove" not in values:
-        composed.append("model.prove=false")
+        composed.append("model.prove=false")  # a diagnosis is for models that may differ
     return [*composed, f"run_dir={Path(options.output, name).absolute()}"]

@@ -1,4 +1,8 @@
-"""The comparison of two runs: what every stage reads, computed when the first stage asks for it."""
+"""The comparison of two runs: data that its stages share, each computed when the first stage asks for it.
+
+A is the reference run of a diagnosis, and B the run that is compared with it. A stage compares one part of their
+training, such as the gradients. A process for each run holds the run's model and computes what a stage asks for.
+"""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -21,13 +25,13 @@ from common.map.side import Side, receive_all
 
 NEGLIGIBLE_GRADIENT = 1e-10  # relative to the largest gradient's norm: such a gradient holds rounding errors only
 
-Gradients = Mapping[str, np.ndarray]
+Gradients = Mapping[str, np.ndarray]  # by parameter name, in PyTorch's layout
 
 
 class SideComparison:
-    """Two runs, the processes that compute on their models, and the finished stages.
+    """Runs A and B, the processes that compute on their models, and the stages that are finished so far.
 
-    A context manager: the processes end with it.
+    It is a context manager. The processes start when a stage first needs them, and end with the context.
     """
 
     def __init__(self, a: SideRun, b: SideRun, stages: list[Stage]) -> None:
@@ -54,7 +58,7 @@ class SideComparison:
 
     @cached_property
     def processes(self) -> dict[str, Side]:
-        """A process for each side that computes on its model, by "a" and "b"."""
+        """Process that holds the model of each run, by "a" and "b"."""
         processes = {
             name: self._exit_stack.enter_context(Side(PACKAGES[run.arguments.framework], "observed_model"))
             for name, run in self.runs.items()
@@ -66,18 +70,18 @@ class SideComparison:
 
     @cached_property
     def layers(self) -> list[LayerMatch]:
-        """Pairs of layers that hold the same parameters."""
+        """Pairs of a layer of A and the layer of B that holds the same parameters."""
         layers_a, layers_b = (process.call("layers") for process in self.processes.values())
         return match_layers(self.a, self.b, layers_a, layers_b)
 
     @cached_property
     def evaluation_mode(self) -> ModelObservations:
-        """Both models in evaluation mode."""
+        """What both models compute in evaluation mode."""
         return self._observe_models(training=False)
 
     @cached_property
     def training_mode(self) -> ModelObservations:
-        """Both models in training mode."""
+        """What both models compute in training mode."""
         return self._observe_models(training=True)
 
     @cached_property
@@ -99,7 +103,10 @@ class SideComparison:
 
     @cached_property
     def gradient_noise(self) -> dict[str, float]:
-        """Norm of the rounding error of each of these gradients, at least one machine epsilon."""
+        """Norm of the rounding error of each of A's gradients, at least one machine epsilon of the gradient's norm.
+
+        The error of a tiny gradient is relative to a larger norm: a share of the norm of A's largest gradient.
+        """
         norms = {name: float(np.linalg.norm(gradient)) for name, gradient in self.gradients.items()}
         smallest_norm = SMALL_GRADIENT_SHARE * max(norms.values(), default=0.0)
         noise = {}
@@ -111,9 +118,9 @@ class SideComparison:
 
     @cached_property
     def noisy_parameters(self) -> set[str]:
-        """Parameters whose gradients hold rounding errors only, such as the bias of an attention's key.
+        """Parameters of A whose gradients hold rounding errors only, such as the bias of an attention's key.
 
-        Adam divides a gradient by its own size, so that such parameters move at random.
+        Adam divides a gradient by its own size, so that these parameters move at random and are not compared.
         """
         norms = {name: float(np.linalg.norm(gradient)) for name, gradient in self.gradients.items()}
         return {name for name, norm in norms.items() if norm < NEGLIGIBLE_GRADIENT * max(norms.values())}
@@ -125,21 +132,24 @@ class SideComparison:
 
     @property
     def earlier_stage_differs(self) -> bool:
-        """Return whether a difference begins at a finished stage, other than in the configs."""
+        """Return whether a difference begins at a finished stage; the stage "config" does not count."""
         return any(stage.verdict == DIFFERS for stage in self.stages if stage.name != "config")
 
     def stage(self, name: str) -> Stage:
-        """Return a finished stage."""
+        """Return the finished stage of this name."""
         return next(stage for stage in self.stages if stage.name == name)
 
     def has_difference(self, *names: str) -> bool:
-        """Check whether a finished stage of these names differs, or inherits a difference."""
+        """Check whether one of the finished stages of these names differs, or inherits an earlier difference."""
         return any(stage.verdict not in (EQUAL, NOT_COMPARED) for stage in self.stages if stage.name in names)
 
     def _observe_models(self, training: bool) -> ModelObservations:
-        """Compute A's first batch with A's initial weights.
+        """Compute both models on A's first global batch, with A's initial weights.
 
-        A's model computes three times, twice perturbed by rounding; B's model twice, the second time on A's arrays.
+        The whole batch is one shard. A computes it three times: as it is, with weights moved by rounding, and layer by
+        layer, with the weights and the input of each layer moved by rounding. B computes it as it is, and layer by
+        layer, with A's array as the input of each layer. A "call" is what a layer received and returned; `given` names
+        the calls that the layers of a model take over.
         """
         weights, batch = self.a.states[0].weights, self.a.batches[0]
         shard = batch.shard(0, 1)

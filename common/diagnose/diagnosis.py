@@ -1,4 +1,8 @@
-"""The result of the diagnosis, and the format of diagnosis.json."""
+"""The result of a diagnosis of two training runs, and the format of diagnosis.json.
+
+A is the reference run, and B the run that is compared with it. A stage compares one part of their training, such as the
+gradients.
+"""
 
 import json
 import math
@@ -12,10 +16,10 @@ from common.diagnose.findings import DIFFERS, EQUAL, NOT_COMPARED, Cause, Stage
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Result of the comparison of two sides.
+    """Result of the comparison of runs A and B.
 
     Attributes:
-        titles: Title of each side, by "a" and "b".
+        titles: Title of each run, such as "A (torch ddp)", by "a" and "b".
         stages: Stages in the order in which they were compared.
         unpaired: Parameters of A whose layer has no counterpart in B.
         precision: Precision in which both sides trained.
@@ -87,7 +91,7 @@ class StageRecord(TypedDict):
 
 
 class DiagnosisRecord(TypedDict):
-    """The content of diagnosis.json."""
+    """The content of diagnosis.json. `sides` holds the titles, and `ladder` the stages in order."""
 
     equal: bool
     sides: dict[str, str]

@@ -1,4 +1,7 @@
-"""The distance that rounding errors alone move the weights in a few steps."""
+"""The drift of the weights: the distance that rounding errors alone may move them in a few training steps.
+
+Two runs whose weights differ by no more than the drift count as equal.
+"""
 
 from collections.abc import Mapping
 
@@ -10,19 +13,19 @@ from common.training.schedule import compute_learning_rate
 
 
 class RoundingDrift:
-    """The distance that rounding errors in the gradients move a run's weights, after each step.
+    """The distance that rounding errors in the gradients may move a run's weights, added up over the steps.
 
     Adam divides the gradient of an element by its own size. An element whose gradient holds only rounding errors
     therefore moves at random, by at most the learning rate in each step.
     """
 
     def __init__(self, run: SideRun, gradients: Mapping[str, np.ndarray], gradient_noise: Mapping[str, float]) -> None:
-        """Add up the drift of all steps.
+        """Compute the drift after each step of a run.
 
         Args:
             run: The run whose weights drift.
-            gradients: Gradients of the first compared step, by parameter.
-            gradient_noise: Norm of the rounding error of each of these gradients.
+            gradients: Gradients of the run's first step, by parameter.
+            gradient_noise: Norm of the rounding error of each of these gradients; taken for the later steps too.
         """
         self._gradient_norms = _norms(gradients)
         self._weight_norms = [_norms(state.weights) for state in run.states]
@@ -42,9 +45,10 @@ class RoundingDrift:
             self._drift_norms.append({name: float(np.linalg.norm(distance)) for name, distance in drift.items()})
 
     def compute_weight_drift(self, steps: int, name: str) -> float:
-        """Return a parameter's drift after some steps, relative to its norm.
+        """Return the norm of a weight's drift after `steps` steps, relative to the weight's norm.
 
-        A moving statistic depends on all parameters: its drift is their drift as one vector.
+        A moving statistic has no gradient, but depends on all parameters: its drift is that of all parameters as one
+        vector.
         """
         drift, weights = self._drift_norms[steps], self._weight_norms[steps]
         if name in drift:
@@ -53,7 +57,7 @@ class RoundingDrift:
         return float(np.linalg.norm([*drift.values()])) / (total_weight or 1.0)
 
     def compute_loss_drift(self, steps: int, loss: float) -> float:
-        """Return the drift of a loss after some steps, relative to the loss."""
+        """Return how far the weights' drift after `steps` steps may move a loss, relative to the loss."""
         change = sum(self._gradient_norms[name] * distance for name, distance in self._drift_norms[steps].items())
         return change / abs(loss) if loss else 0.0
 

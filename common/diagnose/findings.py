@@ -1,4 +1,8 @@
-"""Findings of the diagnosis: the check of a tensor, the cause of a difference, and the stage that collects them."""
+"""Findings of a diagnosis: the check of a tensor, the cause of a difference, and the stage that collects both.
+
+A diagnosis compares two training runs: A is the reference, and B is compared with A. A stage compares one part of their
+training, such as the gradients.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +14,7 @@ from common.diagnose.value_summary import ValueSummary, summarize_values
 from common.map.array_differences import relative_difference
 
 EQUAL, DIFFERS, INHERITED, NOT_COMPARED = "equal", "differs", "inherited", "not compared"
-WHOLE_TENSOR = 1.0  # a tolerance as large as the tensor's norm: nothing is left to compare
+WHOLE_TENSOR = 1.0  # a relative tolerance that allows any difference up to the tensor's own norm
 LISTED_TENSORS = 3  # number of tensors that a note lists by name
 
 
@@ -21,8 +25,9 @@ class TensorCheck:
     Attributes:
         tensor: Name of the tensor in reports.
         difference: Norm of the difference, relative to the tensor's norm; infinite if the two cannot be compared.
-        noise: Part of the difference that rounding explains, as it was measured, relative to the tensor's norm.
-        may_begin_here: Whether a difference would begin at this stage, and is not inherited from an earlier one.
+        noise: Difference that rounding alone causes, as it was measured or estimated, relative to the tensor's norm.
+        may_begin_here: True if a difference of this tensor would begin at this stage; False if the tensor follows from
+            others that differ already, so that the stage inherits the difference.
         summary: Statistics and histograms of both arrays, if they differ.
         precision: Precision in which the two are compared.
     """
@@ -46,7 +51,7 @@ class TensorCheck:
 
     @property
     def begins_here(self) -> bool:
-        """Return whether a difference begins here."""
+        """Return whether the tensor differs and the difference begins at this stage."""
         return self.differs and self.may_begin_here
 
 
@@ -58,7 +63,7 @@ class Explanation:
         cause: Name of the cause in diagnosis.json.
         sentence: The reason, for a reader of the report.
         confirmed: Whether a computation reproduced the difference exactly.
-        side: The faulty side, a or b.
+        side: The faulty run: "a" or "b".
     """
 
     cause: str
@@ -73,7 +78,7 @@ class Cause:
 
     Attributes:
         cause: Name of the cause.
-        side: The side that departs from the reference: a or b.
+        side: The faulty run: "a" or "b".
         stage: Name of the stage that the cause belongs to.
         tensor: Name of the tensor that differs.
         sentence: Description for a reader.
@@ -96,8 +101,8 @@ class Stage:
         name: Name in reports, such as "activations".
         checks: Comparisons of tensors.
         causes: Causes of the differences that begin at this stage.
-        note: What is not compared, and why.
-        precision: Precision of the arrays, unless `compare_arrays` receives another one.
+        note: What is not compared, and why, for a reader of the report.
+        precision: Precision in which the stage's tensors are compared, unless `compare_arrays` receives another one.
     """
 
     name: str
@@ -108,7 +113,7 @@ class Stage:
 
     @property
     def verdict(self) -> str:
-        """One of EQUAL, DIFFERS, INHERITED and NOT_COMPARED."""
+        """DIFFERS if a difference begins here, INHERITED if one began earlier; otherwise EQUAL or NOT_COMPARED."""
         if self.causes or any(check.begins_here for check in self.checks):
             return DIFFERS
         if any(check.differs for check in self.checks):
@@ -117,7 +122,7 @@ class Stage:
 
     @property
     def rounding_note(self) -> str:
-        """Note that names the tensors in which rounding hides everything; empty if there are none."""
+        """Note that names the tensors in which rounding may hide any difference; empty if there are none."""
         names = [check.tensor for check in self.checks if check.tolerance >= WHOLE_TENSOR]
         if not names:
             return ""
@@ -127,9 +132,9 @@ class Stage:
 
     @property
     def worst_check(self) -> TensorCheck | None:
-        """The largest difference among those that begin here, or among all if none begins here."""
-        beginning = [check for check in self.checks if check.begins_here]
-        return max(beginning or self.checks, key=lambda check: check.difference, default=None)
+        """The check with the largest difference among those that begin here, or among all if none begins here."""
+        checks = [check for check in self.checks if check.begins_here] or self.checks
+        return max(checks, key=lambda check: check.difference, default=None)
 
     def compare_arrays(
         self,
@@ -146,18 +151,18 @@ class Stage:
 
         Args:
             tensor: Name of the tensor in reports.
-            a: Array of side A.
-            b: Array of side B.
-            noise: Relative difference that rounding explains.
-            may_begin_here: Whether a difference would begin at this stage.
+            a: Array of A.
+            b: Array of B.
+            noise: Relative difference that rounding alone causes.
+            may_begin_here: As in `TensorCheck`: False if the stage would inherit a difference.
             min_norm: Norm to which the difference is relative if the arrays' norms are smaller.
             precision: Precision of the comparison, if it is not the stage's.
         """
-        numbers = ~(np.isnan(a) & np.isnan(b))
+        is_compared = ~(np.isnan(a) & np.isnan(b))
         difference = (
             relative_difference(a, b, min_norm)
-            if numbers.all()
-            else relative_difference(a[numbers], b[numbers], min_norm)
+            if is_compared.all()
+            else relative_difference(a[is_compared], b[is_compared], min_norm)
         )
         check = TensorCheck(tensor, difference, noise, may_begin_here, precision=precision or self.precision)
         if check.differs:
@@ -166,7 +171,7 @@ class Stage:
         return check
 
     def add_mismatch(self, tensor: str, may_begin_here: bool = True) -> None:
-        """Add the check of a tensor that cannot be compared, such as one that a side lacks."""
+        """Add the check of a tensor that counts as different without numbers, such as one that a run lacks."""
         self.checks.append(TensorCheck(tensor, np.inf, may_begin_here=may_begin_here))
 
     def add_cause(self, cause: str, side: str, tensor: str, sentence: str, confirmed: bool = True) -> None:
@@ -179,5 +184,5 @@ class Stage:
         self.add_cause(explanation.cause, explanation.side, tensor, sentence, explanation.confirmed)
 
     def has_cause_of(self, side: str, causes: Sequence[str] | None = None) -> bool:
-        """Check whether a cause of this side is known: any cause, or one of `causes`."""
+        """Check whether the stage has a cause of this side: any cause if `causes` is None, or one of these names."""
         return any(known.side == side and (causes is None or known.cause in causes) for known in self.causes)

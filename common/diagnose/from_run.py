@@ -1,4 +1,7 @@
-"""Overrides that repeat a finished run, and the checkpoint before the step at which two runs diverge."""
+"""Two finished runs as arguments of a diagnosis: the overrides that repeat each, and the checkpoint to start from.
+
+A diagnosis trains both runs again for a few steps, from a checkpoint before the step at which they diverge.
+"""
 
 import json
 from collections.abc import Collection
@@ -14,9 +17,11 @@ from common.errors import UserError
 from common.run.checkpoint import list_checkpoints, parse_step
 from common.training.rows import read_rows
 
+# Config groups whose file is chosen by its kind, such as `kind: bert`, and whose other values are overridden
 GROUPS = ("data", "task", "model", "optimizer", "schedule")
-# Chooses the strategy of an extension. The run does not say which folder holds the strategy's YAML file.
+# Beginning of the override that sets an extension's strategy. A run's config does not name the strategy's YAML file.
 EXTENSION_STRATEGY_PREFIX = "++strategy.kind="
+# Beginnings of the keys that are not repeated: the diagnosis sets its own values, or does without them
 OMITTED_KEYS = (
     *("train.precision", "train.log_every", "train.profile", "train.epochs", "train.early_stopping"),
     *("train.checkpoint_every", "train.checkpoint_seconds", "train.keep_checkpoints", "train.max_restarts"),
@@ -43,17 +48,18 @@ def read_run_overrides(run_dir: Path) -> tuple[str, list[str]]:
     if is_extension:
         overrides.append(f"{EXTENSION_STRATEGY_PREFIX}{kind}")
     for key, value in values.items():
+        # Hydra needs ++ for keys that the chosen files do not have.
         is_new_key = isinstance(value, dict) or (is_extension and key.startswith("strategy."))
         overrides.append(f"{'++' if is_new_key else ''}{key}={quote_value(value)}")
     return f"{framework}:{kind}", overrides
 
 
 def find_starting_point(a: Path, b: Path) -> tuple[Path, int] | None:
-    """Return the newest checkpoint of two runs before the first step at which they diverge, and that step.
+    """Return the newest checkpoint of either run before the first step at which they diverge, and that step.
 
-    Two runs diverge if `python -m common.compare` says so. The result is None if they never diverge, if neither has
-    such a checkpoint, if their optimizers have different slots, and if a run is asynchronous, because its steps have no
-    counterparts.
+    Two runs diverge at a step by the tolerances of `python -m common.compare`. The result is None if they never
+    diverge, if neither run has such a checkpoint, if their optimizers are of different kinds and cannot share a
+    checkpoint, or if a run is asynchronous, because its steps have no counterparts.
     """
     configs = [load_config(run / "config.yaml") for run in (a, b)]
     if any(
@@ -69,7 +75,13 @@ def find_starting_point(a: Path, b: Path) -> tuple[Path, int] | None:
 
 
 def _find_divergence(a: Path, b: Path, precisions: Collection[str]) -> int | None:
-    """Return the first step at which the losses or the gradient norms differ by more than the coarser tolerance."""
+    """Return the first step at which the losses or the gradient norms of two runs differ by more than the tolerance.
+
+    Args:
+        a: A run directory.
+        b: The other run directory.
+        precisions: The precisions of the runs. The precision with the largest tolerance decides.
+    """
     settings = OmegaConf.load(Path(CONF, "compare.yaml")).tolerances
     loss, grad_norm = (max(settings[name][scalar] for name in precisions) for scalar in ("loss", "grad_norm"))
     rows_a, rows_b = ({row["step"]: row for row in read_rows(run / "metrics.jsonl")} for run in (a, b))
@@ -83,7 +95,7 @@ def _find_divergence(a: Path, b: Path, precisions: Collection[str]) -> int | Non
 
 
 def _find_choice(group: str, kind: str) -> str:
-    """Return the name of a file in conf/ that has this kind. Its other values are overridden."""
+    """Return the name of a file in conf/GROUP that has this kind, such as "adamw"."""
     for path in sorted(Path(CONF, group).glob("*.yaml")):
         if _read_kind(group, path) == kind:
             return path.stem
@@ -93,7 +105,7 @@ def _find_choice(group: str, kind: str) -> str:
 
 
 def _read_kind(group: str, path: Path) -> str | None:
-    """Return the kind that a file states, or the kind of the file that it extends.
+    """Return the kind that a file in conf/GROUP sets, or else the kind of the file that it extends.
 
     A file that sets several groups has a section for each.
     """

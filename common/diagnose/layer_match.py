@@ -1,4 +1,7 @@
-"""Pairs of layers of the two sides that hold the same parameters."""
+"""Pairs of layers that hold the same parameters in the models of A and B.
+
+A is the reference run of a diagnosis, and B the run that is compared with it; each may use either framework.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +20,7 @@ class LayerMatch:
 
     Attributes:
         kind: Kind of the layer in a custom model, such as "linear"; empty in other models.
-        name: Common beginning of the names of the layer's parameters.
+        name: Common beginning of the names of the layer's parameters, such as "encoder.0" of "encoder.0.weight".
         path_a: Path of the layer in A's model.
         path_b: Path of the layer in B's model.
         settings_a: Settings of A's layer that decide its output.
@@ -46,6 +49,7 @@ def match_layers(a: SideRun, b: SideRun, layers_a: Mapping[str, str], layers_b: 
         layers_a: Path of the layer that holds each parameter of A, by the parameter's name.
         layers_b: The same for B.
     """
+    # The initial weights of a custom model come with the pairs of its PyTorch and Keras layers.
     if isinstance(a.config.model, CustomModelSettings) and (layers := a.prepared.initial.hf_config["layers"]):
         framework_a, framework_b = a.arguments.framework, b.arguments.framework
         return [
@@ -59,14 +63,14 @@ def match_layers(a: SideRun, b: SideRun, layers_a: Mapping[str, str], layers_b: 
             )
             for layer in layers
         ]
-    paths: dict[str, tuple[str, str]] = {}
+    paths: dict[str, tuple[str, str]] = {}  # in A and in B, by name
     for parameter in layers_a:
         if parameter in layers_b:
             paths.setdefault(parameter.rpartition(".")[0], (layers_a[parameter], layers_b[parameter]))
-    return [LayerMatch("", name, *both) for name, both in paths.items()]
+    return [LayerMatch("", name, path_a, path_b) for name, (path_a, path_b) in paths.items()]
 
 
 def list_unpaired(weights: Mapping[str, np.ndarray], layers: Sequence[LayerMatch]) -> list[str]:
-    """Return the parameters that belong to no pair of layers."""
+    """Return the parameters of `weights` that belong to none of these pairs of layers."""
     prefixes = tuple({f"{layer.name}." for layer in layers})
     return [parameter for parameter in weights if not parameter.startswith(prefixes)]

@@ -1,4 +1,8 @@
-"""Layouts of arrays: A's arrays in the layout of their counterparts in B, and tokens as padded examples."""
+"""Layouts of arrays: A's arrays in the layout of their counterparts in B, and tokens as padded examples.
+
+A is the reference run of a diagnosis, and B the run that is compared with it. A layout is the order of an array's axes:
+PyTorch has channels in the second axis, Keras in the last.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +17,7 @@ from common.map.description import RecordedCall
 
 
 def convert_layout(
-    array: np.ndarray | None, target: np.ndarray | None, flattened: tuple[int, ...] | None = None
+    array: np.ndarray | None, target: np.ndarray | None, unflattened_shape: tuple[int, ...] | None = None
 ) -> np.ndarray | None:
     """Return A's array in the layout of B's, or None if no layout fits.
 
@@ -23,16 +27,16 @@ def convert_layout(
     Args:
         array: A's array.
         target: B's array.
-        unflattened_shapes: Shape of an example of A before it was flattened, if B's were flattened with the channels in another
-            axis; otherwise None.
+        unflattened_shape: Shape of an example of A before the model flattened it, if B's model flattened it with the
+            channels in another axis; otherwise None.
     """
     if array is None or target is None or array.size != target.size:
         return None
     if array.shape[:1] != target.shape[:1]:
         shares_axis = _merge_first_axes(array.shape) == target.shape or array.shape == _merge_first_axes(target.shape)
         return array.reshape(target.shape) if shares_axis else None
-    if flattened is not None and array.shape[1:] == (int(np.prod(flattened)),):
-        unflattened = array.reshape(-1, *flattened)
+    if unflattened_shape is not None and array.shape[1:] == (int(np.prod(unflattened_shape)),):
+        unflattened = array.reshape(-1, *unflattened_shape)
         moved = (move_channels_last(unflattened), np.moveaxis(unflattened, -1, 1))
         candidates = [candidate.reshape(array.shape) for candidate in moved]
     else:
@@ -50,19 +54,19 @@ def _merge_first_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) -> dict[str, RecordedCall]:
-    """Return what A's layers received and returned, in the layout of their counterparts in B, by B's path.
+    """Return what A's layers received and returned, in the layout of their counterparts in B, by the path in B.
 
-    Integers such as token ids are left out: they are None in the received arrays.
+    A received array of integers, such as token ids, becomes None.
     """
     converted = {}
     for layer in layers:
         call_a, call_b = a.calls.get(layer.path_a), b.calls.get(layer.path_b)
         if call_a is None or call_b is None:
             continue
-        flattened = a.unflattened_shapes.get(layer.path_a)
-        if flattened == b.unflattened_shapes.get(layer.path_b):
-            flattened = None
-        received = convert_layout(call_a.received, call_b.received, flattened)
+        unflattened_shape = a.unflattened_shapes.get(layer.path_a)
+        if unflattened_shape == b.unflattened_shapes.get(layer.path_b):
+            unflattened_shape = None
+        received = convert_layout(call_a.received, call_b.received, unflattened_shape)
         returned = convert_layout(call_a.returned, call_b.returned)
         if received is not None and returned is not None:
             converted[layer.path_b] = RecordedCall(received if received.dtype.kind == "f" else None, returned)
@@ -70,7 +74,7 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
 
 
 def perturb_calls(layers: Sequence[LayerMatch], a: Observation, seed: int) -> dict[str, RecordedCall]:
-    """Return what A's layers received and returned, moved at random by one machine epsilon, by A's path."""
+    """Return what A's layers received and returned, moved at random by one machine epsilon, by the path in A."""
     return {
         layer.path_a: RecordedCall(_perturb_floats(call.received, seed), _perturb_floats(call.returned, seed))
         for layer in layers

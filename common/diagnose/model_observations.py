@@ -1,4 +1,7 @@
-"""Computations of the models of both sides on the same weights and examples."""
+"""What the models of runs A and B compute from the same weights and examples.
+
+A is the reference run of a diagnosis, and B the run that is compared with it.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,17 +15,18 @@ from common.diagnose.rounding import find_common_precision
 
 @dataclass(frozen=True)
 class ModelObservations:
-    """Both models on A's first batch, from A's initial weights, with the noise of A's model.
+    """Five computations on A's first batch with A's initial weights: two of B's model, and three of A's.
 
-    In an isolated computation every layer receives A's arrays, whatever the layer before it returned. A difference then
-    belongs to one layer alone.
+    In an isolated computation every layer receives what the same layer of A received, whatever the layer before it
+    returned. A difference then belongs to one layer alone. A perturbed computation of A shows how large the differences
+    are that rounding alone causes, the noise.
 
     Attributes:
-        a: A's model.
-        a_perturbed: A's model with every weight moved by one machine epsilon of the precision.
-        a_isolated: A's model with weights and layer inputs moved by rounding, each layer isolated.
-        b: B's model.
-        b_isolated: B's model, each layer isolated.
+        a: Computation of A's model.
+        a_perturbed: The same with every weight moved by one machine epsilon of the precision.
+        a_isolated: Isolated computation of A's model, with weights and layer inputs moved by one machine epsilon.
+        b: Computation of B's model.
+        b_isolated: Isolated computation of B's model.
         layers: Pairs of layers that hold the same parameters.
         batch: The first micro-batch, by array name.
         weights: A's initial weights, by parameter name.
@@ -43,17 +47,17 @@ class ModelObservations:
 
     @property
     def layer_noise(self) -> Observation:
-        """The computation that measures the rounding errors of a single layer.
+        """The perturbed computation that shows the noise of a single layer.
 
         Two frameworks in bfloat16 choose differently which operations stay in float32. Their layers are therefore
-        compared with the noise of the whole model.
+        compared with the noise of the whole model, which is larger.
         """
         return self.a_isolated if self.is_one_framework or self.precision != "bfloat16" else self.a_perturbed
 
     def precision_of(self, a: np.ndarray, b: np.ndarray) -> str:
         """Return the precision in which two arrays of a layer are compared.
 
-        If one framework trains in bfloat16, some of its layers still compute in float32 and are compared in that.
+        If both runs use one framework and train in bfloat16, layers that compute in float32 are compared in float32.
         """
         if self.is_one_framework and self.precision == "bfloat16":
             return find_common_precision(a, b)

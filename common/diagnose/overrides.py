@@ -1,4 +1,4 @@
-"""Overrides of config keys, such as train.seed=3, in the notation of Hydra."""
+"""Overrides of config keys as text in the notation of Hydra, such as train.seed=3, +key=1 or ++key=1."""
 
 from collections.abc import Collection, Iterable
 
@@ -19,7 +19,7 @@ def drop_keys(overrides: Iterable[str], keys: Collection[str]) -> list[str]:
 
 
 def quote_value(value: object) -> str:
-    """Write a value as Hydra reads it."""
+    """Return the text from which Hydra reads a value."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, dict):

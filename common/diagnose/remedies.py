@@ -1,8 +1,12 @@
-"""Remedies: what to do about each cause, in the order of the stages. docs/diagnosis.md has the same table."""
+"""Remedies: what to do about each cause of a difference between two training runs.
+
+docs/diagnosis.md has the same table. Both follow the order of training: data, weights, layers, loss, gradients,
+updates, evaluation.
+"""
 
 from common.diagnose.findings import Cause
 
-# Names of causes, separated by spaces, and one remedy for all of them
+# The remedy of several causes, by the names of the causes, which are separated by spaces
 REMEDY_GROUPS = {
     "other_examples order_of_examples": "use the same `train.seed` and the same data files on both sides",
     "epoch_not_reshuffled": "call `DistributedSampler.set_epoch` in every epoch",
@@ -71,7 +75,7 @@ REMEDY_GROUPS = {
     "examples_not_evaluated evaluation": "evaluate all examples, including a last, smaller batch",
 }
 REMEDIES = {cause: remedy for causes, remedy in REMEDY_GROUPS.items() for cause in causes.split()}
-# Remedies for causes that are named after a config key, a setting of a layer, or a loss formula
+# Remedies by stage, for causes that are named after a config key, a setting of a layer, or a loss formula
 STAGE_REMEDIES = {
     "config": "set the key to the same value on both sides",
     "activations": "set it to the same value in both layers",

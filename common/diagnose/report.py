@@ -1,4 +1,8 @@
-"""The report of a diagnosis: on the terminal, as diagnosis.html and as diagnosis.json."""
+"""The report of a diagnosis: on the terminal, as diagnosis.html and as diagnosis.json.
+
+A diagnosis consists of stages, such as "gradients". A stage has a check for each tensor that it compares, and the
+causes of the differences that begin at it.
+"""
 
 import math
 from collections.abc import Sequence
@@ -73,7 +77,7 @@ def _draw_table(stages: Sequence[Stage]) -> Table:
 
 
 def _draw_histogram(counts: Sequence[int], highest: int) -> str:
-    """Return the SVG path of a histogram in a picture of 100 by 100, in which `highest` elements fill the height."""
+    """Return the SVG path of a histogram in a picture of 100 by 100. A bin of `highest` elements fills the height."""
     width = 100 / len(counts)
     return "M0,100 " + " ".join(f"V{100 - 100 * count / highest:.1f} h{width:g}" for count in counts) + " V100 Z"
 
@@ -85,12 +89,15 @@ def _format_number(value: float) -> str:
 
 
 def _sort_key(check: TensorCheck) -> tuple[bool, float]:
-    """Sort differences that begin here first, and larger ones before smaller ones."""
+    """Sort differences that begin at the stage first, and larger ones before smaller ones."""
     return not check.begins_here, -check.difference
 
 
 def _opacity(check: TensorCheck) -> float:
-    """Return 0 for a difference that rounding explains, and up to 1 for one as large as the tensor."""
+    """Return the opacity of a check's square: 0 if rounding explains the difference, 1 if it is as large as the tensor.
+
+    Between the tolerance and the norm of the tensor the opacity grows with the logarithm of the difference.
+    """
     if not check.differs:
         return 0.0
     if not math.isfinite(check.difference):

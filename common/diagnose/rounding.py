@@ -1,4 +1,9 @@
-"""Rounding errors in each precision: their size, and the tolerances that follow from it."""
+"""Rounding errors in each precision: their size, and the tolerances that follow from it.
+
+The noise of an array is the relative difference that rounding alone causes in it. A diagnosis measures noise: it
+repeats a computation with weights that are moved by one machine epsilon. An explanation is a computation that should
+reproduce an array.
+"""
 
 import numpy as np
 
@@ -12,7 +17,7 @@ SMALLEST_TOLERANCE = {"float64": 1e-12, "float32": 100 * 2.0**-23, "bfloat16": 2
 NOISE_FACTOR = {"float64": 100.0, "float32": 100.0, "bfloat16": 4.0}
 # The largest relative difference between an array and an explanation that reproduces it
 EXPLANATION_TOLERANCE = {"float64": 1e-9, "float32": 1e-5, "bfloat16": 2e-2}
-# The largest relative difference between two factors that count as equal
+# The largest relative difference between two numbers, such as learning rates, that count as equal
 FACTOR_TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "bfloat16": 0.1}
 # The length of a mantissa, including the leading bit that is not stored
 SIGNIFICANT_BITS = {"bfloat16": 8, "float16": 11, "float32": 24}
@@ -46,7 +51,7 @@ def find_narrowest_type(array: np.ndarray) -> str:
 
 
 def find_common_precision(a: np.ndarray, b: np.ndarray) -> str:
-    """Return the precision in which two arrays are compared: the precision of the array with more digits."""
+    """Return the precision in which two arrays are compared: that of the array with more digits, or else float32."""
     types = {find_narrowest_type(a), find_narrowest_type(b)}
     if "float64" in types:
         return "float64"
@@ -78,7 +83,7 @@ def perturb(array: np.ndarray, epsilon: float, seed: int = 0) -> np.ndarray:
 def measure_noise(
     array: np.ndarray | None, perturbed: np.ndarray | None, default: float = 0.0, min_norm: float = 0.0
 ) -> float:
-    """Return the relative difference between an array and the same array after a perturbation of its inputs.
+    """Return the noise of an array: its relative difference from the same array after a perturbation of its inputs.
 
     Args:
         array: Result of the original computation.

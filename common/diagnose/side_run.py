@@ -1,4 +1,8 @@
-"""The short training run of one side, read from its directory."""
+"""The short training run of one side of a diagnosis, A or B, read from its directory.
+
+A diagnosis compares the steps of these runs, the "compared steps". A replica's part of a global batch is its shard, and
+the slots are the optimizer's arrays, such as Adam's moments.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,15 +22,15 @@ from common.training.planned_batches import planned_batches
 from common.training.rows import read_rows
 from common.training.state import SavedState, State
 
-Shards = list[list[Arrays]]  # the micro-batches of each replica
+Shards = list[list[Arrays]]  # for each replica, the micro-batches of its shard
 
 
 @dataclass(frozen=True)
 class SideRun:
-    """A finished run of a few steps. The first compared step follows the checkpoint that the run started from.
+    """A finished run of a few steps, which started from the initial weights or from a checkpoint.
 
     Attributes:
-        arguments: Arguments of the training run.
+        arguments: Arguments of the command that trained it.
         directory: The run directory.
         nonfinite_loss: Step and loss that ended the run early because the loss was not finite; empty otherwise.
     """
@@ -67,15 +71,15 @@ class SideRun:
 
     @property
     def shard_count(self) -> int:
-        """Number of parts of a global batch that gradients are computed on separately.
+        """Number of shards into which the diagnosis splits a global batch to compute gradients.
 
-        It is one for each replica, or one in all if BatchNorm computes its statistics over the global batch.
+        It is the number of replicas, or 1 if BatchNorm computes its statistics over the global batch.
         """
         return 1 if self.config.model.has_global_batch_norm else self.replicas
 
     @property
     def steps_before(self) -> int:
-        """Number of steps before the first compared step."""
+        """Number of steps of the checkpoint that the run started from; 0 if it started from the initial weights."""
         return self.prepared.start.plan_position
 
     @property
@@ -85,16 +89,22 @@ class SideRun:
 
     @cached_property
     def batches(self) -> list[GlobalBatch]:
-        """Global batches of the compared steps."""
+        """Global batches of the compared steps, in order."""
         steps = range(self.steps_before + 1, self.config.train.steps + 1)
         return list(planned_batches(self.config, self.prepared.cache.train, steps))
 
     @cached_property
     def states(self) -> list[State]:
-        """States before the first compared step and after each; only the first and the last of an asynchronous run."""
+        """Weights and slots in float64: before the first compared step, and after each of the compared steps.
+
+        An asynchronous run has no states between steps: the list holds its first and its last state.
+        """
         checkpoints: list[SavedState] = [reopen_checkpoint(path) for path in list_checkpoints(self.directory)]
         if self.is_asynchronous:
-            checkpoints = [*checkpoints[: bool(self.steps_before)], checkpoints[-1]]
+            first = (
+                checkpoints[:1] if self.steps_before else []
+            )  # without a start checkpoint: the initial weights, below
+            checkpoints = [*first, checkpoints[-1]]
         states = [checkpoint.load() for checkpoint in checkpoints]
         if not self.steps_before:
             states.insert(0, State(self.prepared.initial.weights(), {}))
@@ -112,7 +122,7 @@ class SideRun:
 
 
 def split_batch(batch: GlobalBatch, count: int) -> Shards:
-    """Return the shard of each of `count` replicas."""
+    """Return a global batch as the shards of `count` replicas."""
     return [batch.shard(rank, count) for rank in range(count)]
 
 

@@ -1,4 +1,7 @@
-"""Copy of the checkpoint that both sides start from, in the config and the precision of one side."""
+"""Copies of the checkpoint from which both sides of a diagnosis, A and B, start: one for each side.
+
+A run resumes only from a checkpoint that has the run's own config, so that each side needs a copy.
+"""
 
 import os
 import shutil
@@ -18,14 +21,17 @@ from common.training.state import State
 
 
 def copy_start_checkpoint(side: SideArguments, output: Path) -> list[str]:
-    """Copy the checkpoint that a side starts from, and return the overrides of the run that resumes from it."""
+    """Write a side's copy of its start checkpoint to OUTPUT, and return the overrides of the run that resumes from it.
+
+    A side without a start checkpoint keeps its overrides.
+    """
     overrides = side.train_overrides
     if side.start is None:
         return overrides
     directory = (output / f"{side.name}-start").absolute()
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
-    config, inputs = prepare_inputs(compose_config(side.framework, overrides, os.environ), None)
+    config, inputs = prepare_inputs(compose_config(side.framework, overrides, os.environ), run_dir=None)
     checkpoint = reopen_checkpoint(side.start)
     state = checkpoint.load()
     dtype = np.float64 if config.train.precision == "float64" else np.float32

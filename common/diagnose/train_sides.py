@@ -1,4 +1,8 @@
-"""Training of the sides: a few steps each, at the same time, each with the processes of its strategy."""
+"""Short training runs of the sides of a diagnosis, A and B, at the same time.
+
+Each is a train command of its framework, which starts the processes of its strategy. Side "a" writes its run to
+OUTPUT/a and its output to OUTPUT/a.log.
+"""
 
 import json
 import re
@@ -21,7 +25,7 @@ NONFINITE_LOSS = re.compile(r"step \d+: the loss is -?(nan|inf)")
 
 
 def train_sides(sides: Sequence[SideArguments], output: Path) -> list[SideRun]:
-    """Train all sides at the same time. Raise UserError with the error of a run that failed."""
+    """Train all sides at the same time, and return their runs. Raise UserError with the error of a run that failed."""
     for side in sides:
         _remove_previous_run(output / side.name, output / f"{side.name}.log")
     output.mkdir(parents=True, exist_ok=True)
@@ -32,18 +36,18 @@ def train_sides(sides: Sequence[SideArguments], output: Path) -> list[SideRun]:
             processes.append(start_training(side.framework, overrides, output / f"{side.name}.log"))
         while any(process.poll() is None for process in processes) and not list_failed_sides(sides, processes, output):
             time.sleep(POLL_SECONDS)
-        failed = list_failed_sides(sides, processes, output)
+        failed_sides = list_failed_sides(sides, processes, output)
     finally:
         for process in processes:
             stop_training(process)
-    for side in failed:
+    for side in failed_sides:
         error = read_failure_reason(output / f"{side.name}.log", output / side.name)
         raise UserError(f"{side.name}={side.framework}:{side.strategy}: {error}")
     return [SideRun(side, output / side.name, read_nonfinite_loss(output / side.name)) for side in sides]
 
 
 def train_with_values(run: SideRun, values: Mapping[str, object], output: Path) -> SideRun:
-    """Train a side again with other values of some keys."""
+    """Train a side again with other values of some config keys, in place of its first run."""
     overrides = [
         *drop_keys(run.arguments.overrides, {"run_dir", *values}),
         *(f"++{key}={quote_value(value)}" for key, value in values.items()),
@@ -62,12 +66,12 @@ def list_failed_sides(
     return [
         side
         for side, process in zip(sides, processes, strict=True)
-        if process.poll() and not read_nonfinite_loss(output / side.name)
+        if process.poll() not in (None, 0) and not read_nonfinite_loss(output / side.name)
     ]
 
 
 def read_nonfinite_loss(run_dir: Path) -> str:
-    """Return the step and the loss with which a run ended if the loss was not finite, or an empty string."""
+    """Return text such as "step 3: the loss is nan" if a run ended for that reason, or an empty string."""
     summary = run_dir / "summary.json"
     error = json.loads(summary.read_text()).get("error") if summary.exists() else None
     match = NONFINITE_LOSS.match(error or "")

@@ -1,4 +1,4 @@
-"""Summary of a tensor that differs, for the page: a few numbers of both sides and two histograms."""
+"""Summary of a tensor that differs between runs A and B, for the page of a diagnosis: statistics and two histograms."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ class StatisticPair:
 
     Attributes:
         name: What is measured, such as "mean".
-        a: Value on side A.
-        b: Value on side B.
+        a: Its value in A.
+        b: Its value in B.
     """
 
     name: str
@@ -28,7 +28,7 @@ class ValueSummary:
 
     Attributes:
         statistics: Minimum, mean, maximum, norm, and the element that differs most.
-        counts_a: Number of A's elements in each bin.
+        counts_a: Number of A's elements in each bin; both histograms have the same bins.
         counts_b: Number of B's elements in each bin.
         low: Left edge of the first bin.
         high: Right edge of the last bin.

@@ -1,4 +1,8 @@
-"""The walk through all stages: from two sides to what differs first, and why."""
+"""The walk through all stages of a diagnosis: it finds what differs first between two training runs, and why.
+
+A is the reference run, and B the run that is compared with it. A stage compares one part of their training. The stages
+follow the order of training, so that a stage can tell whether a difference begins at it or comes from an earlier one.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,6 +27,7 @@ from common.diagnose.train_sides import train_sides, train_with_values
 
 StageFunction = Callable[[SideComparison], list[Stage]]
 
+# Stages that need no model, and stages that compute on both models
 INPUT_STAGES: tuple[StageFunction, ...] = (compare_batches, compare_initial_weights)
 TRAINING_STAGES: tuple[StageFunction, ...] = (
     compare_activations,
@@ -40,14 +45,14 @@ def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
     a, b = train_sides(sides, output)
     stages = [compare_configs(a, b)]
     values_of_a = {key: value for key, (value, _) in find_different_keys(a, b).items()}
-    if values_of_a:  # the other stages compare B as it would be with A's config
+    if values_of_a:  # otherwise the different configs would hide differences that the other stages look for
         b = train_with_values(b, values_of_a, output)
     with SideComparison(a, b, stages) as comparison:
         return compare_stages(comparison)
 
 
 def compare_stages(comparison: SideComparison) -> Diagnosis:
-    """Compare all stages that follow the config."""
+    """Compare all stages after "config", and return the result of all stages."""
     titles = {name: run.title for name, run in comparison.runs.items()}
     stages, precision = comparison.stages, comparison.precision
     for compare in INPUT_STAGES:
@@ -57,7 +62,7 @@ def compare_stages(comparison: SideComparison) -> Diagnosis:
     for compare in TRAINING_STAGES:
         stages += compare(comparison)
     if not comparison.has_difference(*(stage.name for stage in stages if stage.name != "config")):
-        config = comparison.stage("config")  # with A's values B is equal to A
+        config = comparison.stage("config")  # with A's values B equals A: the keys explain every difference
         config.causes = [replace(cause, confirmed=True) for cause in config.causes]
     for stage in stages:
         stage.note = stage.note or stage.rounding_note
