@@ -105,7 +105,7 @@ class SideComparison:
     def gradient_noise(self) -> dict[str, float]:
         """Norm of the rounding error of each of A's gradients, at least one machine epsilon of the gradient's norm.
 
-        The error of a tiny gradient is relative to a larger norm: a share of the norm of A's largest gradient.
+        The norm of a tiny gradient counts as SMALL_GRADIENT_SHARE of the norm of A's largest gradient.
         """
         norms = {name: float(np.linalg.norm(gradient)) for name, gradient in self.gradients.items()}
         smallest_norm = SMALL_GRADIENT_SHARE * max(norms.values(), default=0.0)
@@ -154,19 +154,19 @@ class SideComparison:
         weights, batch = self.a.states[0].weights, self.a.batches[0]
         shard = batch.shard(0, 1)
         inputs = {"shard": shard, "weight": batch.weight, "training": training}
-        side_a, side_b = self.processes["a"], self.processes["b"]
+        process_a, process_b = self.processes["a"], self.processes["b"]
         weights_b = _select_weights(weights, self.b.states[0].weights)
 
-        a: Observation = side_a.call("compute", weights=weights, **inputs)
-        side_a.send("compute", weights=_perturb_weights(weights, self.precision), **inputs)
-        side_b.send("compute", weights=weights_b, **inputs)
-        a_perturbed, b = receive_all(side_a, side_b)
+        a: Observation = process_a.call("compute", weights=weights, **inputs)
+        process_a.send("compute", weights=_perturb_weights(weights, self.precision), **inputs)
+        process_b.send("compute", weights=weights_b, **inputs)
+        a_perturbed, b = receive_all(process_a, process_b)
 
         perturbed_calls = perturb_calls(self.layers, a, seed=len(weights))
         perturbed_weights = _perturb_weights(weights, precision_of_weights(self.precision))
-        side_b.send("compute", weights=weights_b, given=convert_calls(self.layers, a, b), **inputs)
-        side_a.send("compute", weights=perturbed_weights, given=perturbed_calls, **inputs)
-        a_isolated, b_isolated = receive_all(side_a, side_b)
+        process_b.send("compute", weights=weights_b, given=convert_calls(self.layers, a, b), **inputs)
+        process_a.send("compute", weights=perturbed_weights, given=perturbed_calls, **inputs)
+        a_isolated, b_isolated = receive_all(process_a, process_b)
         return ModelObservations(
             a=a,
             a_perturbed=a_perturbed,
@@ -187,7 +187,7 @@ def _perturb_weights(weights: Mapping[str, np.ndarray], precision: str) -> dict[
 
 
 def _select_weights(weights: Mapping[str, np.ndarray], weights_b: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return A's weights for B's parameters, and B's weights for parameters that A lacks."""
+    """Return weights for B's model: A's, or B's own for parameters that A lacks or that have another shape in A."""
     return {
         name: weights[name] if name in weights and weights[name].shape == array.shape else array
         for name, array in weights_b.items()

@@ -1,1 +1,1 @@
-"""The stages of the diagnosis, each of which compares one part of training."""
+"""The stages of a diagnosis, each of which compares one part of the training of two runs."""

@@ -1,4 +1,9 @@
-"""The stages "activations": which layer adds a difference, or the code between two layers."""
+"""The stages "activations": which layer adds a difference, or the code between two layers.
+
+A is the reference run of a diagnosis, and B the run that is compared with it. Every layer of B receives what its
+counterpart in A received (the isolated computation), so that a difference belongs to one layer, or to the code between
+two. The noise of a tensor is the difference that rounding alone causes in it.
+"""
 
 import numpy as np
 
@@ -21,33 +26,33 @@ def compare_activations(comparison: SideComparison) -> list[Stage]:
     stages = [compare_layers(EVALUATION_MODE, comparison.evaluation_mode)]
     if any(name.endswith(("running_mean", "moving_mean")) for name in comparison.a.states[0].weights):
         stage = compare_layers(TRAINING_MODE, comparison.training_mode)
-        known = {(cause.cause, cause.tensor) for cause in stages[0].causes}
-        stage.causes = [cause for cause in stage.causes if (cause.cause, cause.tensor) not in known]
+        known_causes = {(cause.cause, cause.tensor) for cause in stages[0].causes}
+        stage.causes = [cause for cause in stage.causes if (cause.cause, cause.tensor) not in known_causes]
         stages.append(stage)
     return stages
 
 
 def compare_layers(name: str, models: ModelObservations) -> Stage:
-    """Compare each layer by itself, and the code before it."""
-    walk = _LayerComparison(Stage(name, precision=models.precision), models)
+    """Compare each layer by itself, and the code before it, in A's order of execution."""
+    layer_comparison = _LayerComparison(Stage(name, precision=models.precision), models)
     order = {path: index for index, path in enumerate(models.a.calls)}
     for layer in sorted(models.layers, key=lambda layer: order.get(layer.path_a, 0)):
-        walk.compare_layer(layer)
-    walk.compare_outputs()
-    return walk.stage
+        layer_comparison.compare_layer(layer)
+    layer_comparison.compare_outputs()
+    return layer_comparison.stage
 
 
 class _LayerComparison:
-    """SideComparison of the layers in the order of execution, which remembers the layers that ran before."""
+    """Comparison of the layers one after another, which remembers the outputs of the layers before."""
 
     def __init__(self, stage: Stage, models: ModelObservations) -> None:
         self.stage, self.models = stage, models
-        self.calls = convert_calls(models.layers, models.a, models.b)  # A's arrays in B's layout, by B's path
-        self.earlier: list[LayerOutput] = []
+        self.calls_of_a = convert_calls(models.layers, models.a, models.b)  # in B's layout, by the layer's path in B
+        self.earlier_outputs: list[LayerOutput] = []
 
     def compare_layer(self, layer: LayerMatch) -> None:
         """Compare what a layer receives and what it returns."""
-        models, expected = self.models, self.calls.get(layer.path_b)
+        models, expected = self.models, self.calls_of_a.get(layer.path_b)
         isolated = models.b_isolated.calls.get(layer.path_b)
         if expected is None or isolated is None:
             return
@@ -65,12 +70,20 @@ class _LayerComparison:
         if expected.returned is not None and isolated.returned is not None:
             noise = measure_noise(call_a.returned, call_noisy.returned, model_noise)
             self._compare_returned(layer, expected, isolated, noise, model_noise)
-        self.earlier.append(LayerOutput(layer.title, expected.returned))
+        self.earlier_outputs.append(LayerOutput(layer.title, expected.returned))
 
     def _compare_returned(
         self, layer: LayerMatch, expected: RecordedCall, isolated: RecordedCall, noise: float, model_noise: float
     ) -> None:
-        """Compare the outputs of a layer for the same input, and the outputs in the whole model if those agree."""
+        """Compare the outputs of a layer for the same input; if they agree, compare its outputs in the whole models.
+
+        Args:
+            layer: The pair of layers.
+            expected: What A's layer received and returned, in B's layout.
+            isolated: What B's layer returned when it received A's array.
+            noise: Noise of the layer alone.
+            model_noise: Noise of the layer's output in the whole model.
+        """
         a, b, b_whole = expected.returned, isolated.returned, self.models.b.calls[layer.path_b].returned
         assert a is not None and b is not None
         precision = self.models.precision_of(a, b)
@@ -99,5 +112,6 @@ class _LayerComparison:
             self.stage.compare_arrays("outputs (whole model)", a, b, model_noise, may_begin_here=False)
 
     def _explain_code(self, tensor: str, title: str, a: np.ndarray, b: np.ndarray) -> None:
-        for explanation in explain_code(CodeSection(tensor, title, a, b, self.earlier, self.models.batch)):
+        """Add what the code before a layer, or before the outputs, computes differently as causes."""
+        for explanation in explain_code(CodeSection(tensor, title, a, b, self.earlier_outputs, self.models.batch)):
             self.stage.add_explanation(tensor, explanation)

@@ -1,4 +1,8 @@
-"""The stage "batch": examples and arrays of each global batch."""
+"""The stage "batch": examples and arrays of each global batch.
+
+A is the reference run of a diagnosis, and B the run that is compared with it. This stage compares a whole global batch
+as the only shard of a single replica: `shard(0, 1)`, which is a list of micro-batches, here called parts.
+"""
 
 from collections.abc import Collection, Mapping
 
@@ -13,7 +17,7 @@ MISSING_ARRAY = "missing_array"
 
 
 def compare_batches(comparison: SideComparison) -> list[Stage]:
-    """Compare the ids and the arrays of each step, up to the first step that differs."""
+    """Compare the examples' ids and the arrays of each step, up to the first step that differs."""
     stage = Stage("batch")
     known_examples = index_examples(part for batch in comparison.a.batches for part in batch.shard(0, 1))
     for batch_a, batch_b in zip(comparison.a.batches, comparison.b.batches, strict=True):
@@ -28,7 +32,7 @@ def compare_batches(comparison: SideComparison) -> list[Stage]:
 
 
 def _compare_ids(stage: Stage, a: GlobalBatch, b: GlobalBatch) -> bool:
-    """Compare the ids of the examples. Return whether they are equal."""
+    """Compare the ids of the examples of one step. Return whether the ids and their order are equal."""
     step = f"step {a.step}"
     if len(a.ids) != len(b.ids):
         stage.add_mismatch(f"{step}: ids")
@@ -52,6 +56,7 @@ def _compare_arrays(
     b: Mapping[str, np.ndarray],
     known_examples: Mapping[str, Collection[bytes]],
 ) -> None:
+    """Compare the arrays of one micro-batch by name. `known_examples` holds the keys of A's examples in all steps."""
     for name in dict.fromkeys([*a, *b]):
         tensor = f"{step}: {name}"
         if name not in a or name not in b:

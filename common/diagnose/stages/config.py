@@ -1,4 +1,7 @@
-"""The stage "config": keys that decide the curve."""
+"""The stage "config": the config keys that decide the loss curve, such as the learning rate.
+
+A is the reference run of a diagnosis, and B the run that is compared with it.
+"""
 
 from common.config.compose import collect_values
 from common.config.keys import CURVE
@@ -6,6 +9,7 @@ from common.diagnose.findings import Stage, TensorCheck
 from common.diagnose.side_run import SideRun
 from common.errors import UserError
 
+# Keys that common.diagnose sets itself, or that name a model, whose layers and weights other stages compare
 KEYS_OF_THIS_COMMAND = ("train.steps", "schedule.total_steps", "model.kind", "model.arguments")
 
 
@@ -24,7 +28,10 @@ def compare_configs(a: SideRun, b: SideRun) -> Stage:
 
 
 def find_different_keys(a: SideRun, b: SideRun) -> dict[str, tuple[object, object]]:
-    """Return the values in A and B of the keys that decide the curve and differ, other than the strategies'."""
+    """Return the values in A and B of each differing key that decides the curve.
+
+    The keys of the strategies are left out: the runs may use different strategies, whose effects other stages compare.
+    """
     values_a, values_b = collect_values(a.config, CURVE), collect_values(b.config, CURVE)
     return {
         key: (value, values_b[key])

@@ -1,4 +1,9 @@
-"""The stage "dropout": outputs in training mode with aligned dropout masks."""
+"""The stage "dropout": outputs in training mode.
+
+A is the reference run of a diagnosis, and B the run that is compared with it. A run with aligned dropout
+(model.dropout_semantics=aligned) derives its masks from the seed, the step and the example, so that the masks of both
+runs are equal. A run with native dropout draws masks of its own.
+"""
 
 import numpy as np
 
@@ -9,7 +14,7 @@ from common.diagnose.rounding import measure_noise
 from common.diagnose.side_run import SideRun
 from common.diagnose.stages.activations import EVALUATION_MODE, TRAINING_MODE
 
-SMALLEST_NOISE = 1e-13
+SMALLEST_NOISE = 1e-13  # relative; for outputs in which the measured noise is smaller
 
 
 def compare_dropout(comparison: SideComparison) -> list[Stage]:
@@ -34,7 +39,7 @@ def compare_dropout(comparison: SideComparison) -> list[Stage]:
 
 
 def _compare_native(stage: Stage, run: SideRun, observation: Observation, may_begin_here: bool) -> None:
-    """Compare a run's first loss with the loss without dropout: its own masks cannot be computed again."""
+    """Compare a run's first loss with the loss without dropout, because native masks cannot be computed again."""
     trained, without_dropout = np.array([run.rows[0]["loss"]]), np.array([_compute_mean_loss(run, observation)])
     tensor = f"{run.name.upper()}: loss without dropout"
     check = stage.compare_arrays(tensor, trained, without_dropout, SMALLEST_NOISE)
@@ -44,7 +49,7 @@ def _compare_native(stage: Stage, run: SideRun, observation: Observation, may_be
 
 
 def _compute_mean_loss(run: SideRun, observation: Observation) -> float:
-    """Return the mean loss of the first global batch. Native dropout layers are inactive in an observation."""
+    """Return the mean loss of the first global batch without dropout: native layers drop nothing in an observation."""
     batch = run.batches[0]
     parts = zip(observation.losses, batch.shard(0, 1), strict=True)
     return float(sum((losses * part["weights"]).sum() for losses, part in parts)) / batch.weight

@@ -1,4 +1,7 @@
-"""The stage "evaluation": what both sides report for the validation data."""
+"""The stage "evaluation": loss and metrics that both runs report for the validation data at their end.
+
+A is the reference run of a diagnosis, and B the run that is compared with it.
+"""
 
 import numpy as np
 
@@ -7,11 +10,12 @@ from common.diagnose.comparison import SideComparison
 from common.diagnose.findings import DIFFERS, Stage
 from common.diagnose.stages.state import STEP_NOISE
 
-NOT_METRICS = ("step", "duration")
+NOT_METRICS = ("step", "duration")  # keys of an evaluation that are not compared
+NOISE_OF_EVALUATION = 10  # as a multiple of the noise of a step
 
 
 def compare_evaluations(comparison: SideComparison) -> list[Stage]:
-    """Compare the last evaluation of both sides."""
+    """Compare the last evaluations of both runs, and check that they count all validation examples."""
     a, b = comparison.a, comparison.b
     stage = Stage("evaluation", precision=comparison.precision)
     if nonfinite_loss := a.nonfinite_loss or b.nonfinite_loss:
@@ -39,8 +43,8 @@ def _compare_metrics(stage: Stage, comparison: SideComparison) -> None:
         if key == "accuracy" and precision != "float64":
             stage.note = f"accuracy: not compared in {precision}, in which rounding alone may change an answer"
         elif key in b.evaluation:
-            noise = STEP_NOISE[precision] * 10
-            if key in ("loss", *METRICS):
+            noise = STEP_NOISE[precision] * NOISE_OF_EVALUATION
+            if key in ("loss", *METRICS):  # rounding may have moved the weights that are evaluated
                 noise += comparison.drift.compute_loss_drift(len(a.states) - 1, a.evaluation["loss"])
             value_a, value_b = np.array([float(value)]), np.array([float(b.evaluation[key])])
             stage.compare_arrays(key, value_a, value_b, noise, may_begin_here=may_begin_here)

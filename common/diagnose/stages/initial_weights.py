@@ -1,4 +1,7 @@
-"""The stage "initial weights": parameters and moving statistics before the first compared step."""
+"""The stage "initial weights": parameters and moving statistics before the first compared step.
+
+A is the reference run of a diagnosis, and B the run that is compared with it.
+"""
 
 import re
 from collections.abc import Mapping
@@ -14,11 +17,11 @@ RECURRENT_WEIGHT = re.compile(r"(weight|bias)_(ih|hh)|recurrent_kernel|lstm.*/(k
 
 
 def compare_initial_weights(comparison: SideComparison) -> list[Stage]:
-    """Compare the weights that both sides start from."""
+    """Compare the weights that both runs start from, by name."""
     stage = Stage("initial weights")
     weights_a, weights_b = (run.states[0].weights for run in comparison.runs.values())
-    tied = find_one_sided_ties(comparison.a, comparison.b)
-    for name in sorted((weights_a.keys() ^ weights_b.keys()) - tied.keys()):
+    ties = find_one_sided_ties(comparison.a, comparison.b)  # the stage "gradients" reports them
+    for name in sorted((weights_a.keys() ^ weights_b.keys()) - ties.keys()):
         stage.add_mismatch(name)
         side, lacking = ("b", "B") if name in weights_a else ("a", "A")
         stage.add_cause("missing_parameter", side, name, f"{name}: the model of {lacking} lacks it")
@@ -36,28 +39,32 @@ def compare_initial_weights(comparison: SideComparison) -> list[Stage]:
 
 
 def find_one_sided_ties(a: SideRun, b: SideRun) -> dict[str, str]:
-    """Return the parameters that one side lacks because it ties them to another parameter, with that parameter.
+    """Return the parameters that one run lacks because it ties them to another parameter, with that other parameter.
 
-    On the other side both are separate parameters with the same initial values.
+    An output layer may be tied to an embedding, for example. The run without the tie has both as separate parameters
+    with equal initial values, by which this function recognizes the tie.
+
+    Returns:
+        The parameter that both runs have, by the name of the parameter that only the run without the tie has.
     """
-    tied = {}
+    ties = {}
     for run, other in ((a, b), (b, a)):
         weights, other_weights = run.states[0].weights, other.states[0].weights
         for name, weight in weights.items():
             if name in other_weights or weight.ndim != 2 or not np.ptp(weight):
                 continue
-            for partner in (candidate for candidate in weights if candidate in other_weights):
-                if any(np.array_equal(weight, layout) for layout in (weights[partner], weights[partner].T)):
-                    tied[name] = partner
-    return tied
+            for shared_name in (candidate for candidate in weights if candidate in other_weights):
+                if any(np.array_equal(weight, layout) for layout in (weights[shared_name], weights[shared_name].T)):
+                    ties[name] = shared_name
+    return ties
 
 
 def _explain_weight(name: str, b: np.ndarray, weights_a: Mapping[str, np.ndarray]) -> Explanation:
-    """Return how B's initial value follows from A's."""
+    """Return how B's initial value of a parameter follows from A's weights."""
     a = weights_a[name]
     if a.ndim > 1 and a.T.shape == b.shape and np.array_equal(a.T, b):
         return Explanation("transposed_kernel", "is A's transposed")
-    for count in (4, 3):
+    for count in (4, 3):  # the gates of an LSTM and of a GRU; 3 are also query, key and value
         if (order := find_block_order(a, b, count)) and len(a) >= 2 * count:
             return _explain_blocks(name, order)
     for other, array in weights_a.items():
@@ -68,7 +75,7 @@ def _explain_weight(name: str, b: np.ndarray, weights_a: Mapping[str, np.ndarray
 
 
 def _explain_blocks(name: str, order: tuple[int, ...]) -> Explanation:
-    """Explain blocks in another order, from the position in B of each block of A."""
+    """Explain a weight whose blocks are in another order in B. `order` has the position in B of each block of A."""
     if RECURRENT_WEIGHT.search(name):
         sentence = f"has the gates {describe_order(order)}, but A has {', '.join(GATES[len(order)])}"
         return Explanation("gate_order", sentence)

@@ -1,4 +1,7 @@
-"""The stage "loss": the losses of each example, from the same outputs."""
+"""The stage "loss": the losses of each example, from the same outputs of the model.
+
+A is the reference run of a diagnosis, and B the run that is compared with it.
+"""
 
 from common.diagnose.comparison import SideComparison
 from common.diagnose.explain.loss_formulas import explain_losses
@@ -7,9 +10,9 @@ from common.diagnose.rounding import measure_noise, precision_of_weights
 
 
 def compare_losses(comparison: SideComparison) -> list[Stage]:
-    """Compare A's losses with the losses that B computes from A's outputs, and with those of B's own outputs.
+    """Compare A's losses [n] with the losses that B computes from A's outputs.
 
-    Losses of a run in bfloat16 are float32.
+    If they agree, also compare them with the losses of B's own outputs. A run in bfloat16 has losses in float32.
     """
     stage, models = Stage("loss", precision=comparison.precision), comparison.evaluation_mode
     a, b = models.a.losses[0], comparison.losses_of_b

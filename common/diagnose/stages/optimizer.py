@@ -1,16 +1,20 @@
-"""The stage "optimizer": slots and weights after each update, against the formula of the config."""
+"""The stage "optimizer": slots and weights after each update, against the optimizer's formula in the run's config.
+
+The slots are the optimizer's arrays, such as Adam's moments. Each side of a diagnosis, A or B, is compared with its own
+config.
+"""
 
 from common.diagnose.explain.formula_variants import find_variants
 from common.diagnose.explain.second_moment import explain_second_moment, recover_second_moments
 from common.diagnose.explain.update_formula import OptimizerUpdate, configured_formula, measure_error
 from common.diagnose.findings import Stage, TensorCheck
 
-NOISE_SHARE = 0.01  # a check tolerates 100 times its noise
-LISTED_PARAMETERS = 3
+NOISE_SHARE = 0.01  # converts a tolerance to the noise of a check, because a check tolerates 100 times its noise
+LISTED_PARAMETERS = 3  # number of parameters that a sentence names
 
 
 def compare_optimizer(stage: Stage, side: str, update: OptimizerUpdate) -> None:
-    """Compare one update of one side, and explain the first one that differs."""
+    """Compare one update of one side, "a" or "b". Explain it if it is the side's first update that differs."""
     place = f"{side.upper()}, step {update.step}"
     _compare_second_moments(stage, side, place, update)
     formula = configured_formula(update)
@@ -18,7 +22,7 @@ def compare_optimizer(stage: Stage, side: str, update: OptimizerUpdate) -> None:
     stage.checks.append(check)
     if not check.differs or stage.has_cause_of(side):
         return
-    variants = find_variants(formula, update)
+    variants = find_variants(formula, update)  # together they explain the update
     for variant in variants:
         for cause in variant.causes:
             stage.add_cause(cause, side, "update", f"in {place}: {variant.sentence}")
@@ -34,6 +38,7 @@ def compare_optimizer(stage: Stage, side: str, update: OptimizerUpdate) -> None:
 
 
 def _compare_second_moments(stage: Stage, side: str, place: str, update: OptimizerUpdate) -> None:
+    """Compare what an update adds to Adam's slot exp_avg_sq with the squared gradient, for each parameter."""
     for moment in recover_second_moments(update):
         check = TensorCheck(f"{place}: exp_avg_sq.{moment.name}", moment.error, moment.tolerance * NOISE_SHARE)
         stage.checks.append(check)

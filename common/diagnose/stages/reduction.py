@@ -1,4 +1,8 @@
-"""The stage "reduction": the gradients that each update used, against the sum over the replicas' shards."""
+"""The stage "reduction": the gradients that each update used, against the sum over the replicas' shards.
+
+A shard is a replica's part of a global batch. The gradients that an update used are recovered from the optimizer's
+slots, and the gradients of the shards are computed again, for each side of a diagnosis, A and B, by itself.
+"""
 
 import numpy as np
 
@@ -7,12 +11,12 @@ from common.diagnose.explain.step_gradients import StepGradients, global_norm
 from common.diagnose.findings import Stage
 from common.map.proof import SMALL_GRADIENT_SHARE
 
-SMALLEST_NOISE = 1e-13
-LISTED_PARAMETERS = 3
+SMALLEST_NOISE = 1e-13  # relative; for gradients whose estimated noise is smaller
+LISTED_PARAMETERS = 3  # number of parameters that a sentence names
 
 
 def compare_reduction(stage: Stage, side: str, gradients: StepGradients) -> None:
-    """Compare one step of one side, and explain the first step that differs."""
+    """Compare one step of one side, "a" or "b". Explain it if it is the side's first step that differs."""
     place = f"{side.upper()}, step {gradients.step}"
     differing = _compare_gradients(stage, place, gradients)
     if not differing or stage.has_cause_of(side):

@@ -1,4 +1,8 @@
-"""The stage "state": weights, moving statistics and losses after each step."""
+"""The stage "state": weights, moving statistics and losses after each step.
+
+A is the reference run of a diagnosis, and B the run that is compared with it. Rounding alone makes their weights drift
+apart from step to step. Only a difference larger than this drift counts.
+"""
 
 import numpy as np
 
@@ -11,12 +15,12 @@ from common.diagnose.explain.moving_statistics import (
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.side_run import SideRun
 
-# Noise of the weights and losses of one step
+# Rounding error of the weights and losses of one step, relative to their norm
 STEP_NOISE = {"float64": 1e-12, "float32": 2.0**-23, "bfloat16": 2.0**-23}
 
 
 def compare_states(comparison: SideComparison) -> list[Stage]:
-    """Compare all steps, or only the last state if a side updates asynchronously."""
+    """Compare the states after all steps, or only the last states if a run updates asynchronously."""
     stage = Stage("state", precision=comparison.precision)
     asynchronous = next((run for run in comparison.runs.values() if run.is_asynchronous), None)
     if asynchronous is not None:
@@ -34,6 +38,7 @@ def compare_states(comparison: SideComparison) -> list[Stage]:
 
 
 def _compare_last_states(stage: Stage, comparison: SideComparison, asynchronous: SideRun) -> None:
+    """Compare the weights at the end, and add the asynchronous run as the cause."""
     last_a, last_b = (run.states[-1].weights for run in comparison.runs.values())
     for name, weight in last_a.items():
         stage.compare_arrays(f"end: {name}", weight, last_b[name])
@@ -47,11 +52,19 @@ def _compare_last_states(stage: Stage, comparison: SideComparison, asynchronous:
 def _compare_weights(
     stage: Stage, comparison: SideComparison, momentum_factors: dict[str, float], may_begin_here: bool
 ) -> None:
+    """Compare the weights after each step.
+
+    Args:
+        stage: The stage.
+        comparison: The comparison of the runs.
+        momentum_factors: Moving statistics whose difference in the first step comes from the momentum alone.
+        may_begin_here: Whether no earlier stage differs, so that a difference begins here.
+    """
     a, b = comparison.a, comparison.b
     for count, (state_a, state_b) in enumerate(zip(a.states[1:], b.states[1:], strict=False), start=1):
         for name, weight in state_a.weights.items():
-            other = state_b.weights.get(name)
-            if other is None or other.shape != weight.shape or name in comparison.noisy_parameters:
+            weight_b = state_b.weights.get(name)
+            if weight_b is None or weight_b.shape != weight.shape or name in comparison.noisy_parameters:
                 continue
             min_norm = 0.0
             if is_moving_statistic(name):  # a mean is compared relative to the standard deviation
@@ -60,7 +73,7 @@ def _compare_weights(
             stage.compare_arrays(
                 f"step {a.steps_before + count}: {name}",
                 weight,
-                other,
+                weight_b,
                 STEP_NOISE[a.precision] * count + comparison.drift.compute_weight_drift(count, name),
                 may_begin_here=may_begin_here or (count == 1 and name in momentum_factors),
                 min_norm=min_norm,
@@ -94,7 +107,7 @@ def _compare_ends(stage: Stage, comparison: SideComparison, may_begin_here: bool
 def _explain_difference(
     stage: Stage, comparison: SideComparison, momentum_factors: dict[str, float]
 ) -> tuple[str, Explanation | None]:
-    """Return the tensor that differs and why, if no cause is known yet."""
+    """Return the tensor that differs and why; None if nothing differs or the stage already has another cause."""
     first_step = f"step {comparison.a.steps_before + 1}"
     if momentum_factors:
         name, factor = next(iter(momentum_factors.items()))

@@ -1,4 +1,9 @@
-"""The stages "reduction" and "optimizer": each update of each side, computed again from the side's own weights."""
+"""The stages "reduction" and "optimizer": each update of each run, computed again from the run's own weights.
+
+The runs are the sides "a" and "b" of a diagnosis. A shard is a replica's part of a global batch, and the slots are the
+optimizer's arrays, such as Adam's moments. Gradients that an update used are recovered from the slots before and after
+it. An index counts the compared steps from 0.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -17,9 +22,9 @@ from common.map.side import Side, receive_all
 
 
 def compare_updates(comparison: SideComparison) -> list[Stage]:
-    """Compare the gradients and the update of every step, on both sides.
+    """Compare the gradients and the update of every step of both runs.
 
-    A side is left out if the slots of its optimizer do not determine the gradients.
+    A run is left out if its gradients cannot be recovered from the slots, or not be computed again.
     """
     reduction, optimizer = Stage("reduction", precision=comparison.precision), Stage("optimizer")
     reasons = {name: _why_not_recoverable(run) for name, run in comparison.runs.items()}
@@ -44,8 +49,8 @@ def compare_updates(comparison: SideComparison) -> list[Stage]:
                 gradients = _explain_by_batch_mistake(comparison, run, index, gradients)
             compare_reduction(reduction, name, gradients)
             previous_sums[name] = gradients.expected_sum
-            if not reduction.has_cause_of(name, SLOT_CAUSES):
-                compare_optimizer(optimizer, name, _open_update(run, index, gradients.recovered))
+            if not reduction.has_cause_of(name, SLOT_CAUSES):  # these causes change the update as well
+                compare_optimizer(optimizer, name, _build_update(run, index, gradients.recovered))
     return [reduction, optimizer]
 
 
@@ -83,6 +88,7 @@ def _compute_gradients(
 
 
 def _recover_gradients(run: SideRun, index: int) -> Gradients:
+    """Return the gradients that the update of a step used."""
     before, after = run.states[index], run.states[index + 1]
     return recover_gradients(run.config, before.slots, after.slots, before.weights)
 
@@ -93,7 +99,7 @@ def _estimate_noise(run: SideRun, index: int, gradient_noise: Mapping[str, float
     return {name: noise + gradient_noise.get(name, 0.0) for name, noise in slot_noise.items()}
 
 
-def _open_update(run: SideRun, index: int, gradients: Gradients) -> OptimizerUpdate:
+def _build_update(run: SideRun, index: int, gradients: Gradients) -> OptimizerUpdate:
     before, after = run.states[index], run.states[index + 1]
     return OptimizerUpdate(
         config=run.config,
@@ -110,10 +116,13 @@ def _open_update(run: SideRun, index: int, gradients: Gradients) -> OptimizerUpd
 def _explain_by_batch_mistake(
     comparison: SideComparison, run: SideRun, index: int, gradients: StepGradients
 ) -> StepGradients:
-    """Look for the mistake of a sampler or of dropout's seed that explains the gradients of an update.
+    """Look for a mistake of the sampler or of dropout's seed that explains the gradients of an update.
 
-    The mistake becomes a cause of the stage that it belongs to. Returns the gradients of the shards that the mistake
-    leads to, or the same gradients if no mistake explains them.
+    The mistake becomes a cause of the stage that it belongs to, "batch" or "dropout".
+
+    Returns:
+        `gradients` with the shards of the mistake, so that the later checks compare the update with them; unchanged if
+        no mistake explains the update.
     """
     weights, process = run.states[index].weights, comparison.processes[run.name]
     for mistake in list_batch_mistakes(run, index):
