@@ -1,1 +1,1 @@
-"""Explanations of differences, each confirmed by a computation that reproduces it."""
+"""Explanations of the differences between two runs. A confirmed one reproduces its difference by a computation."""

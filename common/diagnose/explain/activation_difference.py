@@ -1,4 +1,4 @@
-"""Activations that code between two layers may apply."""
+"""Activations that the code between two layers may apply, and the search for the one that computes an array."""
 
 from collections.abc import Callable
 
@@ -34,14 +34,14 @@ ACTIVATIONS: dict[str, ActivationFunction] = {
 
 
 def find_activation(x: np.ndarray, result: np.ndarray) -> str | None:
-    """Return the activation that computes the result from x."""
+    """Return the name of the activation that computes the result from x, or None if no activation does."""
     if x.shape != result.shape:
         return None
     return next((name for name, function in ACTIVATIONS.items() if is_close(function(x), result)), None)
 
 
 def find_scaled_activation(x: np.ndarray, result: np.ndarray) -> str | None:
-    """Return the activation that computes the result from x after a multiplication by some factor."""
+    """Return the activation that computes the result from x after a multiplication of x by some factor, or None."""
     if x.shape != result.shape or not result.any() or not np.isfinite(x + result).all():
         return None
     for name, function in ACTIVATIONS.items():
@@ -52,6 +52,6 @@ def find_scaled_activation(x: np.ndarray, result: np.ndarray) -> str | None:
 
 
 def _fit_factor(function: ActivationFunction, x: np.ndarray, result: np.ndarray) -> float:
-    """Return the factor of the input for which a function comes closest to the result."""
+    """Return the factor for which function(factor * x) comes closest to the result."""
     fit = least_squares(lambda factor: (function(factor * x) - result).ravel(), 1.0, ftol=1e-15, xtol=1e-15, gtol=1e-15)
     return float(fit.x[0])

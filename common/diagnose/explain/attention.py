@@ -14,7 +14,7 @@ MOST_HEADS = 64
 def find_attention(
     projections: tuple[np.ndarray, np.ndarray, np.ndarray], masks: Mapping[str, np.ndarray], attended: np.ndarray
 ) -> dict[str, str] | None:
-    """Return the variant of attention that computes `attended`, as its heads, scale, mask and order.
+    """Return the variant of attention that computes `attended`: its heads, scale, mask and order. None if none does.
 
     Args:
         projections: Query, key and value [n, tokens, features].
@@ -22,7 +22,7 @@ def find_attention(
         attended: Result [n, tokens, features]. Tokens with only zeros count as padding and are not compared.
     """
     query, key, value = projections
-    is_token = np.asarray(attended.any(-1, keepdims=True))
+    is_token = np.asarray(attended.any(-1, keepdims=True))  # [n, tokens, 1]
     features = query.shape[-1]
     for heads in (count for count in range(1, min(features, MOST_HEADS) + 1) if features % count == 0):
         for (order, (q, k)), (scale, factor), (mask, bias) in product(
@@ -30,7 +30,7 @@ def find_attention(
             _list_scales(features // heads, features),
             _list_biases(query.shape[1], masks),
         ):
-            for rows in (slice(1), slice(None)):  # the first example rejects most variants
+            for rows in (slice(1), slice(None)):  # first the first example alone, which rejects most variants
                 result = _attend(q[rows], k[rows], value[rows], heads, factor, bias[rows])
                 if not is_close(result * is_token[rows], attended[rows]):
                     break
@@ -42,7 +42,10 @@ def find_attention(
 def _attend(
     query: np.ndarray, key: np.ndarray, value: np.ndarray, heads: int, factor: float, bias: np.ndarray
 ) -> np.ndarray:
-    """Compute attention of query, key and value [n, tokens, features]."""
+    """Return the attention [n, tokens, features] of query, key and value [n, tokens, features].
+
+    The scores of query and key are multiplied by `factor`, and `bias` is added to them.
+    """
     q, k, v = (_split_heads(array, heads) for array in (query, key, value))
     scores = np.einsum("nhid,nhjd->nhij", q, k) * factor + bias
     with np.errstate(invalid="ignore"):
@@ -54,6 +57,7 @@ def _split_heads(x: np.ndarray, heads: int) -> np.ndarray:
 
 
 def _list_scales(head_size: int, features: int) -> list[tuple[str, float]]:
+    """Return names of scales, and the factors by which they multiply the scores."""
     return [
         ("1 / sqrt(head size)", head_size**-0.5),
         ("no scale", 1.0),
@@ -63,7 +67,7 @@ def _list_scales(head_size: int, features: int) -> list[tuple[str, float]]:
 
 
 def _list_biases(tokens: int, masks: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield biases that are added to the scores, in a shape that broadcasts to [n, heads, tokens, tokens]."""
+    """Yield names of masks, and their biases, which are added to the scores [n, heads, tokens, tokens]."""
     past = np.tril(np.ones((tokens, tokens)))[None, None]
     no_mask = {"no mask": np.ones((1, 1, 1, 1))}
     for name, keep in (no_mask | {name: mask[:, None, None] for name, mask in masks.items()}).items():

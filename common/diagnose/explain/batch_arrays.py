@@ -1,4 +1,8 @@
-"""Explanations of a batch array that differs between the sides A and B, by a mistake in the preparation of data."""
+"""Explanations of a batch array that differs between runs A and B, by a mistake in the preparation of data.
+
+The mistake is looked for in B, because A is the reference. An explanation's sentence continues "the array of B ...". A
+text is a row of token ids, in which 0 is padding.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -26,7 +30,7 @@ def explain_array(a: np.ndarray, b: np.ndarray, known_examples: Collection[bytes
         b: B's array, of the same shape and type, not equal to A's.
         known_examples: Keys of A's examples in all compared steps.
     """
-    differing = [row for row in range(len(a)) if not np.array_equal(a[row], b[row])]
+    differing = [row for row in range(len(a)) if not np.array_equal(a[row], b[row])]  # numbers of rows
     if not b.any():
         return Explanation("array_of_zeros", "is all zeros")
     if (b == 1).all() and np.isin(a, (0, 1)).all():
@@ -67,12 +71,14 @@ def _explain_renumbering(a: np.ndarray, b: np.ndarray, differing: list[int]) -> 
 
 
 def _explain_swap(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explanation | None:
+    """Check whether B has the same rows in another order."""
     if sorted(map(bytes, a)) != sorted(map(bytes, b)):
         return None
     return Explanation("examples_swapped", f"has {len(differing)} examples of A in other places")
 
 
 def _explain_order_within_examples(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explanation | None:
+    """Check whether each row of B has the same values as that of A in another order."""
     if a.ndim == 1 or not np.array_equal(np.sort(a, axis=1), np.sort(b, axis=1)):
         return None
     if a.ndim == 2 and all(_is_padded_at_other_end(a[row], b[row]) for row in differing):
@@ -90,6 +96,7 @@ def _is_padded_at_other_end(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _explain_scale(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explanation | None:
+    """Check whether B is A times a factor, plus a constant."""
     if len(differing) < len(a) or a.size < 3:
         return None
     factor, shift = np.polyfit(a.ravel(), b.ravel(), 1)
@@ -100,7 +107,7 @@ def _explain_scale(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explan
 
 
 def _explain_cut(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explanation | None:
-    """Check whether only examples of full length differ, and are cut off at the other end."""
+    """Check whether only texts without padding differ, and B cuts them off at the other end."""
     if a.ndim != 2 or len(differing) == len(a):
         return None
     if any((a[row] == 0).any() or (b[row] == 0).any() or not _overlaps(a[row], b[row]) for row in differing):
@@ -120,6 +127,6 @@ def _overlaps(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _example_key(example: np.ndarray) -> bytes:
-    """Return the bytes of an example without the zeros at its end, which padding adds."""
+    """Return an example's bytes as its key, without the zeros at its end, which padding adds."""
     flat = example.ravel()
     return bytes(flat[: int(flat.nonzero()[0].max(initial=-1)) + 1])

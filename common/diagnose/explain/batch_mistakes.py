@@ -1,4 +1,8 @@
-"""Mistakes of a sampler or of dropout's seed: what the replicas may have trained on instead of their shards."""
+"""Mistakes of a sampler or of dropout's seed: what the replicas may have trained on instead of their shards.
+
+A shard is a replica's part of a global batch, as a list of micro-batches. Dropout masks derive from the array
+"dropout_keys", which has a key for each example that depends on the seed, the step and the example.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,14 +14,14 @@ from common.training.planned_batches import find_batch
 
 @dataclass(frozen=True)
 class BatchMistake:
-    """Shards that a replica may have trained on by mistake.
+    """Shards that the replicas may have trained on by mistake.
 
     Attributes:
-        cause: Name of the cause.
-        stage: Name of the stage that the cause belongs to.
+        cause: Name of the mistake as a cause in diagnosis.json.
+        stage: Stage of the diagnosis that the cause belongs to: "batch" or "dropout".
         tensor: The part of the batch that is wrong.
         sentence: Description of the mistake; the side's name precedes it.
-        shards: Wrong shard of each replica.
+        shards: The wrong shards, one for each replica.
         weight: Weight of the wrong global batch, over which the loss is averaged.
     """
 
@@ -30,7 +34,7 @@ class BatchMistake:
 
 
 def list_batch_mistakes(run: SideRun, index: int) -> Iterator[BatchMistake]:
-    """Yield the mistakes that are possible in the compared step of this index."""
+    """Yield the mistakes that are possible in a step of a run; `index` counts the steps of `run.batches` from 0."""
     batch, count = run.batches[index], run.shard_count
     epoch_length = steps_per_epoch(len(batch.split), run.config.train.global_batch_size)
     epoch, step_in_epoch = divmod(batch.step - 1, epoch_length)
@@ -55,12 +59,12 @@ def list_batch_mistakes(run: SideRun, index: int) -> Iterator[BatchMistake]:
 
 
 def share_masks(shards: Shards) -> Shards:
-    """Give every shard the dropout masks of the largest shard, by the positions of the examples."""
+    """Return the shards with the dropout keys of the largest shard in each of them, by the examples' positions."""
     largest = max(shards, key=lambda shard: sum(len(part["dropout_keys"]) for part in shard))
     return [
         [
-            {**part, "dropout_keys": masks["dropout_keys"][: len(part["dropout_keys"])]}
-            for masks, part in zip(largest, shard, strict=True)
+            {**part, "dropout_keys": largest_part["dropout_keys"][: len(part["dropout_keys"])]}
+            for largest_part, part in zip(largest, shard, strict=True)
         ]
         for shard in shards
     ]

@@ -1,4 +1,8 @@
-"""Reasons why the code between two layers computes different arrays from the same outputs of layers."""
+"""Reasons why the code between two layers computes different arrays in A and in B from the same outputs of layers.
+
+A is the reference run of a diagnosis, and B the run that is compared with it. Layers hold parameters; the code between
+them, such as an activation, pooling or attention, holds none.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,15 +31,15 @@ class LayerOutput:
 
 @dataclass(frozen=True)
 class CodeSection:
-    """Code between layers that computes different arrays.
+    """Code between layers that computes different arrays in A and in B.
 
     Attributes:
         tensor: Name of the array that differs, such as "input of classifier".
-        title: What the code leads to: the title of a layer, or "the outputs".
-        a: Array of A.
-        b: Array of B, which started from A's outputs of all layers.
+        title: Title of the layer that receives the array, or "the outputs".
+        a: The array in A.
+        b: The array in B, whose code received A's outputs of all layers.
         earlier: Outputs of the layers that ran before, the latest last.
-        batch: Arrays of the first micro-batch.
+        batch: Arrays of the first micro-batch, on which both models compute.
     """
 
     tensor: str
@@ -54,14 +58,17 @@ class CodeSection:
 
     @property
     def known_outputs(self) -> list[tuple[str, np.ndarray]]:
-        """Titles and outputs of the preceding layers."""
+        """Titles and outputs of the layers that ran last before the code, the latest last."""
         return [
             (output.title, output.returned) for output in self.earlier[-EARLIER_LAYERS:] if output.returned is not None
         ]
 
 
 def explain_code(section: CodeSection) -> list[Explanation]:
-    """Return what the code computes differently. The list is empty if attention was recomputed and does not differ."""
+    """Return what the code computes differently.
+
+    The list is empty if both arrays equal the same variant of attention, up to a larger tolerance than rounding's.
+    """
     tensor, a, b = section.tensor, section.a, section.b
     if a.shape != b.shape:
         return [Explanation("shape", f"{tensor} is {list(a.shape)} in A and {list(b.shape)} in B")]
@@ -81,7 +88,7 @@ def explain_code(section: CodeSection) -> list[Explanation]:
 
 
 def _explain_function(section: CodeSection) -> Explanation | None:
-    """Check whether each side applies one known function to the output of a layer."""
+    """Check whether A and B apply different known functions to the output of a preceding layer."""
     masks = section.masks
     for title, output in reversed(section.known_outputs):
         for find, cause in (
@@ -89,7 +96,7 @@ def _explain_function(section: CodeSection) -> Explanation | None:
             (find_scaled_activation, "scale"),
             (lambda x, result: find_pooling(unpack_tokens(x, section.batch), result, masks), "pooling"),
         ):
-            function_a = find(output, section.a)
+            function_a = find(output, section.a)  # the function's name
             function_b = find(output, section.b) if function_a else None
             if function_a and function_b and function_a != function_b:
                 sentence = f"between {title} and {section.title}: A has {function_a}, B {function_b}"
@@ -98,7 +105,10 @@ def _explain_function(section: CodeSection) -> Explanation | None:
 
 
 def _explain_attention(section: CodeSection) -> list[Explanation] | None:
-    """Return how two attentions differ, or None if the code is not a known variant of attention."""
+    """Return how the attentions of A and B differ, or None if their code is not a known variant of attention.
+
+    The last three layers must be the projections of query, key and value.
+    """
     a, b = (unpack_tokens(array, section.batch) for array in (section.a, section.b))
     projections = [unpack_tokens(output, section.batch) for _, output in section.known_outputs[-PROJECTIONS:]]
     if len(projections) < PROJECTIONS or a.ndim != 3 or any(array.shape != a.shape for array in projections):

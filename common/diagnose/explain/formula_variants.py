@@ -1,4 +1,8 @@
-"""Variants of an optimizer's formula, and the search for those that explain an update."""
+"""Variants of an optimizer's formula, and the search for those that explain an update of the weights.
+
+A variant is the formula of the run's config with one change, such as another epsilon. The causes and sentences describe
+the change in a diagnosis.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,7 +10,7 @@ from dataclasses import replace
 from common.diagnose.explain.update_formula import EPSILON_PLACES, OptimizerUpdate, UpdateFormula, measure_error
 from common.training.schedule import compute_learning_rate
 
-MOST_CHANGES = 4  # number of changes that are combined
+MOST_CHANGES = 4  # number of changes that are combined at most
 SMALLEST_GAIN = 2  # factor by which each change must reduce the error
 EXPLAINED_SHARE = 1e-4  # part of the initial error that may remain
 OTHER_EPSILONS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-3, 0.0)
@@ -15,9 +19,10 @@ DEFAULT_DECAYS = (0.01, 0.004)  # of PyTorch's and of Keras's AdamW
 
 
 def find_variants(formula: UpdateFormula, update: OptimizerUpdate) -> list[UpdateFormula]:
-    """Return the changes of a formula that explain an update together, in the order of their effect.
+    """Return the variants that explain an update, the change with the largest effect first.
 
-    The list is empty if no combination explains it.
+    Each variant contains the changes of the variants before it, so that the last one reproduces the update. The search
+    is greedy. The list is empty if it finds no combination.
     """
     chosen: list[UpdateFormula] = []
     error = initial_error = min(1.0, measure_error(formula, update))
@@ -35,7 +40,7 @@ def find_variants(formula: UpdateFormula, update: OptimizerUpdate) -> list[Updat
 
 
 def list_variants(formula: UpdateFormula, update: OptimizerUpdate) -> Iterator[UpdateFormula]:
-    """Yield the formula with one change each."""
+    """Yield the variants of a formula, each with one change."""
     yield from _vary_rate(formula, update)
     if formula.kind == "adam":
         yield from _vary_epsilon(formula)
@@ -62,14 +67,14 @@ def _vary_rate(formula: UpdateFormula, update: OptimizerUpdate) -> Iterator[Upda
 def _vary_epsilon(formula: UpdateFormula) -> Iterator[UpdateFormula]:
     for place in EPSILON_PLACES:
         for epsilon in dict.fromkeys((formula.epsilon, *OTHER_EPSILONS)):
-            moves, changes = place != formula.epsilon_place, epsilon != formula.epsilon
-            changed = f"epsilon is {epsilon:g}, not {formula.epsilon:g}"
-            if moves and changes:
-                cause, sentence = "epsilon+epsilon_place", f"{changed}, and is added {place}"
-            elif moves:
+            has_other_place, has_other_value = place != formula.epsilon_place, epsilon != formula.epsilon
+            value_sentence = f"epsilon is {epsilon:g}, not {formula.epsilon:g}"
+            if has_other_place and has_other_value:
+                cause, sentence = "epsilon+epsilon_place", f"{value_sentence}, and is added {place}"
+            elif has_other_place:
                 cause, sentence = "epsilon_place", f"epsilon is added {place}"
-            elif changes:
-                cause, sentence = "epsilon", changed
+            elif has_other_value:
+                cause, sentence = "epsilon", value_sentence
             else:
                 continue
             yield replace(formula, epsilon_place=place, epsilon=epsilon, cause=cause, sentence=sentence)

@@ -1,4 +1,8 @@
-"""Order of the gates of recurrent layers."""
+"""Order of the gates of recurrent layers.
+
+A weight of an LSTM consists of four equal blocks along its first axis, one for each gate, and that of a GRU of three.
+An order is a tuple of block numbers: order[k] is the block that PyTorch's k-th gate reads.
+"""
 
 from collections.abc import Mapping
 from itertools import permutations
@@ -8,14 +12,14 @@ from scipy.special import expit
 
 from common.diagnose.rounding import is_close
 
-LSTM_GATES, GRU_GATES = "ifgo", "rzn"  # as PyTorch orders them
-GATES = {len(gates): gates for gates in (LSTM_GATES, GRU_GATES)}
+LSTM_GATES, GRU_GATES = "ifgo", "rzn"  # as PyTorch names and orders them
+GATES = {len(gates): gates for gates in (LSTM_GATES, GRU_GATES)}  # by their number
 
 
 def find_gate_order(name: str, weights: Mapping[str, np.ndarray], x: np.ndarray, result: np.ndarray) -> str | None:
     """Return the order in which a layer reads the blocks of its weights, such as "i, f, g, o".
 
-    Covers layers with one direction and without masks. The result is None if no order reproduces the layer's output.
+    The result is None if no order reproduces the layer's output, and for layers with two directions or masks.
 
     Args:
         name: Name of the layer, with which the names of its weights begin.
@@ -39,12 +43,13 @@ def find_gate_order(name: str, weights: Mapping[str, np.ndarray], x: np.ndarray,
 
 
 def describe_order(order: tuple[int, ...]) -> str:
-    """Return the names of the gates in the order of the weights' blocks, from the block that each gate reads."""
-    gates = dict(zip(order, GATES[len(order)], strict=True))
+    """Return the names of the gates in the order of the weights' blocks, such as "i, f, g, o"."""
+    gates = dict(zip(order, GATES[len(order)], strict=True))  # by block
     return ", ".join(gates[block] for block in sorted(gates))
 
 
 def _reorder_blocks(array: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
+    """Return a weight in PyTorch's order: its k-th block is block order[k] of the array."""
     blocks = np.split(array, len(order))
     return np.concatenate([blocks[index] for index in order])
 
@@ -78,9 +83,9 @@ def compute_gru_states(
 
 
 def find_block_order(a: np.ndarray, b: np.ndarray, count: int) -> tuple[int, ...] | None:
-    """Return the position in B of each block of A, along the first or the last axis.
+    """Return the position in b of each of the `count` blocks of a, along the first or the last axis.
 
-    The result is None unless B consists of the same blocks in another order.
+    The result is None unless b consists of the same blocks in another order.
     """
     for axis in {0, a.ndim - 1}:
         if a.shape != b.shape or a.shape[axis] % count:

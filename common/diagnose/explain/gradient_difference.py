@@ -1,4 +1,8 @@
-"""Reasons why a parameter's gradient differs although the loss is the same."""
+"""Reasons why a parameter's gradient differs between runs A and B although the loss is the same.
+
+A is the reference run of a diagnosis, and B the run that is compared with it. An explanation's sentence continues
+"NAME: ".
+"""
 
 import numpy as np
 
@@ -10,8 +14,8 @@ def explain_gradient(a: np.ndarray, b: np.ndarray, tolerance: float) -> Explanat
     """Return why B's gradient differs from A's.
 
     Args:
-        a: Gradient of side A.
-        b: Gradient of side B.
+        a: Gradient in A, in PyTorch's layout.
+        b: Gradient in B, of the same layout.
         tolerance: Relative difference up to which an explanation counts as exact.
     """
     for name, gradient in (("B", b), ("A", a)):
@@ -26,9 +30,9 @@ def explain_gradient(a: np.ndarray, b: np.ndarray, tolerance: float) -> Explanat
         return Explanation("scaled_gradient", f"its gradient in B is {factor:.6g} times A's, and the loss is the same")
     rows = [row for row in range(len(a)) if np.linalg.norm(a[row] - b[row]) > tolerance * np.linalg.norm(a)]
     if a.ndim == 2 and len(rows) == 1:
-        without = next((name for name, gradient in (("A", a), ("B", b)) if not gradient[rows[0]].any()), None)
-        if without:
-            return Explanation("padding_row", f"row {rows[0]} gets no gradient in {without}, as with padding_idx")
+        run = next((name for name, gradient in (("A", a), ("B", b)) if not gradient[rows[0]].any()), None)
+        if run:
+            return Explanation("padding_row", f"row {rows[0]} gets no gradient in {run}, as with padding_idx")
     if a.shape == b.T.shape and is_close(a.T, b, tolerance):
         return Explanation("transposed_gradient", "its gradient in B is A's transposed")
     return Explanation("gradient", "its gradient differs though the loss is the same", confirmed=False)

@@ -1,4 +1,7 @@
-"""Reasons why two layers return different arrays for the same input."""
+"""Reasons why a layer of B returns another array than its counterpart in A for the same input.
+
+A is the reference run of a diagnosis, and B the run that is compared with it. Both layers have the same weights.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,14 +24,14 @@ HALF_PRECISION_ERROR = {"bfloat16": 2.0**-7, "float16": 2.0**-10}  # largest rel
 
 @dataclass(frozen=True)
 class LayerArrays:
-    """Arrays of a layer that both sides computed from the same input.
+    """Input, weights and outputs of a pair of layers.
 
     Attributes:
         x: Input of both layers.
         a: Output of A's layer.
         b: Output of B's layer.
-        weight: Weight of the layer, if it has one of this name.
-        bias: Bias of the layer, if it has one of this name.
+        weight: The parameter "weight" of both layers; None if they have none.
+        bias: The parameter "bias" of both layers; None if they have none.
     """
 
     x: np.ndarray
@@ -39,7 +42,7 @@ class LayerArrays:
 
 
 def explain_numbers(tensor: str, a: np.ndarray, b: np.ndarray) -> Explanation | None:
-    """Check whether one side has NaN or infinite numbers, or numbers with fewer digits."""
+    """Check whether only A or only B has NaN or infinite numbers, or numbers that are rounded to fewer digits."""
     for side, array, other in (("b", b, a), ("a", a, b)):
         name = side.upper()
         if count := int((~np.isfinite(array) & np.isfinite(other)).sum()):
@@ -62,9 +65,9 @@ def explain_layer(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: 
 
     Args:
         layer: The pair of layers.
-        a: What A's layer received and returned.
+        a: What A's layer received and returned, in B's layout.
         b: What B's layer returned when it received A's array.
-        weights: Weights by parameter name.
+        weights: Weights of both models, by parameter name.
     """
     if a.returned is not None and b.returned is not None:
         numbers = explain_numbers(layer.title, a.returned, b.returned)
@@ -75,6 +78,7 @@ def explain_layer(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: 
 
 
 def _explain_settings(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: Weights) -> Explanation | None:
+    """Check whether the layers have different settings. Only a different epsilon can be confirmed."""
     settings = list_different_settings(layer.settings_a, layer.settings_b)
     if not settings:
         return None
@@ -84,6 +88,7 @@ def _explain_settings(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weigh
 
 
 def _explain_output(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: Weights) -> Explanation | None:
+    """Look for a formula that reproduces B's output."""
     if a.received is None or a.returned is None or b.returned is None:
         return None
     weight, bias = (weights.get(f"{layer.name}.{name}") for name in ("weight", "bias"))
@@ -106,6 +111,7 @@ def _explain_linear(layer: LayerMatch, arrays: LayerArrays) -> Explanation | Non
 
 
 def _explain_precision(layer: LayerMatch, arrays: LayerArrays) -> Explanation | None:
+    """Check whether B's layer multiplies in a lower precision."""
     weight = arrays.weight
     if weight is None or arrays.a.shape != arrays.b.shape:
         return None
@@ -128,6 +134,7 @@ def _explain_activation(layer: LayerMatch, arrays: LayerArrays) -> Explanation |
 
 
 def _explain_epsilon(layer: LayerMatch, arrays: LayerArrays) -> Explanation | None:
+    """Check whether both layers are layer norms with different epsilons."""
     if arrays.weight is None or arrays.bias is None:
         return None
     epsilon_a, epsilon_b = (

@@ -1,4 +1,7 @@
-"""Formulas that a loss function may compute, and what distinguishes the losses of two sides."""
+"""Formulas that a loss function may compute, and what distinguishes the losses of runs A and B.
+
+A is the reference run of a diagnosis, and B the run that is compared with it.
+"""
 
 import numpy as np
 from scipy.special import log_softmax, softmax
@@ -15,12 +18,12 @@ def explain_losses(outputs: np.ndarray, labels: np.ndarray, a: np.ndarray, b: np
     Args:
         outputs: Outputs [n, ...] of the model.
         labels: Labels [n, ...].
-        a: Losses [n] of side A.
-        b: Losses [n] of side B.
+        a: Losses [n] that A's loss function computes.
+        b: Losses [n] that B's loss function computes.
     """
     formulas = _compute_formulas(outputs, labels)
     formula_a, formula_b = (
-        next((name for name, losses in formulas.items() if is_close(losses, side)), None) for side in (a, b)
+        next((name for name, computed in formulas.items() if is_close(computed, losses)), None) for losses in (a, b)
     )
     if formula_a and formula_b:
         return Explanation(_name_cause(formula_a, formula_b), f"the loss of A is {formula_a}, that of B {formula_b}")
@@ -39,14 +42,14 @@ def explain_losses(outputs: np.ndarray, labels: np.ndarray, a: np.ndarray, b: np
 
 
 def _name_cause(formula_a: str, formula_b: str) -> str:
-    """Return the name of the cause if the two sides compute these formulas."""
+    """Return the name of the cause: B's formula, or the label smoothing if both formulas are cross entropies."""
     same_beginning = formula_a.split(" ")[0] == formula_b.split(" ")[0]
     difference = "label smoothing" if same_beginning else formula_b
     return "broadcast_in_loss" if "broadcast" in difference else difference.split(" of ")[0].replace(" ", "_")
 
 
 def _compute_formulas(outputs: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the losses [n] of every formula that fits the shapes."""
+    """Return the losses [n] of every formula that fits the shapes, by the formula's name in reports."""
     losses: dict[str, np.ndarray] = {}
     if outputs.ndim == 2 and labels.ndim == 1 and labels.dtype.kind in "iu":
         losses |= _compute_cross_entropies(outputs, labels)
@@ -57,6 +60,7 @@ def _compute_formulas(outputs: np.ndarray, labels: np.ndarray) -> dict[str, np.n
 
 
 def _compute_cross_entropies(logits: np.ndarray, classes: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the losses [n] of logits [n, classes] for the classes [n] of the examples."""
     target, losses = np.eye(logits.shape[1])[classes], {}
     for smoothing in SMOOTHING_FACTORS:
         smoothed = target * (1 - smoothing) + smoothing / logits.shape[1]
@@ -67,6 +71,7 @@ def _compute_cross_entropies(logits: np.ndarray, classes: np.ndarray) -> dict[st
 
 
 def _compute_regression_losses(outputs: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the losses [n] of outputs [n, values] for targets [n, values]."""
     error = outputs - targets
     losses = {
         "squared error": (error**2).mean(1),

@@ -1,5 +1,9 @@
-"""Linear layers and convolutions that multiply in a lower precision."""
+"""Linear layers and convolutions that multiply in a lower precision than the reference.
 
+A and B are the two runs of a diagnosis. The layer of A is the reference, and the layer of B is compared with it.
+"""
+
+import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,7 +12,7 @@ import numpy as np
 
 from common.diagnose.rounding import is_close
 
-STORED_BITS = {"tf32": 10, "bfloat16": 7, "float16": 10}  # bits of the mantissa
+STORED_BITS = {"tf32": 10, "bfloat16": 7, "float16": 10}  # stored bits of the mantissa, by type
 LARGEST_FLOAT16 = 65504.0  # TF32 and bfloat16 have the range of float32
 SMALLEST_NORMAL_FLOAT16, FLOAT16_STEP = 2.0**-14, 2.0**-24  # smaller numbers are multiples of the step
 UNEXPLAINED_SHARE = 0.1  # part of a difference that may remain, since float32 sums may be in another order
@@ -69,7 +73,11 @@ def find_product_type(product: Product, a: np.ndarray, b: np.ndarray) -> str | N
 
 
 def _multiply_rounded(multiply: Multiply, product: Product, name: str, output: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield what operands of a type compute. TF32 rounds operands only; other types may also round the output."""
+    """Yield the outputs that a product of operands of a type may have.
+
+    TF32 rounds the operands only. The other types also round the output, if all numbers of B's `output` are of the
+    type.
+    """
     x, weight, bias = round_to_type(product.x, name), round_to_type(product.weight, name), product.bias
     if name == "tf32" or not np.array_equal(round_to_type(output, name), output):
         yield multiply(x, weight, bias)
@@ -82,7 +90,7 @@ def _multiply_rounded(multiply: Multiply, product: Product, name: str, output: n
 
 
 def _find_multiplication(product: Product, output: np.ndarray) -> Multiply | None:
-    """Return the function of x, weight and bias that computes a layer's output, if it is one of these."""
+    """Return which of three functions of x, weight and bias computes a layer's output, or None."""
 
     def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
         return np.asarray(x @ weight.T + bias)
@@ -112,7 +120,11 @@ def _convolve(x: np.ndarray, weight: np.ndarray, stride: int, size: tuple[int, .
         size: Height and width of the output.
     """
     window = weight.shape[2:]
-    missing = [(n - 1) * stride + k - m for n, k, m in zip(size, window, x.shape[2:], strict=True)]
-    padded = np.pad(x, [(0, 0), (0, 0), *((max(0, -(-count // 2)),) * 2 for count in missing)])
+    missing = [
+        (outputs - 1) * stride + width - inputs
+        for outputs, width, inputs in zip(size, window, x.shape[2:], strict=True)
+    ]
+    padding = [max(0, math.ceil(count / 2)) for count in missing]  # at each end of height and width
+    padded = np.pad(x, [(0, 0), (0, 0), *((count, count) for count in padding)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, window, (2, 3))[:, :, ::stride, ::stride]
     return np.einsum("nchwij,ocij->nohw", windows[:, :, : size[0], : size[1]], weight)

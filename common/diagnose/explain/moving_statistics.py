@@ -1,4 +1,8 @@
-"""Differences between the moving statistics of BatchNorm: another momentum, or another divisor of the variance."""
+"""Differences between the moving statistics of BatchNorm: another momentum, or another divisor of the variance.
+
+A is the reference run of a diagnosis, and B the run that is compared with it. A moving statistic is updated as
+new = (1 - momentum) * old + momentum * (statistic of the batch).
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -17,7 +21,7 @@ class VarianceDivisor(NamedTuple):
     Attributes:
         name: Name of the moving variance.
         factor: B's variance of the first batch, as a multiple of A's.
-        n: The larger divisor.
+        n: The larger divisor: the number of values of a channel in the batch.
     """
 
     name: str
@@ -26,7 +30,7 @@ class VarianceDivisor(NamedTuple):
 
 
 class FirstStep(NamedTuple):
-    """A moving statistic in the first compared step: its value before, and after it on both sides."""
+    """A weight in the first compared step: its value before the step, and its values after the step in A and in B."""
 
     name: str
     start: np.ndarray
@@ -40,9 +44,10 @@ def is_moving_statistic(name: str) -> bool:
 
 
 def find_momentum_factors(a: SideRun, b: SideRun) -> dict[str, float]:
-    """Return the moving statistics that move a multiple of A's distance in B's first step, with that factor.
+    """Return the moving statistics whose change in B's first step is a multiple of A's, with the factor.
 
-    Nothing but the momentum can explain this: before the first step all activations are equal, or differ otherwise.
+    Only the momentum explains a single factor for all elements: a difference of the activations changes each element
+    in another way.
     """
     factors = {}
     for name, start, after_a, after_b in _first_steps(a, b):
@@ -65,7 +70,7 @@ def find_variance_divisor(a: SideRun, b: SideRun) -> VarianceDivisor | None:
         for momentum in MOMENTA:
             variance_a, variance_b = (after - (1 - momentum) * start for after in (after_a, after_b))
             factor = float((variance_a * variance_b).sum() / (variance_a * variance_a).sum())
-            difference = 1 - min(factor, 1 / factor)  # 1 / n
+            difference = 1 - min(factor, 1 / factor)  # 1 / n, because the factor is (n - 1) / n or its inverse
             if difference <= tolerance:
                 continue
             is_exact = is_close(variance_a * factor, variance_b, EXPLANATION_TOLERANCE[a.precision])

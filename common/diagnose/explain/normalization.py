@@ -1,4 +1,7 @@
-"""The epsilon of a normalization layer."""
+"""The epsilon of a normalization layer, which is added to the variance before the square root.
+
+A is the reference run of a diagnosis, and B the run that is compared with it.
+"""
 
 from collections.abc import Mapping
 
@@ -10,7 +13,14 @@ from common.map.description import RecordedCall
 
 
 def find_epsilon(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, result: np.ndarray) -> float | None:
-    """Return the epsilon with which a layer norm computes the result from x, or None if no epsilon does."""
+    """Return the epsilon with which a layer norm computes the result from x, or None if no epsilon does.
+
+    Args:
+        x: Input [n, ..., features].
+        gamma: Weight [features].
+        beta: Bias [features].
+        result: Output of the layer.
+    """
     if x.shape != result.shape or gamma.shape != x.shape[-1:]:
         return None
     centered, variance = x - x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
@@ -23,7 +33,7 @@ def find_epsilon(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, result: np.
 
 
 def epsilons_explain(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: Mapping[str, np.ndarray]) -> bool:
-    """Check whether the two epsilons of the settings reproduce both outputs of a layer norm or batch norm.
+    """Check whether the epsilons in the settings of two layers reproduce their outputs; layer and batch norms only.
 
     Args:
         layer: The pair of layers.

@@ -11,7 +11,7 @@ ACTIVATIONS_BEFORE_POOLING = ("no activation", "relu", "tanh", "exact gelu")
 
 
 def find_pooling(x: np.ndarray, result: np.ndarray, masks: Mapping[str, np.ndarray]) -> str | None:
-    """Return the pooling that computes the result from x, possibly after an activation.
+    """Return the name of the pooling that computes the result from x, possibly after an activation; None if none does.
 
     Args:
         x: Features [n, ..., features] or [n, features, ...].
@@ -32,7 +32,7 @@ def find_pooling(x: np.ndarray, result: np.ndarray, masks: Mapping[str, np.ndarr
 
 
 def _pool(x: np.ndarray, masks: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Pool x [n, ..., features] in every known way."""
+    """Return x [n, ..., features] pooled to [n, features] in every known way, by the way's name in reports."""
     axes = tuple(range(1, x.ndim - 1))
     pooled = {"the mean": x.mean(axes), "the maximum": x.max(axes), "the sum": x.sum(axes)}
     if x.ndim != 3:
@@ -41,8 +41,8 @@ def _pool(x: np.ndarray, masks: Mapping[str, np.ndarray]) -> dict[str, np.ndarra
     for name, mask in masks.items():
         if mask.shape == x.shape[:2]:
             weights = mask[..., None]
-            last = np.maximum(mask.sum(1).astype(int) - 1, 0)
+            last_token = np.maximum(mask.sum(1).astype(int) - 1, 0)
             pooled[f"the mean where {name} is 1"] = (x * weights).sum(1) / np.maximum(weights.sum(1), 1)
             pooled[f"the maximum where {name} is 1"] = np.where(weights > 0, x, -np.inf).max(1)
-            pooled[f"the last token where {name} is 1"] = x[np.arange(len(x)), last]
+            pooled[f"the last token where {name} is 1"] = x[np.arange(len(x)), last_token]
     return pooled

@@ -1,4 +1,9 @@
-"""Faults of a strategy or an optimizer that change the gradients of an update."""
+"""Faults of a strategy or an optimizer that change the gradients of an update.
+
+An update should use the sum of the gradients of the replicas' shards, clipped by its norm. A shard is a replica's part
+of a global batch. The gradients that the update did use are known from the optimizer's slots, such as Adam's first
+moments.
+"""
 
 import numpy as np
 
@@ -7,13 +12,16 @@ from common.diagnose.findings import Explanation
 from common.diagnose.rounding import SIGNIFICANT_BITS
 from common.training.schedule import compute_learning_rate
 
-UNEXPLAINED = "reduction"
-# Causes that the optimizer's slots show. The update of such a step differs for the same reason.
+UNEXPLAINED = "reduction"  # name of the cause if no fault is found
+# Causes that change the slots themselves. The weights after such a step differ for the same reason.
 SLOT_CAUSES = ("optimizer_state_lost", "rate_inside_velocity")
 
 
 def explain_reduction(gradients: StepGradients) -> Explanation:
-    """Return the first fault that reproduces exactly the gradients that an update used."""
+    """Return the first fault that reproduces the gradients that an update used.
+
+    The least specific check comes last: that of the precision looks only at the size of the error.
+    """
     for explain in (
         _explain_shard_factors,
         _explain_clipping,
@@ -36,7 +44,7 @@ def is_unexplained(gradients: StepGradients) -> bool:
 
 
 def _explain_shard_factors(gradients: StepGradients) -> Explanation | None:
-    """Check whether shards are counted too often, too rarely, or in another proportion."""
+    """Check whether the update is another combination of the shards than their sum, such as a mean."""
     factors, count, tolerance = gradients.shard_factors, len(gradients.shards), gradients.factor_tolerance
     if factors is None or count == 1:
         return None
@@ -66,7 +74,7 @@ def _explain_clipping(gradients: StepGradients) -> Explanation | None:
     }
     clipped_shards = []
     for shard, share in zip(gradients.shards, gradients.shard_shares, strict=True):
-        mean = {name: gradient / share for name, gradient in shard.items()}  # of the shard's own examples
+        mean = {name: gradient / share for name, gradient in shard.items()}  # over the shard's own examples
         factor = gradients.clip_factor(mean)
         clipped_shards.append({name: gradient * factor * share for name, gradient in mean.items()})
     candidates = {
@@ -84,7 +92,7 @@ def _explain_clipping(gradients: StepGradients) -> Explanation | None:
 
 
 def _explain_scale(gradients: StepGradients) -> Explanation | None:
-    """Check whether the sum is multiplied by another factor than clipping."""
+    """Check whether the sum is multiplied by another factor than that of clipping."""
     factors, tolerance = gradients.shard_factors, gradients.factor_tolerance
     optimizer = gradients.config.optimizer
     if factors is None or not np.allclose(factors, factors[0], rtol=tolerance):
@@ -112,6 +120,7 @@ def _explain_scale(gradients: StepGradients) -> Explanation | None:
 
 
 def _explain_stale_gradients(gradients: StepGradients) -> Explanation | None:
+    """Check whether the update used the gradients of the step before."""
     previous = _clip_previous(gradients)
     if previous is None or not gradients.matches(previous, gradients.tolerance):
         return None
@@ -119,7 +128,10 @@ def _explain_stale_gradients(gradients: StepGradients) -> Explanation | None:
 
 
 def _explain_lost_state(gradients: StepGradients) -> Explanation | None:
-    """Check whether the optimizer's second step started from empty slots, without the first gradient."""
+    """Check whether the slots were empty again before the second step, so that they lack the first step's gradient.
+
+    The gradient that is recovered from such slots is too small by decay * (gradient of the first step).
+    """
     optimizer, previous = gradients.config.optimizer, _clip_previous(gradients)
     decay = optimizer.momentum if optimizer.kind == "sgd" else optimizer.beta1
     if previous is None or gradients.step != 2 or not decay:
@@ -137,7 +149,7 @@ def _clip_previous(gradients: StepGradients) -> np.ndarray | None:
 
 
 def _explain_weight_decay(gradients: StepGradients) -> Explanation | None:
-    """Check whether a multiple of the parameters is added."""
+    """Check whether a multiple of the parameters is added to the gradients."""
     columns = np.stack([gradients.flatten(gradients.expected_sum), gradients.flatten(gradients.weights)], axis=1)
     (factor, decay), *_ = np.linalg.lstsq(columns, gradients.target, rcond=None)
     added_norm = abs(decay) * float(np.linalg.norm(columns[:, 1]))
@@ -160,7 +172,7 @@ def _explain_weight_decay(gradients: StepGradients) -> Explanation | None:
 
 
 def _explain_precision(gradients: StepGradients) -> Explanation | None:
-    """Check whether the difference is as large as the rounding errors of a precision."""
+    """Check whether the gradients are off by as much as the rounding errors of a lower precision."""
     error = _relative_error(gradients)
     for name, bits in SIGNIFICANT_BITS.items():
         if name != gradients.config.train.precision and 0.01 * 2.0**-bits < error < 4 * 2.0**-bits:

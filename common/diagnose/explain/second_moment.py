@@ -1,4 +1,8 @@
-"""Adam's second moment: whether an update squared its gradients as it should."""
+"""Adam's second moment: whether an update squared its gradients as it should.
+
+The slot exp_avg_sq holds a parameter's second moment: new = beta2 * old + (1 - beta2) * gradient**2. The two values of
+the slot, before and after a step, imply the squared gradient of the step, its contribution.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,8 +23,8 @@ class SecondMoment:
 
     Attributes:
         name: Name of the parameter.
-        squared_gradient: Square of the gradient: what the contribution should be.
-        contribution: Square that the slots before and after the step imply.
+        squared_gradient: Square of the gradient that the update used; the contribution should equal it.
+        contribution: Squared gradient that the slot before and after the step implies.
         norm: Norm to which errors are relative.
         tolerance: Largest relative error that rounding explains.
     """
@@ -38,7 +42,7 @@ class SecondMoment:
 
     @property
     def differing_rows(self) -> np.ndarray:
-        """Return whether each row of the parameter differs."""
+        """Whether the contribution differs from the squared gradient, for each row of the parameter, as bool [rows]."""
         difference = np.abs(self.contribution - self.squared_gradient)
         if not difference.ndim:
             return np.ones(1, bool)
@@ -54,7 +58,7 @@ def recover_second_moments(update: OptimizerUpdate) -> Iterator[SecondMoment]:
     slot_noise = estimate_slot_noise(update.config, update.slots_before, update.slots_after)
     largest = max((float(np.linalg.norm(gradient**2)) for gradient in update.gradients.values()), default=0.0)
     for name, gradient in update.gradients.items():
-        if optimizer.kind != "adamw":
+        if optimizer.kind != "adamw":  # Adam's weight decay is part of the gradient
             gradient = gradient + optimizer.weight_decay * update.weights_before[name]
         after = update.slots_after[f"exp_avg_sq.{name}"]
         before = update.slots_before.get(f"exp_avg_sq.{name}", np.zeros_like(after))

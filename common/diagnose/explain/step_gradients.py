@@ -1,4 +1,9 @@
-"""Gradients of one training step: those of the replicas' shards, and those that the optimizer's update used."""
+"""Gradients of one training step: those of the replicas' shards, and those that the optimizer's update used.
+
+A shard is a replica's part of a global batch. The slots are the optimizer's arrays by "slot.parameter", such as Adam's
+first moment "exp_avg.fc.weight". They accumulate gradients, so that a step's gradient can be recovered from their
+values before and after it.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,13 +15,15 @@ import numpy as np
 from common.config.schema import Config
 from common.diagnose.rounding import EXPLANATION_TOLERANCE, FACTOR_TOLERANCE, MACHINE_EPSILON, precision_of_weights
 
-Gradients = Mapping[str, np.ndarray]
-SLOT_NOISE_FACTOR = 0.1  # of a slot's rounding error: that is an upper bound, and needs no further margin
+Gradients = Mapping[str, np.ndarray]  # by parameter name; the slots have this type too
+SLOT_NOISE_FACTOR = (
+    0.1  # applied to the upper bound of a slot's rounding error, since a check tolerates a multiple of it
+)
 CLIP_EPSILON = 1e-6  # added to a norm by torch.nn.utils.clip_grad_norm_
 
 
 class GradientSlot(NamedTuple):
-    """The optimizer's slot that accumulates gradients: slot' = decay * slot + share * gradient."""
+    """The optimizer's slot that accumulates gradients: new = decay * old + share * gradient."""
 
     name: str
     decay: float
@@ -26,8 +33,8 @@ class GradientSlot(NamedTuple):
 def recover_gradients(config: Config, before: Gradients, after: Gradients, weights: Gradients) -> dict[str, np.ndarray]:
     """Return the clipped gradients that an update used, from the optimizer's slots before and after it.
 
-    Adam's m' = beta1 m + (1 - beta1) g and SGD's b' = momentum b + g are solved for g. Adam and SGD add
-    weight_decay * weights to g, which is subtracted again.
+    Adam's new = beta1 * old + (1 - beta1) * gradient and SGD's new = momentum * old + gradient are solved for the
+    gradient. Adam and SGD, but not AdamW, first add weight_decay * weights to the gradient. It is subtracted again.
 
     Args:
         config: Config of the run.
@@ -46,7 +53,13 @@ def recover_gradients(config: Config, before: Gradients, after: Gradients, weigh
 
 
 def estimate_slot_noise(config: Config, before: Gradients, after: Gradients) -> dict[str, float]:
-    """Return the norm of the rounding error in each recovered gradient: m' - beta1 m loses digits."""
+    """Return the norm of the rounding error in each recovered gradient, because new - decay * old loses digits.
+
+    Args:
+        config: Config of the run.
+        before: Slots before the update; empty before the first.
+        after: Slots after the update.
+    """
     slot, noise = _gradient_slot(config), {}
     epsilon = MACHINE_EPSILON[precision_of_weights(config.train.precision)]
     for name in _list_parameters(slot, after):
@@ -65,6 +78,7 @@ def _gradient_slot(config: Config) -> GradientSlot:
 
 
 def _list_parameters(slot: GradientSlot, slots: Gradients) -> list[str]:
+    """Return the names of the parameters that have this slot."""
     return [name.removeprefix(f"{slot.name}.") for name in slots if name.startswith(f"{slot.name}.")]
 
 
@@ -79,21 +93,21 @@ def global_norm(gradients: Gradients) -> float:
 
 
 def sum_gradients(shards: Sequence[Gradients]) -> dict[str, np.ndarray]:
-    """Return the sum over the shards."""
+    """Return the sum of the shards' gradients, by parameter."""
     return {name: np.sum([shard[name] for shard in shards], axis=0) for name in shards[0]}
 
 
 @dataclass(frozen=True)
 class StepGradients:
-    """Gradients of one side in one step: what its replicas computed, and what its update used.
+    """Gradients of one run in one step: what its replicas computed, and what its update used.
 
     Attributes:
         config: Config of the run.
         step: Number of the step.
-        shards: Gradients of each replica's part of the mean loss over the global batch.
-        shard_weights: Summed weight of each replica's examples.
-        recovered: Gradients that the update used, clipped.
-        previous_sum: Sum over the shards of the step before; None in the first compared step.
+        shards: For each shard, the gradients of its part of the mean loss over the global batch.
+        shard_weights: For each shard, the summed weight of its examples.
+        recovered: Gradients that the update used, clipped, as the slots imply them.
+        previous_sum: `expected_sum` of the step before; None in the first compared step.
         reported_norm: Norm before clipping that the run wrote to metrics.jsonl.
         weights: Parameters before the step.
         noise: Norm of the rounding error of each gradient.
@@ -116,13 +130,13 @@ class StepGradients:
 
     @cached_property
     def tolerance(self) -> float:
-        """Largest relative difference between an explanation and the recovered gradients."""
+        """Largest relative difference from the recovered gradients up to which computed gradients explain them."""
         noise = float(np.linalg.norm([*self.noise.values()])) / (float(np.linalg.norm(self.target)) or 1.0)
         return max(EXPLANATION_TOLERANCE[self.config.train.precision], 10 * noise)
 
     @cached_property
     def expected_sum(self) -> dict[str, np.ndarray]:
-        """Sum over the shards: what the update should use, before clipping."""
+        """Sum of the shards' gradients: what the update should use, before clipping."""
         return sum_gradients(self.shards)
 
     @cached_property
@@ -142,7 +156,7 @@ class StepGradients:
 
     @cached_property
     def shard_shares(self) -> np.ndarray:
-        """Share of each replica's examples in the weight of the global batch."""
+        """Share of each shard in the weight of the global batch."""
         return np.asarray(self.shard_weights) / sum(self.shard_weights)
 
     @cached_property
@@ -152,7 +166,7 @@ class StepGradients:
 
     @cached_property
     def shard_factors(self) -> np.ndarray | None:
-        """Factor of each shard in the update, or None if the update is no unique combination of the shards."""
+        """Factors by which a sum over the shards gives the update's gradients; None if there are none or many."""
         columns = np.stack([self.flatten(shard) for shard in self.shards], axis=1)
         factors, *_ = np.linalg.lstsq(columns, self.target, rcond=None)
         is_unique = np.linalg.matrix_rank(columns) == len(self.shards)
@@ -168,7 +182,7 @@ class StepGradients:
         return clip_factor(global_norm(gradients), self.config.optimizer.max_grad_norm)
 
     def flatten(self, gradients: Gradients) -> np.ndarray:
-        """Return all gradients as one vector."""
+        """Return the gradients of all parameters in `names` as one vector."""
         return np.concatenate([np.ravel(gradients[name]) for name in self.names])
 
     def matches(self, vector: np.ndarray, tolerance: float) -> bool:

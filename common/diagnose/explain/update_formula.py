@@ -1,6 +1,8 @@
-"""Formulas of optimizers: the change of the weights that gradients and slots lead to.
+"""Formulas of optimizers: how an update changes the weights, given the optimizer's slots.
 
-The formulas are those of the documentation of torch.optim.SGD, Adam and AdamW, and of keras.optimizers.
+The formulas are those of the documentation of torch.optim.SGD, Adam and AdamW, and of keras.optimizers. The slots are
+the optimizer's arrays by "slot.parameter": "momentum_buffer" of SGD, and the moments "exp_avg" and "exp_avg_sq" of
+Adam.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,9 +15,10 @@ from common.config.schema import Config
 from common.diagnose.rounding import MACHINE_EPSILON, precision_of_weights
 from common.training.schedule import compute_learning_rate
 
-Arrays = Mapping[str, np.ndarray]
+Arrays = Mapping[str, np.ndarray]  # weights and gradients by parameter, or slots by "slot.parameter"
 Betas = tuple[float, float]
 
+# Where Adam adds its epsilon to the root of the second moment
 AFTER_CORRECTION = "after the bias correction"
 BEFORE_CORRECTION = "before the bias correction"
 INSIDE_ROOT = "inside the root"
@@ -27,7 +30,7 @@ WEIGHT_EPSILONS, CHANGE_EPSILONS = 1, 20  # bounds of rounding errors, in machin
 
 @dataclass(frozen=True)
 class OptimizerUpdate:
-    """One update of one side.
+    """One update of a run's weights.
 
     Attributes:
         config: Config of the run.
@@ -71,7 +74,10 @@ class OptimizerUpdate:
 
     @property
     def tolerance(self) -> float:
-        """Largest relative error of a formula. Weights are far larger than their change, and rounded after it."""
+        """Largest relative error of a formula that rounding explains.
+
+        Weights are rounded after each update and are far larger than their change.
+        """
         weights = _norm_of(self.weights_before[name] for name in self.names)
         changes = _norm_of(self.changes.values())
         rounding = self.machine_epsilon * (WEIGHT_EPSILONS * weights / (changes or 1.0) + CHANGE_EPSILONS)
@@ -80,7 +86,7 @@ class OptimizerUpdate:
 
 @dataclass(frozen=True)
 class UpdateFormula:
-    """Formula of an update.
+    """Formula of an update: that of a run's config, or a variant of it that stands for a fault.
 
     Attributes:
         kind: "sgd" or "adam".
@@ -90,8 +96,8 @@ class UpdateFormula:
         has_bias_correction: Whether Adam's slots are divided by 1 - beta**step.
         decay: Decoupled weight decay, which is multiplied by the learning rate.
         decays_vectors: Whether biases and the weights of normalizations decay too.
-        cause: Names of the causes that this formula stands for, joined by "+".
-        sentence: Description of what differs from the formula of the config.
+        cause: Names of the faults that this variant stands for, joined by "+"; empty for the config's formula.
+        sentence: Description of what differs from the formula of the config; empty for that formula.
     """
 
     kind: str
@@ -129,6 +135,7 @@ class UpdateFormula:
         return changes
 
     def _adam_direction(self, first: np.ndarray, second: np.ndarray, betas: Betas, step: int) -> np.ndarray:
+        """Return the change that Adam's first and second moment lead to, before the learning rate and the sign."""
         correction1, correction2 = (1 - beta**step if self.has_bias_correction else 1.0 for beta in betas)
         if self.epsilon_place == BEFORE_CORRECTION:
             return np.asarray(first / correction1 / ((np.sqrt(second) + self.epsilon) / np.sqrt(correction2)))
@@ -146,7 +153,7 @@ def configured_formula(update: OptimizerUpdate) -> UpdateFormula:
 
 
 def measure_error(formula: UpdateFormula, update: OptimizerUpdate) -> float:
-    """Return the difference between a formula's changes and the update's, as one vector, relative to the update's."""
+    """Return how far a formula's changes of the weights are off those of an update, relative to the update's norm."""
     names, changes = update.names, update.changes
     weights = {name: update.weights_before[name] for name in names}
     computed = formula.compute_changes(weights, update.slots_after, update.betas, update.step)
