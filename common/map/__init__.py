@@ -1,1 +1,1 @@
-"""Pairing of a PyTorch module with a Keras model, and the proof that they compute the same."""
+"""Pairing of the variables of a PyTorch module and a Keras model, and the proof that both compute the same."""

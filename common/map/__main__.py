@@ -21,12 +21,19 @@ from common.map.side import Side
 from common.training.stop import interrupt_on_signals
 
 DEFAULTS = Path(CONF, "map.yaml")
-FREE_SECTIONS = ("inputs", "model.arguments")  # sections whose keys the user chooses
+FREE_SECTIONS = ("inputs", "model.arguments")  # sections of the config whose keys the user chooses
 
 
 @dataclass
 class MapModelOptions:
-    """The factories of the two models."""
+    """The section `model` of conf/map.yaml.
+
+    Attributes:
+        torch: The function that builds PyTorch's model, as module:function.
+        tf: The function that builds Keras's model, as module:function.
+        map: The path of a map file with transformations that take precedence; None if there is none.
+        arguments: The keyword arguments of both functions.
+    """
 
     torch: str
     tf: str
@@ -36,7 +43,14 @@ class MapModelOptions:
 
 @dataclass
 class MapOptions:
-    """The keys of conf/map.yaml."""
+    """The keys of conf/map.yaml.
+
+    Attributes:
+        model: The two models.
+        inputs: The inputs by name, as text such as float32[8,16].
+        seed: The seed of the weights and the inputs.
+        write: The path of the map file to create; None creates none.
+    """
 
     model: MapModelOptions
     inputs: dict[str, str]
@@ -96,7 +110,7 @@ def _print_proof(models: PairedModels) -> None:
 
 
 def _check_output_path(path: Path) -> None:
-    """Raise UserError if a map file cannot be created at a path. The check precedes the work, which takes time."""
+    """Raise UserError if a map file cannot be created at a path, before the slow work begins."""
     if path.exists():
         raise UserError(f"write={path}: already exists; choose another name")
     if not path.parent.is_dir():
@@ -104,7 +118,11 @@ def _check_output_path(path: Path) -> None:
 
 
 def _quote_override(override: str) -> str:
-    """Return an override as Hydra needs it: with quoted input descriptions, and with ++ before names of the user."""
+    """Return an override as Hydra needs it.
+
+    The descriptions of inputs, such as float32[8,16], are quoted. Keys that the user chooses get ++, since they are
+    new.
+    """
     if override.startswith("inputs"):
         override = re.sub(r"(?<![\w'\"])(\w+\[[^\]{}'\"]*\](?:\s*[<>]\s*\d+)*)", r"'\1'", override)
     return f"++{override}" if override.startswith(FREE_SECTIONS) else override

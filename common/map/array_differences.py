@@ -1,4 +1,8 @@
-"""Differences between arrays of the two frameworks, and the first layer in which two models differ."""
+"""Differences between arrays of PyTorch and of Keras, and the first layer in which two models differ.
+
+PyTorch has the channels of images and sequences in the second axis, Keras in the last. Models often flatten all axes
+but the first before a linear layer, so that the order of the features depends on the place of the channels.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +14,7 @@ from common.map.sublayers import LayerPair
 LayerSettings = Mapping[str, object]
 Shape = tuple[int, ...]
 LARGE = 1e3  # elements this many times larger than the small ones are compared one by one
-# The smallest norm to which a difference is relative if the array has large elements: rounding is no difference.
+# The smallest norm to which differences of small elements beside large ones are relative: they may be rounding errors
 NORM_BESIDE_LARGE = 1e-6
 
 
@@ -52,14 +56,15 @@ def move_channels_last(array: np.ndarray) -> np.ndarray:
 
 
 def smallest_difference(
-    torch_array: np.ndarray | None, keras_array: np.ndarray | None, flattened: Shape | None
+    torch_array: np.ndarray | None, keras_array: np.ndarray | None, unflattened_shape: Shape | None
 ) -> float | None:
-    """Return the relative difference in the layout in which it is smallest.
+    """Return the relative difference of two arrays in the layout in which it is smallest.
 
     Args:
         torch_array: An array of PyTorch.
         keras_array: Its counterpart in Keras, which may have its channels last.
-        flattened: The shape of PyTorch's examples before they were flattened, if Keras's had their channels last.
+        unflattened_shape: The shape of PyTorch's examples before the model flattened them, if Keras's examples had
+            their channels last then; otherwise None.
 
     Returns:
         The relative difference; None if the arrays cannot be compared.
@@ -70,8 +75,8 @@ def smallest_difference(
         return None
     candidates = [torch_array, move_channels_last(torch_array)] if torch_array.ndim >= 3 else [torch_array]
     candidates = [candidate for candidate in candidates if candidate.shape == keras_array.shape]
-    if flattened is not None and torch_array.shape[1:] == (int(np.prod(flattened)),):
-        candidates = [move_channels_last(torch_array.reshape(-1, *flattened)).reshape(torch_array.shape)]
+    if unflattened_shape is not None and torch_array.shape[1:] == (int(np.prod(unflattened_shape)),):
+        candidates = [move_channels_last(torch_array.reshape(-1, *unflattened_shape)).reshape(torch_array.shape)]
     if not candidates and keras_array.ndim != torch_array.ndim:  # one side splits an axis, such as into heads
         candidates = [torch_array.reshape(keras_array.shape)]
     return min((relative_difference(candidate, keras_array) for candidate in candidates), default=None)
@@ -80,18 +85,25 @@ def smallest_difference(
 def explain_first_difference(
     layer_pairs: Sequence[LayerPair], torch_pass: ComputedPass, keras_pass: ComputedPass, tolerance: float
 ) -> str:
-    """Name the first pair of layers, in the order of execution, whose outputs differ, and what explains it."""
+    """Return a sentence that names the first pair of layers whose outputs differ, and what explains the difference.
+
+    Args:
+        layer_pairs: The pairs of layers in the order of execution.
+        torch_pass: A forward pass of PyTorch's model.
+        keras_pass: A forward pass of Keras's model on the same inputs and weights.
+        tolerance: The largest relative difference of outputs that count as equal.
+    """
     last_equal = None
     for pair in layer_pairs:
         torch_call = torch_pass.calls.get(pair.torch.output or "")
         keras_call = keras_pass.calls.get(pair.keras.output or "")
         if torch_call is None or keras_call is None:
             continue
-        flattened = (
-            pair.torch.unflattened_shape if pair.torch.unflattened_shape != pair.keras.unflattened_shape else None
-        )
-        output_flattened = flattened if pair.torch.kind != "linear" else None
-        output_gap = smallest_difference(torch_call.returned, keras_call.returned, output_flattened)
+        unflattened_shape = pair.torch.unflattened_shape
+        if unflattened_shape == pair.keras.unflattened_shape:
+            unflattened_shape = None
+        output_shape = unflattened_shape if pair.torch.kind != "linear" else None  # a linear layer mixes all features
+        output_gap = smallest_difference(torch_call.returned, keras_call.returned, output_shape)
         if output_gap is None:
             continue
         if output_gap <= tolerance:
@@ -99,8 +111,8 @@ def explain_first_difference(
             continue
         sentence = f"the first layer whose output differs is {pair}, by {output_gap:.1e} of its norm"
         input_gap = None
-        if pair.torch.path == pair.torch.output:  # a piece of a layer receives another input than the layer
-            input_gap = smallest_difference(torch_call.received, keras_call.received, flattened)
+        if pair.torch.path == pair.torch.output:  # otherwise a piece of a layer, whose own input is not recorded
+            input_gap = smallest_difference(torch_call.received, keras_call.received, unflattened_shape)
         if input_gap is not None and input_gap > tolerance:
             place = f"between {last_equal} and it" if last_equal else "before it"
             return f"{sentence}; its input differs already, by {input_gap:.1e}: look {place}"
@@ -130,7 +142,7 @@ def list_different_settings(a: LayerSettings, b: LayerSettings) -> list[tuple[st
 
 
 def has_strides(settings: LayerSettings) -> bool:
-    """Check whether a convolution has a stride greater than 1."""
+    """Check whether the settings of a layer have a stride greater than 1 in any axis."""
     return max(_to_numbers(settings.get("stride"))) > 1
 
 

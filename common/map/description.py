@@ -1,4 +1,8 @@
-"""Descriptions of a user's model that do not depend on its framework. A process of one framework creates them."""
+"""Descriptions of a user's model that a process without the model's framework can read.
+
+A process of PyTorch or of Keras creates them. The variables are parameters and buffers in PyTorch. A role is the name
+of a variable within its layer, such as "weight" or "kernel".
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +19,7 @@ class VariableDescription:
     name: str
     shape: tuple[int, ...]
     trainable: bool
-    constant: bool = False  # whether it is a buffer that no layer of a known kind updates
+    constant: bool = False  # whether it is a PyTorch buffer that no layer of a known kind updates, such as a mask
 
 
 @dataclass(frozen=True)
@@ -23,10 +27,10 @@ class LayerDescription:
     """A layer that owns variables.
 
     Attributes:
-        kind: The class of the framework, such as Conv2d or Conv2D.
+        kind: The name of the layer's class, such as Conv2d in PyTorch or Conv2D in Keras.
         path: The path of the layer in the model.
         attributes: Settings of the layer, such as epsilon, under names that both frameworks share.
-        variables: The names of the variables by role, such as "weight" in PyTorch or "kernel" in Keras.
+        variables: The names of the variables by role.
         unflattened_shape: The shape of one example before the model flattened it for the layer; None if it did not.
     """
 
@@ -46,7 +50,7 @@ class LayerDescription:
 
 @dataclass(frozen=True)
 class DropoutDescription:
-    """A dropout layer whose masks can be aligned with those of the other framework.
+    """A dropout layer that can be aligned: made to drop the same elements in both frameworks.
 
     Attributes:
         rate: The probability of dropping an element.
@@ -71,8 +75,8 @@ class ModelDescription:
         outputs: The shapes of the outputs by name.
         statistics: The names of BatchNorm's moving means and variances.
         dropouts: The dropout layers that can be aligned, by path, in the order of execution.
-        noise: The layers that draw random numbers in a way that cannot be aligned.
-        files: The files of the user's code.
+        noise: The layers that draw random numbers in a way that cannot be aligned, by path.
+        files: The paths of the files of the user's code, which the model depends on.
     """
 
     layers: list[LayerDescription]
@@ -98,11 +102,13 @@ class RecordedCall:
 class ComputedPass:
     """A forward pass in float64, and its gradients.
 
+    A gradient needs a scalar. It is the sum over all elements of the floating-point outputs, each of which is
+    multiplied by a random factor. The factors of an output are its projection.
+
     Attributes:
-        outputs: The outputs by name, including integers.
+        outputs: The outputs by name, including outputs of integers.
         calls: The calls of layers by path, in the order in which they returned.
-        gradients: The gradients by the name of the variable, of the sum of all floating-point outputs, each multiplied
-            by its projection.
+        gradients: The gradients of that scalar by the name of the variable; empty if the pass had no projections.
         updated: All variables after the pass, by name.
     """
 

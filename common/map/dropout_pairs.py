@@ -1,4 +1,7 @@
-"""Pairs of dropout layers, and the correspondence between the elements that they receive."""
+"""Pairs of a dropout layer in PyTorch and one in Keras, which training makes drop the same elements.
+
+If the channels of their inputs are in other axes, a pair also says which element of one input is which of the other.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +22,7 @@ class ChannelLayout:
 
     Attributes:
         received: The shape of one example that PyTorch's layer receives.
-        channels_first: The shape of that example before it was flattened.
+        channels_first: The shape of that example with channels in the first axis, before the model flattened it.
     """
 
     received: Shape
@@ -28,7 +31,7 @@ class ChannelLayout:
 
 @dataclass(frozen=True)
 class DropoutPair:
-    """The names of a dropout layer in PyTorch and in Keras."""
+    """The names of a dropout layer in PyTorch and of its counterpart in Keras."""
 
     torch: str
     keras: str
@@ -77,11 +80,19 @@ def _are_equal(a: np.ndarray, b: np.ndarray) -> bool:
     return a.shape == b.shape and relative_difference(a, b) < SAME_INPUT
 
 
-def _find_layout(torch_input: np.ndarray, keras_input: np.ndarray, flattened: Shape | None) -> ChannelLayout | None:
-    """Find the layout in which both arrays are equal if PyTorch's channels are moved last; None if there is none."""
+def _find_layout(
+    torch_input: np.ndarray, keras_input: np.ndarray, unflattened_shape: Shape | None
+) -> ChannelLayout | None:
+    """Return the layout in which both inputs are equal once PyTorch's channels are moved last; None if there is none.
+
+    Args:
+        torch_input: The input of PyTorch's layer.
+        keras_input: The input of Keras's layer.
+        unflattened_shape: The shape of PyTorch's examples before the model flattened them; None if it did not.
+    """
     if torch_input.size != keras_input.size or len(torch_input) != len(keras_input):
         return None
-    for shape in (torch_input.shape[1:], flattened):
+    for shape in (torch_input.shape[1:], unflattened_shape):
         if shape is None or len(shape) <= 1:
             continue
         moved = move_channels_last(torch_input.reshape(-1, *shape))

@@ -1,4 +1,8 @@
-"""A user's factory, which is named as `module:function`, and the inputs and attributes of the model that it returns."""
+"""A user's factory: the function, named as `module:function` in the config, that builds and returns a model.
+
+The file also finds the user's files that a factory imports, the inputs that a model takes, and the attributes of its
+layers.
+"""
 
 import inspect
 import os
@@ -78,6 +82,7 @@ def _find_user_file(name: str) -> str | None:
 
 @cache
 def _list_excluded_folders() -> tuple[str, ...]:
+    """Return the folders of the standard library, of installed packages and of Lockstep."""
     root = Path(__file__).parents[2]
     folders = [Path(path) for path in {*sysconfig.get_paths().values(), *site.getsitepackages()}]
     folders += [root / package for package in ("common", "torch_impl", "tf_impl")]

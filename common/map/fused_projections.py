@@ -1,4 +1,8 @@
-"""Alignment of a single linear layer for query, key and value with three linear layers on the other side."""
+"""Alignment of fused projections: one linear layer for query, key and value on one side, three layers on the other.
+
+PyTorch's sublayers (layers, or pieces of a layer that can be paired with Keras's) are split or joined as Keras's model
+has them. The size of a linear layer is the shape of its weight in PyTorch, (outputs, inputs).
+"""
 
 from collections import Counter
 from itertools import groupby
@@ -13,10 +17,11 @@ Sizes = tuple[int, ...]
 def align_fused_projections(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[Sublayer]:
     """Split or join PyTorch's projections of query, key and value so that they match Keras's.
 
-    They change only if the numbers of linear layers of these sizes are equal on both sides afterwards.
+    They are split or joined only if both sides then have equal numbers of linear layers of these sizes.
     """
     torch_counts, keras_counts = _count_linear(torch_sublayers), _count_linear(keras_sublayers)
     aligned = []
+    # A group is the pieces of one fused parameter, or a single sublayer.
     for _, group in groupby(torch_sublayers, lambda sublayer: _get_fused_parameter(sublayer) or id(sublayer)):
         sublayers = list(group)
         size = sublayers[0].sizes
@@ -43,6 +48,7 @@ def _get_fused_parameter(sublayer: Sublayer) -> str | None:
 
 
 def _should_split(sublayer: Sublayer, torch_counts: Counter[Sizes], keras_counts: Counter[Sizes]) -> bool:
+    """Check whether Keras has three linear layers of a third of the outputs for each PyTorch layer of this size."""
     if sublayer.kind != "linear" or sublayer.sizes[0] % 3 or keras_counts[sublayer.sizes]:
         return False
     third = (sublayer.sizes[0] // 3, sublayer.sizes[1])
@@ -50,6 +56,7 @@ def _should_split(sublayer: Sublayer, torch_counts: Counter[Sizes], keras_counts
 
 
 def _split(sublayer: Sublayer) -> list[Sublayer]:
+    """Return the projections of query, key and value, each with a third of the rows of a fused linear layer."""
     size = sublayer.sizes[0] // 3
     return [
         Sublayer(
@@ -63,6 +70,7 @@ def _split(sublayer: Sublayer) -> list[Sublayer]:
 
 
 def _join(sublayers: list[Sublayer], sizes: Sizes) -> Sublayer:
+    """Return the fused linear layer whose parameters the three projections have rows of."""
     path = sublayers[0].path.removesuffix(f".{NAMES[0]}")
     return Sublayer("linear", path, sizes, _select_rows(sublayers[0], None))
 

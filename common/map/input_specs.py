@@ -19,7 +19,7 @@ class InputSpec:
     Attributes:
         dtype: One of DTYPES.
         shape: The shape with channels last.
-        channels: Whether the last axis has channels, which are PyTorch's second axis.
+        channels: Whether the last axis has channels, which PyTorch's model gets as its second axis.
         above: The integers are greater than this number.
         below: The integers are less than this number.
     """

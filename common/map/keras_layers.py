@@ -1,4 +1,8 @@
-"""Keras's layers as sublayers, whose sizes are those of PyTorch's layout."""
+"""Keras's layers as sublayers: layers, or pieces of a layer, that can have a counterpart in a PyTorch model.
+
+A sublayer has the kind, the sizes and the roles of its variables ("weight", "bias") as PyTorch has them. A target names
+the Keras variable of a role, and the steps that transform PyTorch's array to it.
+"""
 
 import math
 from collections.abc import Iterator
@@ -52,7 +56,7 @@ GATE_ORDERS = {"GRU": (1, 0, 2)}
 
 @dataclass(frozen=True)
 class _Piece:
-    """The kind, the sizes and the variables of a sublayer."""
+    """The kind, the sizes and the variables of a sublayer, before it gets the path of its layer."""
 
     kind: str
     sizes: Shape
@@ -72,7 +76,7 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
 
     Args:
         layer: The layer.
-        names: The names of its variables by role, without those of earlier layers.
+        names: The names of its variables by Keras's role, without those that an earlier layer shares.
         variables: The descriptions of all variables by name.
     """
     shapes = {role: variables[name].shape for role, name in names.items()}
@@ -131,6 +135,7 @@ def _build_linear(layer: LayerDescription, names: dict[str, str], shapes: dict[s
 
 
 def _build_recurrent(layer: LayerDescription, names: dict[str, str], shapes: dict[str, Shape]) -> _Piece:
+    """Return a recurrent layer. PyTorch's weights are (gates * units, inputs), with the gates in PyTorch's order."""
     kind = RECURRENT_KINDS[layer.kind]
     order = GATE_ORDERS.get(kind)
     steps: Steps = (TransformationStep("transpose", (1, 0)),)
@@ -185,7 +190,7 @@ def _build_reshaped(name: str, shape: Shape) -> KerasTarget:
 
 
 def _build_targets(names: dict[str, str], weight: str, steps: Steps, bias_shape: Shape | None = None) -> Targets:
-    """Return the targets of weight and bias. The shape of the bias matters only if it has several axes."""
+    """Return the targets of weight and bias. `bias_shape` is None if the bias has a single axis, as in PyTorch."""
     targets = {"weight": KerasTarget(weight, steps)}
     if "bias" in names:
         targets["bias"] = _build_reshaped(names["bias"], bias_shape or (0,))

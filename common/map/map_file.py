@@ -1,4 +1,8 @@
-"""Map files: YAML with a line for each Keras variable and its transformation from PyTorch."""
+"""Map files: YAML with a line for each Keras variable and its transformation from PyTorch's parameters.
+
+A user writes one to pair variables that cannot be paired automatically, and names it as model.map. A line is, for
+example, `dense/kernel: fc.weight | transpose 1 0`.
+"""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -43,6 +47,7 @@ def read_map(
 
 
 def _check_variable(path: Path, name: str, side: str, variables: Iterable[str]) -> None:
+    """Raise UserError if `name` is none of the variables of the model of `side`, "PyTorch" or "Keras"."""
     if name not in variables:
         suggestion = "".join(f"; did you mean {near}?" for near in get_close_matches(name, variables, 1, 0))
         raise UserError(f"model.map={path}: {name}: {side}'s model has no such variable{suggestion}")
@@ -89,7 +94,10 @@ def describe_unmatched(
 
 
 def _suggest_tying(parameter_map: ParameterMap, side: str, shape: tuple[int, ...]) -> str:
-    """Return advice for a variable that has the size of an embedding; the other side may tie it to the embedding."""
+    """Return advice for an unmatched variable that has the size of an embedding.
+
+    The other model may lack the variable because it ties it to the embedding: one variable serves as both.
+    """
     other_side = "Keras" if side == "PyTorch" else "PyTorch"
     for pair in parameter_map.layer_pairs:
         embedding = pair.keras if other_side == "Keras" else pair.torch

@@ -1,4 +1,4 @@
-"""The parameter map as a table for the terminal."""
+"""The parameter map, which pairs the variables of a PyTorch and a Keras model, as a table for the terminal."""
 
 from common.map.description import ModelDescription
 from common.map.pair_variables import ParameterMap

@@ -1,4 +1,7 @@
-"""Pairs of the outputs of two models, their layouts, and their differences."""
+"""Pairs of an output of a PyTorch model and one of a Keras model, their layouts, and their differences.
+
+An output that has channels has them in the second axis in PyTorch, and in the last in Keras.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,13 +32,13 @@ def pair_outputs(torch_outputs: Arrays, keras_outputs: Arrays, has_channels: boo
     Args:
         torch_outputs: The outputs of PyTorch's model by name.
         keras_outputs: The outputs of Keras's model by name.
-        has_channels: Whether an input has channels.
+        has_channels: Whether an input of the models has channels, so that outputs may have channels too.
 
     Returns:
-        The pairs, and why the outputs cannot be paired, which is empty if they can.
+        The pairs, and a sentence that says why the outputs cannot be paired; an empty sentence if they can.
 
     Raises:
-        UserError: Two layouts of an output are possible.
+        UserError: An output has the same shape with its channels second and last, so that its layout is not known.
     """
     if len(torch_outputs) != len(keras_outputs):
         return [], f"PyTorch's model returns {', '.join(torch_outputs)}, Keras's {', '.join(keras_outputs)}"
@@ -65,7 +68,9 @@ def pair_outputs(torch_outputs: Arrays, keras_outputs: Arrays, has_channels: boo
 def draw_projections(
     pairs: Sequence[OutputPair], torch_outputs: Arrays, stream: np.random.Generator
 ) -> tuple[Arrays, Arrays]:
-    """Draw a random factor for each element of the floating-point outputs.
+    """Draw a random factor for each element of the floating-point outputs: the projections of the outputs.
+
+    The sum of all elements times their factors is the scalar of which both models compute gradients.
 
     Returns:
         The factors in PyTorch's layout by PyTorch's names, and the same factors in Keras's layout by Keras's names.
@@ -80,7 +85,7 @@ def draw_projections(
 
 
 def largest_difference(pairs: Sequence[OutputPair], torch_pass: ComputedPass, keras_pass: ComputedPass) -> float:
-    """Return the largest difference relative to the norm of its output; infinity if integers differ."""
+    """Return the largest difference of paired outputs, relative to the output's norm; infinity if integers differ."""
     return max(
         _compare_output(pair.to_keras(torch_pass.outputs[pair.torch]), keras_pass.outputs[pair.keras]) for pair in pairs
     )

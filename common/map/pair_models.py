@@ -1,4 +1,7 @@
-"""Pairing of the models of two factories, and the proof that they compute the same."""
+"""Pairing of a PyTorch and a Keras model, and the proof that they compute the same.
+
+A factory is a user's function that builds a model. A process for each framework, its side, holds the model.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,9 +26,9 @@ class PairingRequest:
         tf: Keras's factory as module:function.
         inputs: The inputs by name.
         arguments: The keyword arguments of both factories.
-        map: The map file; None if there is none.
-        seed: The seed of the weights, the inputs and the projections of the outputs.
-        arrays: The values of the inputs; None if they are drawn.
+        map: The map file, whose pairs of variables take precedence; None if there is none.
+        seed: The seed of the weights, of the inputs, and of the factors by which the proof multiplies the outputs.
+        arrays: The values of the inputs, with channels last; None if they are drawn.
     """
 
     torch: str
@@ -57,7 +60,7 @@ def describe_models(sides: Mapping[str, Side], request: PairingRequest) -> dict[
     """Build and describe the models of the request, one on each side. Raise UserError if one fails.
 
     Args:
-        sides: The processes by the name of their factory in the request: "torch", "tf" or both.
+        sides: The processes, by "torch", "tf" or both, as the request names the factories.
         request: The request.
     """
     arrays = draw_inputs(request.inputs, request.seed) if request.arrays is None else request.arrays

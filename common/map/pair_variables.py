@@ -1,4 +1,9 @@
-"""Pairs of a Keras variable and the PyTorch parameters or buffers that it holds."""
+"""Pairs of a Keras variable and the PyTorch parameters or buffers from which it is computed.
+
+First sublayers are paired: layers, or pieces of a layer, with the same variables in both frameworks. A variable's role
+is its name within a sublayer, such as "weight". Pairs of a map file come first, then pairs of equal kinds and sizes,
+then single variables of equal shapes.
+"""
 
 import re
 from collections import Counter
@@ -85,7 +90,7 @@ def pair_variables(
 def find_candidates(
     parameter_map: ParameterMap, torch_description: ModelDescription, keras_description: ModelDescription, name: str
 ) -> list[str]:
-    """Return up to three unmatched variables of the other side that are most like an unmatched variable.
+    """Return up to three unmatched variables of the other model that are most like an unmatched variable.
 
     Variables of the same sizes come first, then those with the same number of axes.
     """
@@ -118,7 +123,7 @@ def _list_unpaired(
 def _pair_by_file(
     torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer], file_transformations: Transformations
 ) -> list[LayerPair]:
-    """Pair the sublayers that own the variables of a map file, so that their other variables are paired too."""
+    """Pair the sublayers that own the variables of a map file, so that their biases, for example, are paired too."""
     layer_pairs: list[LayerPair] = []
     for path, transformation in file_transformations.items():
         candidates = [
@@ -147,7 +152,11 @@ def _complete_steps(
     torch_description: ModelDescription,
     keras_shape: tuple[int, ...],
 ) -> ParameterTransformation:
-    """Add the steps that the layers or the shapes imply to a transformation that is only a name."""
+    """Complete a map file's transformation that names sources without steps.
+
+    The steps are those of the automatic pair of the variable, if it has the same sources. Otherwise the axes are
+    reversed if only that fits the shape of the Keras variable.
+    """
     if transformation.steps:
         return transformation
     if pair is not None and pair.transformation.sources == transformation.sources:
@@ -163,35 +172,36 @@ def _reverse_axes(shape: tuple[int, ...]) -> TransformationStep:
 
 
 def _pair_by_signature(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[LayerPair]:
-    """Pair sublayers of one kind and size by equal names, otherwise in the order of execution.
+    """Pair sublayers of equal kind and sizes by the last words of their paths, otherwise in the order of execution.
 
-    Sublayers of a kind and size stay unpaired if their number differs between the sides.
+    The words decide if both models use the same ones. Sublayers stay unpaired if the models have different numbers of
+    them.
     """
     layer_pairs: list[LayerPair] = []
     for signature in dict.fromkeys(sublayer.signature for sublayer in torch_sublayers):
-        left = [sublayer for sublayer in torch_sublayers if sublayer.signature == signature]
-        right = [sublayer for sublayer in keras_sublayers if sublayer.signature == signature]
-        left_names, right_names = _number_names(left), _number_names(right)
-        if sorted(left_names) == sorted(right_names) and len({word for word, _ in left_names}) > 1:
-            right = [right[right_names.index(name)] for name in left_names]
-        if len(left) == len(right):
-            layer_pairs += map(LayerPair, left, right)
+        torch_matches = [sublayer for sublayer in torch_sublayers if sublayer.signature == signature]
+        keras_matches = [sublayer for sublayer in keras_sublayers if sublayer.signature == signature]
+        torch_words, keras_words = _number_words(torch_matches), _number_words(keras_matches)
+        if sorted(torch_words) == sorted(keras_words) and len({word for word, _ in torch_words}) > 1:
+            keras_matches = [keras_matches[keras_words.index(numbered_word)] for numbered_word in torch_words]
+        if len(torch_matches) == len(keras_matches):
+            layer_pairs += map(LayerPair, torch_matches, keras_matches)
     return layer_pairs
 
 
-def _number_names(sublayers: list[Sublayer]) -> list[tuple[str, int]]:
+def _number_words(sublayers: list[Sublayer]) -> list[tuple[str, int]]:
     """Return the last word of every path, and the number of earlier sublayers with the same word."""
     counts: Counter[str] = Counter()
-    names = []
+    numbered_words = []
     for sublayer in sublayers:
         word = re.split(r"[./]", sublayer.path)[-1].lower().replace("_", "")
-        names.append((word, counts[word]))
+        numbered_words.append((word, counts[word]))
         counts[word] += 1
-    return names
+    return numbered_words
 
 
 def _pair_by_shape(torch_singles: list[Sublayer], keras_singles: list[Sublayer]) -> list[LayerPair]:
-    """Pair single variables of any kind if only one of each side has a shape, or the reversed shape."""
+    """Pair single variables of any kind if each model has only one of a shape, or of the reversed shape."""
     layer_pairs = []
     for single in torch_singles:
         candidates = [other for other in keras_singles if other.sizes == single.sizes] or [
@@ -215,7 +225,12 @@ def _list_single_variables(sublayers: list[Sublayer], description: ModelDescript
 
 
 def _pair_roles(layer_pair: LayerPair, convolved_axes: set[int]) -> list[VariablePair]:
-    """Pair the variables of two sublayers by their roles."""
+    """Pair the variables of two sublayers by their roles.
+
+    Args:
+        layer_pair: The two sublayers.
+        convolved_axes: The numbers of axes of the model's convolutions, such as 2 for images.
+    """
     torch, keras = layer_pair
     roles = [
         (role, sources, keras.variables[role]) for role, sources in torch.variables.items() if role in keras.variables
@@ -235,7 +250,11 @@ def _pair_roles(layer_pair: LayerPair, convolved_axes: set[int]) -> list[Variabl
 
 
 def _permute_flattened(layer_pair: LayerPair, role: str, convolved_axes: set[int]) -> list[TransformationStep]:
-    """Return the steps from flattened (channels, *window), as PyTorch has the features, to (*window, channels)."""
+    """Return the steps that reorder features which the models flatten from examples with channels.
+
+    PyTorch flattens (channels, *window), Keras (*window, channels). There are no steps if the models flatten nothing
+    before this layer, or flatten the axes in the same order.
+    """
     torch, before, after = layer_pair.torch, layer_pair.torch.unflattened_shape, layer_pair.keras.unflattened_shape
     if before is None or after is None or after != (*before[1:], before[0]):
         return []

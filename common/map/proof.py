@@ -1,4 +1,9 @@
-"""Proof that two models compute the same outputs, gradients and updates of their state from the same weights."""
+"""Proof that a PyTorch and a Keras model compute the same outputs, gradients and updates of their state.
+
+Both models compute on the same inputs and weights, each in a process of its framework, its side. A parameter map says
+which variables correspond. The proof is numerical: float64 makes an accidental agreement to ten digits all but
+impossible.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +19,8 @@ from common.map.side import Side, receive_all
 from common.map.state_changes import compare_state, compare_statistics, find_unpaired_changes
 
 OUTPUT_TOLERANCE, GRADIENT_TOLERANCE = 1e-10, 1e-9  # largest differences, relative to norms
-# Gradients smaller than this share of the largest gradient's norm are compared relative to the share.
+# A gradient whose norm is less than this share of the largest gradient's norm is compared relative to that share of the
+# largest norm, because it consists mostly of rounding errors.
 SMALL_GRADIENT_SHARE = 1e-4
 MODES = {False: "evaluation mode", True: "training mode"}
 
@@ -26,7 +32,7 @@ class Proof:
     Attributes:
         errors: Sentences about what differs; empty if the models compute the same.
         notes: Sentences about differences that are no errors.
-        measured: The largest relative difference of each comparison, by its name.
+        measured: The largest relative difference of each comparison, by its name, such as "outputs in training mode".
         dropout_inputs: The arrays that the dropout layers of PyTorch and of Keras receive, by path.
     """
 
@@ -44,9 +50,18 @@ def prove_models(
     parameter_map: ParameterMap,
     seed: int,
 ) -> Proof:
-    """Compute both models in float64 on the same inputs and weights, in evaluation and training mode, and compare them.
+    """Compute both models in float64, first in evaluation and then in training mode, and compare them.
 
-    The proof ends at the first mode in which they differ.
+    The proof ends at the first mode in which they differ. In each mode a first pass finds out the shapes of the
+    outputs, for which factors are drawn. The second pass uses them to compute gradients.
+
+    Args:
+        torch_side: The process of PyTorch's model.
+        keras_side: The process of Keras's model.
+        torch_description: The description of PyTorch's model.
+        keras_description: The description of Keras's model.
+        parameter_map: The map that pairs all variables.
+        seed: The seed of the factors of the outputs, and of the weights that replace constant ones.
     """
     proof = Proof(
         notes=[*_note_sums(parameter_map), *_note_unused(parameter_map, torch_description, keras_description)]
@@ -92,7 +107,10 @@ def prove_models(
 
 
 def draw_constants(weights: Arrays, torch_description: ModelDescription, seed: int) -> Arrays:
-    """Return the weights with random values in place of constant ones, because zeros and ones would hide an error."""
+    """Return PyTorch's weights with random values in place of constant arrays.
+
+    Zeros and ones, such as the initial bias and scale of a layer, would hide an error.
+    """
     variances = {
         name for layer in torch_description.layers for role, name in layer.variables.items() if role == "running_var"
     }
@@ -126,7 +144,7 @@ def map_weights(parameter_map: ParameterMap, weights: Arrays, keras_description:
 
 @dataclass(frozen=True)
 class _Computation:
-    """Two models with corresponding weights."""
+    """The computation of both models with corresponding weights."""
 
     torch_side: Side
     keras_side: Side
@@ -150,6 +168,7 @@ class _Computation:
 
 
 def _get_inputs(paths: Iterable[str], computed: ComputedPass) -> Arrays:
+    """Return the arrays that the layers at these paths received."""
     inputs = {path: computed.calls[path].received for path in paths}
     return {path: array for path, array in inputs.items() if array is not None}
 
@@ -159,7 +178,8 @@ def _compare_gradients(
 ) -> tuple[float, str]:
     """Return the largest difference between gradients, and an error, which is empty if all gradients agree.
 
-    The error names the differing gradient that is nearest to the output, because the difference spreads from there.
+    The error names the last differing gradient in the order of execution, which is nearest to the output: the backward
+    pass spreads a difference from there to the earlier layers.
     """
     norms = [float(np.linalg.norm(gradient)) for gradient in keras_pass.gradients.values()]
     min_norm = SMALL_GRADIENT_SHARE * max(norms, default=0)
@@ -204,7 +224,7 @@ def _compare_trainable(
 
 
 def _note_sums(parameter_map: ParameterMap) -> list[str]:
-    """Note the biases of PyTorch that are one bias in Keras."""
+    """Return a note on pairs of biases in PyTorch that are one bias in Keras, or no note if there are none."""
     transformations = [
         pair.transformation for pair in parameter_map.variable_pairs if pair.transformation.joined == "+"
     ]
@@ -221,7 +241,7 @@ def _note_sums(parameter_map: ParameterMap) -> list[str]:
 def _note_unused(
     parameter_map: ParameterMap, torch_description: ModelDescription, keras_description: ModelDescription
 ) -> list[str]:
-    """Note the trainable variables of layers that the forward pass does not call, unless a map file pairs them."""
+    """Return notes on trainable variables of layers that no forward pass calls, unless a map file pairs them."""
     paired = parameter_map.torch_names | {pair.keras for pair in parameter_map.variable_pairs}
     notes = []
     for side, description in (("PyTorch", torch_description), ("Keras", keras_description)):

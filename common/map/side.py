@@ -1,4 +1,7 @@
-"""A process that holds a user's model. No process imports both frameworks."""
+"""A side: a process of one framework that holds a model and computes for the calling process.
+
+No process imports both frameworks, so that a comparison of PyTorch with Keras needs two sides.
+"""
 
 import importlib
 import multiprocessing
@@ -23,7 +26,10 @@ POLL_SECONDS = 1.0  # interval between checks whether a process that does not an
 
 
 class Side:
-    """A process of one framework. Its methods are called by name; the caller pickles arguments and results."""
+    """A process of one framework that holds an object of one class. The object's methods are called by name.
+
+    A pipe carries the pickled arguments and results.
+    """
 
     def __init__(self, package: str, module: str = "described_model") -> None:
         """Start the process.
@@ -77,7 +83,7 @@ class Side:
         return UserError(f"the process of {TITLES[self.package]} ended with exit code {code}; {cause}")
 
     def __enter__(self) -> "Side":
-        """Return the side."""
+        """Return this object."""
         return self
 
     def __exit__(
@@ -134,7 +140,7 @@ def answer_calls(package: str, module_name: str, connection: Connection) -> None
 
 
 def _exit_with_parent() -> None:
-    """Exit when the parent ends, which may be killed while a model computes or hangs."""
+    """Exit when the calling process ends, even if it is killed while a model computes or hangs."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])

@@ -1,4 +1,8 @@
-"""Comparison of the state that a forward pass changes: BatchNorm's moving statistics, and other variables."""
+"""Comparison of the state that a forward pass changes: BatchNorm's moving statistics, and other variables.
+
+It is a part of the proof that a PyTorch and a Keras model compute the same. A parameter map says which variables
+correspond.
+"""
 
 from collections.abc import Iterator
 
@@ -21,6 +25,9 @@ def compare_statistics(
 ) -> tuple[list[str], list[str]]:
     """Compare the moving statistics after a pass in training mode.
 
+    PyTorch's layer divides the batch's variance by n - 1 (unbiased) before it enters the moving variance, Keras's by n
+    (biased). This difference is allowed and noted.
+
     Args:
         parameter_map: The parameter map.
         torch_weights: PyTorch's variables before the pass.
@@ -29,7 +36,7 @@ def compare_statistics(
         tolerance: The largest relative difference.
 
     Returns:
-        Errors, and notes about the variance: the batch's is biased in Keras and unbiased in PyTorch.
+        Errors, and notes about the variance.
     """
     errors, notes = [], []
     transformations = {pair.keras: pair.transformation for pair in parameter_map.variable_pairs}
@@ -68,7 +75,10 @@ def compare_state(
     training: bool,
     tolerance: float,
 ) -> list[str]:
-    """Return errors for paired variables that differ after a pass, except those that `compare_statistics` compares."""
+    """Return errors for paired variables that differ after a pass.
+
+    In training mode the moving statistics are left out, because `compare_statistics` compares them.
+    """
     statistics = {
         name
         for pair in _list_with_statistics(parameter_map)
@@ -103,6 +113,7 @@ def find_unpaired_changes(before: Arrays, computed: ComputedPass, paired: set[st
 
 
 def _list_with_statistics(parameter_map: ParameterMap) -> Iterator[LayerPair]:
+    """Yield the pairs of BatchNorm layers that keep moving statistics."""
     for pair in parameter_map.layer_pairs:
         if pair.torch.kind == "batch norm" and "running_mean" in pair.torch.variables:
             yield pair

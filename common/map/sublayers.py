@@ -1,7 +1,8 @@
 """Sublayers: the pieces of a layer that have the same variables in both frameworks.
 
 Most layers are one sublayer. A multi-head attention consists of four: the projections of query, key and value, and the
-output. An LSTM of two layers consists of two.
+output. An LSTM of two layers consists of two. A role is the name of a variable within a sublayer, such as "weight";
+both frameworks' sublayers use PyTorch's roles.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,12 +18,12 @@ class TorchSources:
     """The PyTorch parameters that fill a role, such as weight."""
 
     sources: tuple[SourceParameter, ...]
-    joined: str = ""  # "" for a single source, "+" for a sum, "," for a stack
+    joined: str = ""  # how they fill it: "" for a single source, "+" for their sum, "," for a stack along a new axis
 
 
 @dataclass(frozen=True)
 class KerasTarget:
-    """The Keras variable that fills a role, and the steps to it from PyTorch's layout."""
+    """The Keras variable that fills a role, and the steps that transform PyTorch's array to it."""
 
     name: str
     steps: tuple[TransformationStep, ...] = ()
@@ -36,7 +37,7 @@ class Sublayer:
         kind: The kind of layer under a name that both frameworks share, such as "linear" or "batch norm".
         path: The path of the layer, followed by the name of the piece.
         sizes: The sizes that must be equal on both sides, such as the shape of the weight in PyTorch's layout.
-        variables: The variables by role, such as "weight" and "bias".
+        variables: The variables by role: `TorchSources` in a PyTorch model, `KerasTarget` in a Keras model.
         output: The path of the layer whose output is that of this sublayer; None if no layer returns it.
         unflattened_shape: The shape of one example before the model flattened it for the layer; None if it did not.
         settings: Settings that should be equal on both sides, such as epsilon.
@@ -52,7 +53,7 @@ class Sublayer:
 
     @property
     def signature(self) -> tuple[str, tuple[int, ...]]:
-        """The kind and the sizes. Only sublayers of equal signatures can be counterparts."""
+        """The kind and the sizes. Sublayers of equal signatures can be counterparts."""
         return self.kind, self.sizes
 
     @property
@@ -81,7 +82,7 @@ def list_variable_names(variable: TorchSources | KerasTarget) -> list[str]:
 def iterate_owned_variables(description: ModelDescription) -> Iterator[tuple[LayerDescription, dict[str, str]]]:
     """Yield the layers in the order of execution, with the names of their variables by role.
 
-    A tied variable belongs to the first layer that has it.
+    A variable that several layers share (tied layers) is yielded with the first of them only.
     """
     owned: set[str] = set()
     for layer in description.layers:

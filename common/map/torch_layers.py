@@ -1,4 +1,8 @@
-"""PyTorch's layers as sublayers."""
+"""PyTorch's layers as sublayers: layers, or pieces of a layer, that can have a counterpart in a Keras model.
+
+A role is the name of a variable within its layer, such as "weight". A source is a parameter, or some of its rows, that
+fills a role of a sublayer.
+"""
 
 from collections.abc import Iterator
 
@@ -38,7 +42,7 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
 
     Args:
         layer: The layer.
-        names: The names of its variables by role, without those of earlier layers.
+        names: The names of its variables by role, without those that an earlier layer shares.
         variables: The descriptions of all variables by name.
     """
     has_all_variables = len(names) == len(layer.variables)
@@ -68,8 +72,12 @@ def _build_source(name: str, rows: tuple[int, int] | None = None) -> TorchSource
 
 
 def _split_recurrent(layer: LayerDescription, variables: Variables) -> Iterator[Sublayer]:
-    """Yield a sublayer for each layer and direction. Keras's LSTM and RNN have the sum of PyTorch's two biases."""
+    """Yield a sublayer for each layer and direction of a recurrent layer.
+
+    Keras's LSTM and RNN have one bias, the sum of PyTorch's two. Keras's GRU has both biases, stacked.
+    """
     kind, names = RECURRENT_KINDS[layer.kind], layer.variables
+    # The suffix of a role has the layer and the direction, such as _l0 and _l0_reverse.
     suffixes = [role.removeprefix("weight_ih") for role in names if role.startswith("weight_ih")]
     for suffix in suffixes:
         sources = {role: _build_source(names[f"{role}{suffix}"]) for role in ("weight_ih", "weight_hh")}
@@ -82,7 +90,10 @@ def _split_recurrent(layer: LayerDescription, variables: Variables) -> Iterator[
 
 
 def _split_attention(layer: LayerDescription, variables: Variables) -> Iterator[Sublayer]:
-    """Yield the projections of query, key and value, and the output projection."""
+    """Yield the projections of query, key and value, and the output projection of a MultiheadAttention.
+
+    The three projections are rows of one parameter, in_proj_weight, or parameters of their own, such as q_proj_weight.
+    """
     names = layer.variables
     output_sizes = variables[names["out_proj.weight"]].shape
     width = output_sizes[0]

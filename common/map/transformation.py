@@ -1,6 +1,7 @@
 """The transformation of PyTorch's parameters to a variable of Keras, and back.
 
-A transformation is written as text, in tables and in map files:
+A transformation joins one or several parameters, its sources, and applies steps that change the layout. It is written
+as text in tables and in map files:
 
     fc.weight | transpose 1 0
     attention.in_proj_weight[0:16] | transpose 1 0 | reshape 16 4 4
@@ -78,8 +79,8 @@ class ParameterTransformation:
 
     Attributes:
         sources: The parameters of PyTorch.
-        joined: "" for a single source, "+" if the sources are summed, "," if they are stacked.
-        steps: The steps that follow.
+        joined: "" for a single source, "+" if the sources are summed, "," if they are stacked along a new first axis.
+        steps: The steps that follow, in order.
     """
 
     sources: tuple[SourceParameter, ...]
@@ -108,13 +109,16 @@ class ParameterTransformation:
         return self._apply_steps(np.sum(source_arrays, axis=0) if self.joined else source_arrays[0])
 
     def gradient_to_keras(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Compute the gradient of the Keras array from PyTorch's gradients. All terms of a sum have the same one."""
+        """Compute the gradient of the Keras array from PyTorch's gradients by name.
+
+        All terms of a sum have the same gradient, which is also that of the sum.
+        """
         if self.joined != "+":
             return self.to_keras(arrays)
         return self._apply_steps(self.sources[0].select(arrays))
 
     def to_torch(self, array: np.ndarray, torch_arrays: Mapping[str, np.ndarray]) -> None:
-        """Write a Keras array into PyTorch's arrays, in place. The first term of a sum receives all of it."""
+        """Write a Keras array into PyTorch's arrays, in place. Of a sum, the first term gets it, and the others 0."""
         targets = [source.select(torch_arrays) for source in self.sources]
         count = len(targets) if self.joined == "," else 1
         shape = (count, *targets[0].shape) if self.joined == "," else targets[0].shape

@@ -42,7 +42,7 @@ def explain_losses(outputs: np.ndarray, labels: np.ndarray, a: np.ndarray, b: np
 
 
 def _name_cause(formula_a: str, formula_b: str) -> str:
-    """Return the name of the cause: B's formula, or the label smoothing if both formulas are cross entropies."""
+    """Return the name of the cause: B's formula, or label smoothing if both begin alike, as two cross entropies do."""
     same_beginning = formula_a.split(" ")[0] == formula_b.split(" ")[0]
     difference = "label smoothing" if same_beginning else formula_b
     return "broadcast_in_loss" if "broadcast" in difference else difference.split(" of ")[0].replace(" ", "_")
