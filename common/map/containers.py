@@ -1,4 +1,4 @@
-"""Replacement of an object in nested containers, such as the arguments of a layer of either framework."""
+"""Replacement of an object, such as a tensor, in nested containers, such as the arguments of a layer."""
 
 from typing import TypeVar, cast
 

@@ -18,7 +18,7 @@ from common.diagnose.rounding import measure_noise
 from common.map.description import RecordedCall
 
 EVALUATION_MODE, TRAINING_MODE = "activations", "activations in training mode"
-NO_CALL = RecordedCall(None, None)
+NO_CALL = RecordedCall(None, None)  # of a layer that the forward pass did not enter
 
 
 def compare_activations(comparison: SideComparison) -> list[Stage]:
@@ -51,7 +51,7 @@ class _LayerComparison:
         self.earlier_outputs: list[LayerOutput] = []
 
     def compare_layer(self, layer: LayerMatch) -> None:
-        """Compare what a layer receives and what it returns."""
+        """Compare what the code before a layer computes from A's outputs, and what the layer returns for A's input."""
         models, expected = self.models, self.calls_of_a.get(layer.path_b)
         isolated = models.b_isolated.calls.get(layer.path_b)
         if expected is None or isolated is None:

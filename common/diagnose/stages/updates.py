@@ -74,7 +74,7 @@ def _list_steps(runs: Mapping[str, SideRun]) -> Iterator[tuple[int, dict[str, Si
 def _compute_gradients(
     comparison: SideComparison, runs: Mapping[str, SideRun], index: int, shards: Mapping[str, Shards]
 ) -> dict[str, list[Gradients]]:
-    """Compute the gradients of each shard with the weights before a step, on both sides at once."""
+    """Return each run's gradients of its shards, with its weights before a step. Both processes compute at once."""
     gradients: dict[str, list[Gradients]] = {name: [] for name in runs}
     for rank in range(max(map(len, shards.values()))):
         names = [name for name in runs if rank < len(shards[name])]
@@ -137,7 +137,7 @@ def _explain_by_batch_mistake(
 
 
 def _add_mistake(stage: Stage, side: str, mistake: BatchMistake, gradients: StepGradients) -> None:
-    """Add the first occurrence of a mistake as a cause."""
+    """Add a mistake to the stage as a check and a cause, unless the stage has this cause from an earlier step."""
     if stage.has_cause_of(side, [mistake.cause]):
         return
     difference = relative_difference(gradients.expected, gradients.target)
