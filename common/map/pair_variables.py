@@ -71,6 +71,7 @@ def pair_variables(
     )
     torch_names = _list_names(torch_sublayers)
     layer_pairs.sort(key=lambda pair: torch_names.index(pair.torch.variable_names[0]))
+    # The sizes of a convolution are (groups, outputs, inputs, *window).
     convolved_axes = {len(sublayer.sizes) - 3 for sublayer in torch_sublayers if sublayer.kind == "convolution"}
     variable_pairs = {
         pair.keras: pair for layer_pair in layer_pairs for pair in _pair_roles(layer_pair, convolved_axes)
@@ -141,6 +142,7 @@ def _pair_by_file(
 
 
 def _has_first_source(sublayer: Sublayer, transformation: ParameterTransformation) -> bool:
+    """Check whether a sublayer of PyTorch has the first source of a transformation."""
     variables = sublayer.variables.values()
     sources = [source for variable in variables if isinstance(variable, TorchSources) for source in variable.sources]
     return transformation.sources[0] in sources
@@ -258,7 +260,7 @@ def _permute_flattened(layer_pair: LayerPair, role: str, convolved_axes: set[int
     torch, before, after = layer_pair.torch, layer_pair.torch.unflattened_shape, layer_pair.keras.unflattened_shape
     if before is None or after is None or after != (*before[1:], before[0]):
         return []
-    if before == after and len(before) - 1 not in convolved_axes:
+    if before == after and len(before) - 1 not in convolved_axes:  # equal sizes do not show whether there are channels
         return []
     window = tuple(range(1, len(before)))
     if torch.kind == "linear":

@@ -53,15 +53,8 @@ def prove_models(
     """Compute both models in float64, first in evaluation and then in training mode, and compare them.
 
     The proof ends at the first mode in which they differ. In each mode a first pass finds out the shapes of the
-    outputs, for which factors are drawn. The second pass uses them to compute gradients.
-
-    Args:
-        torch_side: The process of PyTorch's model.
-        keras_side: The process of Keras's model.
-        torch_description: The description of PyTorch's model.
-        keras_description: The description of Keras's model.
-        parameter_map: The map that pairs all variables.
-        seed: The seed of the factors of the outputs, and of the weights that replace constant ones.
+    outputs, for which factors are drawn. The second pass uses them to compute gradients. `seed` is the seed of these
+    factors, and of the weights that replace constant ones.
     """
     proof = Proof(
         notes=[*_note_sums(parameter_map), *_note_unused(parameter_map, torch_description, keras_description)]

@@ -38,7 +38,7 @@ class CodeSection:
         title: Title of the layer that receives the array, or "the outputs".
         a: The array in A.
         b: The array in B, whose code received A's outputs of all layers.
-        earlier: Outputs of the layers that ran before, the latest last.
+        earlier_outputs: Outputs of the layers that ran before, the latest last.
         batch: Arrays of the first micro-batch, on which both models compute.
     """
 
@@ -46,7 +46,7 @@ class CodeSection:
     title: str
     a: np.ndarray
     b: np.ndarray
-    earlier: Sequence[LayerOutput]
+    earlier_outputs: Sequence[LayerOutput]
     batch: Mapping[str, np.ndarray]
 
     @property
@@ -60,7 +60,9 @@ class CodeSection:
     def known_outputs(self) -> list[tuple[str, np.ndarray]]:
         """Titles and outputs of the layers that ran last before the code, the latest last."""
         return [
-            (output.title, output.returned) for output in self.earlier[-EARLIER_LAYERS:] if output.returned is not None
+            (output.title, output.returned)
+            for output in self.earlier_outputs[-EARLIER_LAYERS:]
+            if output.returned is not None
         ]
 
 
@@ -82,7 +84,11 @@ def explain_code(section: CodeSection) -> list[Explanation]:
     factor = float((a * b).sum() / (a * a).sum()) if a.any() else 0.0
     if factor and is_close(a * factor, b):
         return [Explanation("scale", f"{tensor} is {factor:.6g} times A's")]
-    place = f"between {section.earlier[-1].title} and {section.title}" if section.earlier else f"before {section.title}"
+    place = (
+        f"between {section.earlier_outputs[-1].title} and {section.title}"
+        if section.earlier_outputs
+        else f"before {section.title}"
+    )
     sentence = f"{tensor} differs although all layers return the same: compare the code {place}"
     return [Explanation("code_between_layers", sentence, confirmed=False)]
 

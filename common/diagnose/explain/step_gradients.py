@@ -16,9 +16,8 @@ from common.config.schema import Config
 from common.diagnose.rounding import EXPLANATION_TOLERANCE, FACTOR_TOLERANCE, MACHINE_EPSILON, precision_of_weights
 
 Gradients = Mapping[str, np.ndarray]  # by parameter name; the slots have this type too
-SLOT_NOISE_FACTOR = (
-    0.1  # applied to the upper bound of a slot's rounding error, since a check tolerates a multiple of it
-)
+# Applied to the upper bound of a slot's rounding error, because a check tolerates a multiple of its noise anyway
+SLOT_NOISE_FACTOR = 0.1
 CLIP_EPSILON = 1e-6  # added to a norm by torch.nn.utils.clip_grad_norm_
 
 

@@ -15,7 +15,7 @@ from common.diagnose.explain.moving_statistics import (
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.side_run import SideRun
 
-# Rounding error of the weights and losses of one step, relative to their norm
+# Rounding error of the weights and losses of one step, relative to their norm; a run in bfloat16 has them in float32
 STEP_NOISE = {"float64": 1e-12, "float32": 2.0**-23, "bfloat16": 2.0**-23}
 
 
@@ -85,19 +85,19 @@ def _compare_rows(stage: Stage, comparison: SideComparison, may_begin_here: bool
     noise = STEP_NOISE[comparison.precision]
     for count, (row_a, row_b) in enumerate(zip(comparison.a.rows, comparison.b.rows, strict=False)):
         drift = comparison.drift.compute_loss_drift(count, row_a["loss"])
-        for key, allowed in (("loss", noise + drift), ("learning_rate", noise)):
+        for key, noise_of_key in (("loss", noise + drift), ("learning_rate", noise)):
             value_a, value_b = np.array([row_a[key]]), np.array([row_b[key]])
             stage.compare_arrays(
-                f"step {row_a['step']}: {key}", value_a, value_b, allowed, may_begin_here=may_begin_here
+                f"step {row_a['step']}: {key}", value_a, value_b, noise_of_key, may_begin_here=may_begin_here
             )
 
 
 def _compare_ends(stage: Stage, comparison: SideComparison, may_begin_here: bool) -> None:
     """Check whether only one side ended because its loss was not finite."""
-    ended = [run for run in comparison.runs.values() if run.nonfinite_loss]
-    if len(ended) != 1:
+    ended_runs = [run for run in comparison.runs.values() if run.nonfinite_loss]
+    if len(ended_runs) != 1:
         return
-    run = ended[0]
+    run = ended_runs[0]
     stage.add_mismatch(f"{run.name.upper()}: loss", may_begin_here)
     if may_begin_here:
         sentence = f"{run.title} ends at {run.nonfinite_loss}"
@@ -124,7 +124,7 @@ def _explain_difference(
     check = next((check for check in stage.checks if check.begins_here), None)
     if stage.causes or check is None:
         return "", None
-    name = check.tensor.partition(": ")[2]
+    name = check.tensor.partition(": ")[2]  # of "step 1: fc.weight"
     if is_moving_statistic(name):
         sentence = f"{name} differs: compare the examples of the batch, and whether the variance divides by n - 1"
         return check.tensor, Explanation("moving_statistics", sentence, confirmed=False)
