@@ -120,11 +120,11 @@ def _convolve(x: np.ndarray, weight: np.ndarray, stride: int, size: tuple[int, .
         size: Height and width of the output.
     """
     window = weight.shape[2:]
-    missing = [
+    missing_pixels = [  # by which the input is too small for this size of the output, in height and in width
         (outputs - 1) * stride + width - inputs
         for outputs, width, inputs in zip(size, window, x.shape[2:], strict=True)
     ]
-    padding = [max(0, math.ceil(count / 2)) for count in missing]  # at each end of height and width
+    padding = [max(0, math.ceil(count / 2)) for count in missing_pixels]  # at each end
     padded = np.pad(x, [(0, 0), (0, 0), *((count, count) for count in padding)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, window, (2, 3))[:, :, ::stride, ::stride]
     return np.einsum("nchwij,ocij->nohw", windows[:, :, : size[0], : size[1]], weight)

@@ -17,7 +17,7 @@ from common.diagnose.model_observations import ModelObservations
 from common.diagnose.rounding import measure_noise
 from common.map.description import RecordedCall
 
-EVALUATION_MODE, TRAINING_MODE = "activations", "activations in training mode"
+EVALUATION_MODE, TRAINING_MODE = "activations", "activations in training mode"  # names of the two stages
 NO_CALL = RecordedCall(None, None)  # of a layer that the forward pass did not enter
 
 
@@ -56,19 +56,19 @@ class _LayerComparison:
         isolated = models.b_isolated.calls.get(layer.path_b)
         if expected is None or isolated is None:
             return
-        call_a, call_noisy, call_perturbed = (
+        call_a, layer_noise_call, model_noise_call = (
             observation.calls.get(layer.path_a, NO_CALL)
             for observation in (models.a, models.layer_noise, models.a_perturbed)
         )
-        model_noise = measure_noise(call_a.returned, call_perturbed.returned)
+        model_noise = measure_noise(call_a.returned, model_noise_call.returned)
         a, b = expected.received, isolated.received
         if a is not None and b is not None and a.shape == b.shape:
-            noise = measure_noise(call_a.received, call_noisy.received, model_noise)
+            noise = measure_noise(call_a.received, layer_noise_call.received, model_noise)
             tensor, precision = f"input of {layer.title}", models.precision_of(a, b)
             if self.stage.compare_arrays(tensor, a, b, noise, precision=precision).differs:
                 self._explain_code(tensor, layer.title, a, b)
         if expected.returned is not None and isolated.returned is not None:
-            noise = measure_noise(call_a.returned, call_noisy.returned, model_noise)
+            noise = measure_noise(call_a.returned, layer_noise_call.returned, model_noise)
             self._compare_returned(layer, expected, isolated, noise, model_noise)
         self.earlier_outputs.append(LayerOutput(layer.title, expected.returned))
 

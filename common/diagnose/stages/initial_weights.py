@@ -65,7 +65,7 @@ def _explain_weight(name: str, b: np.ndarray, weights_a: Mapping[str, np.ndarray
     if a.ndim > 1 and a.T.shape == b.shape and np.array_equal(a.T, b):
         return Explanation("transposed_kernel", "is A's transposed")
     for count in (4, 3):  # the gates of an LSTM and of a GRU; 3 are also query, key and value
-        if (order := find_block_order(a, b, count)) and len(a) >= 2 * count:
+        if (order := find_block_order(a, b, count)) and len(a) >= 2 * count:  # blocks of one row may agree by chance
             return _explain_blocks(name, order)
     for other, array in weights_a.items():
         if other != name and array.shape == b.shape and array.any() and np.array_equal(array, b):
