@@ -1,4 +1,4 @@
-"""Short texts of long values, for errors."""
+"""Short forms of long values, for errors."""
 
 import reprlib
 

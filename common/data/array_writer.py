@@ -1,4 +1,4 @@
-"""Arrays that are written piece by piece, so that they are never in memory as a whole."""
+"""Writer of arrays that are never in memory as a whole."""
 
 from pathlib import Path
 from types import TracebackType
@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike, DTypeLike
 
 
 class ArrayWriter:
-    """Writer of a .npy file. The file has the same bytes as `np.save` of all appended values together.
+    """Writer of a .npy file, row by row. The file has the same bytes as `np.save` of all rows together.
 
     Attributes:
-        length: Rows that were written so far.
+        length: Number of rows that were written so far.
     """
 
     def __init__(self, path: Path, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> None:

@@ -1,8 +1,11 @@
 """Directories that appear complete or not at all, and are verified by checksum when they are opened.
 
-A directory is written under a temporary name beside its final path, sealed with a manifest of checksums, fsynced and
-renamed. If several processes ask for the same directory, one of them builds it under a file lock. The kernel releases
-the lock of a process that is killed, and the next process builds the directory.
+A directory (a cache or a checkpoint) has a manifest: a JSON file with the checksums of the other files, and with
+entries that describe what they hold. The manifest's own checksum is its entry "seal". A directory is written under a
+temporary name beside its final path, given its manifest, fsynced and renamed.
+
+If several processes ask for the same directory, one of them builds it under a file lock. The kernel releases the lock
+of a process that is killed, and the next process builds the directory.
 """
 
 import errno
@@ -22,16 +25,17 @@ from common.errors import UserError, build_write_error
 log = logging.getLogger("lockstep")
 
 MANIFEST = "manifest.json"
+SEAL = "seal"  # the entry of a manifest with the checksum of all its other entries
 
-# A manifest as read from JSON. The module of a kind of directory casts it to its TypedDict.
+# A manifest as read from JSON. Each caller casts it to the subclass of `Manifest` that names its entries.
 JsonObject = dict[str, Any]
 Entries = TypeVar("Entries", bound=Mapping[str, object])
 
 
 class Manifest(TypedDict):
-    """Entries that every manifest has. A kind of directory adds its own in a subclass."""
+    """Entries that every manifest has. A subclass adds the entries of its kind of directory."""
 
-    checksums: NotRequired[dict[str, str]]  # of the files, by their paths in the directory; `publish` adds them
+    checksums: NotRequired[dict[str, str]]  # file's path in the directory -> its checksum; `publish` adds them
 
 
 def open_or_build(directory: Path, build: Callable[[Path], Entries]) -> Entries:
@@ -39,7 +43,8 @@ def open_or_build(directory: Path, build: Callable[[Path], Entries]) -> Entries:
 
     Args:
         directory: Final path, in the cache directory.
-        build: Fills the empty directory at the path that it gets, and returns the manifest without the checksums.
+        build: A function that gets the path of an empty directory, writes the files there, and returns the entries of
+            the manifest without the checksums.
 
     Raises:
         UserError: If the cache directory cannot be written.
@@ -70,7 +75,7 @@ def open_or_build(directory: Path, build: Callable[[Path], Entries]) -> Entries:
 
 
 def compute_checksum(path: Path) -> str:
-    """Return the XXH3-128 of a file. It is read in pieces, so that a mapped file does not become resident."""
+    """Return the XXH3-128 of a file in hex. The file is read in pieces, so that it is never in memory as a whole."""
     digest = xxhash.xxh3_128()
     with path.open("rb") as file:
         while piece := file.read(1 << 20):
@@ -84,19 +89,23 @@ def compute_fingerprint(description: Mapping[str, object]) -> str:
 
 
 def read_manifest(directory: Path, name: str = MANIFEST) -> JsonObject:
-    """Read the manifest of a directory that was verified before. Its seal is checked, the files are not.
+    """Read the manifest of a directory that was verified before. Check the manifest's own checksum, but not the files.
+
+    Args:
+        directory: The directory.
+        name: The name of the manifest's file in the directory, here and in the functions below.
 
     Raises:
-        UserError: If the manifest cannot be read or does not match its seal.
+        UserError: If the manifest cannot be read or is damaged.
     """
     try:
-        return _read_sealed(directory, name)
+        return _read_checked(directory, name)
     except _DamagedManifestError as damage:
         raise UserError(f"{directory}: {damage}; start the command again to rebuild it") from damage
 
 
 def verify_directory(directory: Path, name: str = MANIFEST) -> tuple[JsonObject | None, str]:
-    """Read the manifest of a directory and compare the checksums of all files.
+    """Read the manifest of a directory, and compare its checksums with the files.
 
     Returns:
         The manifest and "" if all files match; else None and the problem, which is "" for a missing directory.
@@ -104,7 +113,7 @@ def verify_directory(directory: Path, name: str = MANIFEST) -> tuple[JsonObject 
     if not directory.exists():
         return None, ""
     try:
-        manifest = _read_sealed(directory, name)
+        manifest = _read_checked(directory, name)
         for file, expected in manifest["checksums"].items():
             if compute_checksum(directory / file) != expected:
                 return None, f"{file} does not match its checksum"
@@ -116,22 +125,25 @@ def verify_directory(directory: Path, name: str = MANIFEST) -> tuple[JsonObject 
 
 
 class _DamagedManifestError(Exception):
-    """A manifest that cannot be read or does not match its seal."""
+    """A manifest that cannot be read or does not match its own checksum."""
 
 
-def _read_sealed(directory: Path, name: str) -> JsonObject:
+def _read_checked(directory: Path, name: str) -> JsonObject:
+    """Read a manifest and check its own checksum. Raise _DamagedManifestError if it is damaged."""
     try:
         manifest: JsonObject = json.loads((directory / name).read_text())
-        if manifest.pop("seal") != compute_fingerprint(manifest):
+        if manifest.pop(SEAL) != compute_fingerprint(manifest):
             raise _DamagedManifestError(f"{name} does not match its checksum")
-        manifest["checksums"].items()
+        manifest["checksums"].items()  # raises an error if it is not a dictionary
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _DamagedManifestError(f"cannot be read ({error})") from error
     return manifest
 
 
 def publish(partial: Path, directory: Path, entries: Entries, name: str = MANIFEST) -> Entries:
-    """Seal the files in the directory `partial`, fsync them and rename `partial` to `directory`.
+    """Write the manifest of the files in the directory `partial`, fsync them all and rename `partial` to `directory`.
+
+    The directory is complete under its final name because it gets that name last.
 
     Returns:
         The manifest: `entries` and the checksums.
@@ -148,9 +160,9 @@ def publish(partial: Path, directory: Path, entries: Entries, name: str = MANIFE
 
 
 def write_manifest(directory: Path, manifest: Mapping[str, object], name: str = MANIFEST) -> None:
-    """Write or replace the manifest of a directory."""
+    """Write or replace the manifest of a directory, with its own checksum."""
     partial = directory / f"{name}.partial"
-    partial.write_text(json.dumps({**manifest, "seal": compute_fingerprint(manifest)}, indent=1))
+    partial.write_text(json.dumps({**manifest, SEAL: compute_fingerprint(manifest)}, indent=1))
     _fsync(partial)
     partial.replace(directory / name)
     _fsync(directory)
@@ -164,7 +176,7 @@ def _build(directory: Path, build: Callable[[Path], Entries]) -> Entries:
     try:
         entries = build(partial)
         if directory.exists():
-            directory.rename(partial.with_suffix(".broken.partial"))
+            directory.rename(partial.with_suffix(".broken.partial"))  # it is damaged, and is removed below
         return publish(partial, directory, entries)
     finally:
         for leftover in directory.parent.glob(f"{directory.name}.{os.getpid()}.*partial"):

@@ -1,7 +1,8 @@
 """Batch plan: which examples form global batch k, as a pure function of corpus size, batch size, seed and step.
 
-The plan does not depend on the strategy or the world size: with other replicas a global batch is divided into other
-shards, but has the same examples. The order of an epoch is computed by index, so it takes the same memory for every
+An example is named by its id, its index in the split. The plan does not depend on the strategy or the world size: with
+another number of replicas, a global batch is divided into other shards, but it has the same examples. The order of an
+epoch is never stored as a whole, because `permute` computes any part of it. So it takes the same memory for every
 corpus.
 """
 
@@ -12,16 +13,16 @@ import numpy as np
 
 PLAN_VERSION = 2  # raise it whenever the order of examples changes; version 1 shuffled a list of all ids
 ROUNDS = 12  # of the Feistel network
-BLOCK = 4096  # positions of the order that are computed together
+BLOCK = 4096  # positions of an epoch's order that are computed and kept together
 
 
 def permute(count: int, seed: int, epoch: int, positions: np.ndarray) -> np.ndarray:
     """Return the ids at the given positions of an epoch's order, which has every id from 0 to count - 1 once.
 
     The order is a Feistel network with cycle walking (Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
-    2002). An id is a cell of a table of rows x columns, which is hardly larger than `count`. Each round shifts the row
-    by a hash of the column, or the column by a hash of the row. A cell that is not an id goes through the network again
-    until it is one. Only integers are used, so the order is the same on every machine.
+    2002). The ids are the cells of a table of rows x columns, which has hardly more than `count` cells. Each round
+    shifts the row by a hash of the column, or the column by a hash of the row. A result that is not below `count` goes
+    through the network again until it is. Only integers are used, so the order is the same on every machine.
 
     Args:
         count: Number of examples.
@@ -30,7 +31,7 @@ def permute(count: int, seed: int, epoch: int, positions: np.ndarray) -> np.ndar
         positions: Integers [n] from 0 to count - 1.
 
     Returns:
-        int64 [n].
+        The ids, int64 [n].
     """
     rows = np.uint64(math.isqrt(count - 1) + 1)
     columns = np.uint64(-(-count // int(rows)))
@@ -58,23 +59,23 @@ def hash_words(words: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=4)
 def _permute_block(count: int, seed: int, epoch: int, block: int) -> np.ndarray:
-    """Return the ids at the positions from block * BLOCK up to the next block or the end of the epoch."""
+    """Return the ids of one block of an epoch's order. The last block may be smaller."""
     return permute(count, seed, epoch, np.arange(block * BLOCK, min((block + 1) * BLOCK, count)))
 
 
 def steps_per_epoch(count: int, global_batch_size: int) -> int:
-    """Return how many global batches cover `count` examples once. The last batch may be smaller."""
+    """Return how many global batches an epoch of `count` examples has. The last batch may be smaller."""
     return -(-count // global_batch_size)
 
 
 def count_examples_until(count: int, global_batch_size: int, step: int) -> int:
-    """Return how many training examples are in the global batches up to and including `step`."""
+    """Return how many examples the global batches up to and including `step` have, if an epoch has `count` of them."""
     epochs, position = divmod(max(0, step), steps_per_epoch(count, global_batch_size))
     return epochs * count + min(position * global_batch_size, count)
 
 
 def count_steps_for(count: int, global_batch_size: int, examples: int) -> int:
-    """Return how many global batches it takes to train on `examples` examples of a corpus of `count`."""
+    """Return how many steps it takes to train on `examples` examples, if an epoch has `count` of them."""
     epochs, remaining = divmod(examples, count)
     return epochs * steps_per_epoch(count, global_batch_size) + -(-remaining // global_batch_size)
 
@@ -100,16 +101,16 @@ def deal_examples(lengths: np.ndarray, world_size: int) -> list[np.ndarray]:
     at most the longest length.
 
     Returns:
-        The positions in the batch of each shard's examples.
+        For each shard, the positions of its examples in the batch.
     """
-    by_length = np.argsort(-lengths, kind="stable")
+    by_length = np.argsort(-lengths, kind="stable")  # stable, so that equal lengths are dealt alike everywhere
     turns = np.concatenate((np.arange(world_size), np.arange(world_size)[::-1]))
     shard_numbers = np.resize(turns, len(lengths))
     return [by_length[shard_numbers == shard] for shard in range(world_size)]
 
 
 def compute_shard_bounds(size: int, world_size: int) -> np.ndarray:
-    """Return the starts and ends of the shards of a global batch, int64 [world_size + 1].
+    """Divide `size` examples in order: shard i has those from bounds[i] to bounds[i + 1], int64 [world_size + 1].
 
     The sizes differ by at most 1, and larger shards come first.
     """

@@ -1,4 +1,9 @@
-"""Global batches of the batch plan. A shard is gathered from the cache when its replica asks for it."""
+"""Global batches, and their division into the arrays that a replica computes.
+
+A global batch is the examples of one synchronous update, which `common.data.batch_plan` chooses. Each replica gets a
+shard of it, as one micro-batch or more, whose gradients are added up. Only the ids of the examples (their indices in
+the split) are kept here. The arrays are gathered from the cache when the replica asks for its shard.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,19 +14,22 @@ import numpy as np
 from common.data import batch_plan
 from common.data.dropout import derive_example_keys
 
-MICRO_BATCHES = 4  # per shard, with padding=micro_batches
+MICRO_BATCHES = 4  # in a shard, if padding=micro_batches
 
 Arrays = dict[str, np.ndarray]  # of a micro-batch, by name
 
 
 class Split(Protocol):
-    """Interface of the examples of one split: `TokenizedSplit`, `ImageSplit` and `ArraySplit`."""
+    """Interface of the examples of one split, for training or for validation.
+
+    `TokenizedSplit`, `ImageSplit` and `ArraySplit` implement it. `ids` are always the indices of n examples.
+    """
 
     def __len__(self) -> int: ...
 
     @property
     def labels(self) -> np.ndarray:
-        """The class of each example, int32 [n]. An `ArraySplit` may have other targets."""
+        """The class of every example, int32 [n]. `ArraySplit` may have numbers or labels of tokens instead."""
 
     def lengths(self, ids: np.ndarray) -> np.ndarray:
         """Return the number of tokens of each example, int64 [n]; 0 for data without tokens, such as images."""
@@ -30,29 +38,29 @@ class Split(Protocol):
         """Return the weight of each example in the loss, float64 [n]."""
 
     def loss_counts(self, ids: np.ndarray) -> np.ndarray:
-        """Return how many losses each example has, float64 [n]: one, or one for each labelled token."""
+        """Return the number of losses of each example, float64 [n]: 1, or the number of labelled tokens."""
 
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
-        """Return the model's inputs and `labels` int32 [n] of the examples `ids`, as wide as the longest of `batch`."""
+        """Return the model's inputs and `labels` of the examples, padded to the longest of the examples `batch`."""
 
     def gather_unpadded(self, ids: np.ndarray) -> Arrays:
-        """Return the inputs, without padding, and `labels` int32 [n] for a model that computes on real tokens only."""
+        """Return the inputs without padding, and `labels`, for a model that computes on real tokens only."""
 
     def count_tokens(self, arrays: Arrays) -> int:
-        """Return how many tokens, real and padding, a model computes for gathered arrays."""
+        """Return how many tokens, real and padding, a model computes for arrays that were gathered here."""
 
 
 @dataclass(frozen=True)
 class GlobalBatch:
-    """The examples of one synchronous update."""
+    """The examples of one synchronous update, or the part of them that one asynchronous update uses."""
 
     step: int  # from 1
-    ids: np.ndarray  # of the examples, int64 [size]
+    ids: np.ndarray  # indices of the examples in the split, int64 [size]
     split: Split
-    padding: str  # as `train.padding`
-    part: int = 0  # number of this part of the step's global batch, for asynchronous updates
+    padding: str  # value of `train.padding`: global, micro_batches or unpadded
+    part: int = 0  # index of the part, if `divide` made it
     dropout_seed: int | None = None  # None if the model's dropout is not aligned
-    class_weights: Sequence[float] | None = None  # as `task.class_weights`
+    class_weights: Sequence[float] | None = None  # weight of each class in the loss: `task.class_weights`
     mark_real: bool = False  # whether shards have `real_rows`
 
     @property
@@ -67,7 +75,7 @@ class GlobalBatch:
 
     @property
     def weight(self) -> float:
-        """Divisor of the summed losses of the examples; 1 if all examples have weight 0."""
+        """Divisor of the sum of weight * loss over all examples; 1 if all examples have weight 0."""
         return float((self._example_weights() * self.split.loss_counts(self.ids)).sum()) or 1.0
 
     def _example_weights(self) -> np.ndarray:
@@ -80,8 +88,8 @@ class GlobalBatch:
         """Return the examples of replica `rank` as micro-batches.
 
         The examples are dealt by their lengths, so that all shards cost about the same, and a micro-batch has examples
-        of similar length. A global batch that is too small is filled up with rows of weight 0, so that no micro-batch
-        is empty. A loss is sum(weights * losses) / weight.
+        of similar length. A global batch that has too few examples is filled up with copies of weight 0, so that no
+        micro-batch is empty. The loss of a micro-batch is sum(weights * losses) / `GlobalBatch.weight`.
 
         Args:
             rank: Number of the replica.
@@ -89,23 +97,23 @@ class GlobalBatch:
             micro_batches: Factor on the number of micro-batches that `padding` asks for.
 
         Returns:
-            The arrays of each micro-batch:
-                - All data: `labels` int32 [rows]; `weights` float64 [rows].
+            The arrays of each micro-batch. A row is an example:
+                - All data: `labels` int32 [rows], or the other labels of an `ArraySplit`; `weights` float64 [rows].
                 - Text: `input_ids`, `token_type_ids`, `attention_mask` int32 [rows, width]. The width is that of the
                   longest example of the global batch (padding=global) or of the micro-batch. For padding=unpadded,
                   `TokenizedSplit.gather_unpadded` describes the arrays.
                 - Images: `images` float32 [rows, height, width, channels].
                 - With aligned dropout: `dropout_keys` int64 [rows], of `derive_example_keys`.
-                - With `mark_real`: `real_rows` int32 [rows], 0 for rows that fill up the batch. Statistics of the batch
-                  must leave these rows out.
+                - With `mark_real`: `real_rows` int32 [rows], 0 for copies that fill up the batch. Statistics of the
+                  batch must leave them out.
         """
-        count = micro_batches * (MICRO_BATCHES if self.padding == "micro_batches" else 1)
-        missing = max(0, world_size * count - self.size)
+        micro_batch_count = micro_batches * (MICRO_BATCHES if self.padding == "micro_batches" else 1)
+        missing = max(0, world_size * micro_batch_count - self.size)
         ids = np.concatenate((self.ids, np.repeat(self.ids[:1], missing)))
         weights = np.concatenate((self._example_weights(), np.zeros(missing)))
         real_rows = np.repeat(np.array([1, 0], np.int32), (self.size, missing))
         shard = batch_plan.deal_examples(self.split.lengths(ids), world_size)[rank]
-        micro_batch_rows = np.split(shard, batch_plan.compute_shard_bounds(len(shard), count)[1:-1])
+        micro_batch_rows = np.split(shard, batch_plan.compute_shard_bounds(len(shard), micro_batch_count)[1:-1])
         return [
             {
                 **self._gather(ids[rows]),
@@ -127,7 +135,7 @@ class GlobalBatch:
         return {"dropout_keys": derive_example_keys(self.dropout_seed, self.step, ids)}
 
     def divide(self, count: int) -> list["GlobalBatch"]:
-        """Return up to `count` parts, none of them empty, as global batches."""
+        """Divide the batch for asynchronous updates: return up to `count` parts, none of them empty."""
         bounds = batch_plan.compute_shard_bounds(self.size, count)
         return [
             replace(self, ids=self.ids[bounds[part] : bounds[part + 1]], part=part)
@@ -145,7 +153,7 @@ def training_batches(  # noqa: PLR0913  the options are the fields of GlobalBatc
     class_weights: Sequence[float] | None = None,
     mark_real: bool = False,
 ) -> Iterator[GlobalBatch]:
-    """Yield the global batches of `steps`."""
+    """Yield the training batches of the steps, which are numbered from 1."""
     dropout_seed = seed if aligned_dropout else None
     for step in steps:
         ids = batch_plan.select_example_ids(len(split), global_batch_size, seed, step)

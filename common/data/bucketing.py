@@ -1,4 +1,9 @@
-"""Micro-batches padded to few shapes, for a compiler that compiles a model once for every shape."""
+"""Padding of unpadded micro-batches to one of few shapes, because a compiler compiles a model once for every shape.
+
+`TokenizedSplit.gather_unpadded` describes the arrays of an unpadded micro-batch: its t tokens stand one after the
+other. `attention_mask` [n, width] is the mask of the padded layout, which only attention uses. `places` [t] are the
+indices of the tokens in that layout, flattened.
+"""
 
 import numpy as np
 
@@ -6,18 +11,17 @@ from common.data.batches import Arrays
 
 
 def pad_to_bucket(arrays: Arrays) -> Arrays:
-    """Return a micro-batch whose shape is one of few.
+    """Return a micro-batch whose numbers of tokens and of columns are rounded up, and so take few values.
 
-    An unpadded micro-batch is filled up with tokens that belong to no example. These tokens have their own rows in the
-    layout of attention, so no example attends to them. Padded text and images already have one of few shapes, and are
-    returned unchanged.
+    Filling tokens, which belong to no example, are appended. They have extra rows of their own in the padded layout, so
+    that no example attends to them. A padded micro-batch already has one of few shapes, and is returned unchanged.
     """
     if "places" not in arrays:
         return arrays
     (token_count,), (rows, width) = arrays["input_ids"].shape, arrays["attention_mask"].shape
-    token_step, bucket_width = _bucket_step(token_count, 4), _round_up(width, _bucket_step(width, 2))
+    token_step, bucket_width = _find_step(token_count, 4), _round_up(width, _find_step(width, 2))
     missing = _round_up(token_count, token_step) - token_count
-    filling_rows = -(-token_step // bucket_width)  # enough rows for the most tokens that can be missing
+    filling_rows = -(-token_step // bucket_width)  # as many as any number of filling tokens may need
     mask = np.zeros((rows + filling_rows, bucket_width), np.int32)
     mask[:rows, :width] = arrays["attention_mask"]
     mask.reshape(-1)[rows * bucket_width :][:missing] = 1
@@ -33,9 +37,9 @@ def pad_to_bucket(arrays: Arrays) -> Arrays:
     }
 
 
-def _bucket_step(count: int, buckets: int) -> int:
-    """Return the step between sizes, of which there are `buckets` between two powers of two around `count`."""
-    return max(1, 2 ** (count - 1).bit_length() // (2 * buckets))
+def _find_step(count: int, steps: int) -> int:
+    """Return the step between rounded numbers near `count`: one power of two is `steps` steps from the next."""
+    return max(1, 2 ** (count - 1).bit_length() // (2 * steps))
 
 
 def _round_up(count: int, step: int) -> int:

@@ -1,4 +1,4 @@
-"""Progress of the building of a cache: a bar on a terminal, otherwise a log line from time to time."""
+"""Progress of building a cache: a bar on a terminal, otherwise a log line from time to time."""
 
 import logging
 import sys
@@ -8,8 +8,8 @@ from typing import TypeVar
 
 log = logging.getLogger("lockstep")
 
-SECONDS = 15.0  # between log lines
-INTERVAL = 256  # items between looks at the clock
+LOG_SECONDS = 15.0  # between log lines
+ITEMS_PER_UPDATE = 256  # items between updates of the bar, or between looks at the clock
 
 Item = TypeVar("Item")
 
@@ -27,7 +27,7 @@ def _show_bar(items: Iterable[Item], title: str, total: int | None) -> Iterator[
     with bars.Progress(*columns, *time_left, transient=True) as progress:
         task = progress.add_task(title, total=total)
         for number, item in enumerate(items, 1):
-            if number % INTERVAL == 0:
+            if number % ITEMS_PER_UPDATE == 0:
                 progress.update(task, completed=number)
             yield item
 
@@ -35,7 +35,7 @@ def _show_bar(items: Iterable[Item], title: str, total: int | None) -> Iterator[
 def _log_lines(items: Iterable[Item], title: str, total: int | None) -> Iterator[Item]:
     start = last_line = time.monotonic()
     for number, item in enumerate(items, 1):
-        if number % INTERVAL == 0 and (now := time.monotonic()) - last_line >= SECONDS:
+        if number % ITEMS_PER_UPDATE == 0 and (now := time.monotonic()) - last_line >= LOG_SECONDS:
             last_line, rate = now, number / (now - start)
             if total is None:
                 log.info("%s: %d so far, %.0f per second", title, number, rate)

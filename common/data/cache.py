@@ -1,4 +1,7 @@
-"""Cache of a corpus: its examples as arrays on disk, built once and opened memory-mapped by all processes of a run."""
+"""Cache of a corpus: its examples as arrays on disk, built once and opened memory-mapped by all processes of a run.
+
+Each kind of data (text, images, named arrays, plain text) has a cache module of its own, which this module calls.
+"""
 
 import logging
 from dataclasses import dataclass
@@ -22,7 +25,7 @@ class Cache:
     """An opened cache."""
 
     directory: Path
-    fingerprint: str  # of the content, whatever the content was read from
+    fingerprint: str  # equal for equal arrays, whichever files they were read from
     train: Split
     validation: Split
     classes: list[str]  # names of the classes; empty if the labels are not classes of examples
@@ -57,7 +60,9 @@ def open_cache(config: Config, source: TokenizerSource | None) -> Cache:
 
 
 def reopen_cache(config: Config, directory: Path) -> Cache:
-    """Open a cache that `open_cache` has verified. No array is read, so this takes the same time for every corpus.
+    """Open the cache at a path that an earlier `open_cache`, possibly of another process, has built and verified.
+
+    No array is read, so this takes the same time for every corpus.
 
     Raises:
         UserError: If the manifest of the cache cannot be read.

@@ -1,4 +1,7 @@
-"""The Hugging Face hub and its local cache: checkpoints and data sets at a revision."""
+"""Checkpoints and data sets of the Hugging Face hub, downloaded to its local cache.
+
+A revision is a branch, a tag or a commit. Only a commit always names the same content.
+"""
 
 import re
 from pathlib import Path
@@ -18,15 +21,15 @@ CHECKPOINT_FILES = [
     "vocab.txt",
     "special_tokens_map.json",
 ]
-TIMEOUT_SECONDS = 10  # of the first request; the libraries' own limits and retries apply after its answer
+TIMEOUT_SECONDS = 10  # of the request that checks the revision; after it the libraries' own limits and retries apply
 
 
 class HubUnreachableError(UserError):
     """The hub does not answer, or HF_HUB_OFFLINE forbids requests."""
 
-    def __init__(self, what: str, revision: str | None, reason: str) -> None:
+    def __init__(self, setting: str, revision: str | None, reason: str) -> None:
         super().__init__(
-            f"{what} ({revision or 'main'}): not in the local cache and the hub cannot be reached ({reason}); "
+            f"{setting} ({revision or 'main'}): not in the local cache and the hub cannot be reached ({reason}); "
             "use data=files with model.checkpoint=<directory>, data=idx for images, or what is built in: "
             "data=builtin_nli with model=bert_tiny, bert_mini or bert_small, data=digits with model=convnet"
         )
@@ -43,10 +46,10 @@ def download_checkpoint(repo_id: str, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    what = f"model.checkpoint={repo_id}"
+    setting = f"model.checkpoint={repo_id}"
     unreachable = None
     try:
-        _check_revision(what, repo_id, revision, "model")
+        _check_revision(setting, repo_id, revision, "model")
     except HubUnreachableError as error:
         unreachable = error
     try:
@@ -56,15 +59,15 @@ def download_checkpoint(repo_id: str, revision: str | None) -> Path:
     except Exception as error:
         if unreachable and isinstance(error, LocalEntryNotFoundError):
             raise unreachable from error
-        raise UserError(f"{what}: download interrupted; retry ({describe_error(error)})") from error
+        raise UserError(f"{setting}: download interrupted; retry ({describe_error(error)})") from error
     return Path(directory)
 
 
 def load_splits(data: HubSourceSettings) -> "dict[str, datasets.Dataset]":
     """Return the splits of a data set under the keys `train_split` and `validation_split`.
 
-    A commit that was loaded before comes from the local cache without a request. So does any other revision if the hub
-    cannot be reached.
+    A commit that was loaded before comes from the local cache, without a request to the hub. If the hub cannot be
+    reached, a branch or a tag that was loaded before comes from there too.
 
     Raises:
         UserError: If the data set or a split does not exist or cannot be loaded.
@@ -85,11 +88,11 @@ def _prepare_builder(data: HubSourceSettings) -> "datasets.DatasetBuilder":
     """Return the builder of a data set that is in the local cache, downloaded first if necessary."""
     import datasets
 
-    what = f"data.path={data.path}"
+    setting = f"data.path={data.path}"
     if _is_commit(data.revision) and (builder := _find_cached_builder(data)):
         return builder
     try:
-        _check_revision(what, data.path, data.revision, "dataset")
+        _check_revision(setting, data.path, data.revision, "dataset")
     except HubUnreachableError:
         if builder := _find_cached_builder(data):
             return builder
@@ -98,14 +101,14 @@ def _prepare_builder(data: HubSourceSettings) -> "datasets.DatasetBuilder":
         builder = datasets.load_dataset_builder(data.path, data.subset, revision=data.revision)
         builder.download_and_prepare()
     except Exception as error:
-        raise UserError(f"{what}, data.subset={data.subset}: cannot be loaded: {describe_error(error)}") from error
+        raise UserError(f"{setting}, data.subset={data.subset}: cannot be loaded: {describe_error(error)}") from error
     return builder
 
 
 def _find_cached_builder(data: HubSourceSettings) -> "datasets.DatasetBuilder | None":
-    """Return the data set that an earlier load of the same commit left in the local cache, or None.
+    """Return the data set of the same commit that is in the local cache, or None.
 
-    If the hub cannot be reached, `load_dataset` alone would take the newest cached data of any commit.
+    `datasets.load_dataset` is not enough: if the hub cannot be reached, it takes the newest cached data of any commit.
     """
     import datasets
     from datasets.naming import camelcase_to_snakecase
@@ -117,24 +120,24 @@ def _find_cached_builder(data: HubSourceSettings) -> "datasets.DatasetBuilder | 
         card = try_to_load_from_cache(data.path, "README.md", revision=data.revision, repo_type="dataset")
         if not isinstance(card, str):
             return None
-        commit = Path(card).parent.name
+        commit = Path(card).parent.name  # the hub's cache has a directory for each commit
     *namespace, name = data.path.split("/")
     root = Path(datasets.config.HF_DATASETS_CACHE, "___".join([*namespace, camelcase_to_snakecase(name)]))
-    directories = list(root.glob(f"{data.subset or '*'}/*/{commit}"))
+    directories = list(root.glob(f"{data.subset or '*'}/*/{commit}"))  # subset/version/commit
     if len(directories) != 1:
         return None
     subset, version, _ = directories[0].parts[-3:]
     return Cache(dataset_name=name, repo_id=data.path, config_name=subset, version=version, hash=commit)
 
 
-def _check_revision(what: str, repo_id: str, revision: str | None, repo_type: str) -> None:
+def _check_revision(setting: str, repo_id: str, revision: str | None, repo_type: str) -> None:
     """Ask the hub for a revision, in one request.
 
-    The libraries' own first request depends on the revision. They may retry it for half a minute if the hub does not
-    answer, and may report an unknown id and an unknown revision alike.
+    The libraries could do this themselves. But they may retry for half a minute if the hub does not answer, and may
+    report an unknown id and an unknown revision alike.
 
     Args:
-        what: Config key and id, for errors.
+        setting: Config key and its value, such as "model.checkpoint=owner/name", for errors.
         repo_id: Id of the repository.
         revision: Branch, tag or commit; None is the main branch.
         repo_type: "model" or "dataset".
@@ -148,18 +151,20 @@ def _check_revision(what: str, repo_id: str, revision: str | None, repo_type: st
     try:
         HfApi().repo_info(repo_id, revision=revision, repo_type=repo_type, timeout=TIMEOUT_SECONDS)
     except errors.GatedRepoError:
-        raise UserError(f"{what}: gated; ask for access on the hub's page of {repo_id}, then set HF_TOKEN") from None
+        raise UserError(f"{setting}: gated; ask for access on the hub's page of {repo_id}, then set HF_TOKEN") from None
     except errors.RepositoryNotFoundError:
-        raise UserError(f"{what}: no such {repo_type} on the hub; check the id, or set HF_TOKEN if private") from None
+        raise UserError(
+            f"{setting}: no such {repo_type} on the hub; check the id, or set HF_TOKEN if private"
+        ) from None
     except errors.RevisionNotFoundError:
-        key = f"{what.partition('.')[0]}.revision"
-        raise UserError(f"{what}: no revision {revision!r} on the hub; set {key} to an existing one") from None
+        key = f"{setting.partition('.')[0]}.revision"  # model.revision or data.revision
+        raise UserError(f"{setting}: no revision {revision!r} on the hub; set {key} to an existing one") from None
     except errors.HFValidationError:
-        raise UserError(f"{what}: {repo_id!r} is not an id of the hub; ids look like owner/name") from None
+        raise UserError(f"{setting}: {repo_id!r} is not an id of the hub; ids look like owner/name") from None
     except errors.OfflineModeIsEnabled as error:
-        raise HubUnreachableError(what, revision, "HF_HUB_OFFLINE is set") from error
+        raise HubUnreachableError(setting, revision, "HF_HUB_OFFLINE is set") from error
     except Exception as error:  # the HTTP library, and so its errors, depends on huggingface_hub's version
-        raise HubUnreachableError(what, revision, f"offline? {describe_error(error)}") from error
+        raise HubUnreachableError(setting, revision, f"offline? {describe_error(error)}") from error
 
 
 def _is_commit(revision: str) -> bool:

@@ -1,4 +1,7 @@
-"""Identity of a corpus: JSON that names the corpus without reading its examples, for the keys of caches."""
+"""Identity of a corpus: values that change when the corpus changes, found without reading its examples.
+
+The name of a cache directory has a fingerprint of the identity, so another corpus gets another cache.
+"""
 
 from dataclasses import fields
 from importlib import import_module
@@ -8,7 +11,7 @@ from typing import TypedDict, cast
 from common.config.data import DataSettings
 from common.config.keys import Scope
 
-Identity = dict[str, object]
+Identity = dict[str, object]  # values that JSON can hold
 
 
 class FileIdentity(TypedDict):
@@ -22,7 +25,7 @@ class FileIdentity(TypedDict):
 def identify(data: DataSettings) -> Identity:
     """Return the identity of a corpus: the config keys, and its files or its version if the kind of data has them.
 
-    The classes of a checkpoint and the commit of a branch are not included.
+    The classes of a pretrained checkpoint are not included. Neither is the commit that a branch of the hub points to.
 
     Raises:
         UserError: If a file is missing.
@@ -31,7 +34,7 @@ def identify(data: DataSettings) -> Identity:
 
 
 def collect_source_keys(data: DataSettings) -> Identity:
-    """Return the config keys that say which data is read, with their values."""
+    """Return the config keys that say which data is read (those of scope SOURCE), with their values."""
     return {
         field.name: getattr(data, field.name) for field in fields(data) if field.metadata["key"].scope is Scope.SOURCE
     }

@@ -1,12 +1,19 @@
-"""Choice of `train.padding`: how the sequences of a batch are padded to a common length."""
+"""Choice of the value of `train.padding` that costs the fewest tokens, for a config that leaves it at `auto`.
+
+- `global`: all examples of a global batch are padded to the length of its longest example.
+- `micro_batches`: each replica divides its share of the global batch into micro-batches of examples of similar length,
+  and pads each micro-batch to the length of its own longest example.
+- `unpadded`: the model computes real tokens only. Attention alone pads.
+"""
 
 import numpy as np
 
 from common.data.batches import Split, training_batches
 
-SAMPLED_EXAMPLES = 1600
-# Share of the tokens of padding=global that another padding must save to be chosen. It pays for more and smaller
-# operations (micro_batches), or for moving tokens into and out of the layout of attention (unpadded).
+SAMPLED_EXAMPLES = 1600  # training examples on which the choice is based
+# The share of the tokens of padding=global that another padding must save to be chosen. A smaller saving is not worth
+# its cost: micro_batches needs more and smaller operations, and unpadded pads and unpads the tokens around attention.
+# The first padding that saves enough is chosen.
 REQUIRED_SAVING = {"unpadded": 0.05, "micro_batches": 0.2}
 
 
@@ -18,10 +25,10 @@ def choose_padding(split: Split, global_batch_size: int, seed: int, world_size: 
         global_batch_size: Examples of a global batch.
         seed: Seed of the batch plan.
         world_size: Number of replicas.
-        can_unpad: Whether the model can compute without padding.
+        can_unpad: Whether the model supports padding=unpadded.
     """
     if not split.lengths(np.arange(min(len(split), SAMPLED_EXAMPLES))).any():
-        return "global"  # images have no tokens
+        return "global"  # the data has no tokens: for example, images
     tokens = {
         padding: count_computed_tokens(split, global_batch_size, seed, world_size, padding)
         for padding in ("global", "micro_batches", *(["unpadded"] if can_unpad else []))
@@ -33,9 +40,9 @@ def choose_padding(split: Split, global_batch_size: int, seed: int, world_size: 
 
 
 def count_computed_tokens(split: Split, global_batch_size: int, seed: int, world_size: int, padding: str) -> int:
-    """Return how many tokens, real and padding, the model computes in the first global batches."""
-    steps = range(1, 1 + -(-SAMPLED_EXAMPLES // global_batch_size))
-    batches = training_batches(split, global_batch_size, seed, steps, padding)
+    """Return how many tokens, real and padding, the model computes for the first SAMPLED_EXAMPLES examples."""
+    step_count = -(-SAMPLED_EXAMPLES // global_batch_size)
+    batches = training_batches(split, global_batch_size, seed, range(1, step_count + 1), padding)
     return sum(
         split.count_tokens(micro_batch)
         for batch in batches

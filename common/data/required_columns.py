@@ -1,4 +1,4 @@
-"""The columns of a data set that the config names."""
+"""Check that a data set has the columns that the config names, such as data.label=verdict."""
 
 from collections.abc import Collection
 

@@ -13,7 +13,7 @@ class TokenizerSource:
     """A directory in Hugging Face format whose tokenizer is used."""
 
     directory: Path
-    classes: list[str] | None  # of the checkpoint's classification head; None if the checkpoint has no head
+    classes: list[str] | None  # names of the checkpoint's outputs; None if it has no classification head
 
     def identify(self) -> dict[str, FileIdentity]:
         """Return the identities of the tokenizer's files by name, for the key of the token cache."""
