@@ -40,7 +40,7 @@ def read(data: HubImagesSettings) -> ImageCorpus:
 
 
 def identify(data: HubImagesSettings) -> Identity:
-    """Return the config keys. A commit names the content; for a branch only its name is known."""
+    """Return the config keys. A revision that is a commit identifies the content, but a branch does not."""
     return collect_source_keys(data)
 
 

@@ -1,4 +1,4 @@
-"""Parquet files and Arrow record batches as rows of the columns that the config names."""
+"""Parquet files and Arrow record batches, read as rows of the columns that the config names."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ BATCH = 4096  # rows that are read at once
 
 
 def read_parquet_rows(path: Path, columns: RequiredColumns) -> Iterator[tuple[int, Sequence[Cell]]]:
-    """Yield the number of each row of a Parquet file, from 1, and its values.
+    """Yield each row of a Parquet file: its number, from 1, and the values of the columns.
 
     Raises:
         UserError: If the file cannot be read or does not have the columns.
@@ -34,6 +34,6 @@ def read_parquet_rows(path: Path, columns: RequiredColumns) -> Iterator[tuple[in
 def iterate_arrow_rows(
     batches: "Iterable[pa.RecordBatch]", columns: RequiredColumns
 ) -> Iterator[tuple[int, Sequence[Cell]]]:
-    """Yield the number of each row of the record batches, from 1, and its values."""
-    tables = ([batch.column(name).to_pylist() for _, name in columns] for batch in batches)
-    return enumerate((row for table in tables for row in zip(*table, strict=True)), 1)
+    """Yield each row of the record batches: its number, from 1, and the values of the columns."""
+    column_values = ([batch.column(name).to_pylist() for _, name in columns] for batch in batches)
+    return enumerate((row for values in column_values for row in zip(*values, strict=True)), 1)

@@ -1,4 +1,7 @@
-"""Sentence-pair inference data, generated in memory from the grammar of common.data.text.nli_grammar."""
+"""Built-in data for natural language inference: does a premise entail or contradict a hypothesis?
+
+The sentence pairs are generated in memory from the grammar of common.data.text.nli_grammar.
+"""
 
 import hashlib
 
@@ -10,7 +13,7 @@ from common.data.text.text_rows import TextRows, TextSource
 from common.errors import UserError
 
 CLASSES = ["entailment", "neutral", "contradiction"]
-VERSION = 1  # part of the cache key: raise it whenever the generated text changes
+VERSION = 1  # raise it whenever the generated text changes, so that caches of the old text are not used
 MAX_MISSES = 20_000  # draws without a new pair after which the grammar counts as exhausted
 
 LabelledPair = tuple[str, str, int]  # premise, hypothesis, index of the class
@@ -59,7 +62,8 @@ def _generate_split(generator: StableRandom, examples: int, held_out: bool, key:
     misses = 0
     while len(pairs) < examples:
         label = len(pairs) % len(CLASSES)
-        pair = phenomena[len(pairs) // len(CLASSES) % len(phenomena)].draw_pair(generator, label)
+        phenomenon = phenomena[len(pairs) // len(CLASSES) % len(phenomena)]
+        pair = phenomenon.draw_pair(generator, label)
         if pair not in pairs and all(_is_held_out(sentence) == held_out for sentence in pair):
             pairs[pair] = label
             misses = 0
@@ -69,5 +73,5 @@ def _generate_split(generator: StableRandom, examples: int, held_out: bool, key:
 
 
 def _is_held_out(sentence: str) -> bool:
-    """Check whether a sentence belongs to validation. One in four does, for every seed and in every pair."""
+    """Check whether a sentence is for validation only. One in four is. The seed and the pair have no influence."""
     return hashlib.sha256(sentence.encode()).digest()[0] < 64

@@ -1,4 +1,4 @@
-"""CSV and TSV as rows of the columns that the config names. Errors name the file and the line.
+"""CSV and TSV files, read as rows of the columns that the config names. Errors name the file and the line.
 
 The files are read with Python's csv module. pyarrow.csv would lose the line of a bad row, accepts unclosed and stray
 quotes, and needs every record with an embedded newline to fit in one block.
@@ -60,7 +60,7 @@ def find_dialect(path: Path, suffix: str, columns: RequiredColumns) -> CsvDialec
 
 
 def read_csv_rows(path: Path, dialect: CsvDialect, columns: RequiredColumns) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the first line of each row that is not empty, and its values.
+    """Yield each row that is not empty: the number of its first line, and the values of the columns.
 
     Raises:
         UserError: If a row cannot be parsed, or has another number of columns than the header.

@@ -31,7 +31,7 @@ def read(data: HubSettings) -> TextSource:
         rows.append(TextRows(f"data.{key}", columns, [reader]))
     names = getattr(splits["train_split"].features[data.label], "names", None)  # only a ClassLabel has names
     if data.classes and not set(names or ()) <= set(data.classes):
-        names = None
+        names = None  # data.classes renames the classes, in the order of the integer labels
     return TextSource(rows[0], rows[1], names=names or data.classes, classes=data.classes)
 
 
@@ -40,5 +40,5 @@ def _read_rows(split: "datasets.Dataset", columns: RequiredColumns) -> NumberedR
 
 
 def identify(data: HubSettings) -> Identity:
-    """Return the config keys. A commit names the content; for a branch only its name is known."""
+    """Return the config keys. A revision that is a commit identifies the content, but a branch does not."""
     return collect_source_keys(data)

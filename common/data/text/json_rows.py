@@ -1,4 +1,4 @@
-"""JSON as rows of the columns that the config names: one object per line, or one array of objects.
+"""JSON files, read as rows of the columns that the config names: one object per line, or one array of objects.
 
 The array is parsed with the standard library, one object at a time. ijson would lose the line and column of an error,
 refuses the NaN that Python's `json` writes and integers of more than 64 bits, and replaces lone surrogates silently.
@@ -13,7 +13,9 @@ from common.data.text.label_types import Cell
 from common.data.text.utf8_files import read_lines, read_pieces
 from common.errors import UserError
 
-LONGEST_LITERAL = 16  # an error this many characters before the end of the text may only mean that the text continues
+# The window of a file that is parsed may end within a literal such as -Infinity or \ud83d\ude00. So an error in the
+# last characters of the window is taken seriously only after more of the file was read.
+LONGEST_LITERAL = 16
 
 
 def is_json_array(path: Path) -> bool:
@@ -22,7 +24,7 @@ def is_json_array(path: Path) -> bool:
 
 
 def read_json_lines(path: Path, columns: RequiredColumns) -> Iterator[tuple[int, list[Cell]]]:
-    """Yield the number of each line that is not empty, and the values of its object."""
+    """Yield each line that is not empty: its number, and the values of the columns."""
     for number, line in read_lines(path):
         if line.strip():
             location = f"{path}:{number}"
@@ -36,8 +38,8 @@ def read_json_lines(path: Path, columns: RequiredColumns) -> Iterator[tuple[int,
 
 
 def read_json_array(path: Path, columns: RequiredColumns) -> Iterator[tuple[int, list[Cell]]]:
-    """Yield the number of each object of an array, from 1, and its values. Only one object is held at a time."""
-    parser, number = _ArrayParser(path), 0
+    """Yield each object of an array: its number, from 1, and the values of the columns. Only one object is held."""
+    parser, number = _ArrayParser(path), 0  # the problems below are worded as Python's json words them
     parser.expect("[", "Expecting value")
     while parser.peek() != "]":
         if number:
@@ -50,7 +52,7 @@ def read_json_array(path: Path, columns: RequiredColumns) -> Iterator[tuple[int,
 
 
 class _ArrayParser:
-    """Parser of a JSON array that holds only a window of the file's text.
+    """Parser of a JSON array that holds only a window of the file's text, which `_read_more` moves on.
 
     Attributes:
         text: The window.

@@ -1,4 +1,7 @@
-"""Labels as files contain them: integers, strings, booleans, and integers that pandas wrote as floats."""
+"""Labels as files have them: integers, strings, booleans, and integers that pandas wrote as floats.
+
+A gold label is the class that the annotators agreed on. Data sets mark a row without one by -1, "-" or an empty cell.
+"""
 
 import math
 import re
@@ -14,14 +17,14 @@ Label = int | str | bool
 PLURALS = {int: "integers", str: "strings", bool: "booleans"}
 NO_GOLD_LABEL = (None, -1, "-1", "-", "")
 NO_GOLD_WORDS = ("-1.0", "nan", "NaN")  # in CSV and TSV, in which every value is text
-INTEGER = re.compile("(-?[0-9]{1,18})([.]0*)?")
+INTEGER = re.compile("(-?[0-9]{1,18})([.]0*)?")  # at most 18 digits, so that it fits 64 bits
 NUMBER = re.compile("-?[0-9]*[.]?[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 BOOLEANS = {"false": False, "true": True}
 LABEL_REMEDY = "set data.label to a column of integers or strings"
 
 
 def normalize_label(label: Cell, untyped: bool) -> Cell:
-    """Return None if there is no gold label, an integer for a whole float, or else the label itself.
+    """Return None if the value says that there is no gold label, an integer for a whole float, or the value itself.
 
     Args:
         label: Value of the label column.
@@ -38,7 +41,7 @@ def infer_label_types(words: Mapping[Label, str]) -> dict[Label, Label]:
     The labels are integers if all words are integers, else booleans if all words are booleans, else strings.
 
     Args:
-        words: Location of the first row of each word, for errors.
+        words: Each distinct word -> name of its first row, for errors.
 
     Raises:
         UserError: If all words are numbers, but not all are whole.

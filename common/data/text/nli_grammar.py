@@ -1,9 +1,9 @@
 """Grammar of the built-in sentence pairs.
 
 No label is written by hand. A phenomenon is a small set of possible worlds and a list of sentence forms, each with the
-worlds in which it is true. A hypothesis is entailed if it is true in every world in which the premise is true,
-contradicted if it is true in none of them, and neutral otherwise. So the class depends on the pair of sentences, and
-hardly on the words in them.
+worlds in which it is true. A hypothesis is entailed (class 0) if it is true in every world in which the premise is
+true, contradicted (class 2) if it is true in none of these worlds, and neutral (class 1) otherwise. So the class
+depends on the pair of sentences, and hardly on the words in them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,11 +20,11 @@ from common.data.text.nli_lexicon import (
     fill_whereabouts,
 )
 
-World = tuple[int, ...]  # one value for each fact
-Forms = Mapping[str, Callable[..., bool]]  # sentence with slots -> whether it is true in a world
+World = tuple[int, ...]  # the value of each fact: 0 or 1 for yes and no, or a number
+Forms = Mapping[str, Callable[..., bool]]  # sentence with slots -> function that says whether it is true in a world
 
-# The sentence forms of each phenomenon, and for each form whether it is true in a world.
-# The comment before each table says which facts make up a world.
+# Each table has the sentence forms of one phenomenon. The questions in the comment before a table are the facts of its
+# worlds, in the order of the arguments. `_list_worlds` lists all combinations of their answers.
 
 # Did `a` see an x, a y (of the same kind as x), another thing of the kind, a thing of another kind?
 KIND_FORMS: Forms = {
@@ -51,7 +51,7 @@ NUMBER_FORMS: Forms = {
         }.items(),
     )
 }
-# How many of a's two x are there? How many of a's two other things of the kind?
+# How many of a's two x are `there` (at a place)? How many of a's two other things of the kind?
 QUANTIFIER_FORMS: Forms = {
     "All of {a}'s {x}s are {there}.": lambda x, other: x == 2,
     "Some of {a}'s {x}s are {there}.": lambda x, other: x > 0,
@@ -75,7 +75,7 @@ PASSIVE_FORMS: Forms = {
     "{b} was not {helped} by {a} on {day}.": lambda ab, ba: not ab,
     "{a} was not {helped} by {b} on {day}.": lambda ab, ba: not ba,
 }
-# Is `a` there (or doing the activity)? Is `b`?
+# Is `a` `there` (at a place or doing something)? Is `b`?
 CONNECTIVE_FORMS: Forms = {
     "Both {a} and {b} are {there}.": lambda a, b: a and b,
     "At least one of {a} and {b} is {there}.": lambda a, b: a or b,
@@ -97,14 +97,19 @@ class Phenomenon:
     hypothesis_forms: Forms
     fill_slots: Callable[[StableRandom], Slots]
     implicatures: bool = False  # whether a sentence may suggest more than it says, as "some are" suggests "not all are"
-    premises: dict[str, list[list[str]]] = field(init=False)  # hypothesis form -> class -> premise forms
+    # Hypothesis form -> class -> premise forms. Hypotheses that some class has no premise for are left out.
+    premises: dict[str, list[list[str]]] = field(init=False)
 
     def __post_init__(self) -> None:
         tables = {hypothesis: self._classify_premises(hypothesis) for hypothesis in self.hypothesis_forms}
         self.premises = {hypothesis: table for hypothesis, table in tables.items() if all(table)}
 
     def _classify_premises(self, hypothesis: str) -> list[list[str]]:
-        """Return the premise forms of each class. A pair that people may read in two ways is left out."""
+        """Return the premise forms of each class. Pairs that people may read in two ways are left out.
+
+        With implicatures, a neutral pair can be read in two ways if every world makes one of its sentences true, or
+        both: "some are" and "not all are" are neutral, but each suggests the other.
+        """
         table: list[list[str]] = [[], [], []]
         hypothesis_worlds = {world for world in self.worlds if self.hypothesis_forms[hypothesis](*world)}
         for premise, holds in self.premise_forms.items():
@@ -124,6 +129,7 @@ class Phenomenon:
 
 
 def _list_worlds(values: int, facts: int) -> list[World]:
+    """Return all worlds of a number of facts, each of which has a value from 0 to values - 1."""
     return list(product(range(values), repeat=facts))
 
 

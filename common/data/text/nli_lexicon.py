@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterable
 from typing import TypeVar
 
-Slots = dict[str, str]  # name of a slot in a sentence form -> words
+Slots = dict[str, str]  # name of a slot in a sentence form such as "{a} {saw} {an_x}." -> words
 
 Item = TypeVar("Item")
 
@@ -32,7 +32,7 @@ COLOURED = ["coat", "hat", "jacket", "kite", "tent", "umbrella", "boat", "bicycl
 
 
 class StableRandom(random.Random):
-    """Random choices that are the same in every Python version, which only `random()` itself guarantees."""
+    """Random choices that are the same in every Python version. Of random.Random, only `random()` guarantees this."""
 
     def draw_one(self, items: Iterable[Item]) -> Item:
         """Return a random item."""

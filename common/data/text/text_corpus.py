@@ -1,4 +1,10 @@
-"""Corpora of labelled sentence pairs or single sentences, streamed. The labels index the model's classes."""
+"""Corpora of labelled sentence pairs or single sentences, streamed. Each label becomes the index of a model's output.
+
+A label goes through up to three forms:
+    - written, as the file has it. CSV and TSV have only words: "1", "True", "no";
+    - typed: 1, True, "no". The words of CSV and TSV are typed together, as `infer_label_types` says;
+    - the index of its class among the model's outputs.
+"""
 
 import logging
 import re
@@ -16,7 +22,7 @@ from common.errors import UserError
 
 log = logging.getLogger("lockstep")
 
-MAX_INFERRED_CLASSES = 10_000  # more than any classification has, so the label column must be another one
+MAX_INFERRED_CLASSES = 10_000  # no classification has more, so a column with more values is not the label column
 
 
 @dataclass(frozen=True)
@@ -24,15 +30,15 @@ class LabelledTexts:
     """The examples of one split. They are read anew in every iteration."""
 
     rows: TextRows
-    classes: Mapping[Label, int]  # index in the corpus's classes of every label
-    examples: int
+    class_indices: Mapping[Label, int]  # written label -> index of its class among the model's outputs
+    examples: int  # rows with a gold label
     dropped: int  # rows without a gold label
 
     def __len__(self) -> int:
         return self.examples
 
     def __iter__(self) -> Iterator[tuple[Sequence[str], int]]:
-        """Yield the texts of each example, [premise] or [premise, hypothesis], and its class.
+        """Yield the texts of each example, [premise] or [premise, hypothesis], and the index of its class.
 
         Raises:
             UserError: If the rows have changed since they were checked.
@@ -40,10 +46,10 @@ class LabelledTexts:
         count = 0
         for _, _, label, texts in self.rows:
             if label is not None:
-                if label not in self.classes:
+                if label not in self.class_indices:
                     break
                 count += 1
-                yield texts, self.classes[label]
+                yield texts, self.class_indices[label]
         if count != self.examples:
             raise UserError(f"{self.rows.key}: has changed since it was checked; start the command again")
 
@@ -57,27 +63,31 @@ class TextCorpus:
     classes: list[str]  # in the order of the model's outputs
 
 
-def read_corpus(data: DataSettings, classes: list[str] | None = None) -> TextCorpus:
+def read_corpus(data: DataSettings, checkpoint_classes: list[str] | None = None) -> TextCorpus:
     """Read and check all rows of a corpus once.
 
-    The order of the model's classes is the first of these that is known:
-        1. `classes`, which a checkpoint with a classification head has;
+    The classes of the model's outputs, in order, are the first of these that is known:
+        1. `checkpoint_classes`;
         2. `data.classes`;
         3. the classes that the source names;
         4. the labels of the training split: for integers "0" to the largest, false and true for booleans, and the
            sorted labels for strings.
 
-    If the data names its classes, they are looked up in that order by name, so the data's integer labels may have
-    another order. Without names, an integer label is an index. A checkpoint's names like LABEL_0 or 0 have no meaning:
-    only their position counts.
+    If the data names its classes, each of them is found among the model's classes by its name. So the data may number
+    its classes in another order than the model. If the data has no names, an integer label is the index of the output.
+    Names of a checkpoint such as LABEL_0 or 0 have no meaning: only their position counts.
+
+    Args:
+        data: Settings of the data.
+        checkpoint_classes: Names of the outputs of a pretrained checkpoint; None if it has no classification head.
 
     Raises:
         UserError: For the first row that is wrong. The error names the file and line, or the config key.
     """
     source: TextSource = import_module(data.source).read(data)
     train, validation = survey_rows(source.train), survey_rows(source.validation)
-    names = source.names or classes or _infer_class_names(_infer_labels(source.train, train))
-    model_classes = classes or source.classes or names
+    names = source.names or checkpoint_classes or _infer_class_names(_infer_labels(source.train, train))
+    model_classes = checkpoint_classes or source.classes or names
     model_indices = _find_model_indices(names, model_classes)
     return TextCorpus(
         _label_split(source.train, train, names, model_indices),
@@ -87,16 +97,20 @@ def read_corpus(data: DataSettings, classes: list[str] | None = None) -> TextCor
 
 
 def _infer_labels(rows: TextRows, survey: RowSurvey) -> dict[Label, Label]:
-    """Return the typed label of every label of a split."""
+    """Return the typed label of every written label of a split."""
     return infer_label_types(survey.labels) if rows.untyped else {label: label for label in survey.labels}
 
 
 def _infer_class_names(labels: dict[Label, Label]) -> list[str]:
-    """Return the names of the classes from the labels of the training split, which all have the same type."""
+    """Return the names of the classes.
+
+    Args:
+        labels: Typed label of every written label of the training split. All typed labels have the same type.
+    """
     names = sorted(map(str, labels))
     first_label = next(iter(labels.values()))
     if isinstance(first_label, bool):
-        # The two words as they are written, unless one is missing or written in two ways.
+        # The names are the two words as the file has them, unless one is missing or spelled in two ways.
         return names if [name.lower() for name in names] == list(BOOLEANS) else ["False", "True"]
     has_integers = isinstance(first_label, int)
     count = max(cast(list[int], list(labels.values()))) + 1 if has_integers else len(names)
@@ -113,7 +127,7 @@ def _infer_class_names(labels: dict[Label, Label]) -> list[str]:
 
 
 def _find_model_indices(names: list[str], model_classes: list[str]) -> list[int]:
-    """Return the index in `model_classes` of each class name of the data."""
+    """Return the index of the model's output for each class name of the data."""
     if set(names) <= set(model_classes):
         return [model_classes.index(name) for name in names]
     if len(names) <= len(model_classes) and all(re.fullmatch("(LABEL_)?[0-9]+", name) for name in model_classes):
@@ -125,31 +139,36 @@ def _find_model_indices(names: list[str], model_classes: list[str]) -> list[int]
 
 
 def _label_split(rows: TextRows, survey: RowSurvey, names: list[str], model_indices: list[int]) -> LabelledTexts:
-    """Return the examples of a split, with the model's class of every label.
+    """Return the examples of a split, with the index of the model's output for every written label.
 
-    An integer label indexes `names`, a string is one of them, and a boolean may be either. `model_indices` has the
-    model's class of each name.
+    Args:
+        rows: Rows of the split.
+        survey: Result of reading them.
+        names: Names of the data's classes. An integer label is an index in them, a string is one of them, and a boolean
+            is the index of "false" or "true" if they are names, else 0 or 1.
+        model_indices: Index of the model's output for each name.
     """
     lower_names = [name.lower() for name in names]
     booleans = [lower_names.index(word) for word in BOOLEANS] if set(BOOLEANS) <= set(lower_names) else [0, 1]
-    indices: dict[Label, int] = {name: i for i, name in enumerate(names)}
-    indices.update(zip((False, True), booleans, strict=True))
-    classes: dict[Label, int] = {}
+    name_indices: dict[Label, int] = {name: i for i, name in enumerate(names)}
+    name_indices.update(zip((False, True), booleans, strict=True))
+    class_indices: dict[Label, int] = {}
     for written, label in _resolve_labels(rows, survey, names).items():
-        index = label if type(label) is int else indices.get(label)
+        index = label if type(label) is int else name_indices.get(label)
         if index is None or not 0 <= index < len(names):
             known = f"the {len(names)} classes {abbreviate(names)}" if names else "the classes"
             hint = "see data.classes" if isinstance(label, str) else "see data.classes (integers count from 0)"
             raise UserError(f"{survey.labels[written]}: label {abbreviate(label)} is not one of {known}; {hint}")
-        classes[written] = model_indices[index]
-    return LabelledTexts(rows, classes, survey.examples, survey.dropped)
+        class_indices[written] = model_indices[index]
+    return LabelledTexts(rows, class_indices, survey.examples, survey.dropped)
 
 
 def _resolve_labels(rows: TextRows, survey: RowSurvey, names: list[str]) -> dict[Label, Label]:
-    """Return for every written label the label that it stands for.
+    """Return for every written label the integer, the boolean or the class name that it stands for.
 
-    In CSV and TSV a label is read as it is written if all labels are class names; otherwise it is typed, and read by
-    its name if all typed labels are class names.
+    In CSV and TSV, "1" may be the name of a class or the index of one. The written labels are taken as names if all of
+    them are class names. Otherwise they are typed. The typed labels are taken as names if all of them, as text, are
+    class names (1.0 is the class "1"), and else as they are.
     """
     as_written: dict[Label, Label] = {label: label for label in survey.labels}
     if not rows.untyped or as_written.keys() <= set(names):

@@ -1,4 +1,8 @@
-"""Rows of a source of text. They are read and checked anew in every iteration, and never held in memory."""
+"""Rows of labelled text: a label, a premise and, for sentence pairs, a hypothesis.
+
+A row without a gold label (the annotators did not agree, say) has no class and is dropped later. Rows are read and
+checked anew in every iteration, and never held in memory.
+"""
 
 import logging
 import re
@@ -15,24 +19,25 @@ log = logging.getLogger("lockstep")
 
 NumberedRows = Iterable[tuple[int, Sequence[Cell]]]  # (number of the line or row, from 1; values of the columns)
 
+# The columns of examples in memory, each with the config key that errors name.
 COLUMNS = [("data.label", "label"), ("data.premise", "premise"), ("data.hypothesis", "hypothesis")]
-MAX_LABELS = 100_000  # distinct labels of a split, which are held; more than any classification has
+MAX_LABELS = 100_000  # distinct labels of a split, which are held in memory; no classification has more
 
 
 @dataclass(frozen=True)
 class RowReader:
     """Reader of one file, or of another source that is read from start to end."""
 
-    location: str  # errors call row n location + n, such as "train.csv:12"
+    location: str  # start of the name of a row in errors, which its number completes: "train.csv:" for "train.csv:12"
     read: Callable[[], NumberedRows]
 
 
 @dataclass(frozen=True)
 class TextRows:
-    """The rows of one split. A row is a label, a premise and, for pairs, a hypothesis."""
+    """The rows of one split."""
 
     key: str  # config key of the split, for errors
-    columns: RequiredColumns
+    columns: RequiredColumns  # of the label, the premise and, for pairs, the hypothesis
     readers: Sequence[RowReader]
     untyped: bool = False  # whether the rows are from CSV or TSV: "1" may be an integer, "True" a boolean
 
@@ -43,9 +48,9 @@ class TextRows:
         return cls(key, columns, [RowReader(location, lambda: enumerate(examples, 1))])
 
     def __iter__(self) -> Iterator[tuple[str, int, Label | None, Sequence[str]]]:
-        """Yield (location, number, label, texts) of each row. Errors call the row location + number.
+        """Yield (location, number, label, texts) of each row. In errors, the name of the row is location + number.
 
-        The label is None if there is no gold label; the texts of such a row are not checked.
+        The label is None if there is no gold label. The texts of such a row are not checked.
 
         Raises:
             UserError: If a value has the wrong type.
@@ -71,15 +76,15 @@ class TextSource:
 
     train: TextRows
     validation: TextRows
-    names: list[str] | None  # of the classes, by the data's integer labels; None if only the labels are known
-    classes: list[str] | None = None  # in the order of the model's outputs, if the config sets it
+    names: list[str] | None  # the class that integer label i stands for is names[i]; None if the data has no names
+    classes: list[str] | None = None  # `data.classes`, in the order of the model's outputs; None if the config has none
 
 
 @dataclass(frozen=True)
 class RowSurvey:
-    """Result of one reading of all rows of a split."""
+    """Result of reading all rows of a split once."""
 
-    labels: dict[Label, str]  # location of the first row of each label, in the order of these rows
+    labels: dict[Label, str]  # distinct written label -> name of its first row, in the order of these rows
     examples: int  # rows with a gold label
     dropped: int  # rows without a gold label
 
@@ -91,7 +96,7 @@ def list_required_columns(data: TextColumnSettings) -> RequiredColumns:
 
 
 def survey_rows(rows: TextRows) -> RowSurvey:
-    """Read and check all rows.
+    """Read and check all rows. Log a warning about each column whose texts are all empty.
 
     Raises:
         UserError: For the first row that is wrong, or if there are no rows with a gold label.

@@ -1,10 +1,11 @@
 """The token cache: a corpus as token ids on disk, built once and opened memory-mapped by every process of a run.
 
-A split of n examples with t tokens in total is four arrays:
+An example is one sentence or a pair of sentences, [CLS] premise [SEP] hypothesis [SEP]. Its first segment ends with the
+first [SEP]. A split of n examples with t tokens in total is four arrays:
     - `tokens` uint16 or uint32 [t];
     - `offsets` int64 [n + 1]: example i is tokens[offsets[i]:offsets[i + 1]];
-    - `first_lengths` uint16 [n]: tokens of the first segment;
-    - `labels` int32 [n].
+    - `first_lengths` uint16 [n]: the number of tokens of the first segment;
+    - `labels` int32 [n]: the index of the class.
 """
 
 from dataclasses import dataclass
@@ -28,14 +29,14 @@ ARRAYS = ("tokens", "offsets", "first_lengths", "labels")
 
 @dataclass(frozen=True)
 class TokenizedSplit:
-    """Memory-mapped arrays of one split, and the gathering of batches from them."""
+    """Memory-mapped arrays of one split, from which batches are gathered. `ids` are indices of n examples."""
 
     tokens: np.ndarray
     offsets: np.ndarray
     first_lengths: np.ndarray
     labels: np.ndarray
     pad_id: int
-    max_length: int  # tokens of the longest example that the cache may have
+    max_length: int  # `train.max_length`, to which longer examples were cut
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -59,7 +60,7 @@ class TokenizedSplit:
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
         """Return `input_ids`, `token_type_ids`, `attention_mask` int32 [n, width] and `labels` int32 [n].
 
-        The width is that of the examples `batch`.
+        The width is the padded width of the examples `batch`, of which `ids` are a part.
         """
         width = self.padded_width(batch)
         tokens, types, positions, rows = self._concatenate(ids)
@@ -75,13 +76,16 @@ class TokenizedSplit:
         }
 
     def gather_unpadded(self, ids: np.ndarray) -> Arrays:
-        """Return the t tokens of the n examples one after the other.
+        """Return the t tokens of the examples one after the other, without padding.
+
+        Attention needs padding: it copies the tokens into a padded layout [n, width], and its results back.
 
         Returns:
-            - `input_ids`, `token_type_ids`, `position_ids` int32 [t];
-            - `places` int32 [t]: index of each token in the layout [n * width] of attention, which needs padding;
-            - `attention_mask` int32 [n, width]: 1 for the real tokens of that layout;
-            - `first_tokens` int32 [n]: index of the first token of each example;
+            - `input_ids`, `token_type_ids` int32 [t];
+            - `position_ids` int32 [t]: position of each token in its example, from 0;
+            - `places` int32 [t]: index of each token in the padded layout, flattened to [n * width];
+            - `attention_mask` int32 [n, width]: 1 for the real tokens of the padded layout;
+            - `first_tokens` int32 [n]: index in [t] of the first token of each example;
             - `labels` int32 [n].
         """
         lengths = self.lengths(ids)
@@ -98,7 +102,11 @@ class TokenizedSplit:
         }
 
     def _concatenate(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the tokens, segment types and positions int32 [t], and the rows int64 [t], of examples."""
+        """Return the t tokens of the examples one after the other, and for each token its type, position and row.
+
+        The type is 0 in the first segment and 1 after it. The row is the position of the example in `ids`, int64 [t].
+        The others are int32 [t].
+        """
         rows, positions = locate_values(self.lengths(ids))
         tokens = self.tokens[self.offsets[ids][rows] + positions].astype(np.int32)
         types = (positions >= self.first_lengths[ids][rows]).astype(np.int32)
@@ -153,7 +161,7 @@ def open_cache(config: Config, source: TokenizerSource | None) -> TokenCache:
 
 
 def reopen_cache(config: Config, directory: Path) -> TokenCache:
-    """Open a token cache that `open_cache` has verified.
+    """Open the token cache at a path that an earlier `open_cache` has verified.
 
     Raises:
         UserError: If the manifest cannot be read.

@@ -1,6 +1,6 @@
-"""Builder of the token cache. It reads the corpus once to check it and once to tokenize it, without holding it.
+"""Builder of the token cache. It reads the corpus once to check it and once to tokenize it, never all of it in memory.
 
-A tokenizer that is trained on the corpus takes two more readings: its characters and its words are counted first.
+To train a tokenizer on the corpus takes two more readings: one to count characters, and one to count words.
 """
 
 import logging
@@ -27,8 +27,8 @@ from common.data.tokenizer_source import TokenizerSource
 log = logging.getLogger("lockstep")
 
 CHUNK = 4096  # examples that are tokenized together
-THREADS = 2  # the results of one are copied while the library tokenizes the examples of the other on all cores
-MAX_PENDING = 2 * THREADS  # chunks that are read ahead
+THREADS = 2  # while one thread copies its results, the library tokenizes the chunk of the other on all cores
+MAX_PENDING = 2 * THREADS  # chunks that are read before the first of them is written
 
 Item = TypeVar("Item")
 
@@ -39,7 +39,7 @@ class TokenManifest(Manifest):
     classes: list[str]
     vocabulary: int  # number of tokens
     pad_id: int
-    max_length: int  # tokens of the longest example
+    max_length: int  # `train.max_length`, to which longer examples are cut
     dropped: int  # rows without a gold label
 
 
@@ -48,7 +48,7 @@ class TokenizedChunk(NamedTuple):
 
     tokens: np.ndarray  # of all examples one after the other, uint32
     lengths: list[int]  # tokens of each example
-    first_lengths: list[int]  # tokens of each example's first segment
+    first_lengths: list[int]  # tokens of each example's premise, with its [CLS] and [SEP]
 
 
 def build_token_cache(directory: Path, config: Config, source: TokenizerSource | None) -> TokenManifest:
@@ -91,7 +91,7 @@ def get_max_vocabulary(model: ModelSettings) -> int:
 
 
 class _AllTexts:
-    """All texts of a split. They are read anew in every iteration."""
+    """All texts of a split, without the labels. They are read anew in every iteration."""
 
     def __init__(self, split: LabelledTexts) -> None:
         self._split = split
@@ -102,7 +102,7 @@ class _AllTexts:
 
 
 def write_token_arrays(tokenizer: Tokenizer, split: LabelledTexts, directory: Path, name: str) -> None:
-    """Write the arrays of a split: tokens, offsets, first_lengths and labels."""
+    """Write the arrays of a split, which common.data.text.token_cache describes."""
     token_dtype = np.uint16 if tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
     dtypes = {"tokens": token_dtype, "offsets": np.int64, "first_lengths": np.uint16, "labels": np.int32}
     with ExitStack() as stack:

@@ -36,32 +36,35 @@ def train_wordpiece(texts: Iterable[str], max_vocabulary: int) -> Tokenizer:
         max_vocabulary: Largest number of tokens.
     """
     trainer = BertWordPieceTokenizer(lowercase=True)
-    normalize = BertWordPieceTokenizer(lowercase=True).normalize  # the trainer's own would wait for its training
+    normalize = BertWordPieceTokenizer(lowercase=True).normalize  # trainer.normalize would block while it trains
     counts = _count_characters(normalize, texts)
-    max_characters = (max_vocabulary - len(SPECIAL_TOKENS)) // 2  # a character is two tokens: alone and within a word
+    # Each character needs two tokens: one to begin a word ("a"), and one to continue it ("##a").
+    max_characters = (max_vocabulary - len(SPECIAL_TOKENS)) // 2
     frequent = sorted(sorted(counts), key=counts.__getitem__, reverse=True)[:max_characters]
     if len(frequent) < len(counts):
         rare = str.maketrans(dict.fromkeys(counts.keys() - set(frequent), " "))
         texts = (normalize(text).translate(rare) for text in texts)
-    # The library numbers the continuing characters in hash order and breaks ties by number. If they are named first,
-    # in order, the same texts give the same vocabulary.
-    characters = [f"##{character}" for character in sorted(frequent)]
+    # The library numbers the tokens of continuing characters in hash order, which changes from run to run, and breaks
+    # ties by number. Passed as special tokens they are numbered first and in order, so the same texts give the same
+    # vocabulary.
+    continuing = [f"##{character}" for character in sorted(frequent)]
     trainer.train_from_iterator(
         texts,
         vocab_size=max_vocabulary,
         min_frequency=1,
         limit_alphabet=max_vocabulary,
-        special_tokens=[*SPECIAL_TOKENS.values(), *characters],
+        special_tokens=[*SPECIAL_TOKENS.values(), *continuing],
         show_progress=False,
     )
-    # A second wrapper adds the template [CLS] a [SEP] b [SEP]. It does not regard the characters as special tokens.
+    # A new tokenizer of this vocabulary adds the template [CLS] a [SEP] b [SEP], and has only the real special tokens.
     return BertWordPieceTokenizer(vocab=trainer.get_vocab(), lowercase=True)._tokenizer
 
 
 def _count_characters(normalize: Callable[[str], str], texts: Iterable[str]) -> Counter[str]:
     """Count each character of the normalized texts.
 
-    Every distinct character is normalized once, because its normal form does not depend on its neighbours.
+    To be fast, count the characters before normalization, and normalize each distinct character once. This is the same,
+    because the normal form of a character does not depend on its neighbours.
     """
     code_counts = np.zeros(sys.maxunicode + 1, np.int64)
     iterator = iter(texts)

@@ -1,4 +1,4 @@
-"""Text files in UTF-8, compressed by gzip or not, read from start to end without holding them in memory."""
+"""Text files in UTF-8, plain or compressed by gzip, read from start to end without holding them in memory."""
 
 import codecs
 import gzip
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from common.errors import UserError
 
-PIECE = 1 << 20  # bytes
+PIECE = 1 << 20  # bytes of a file that are read at once
 
 
 def is_gzip(path: Path) -> bool:
@@ -46,7 +46,7 @@ def read_pieces(path: Path) -> Iterator[str]:
             yield decoder.decode(block)
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
-        deque(read_lines(path), maxlen=0)  # raises an error that names the line
+        deque(read_lines(path), maxlen=0)  # reads the file again by lines, which raises an error that names the line
         raise
 
 
