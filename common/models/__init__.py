@@ -1,1 +1,1 @@
-"""Models as both sides must build them alike: names, shapes, initial weights and checkpoints."""
+"""What both sides need to build the same model: names, shapes and initial values of its parameters, and checkpoints."""

@@ -1,4 +1,4 @@
-"""The spec of BERT: its config.json, the shapes of its parameters, and their initial values."""
+"""The spec of BERT: its config.json, the shapes of its parameters, and their initial values, random or pretrained."""
 
 import re
 
@@ -15,10 +15,14 @@ from common.models.pretrained import SourceCheckpoint, list_weight_files
 
 
 def build_hf_config(config: Config, cache: Cache, source: SourceCheckpoint | None) -> HfConfig:
-    """Return the model's config.json. Raise UserError if the tokenizer of a checkpoint does not fit its embeddings."""
+    """Return the model's config.json. Its sizes are those of the config, or of the pretrained checkpoint `source`.
+
+    Raises:
+        UserError: The tokenizer of the checkpoint has more tokens than its embeddings have rows.
+    """
     assert isinstance(config.model, BertSettings) and isinstance(cache, TokenCache)
     if isinstance(config.model, RandomBertSettings):
-        sizes = {
+        architecture = {
             "model_type": "bert",
             "vocab_size": cache.vocabulary,
             "hidden_size": config.model.hidden_size,
@@ -36,14 +40,14 @@ def build_hf_config(config: Config, cache: Cache, source: SourceCheckpoint | Non
         assert source is not None
         defaults = {"hidden_act": "gelu", "initializer_range": 0.02, "layer_norm_eps": 1e-12}
         stored = {name: value for name, value in source.config.items() if name not in ("torch_dtype", "dtype")}
-        sizes = defaults | stored
+        architecture = defaults | stored
         if cache.vocabulary > source.config["vocab_size"]:
             raise UserError(
                 f"model.checkpoint: its tokenizer has {cache.vocabulary} tokens, "
                 f"its embeddings {source.config['vocab_size']}; give a checkpoint whose tokenizer fits"
             )
     return {
-        **sizes,
+        **architecture,
         "architectures": ["BertForSequenceClassification"],
         "hidden_dropout_prob": config.model.dropout,
         "attention_probs_dropout_prob": config.model.dropout,
@@ -129,15 +133,15 @@ def read_pretrained(source: SourceCheckpoint, drawn: dict[str, np.ndarray]) -> d
 
     Args:
         source: the checkpoint.
-        drawn: random values of all parameters. A head or a pooler that the checkpoint lacks keeps its random value, and
-            the result does not have it.
+        drawn: random values of all parameters, for names and shapes. The checkpoint may lack the classifier and the
+            pooler; the result then lacks them too, so the caller keeps their random values.
 
     Raises:
         UserError: another parameter is missing, or a parameter has another shape.
     """
     weights = {}
     for path in list_weight_files(source.directory):
-        for old_name, tensor in load_file(path).items():
+        for old_name, tensor in load_file(path).items():  # older checkpoints have no prefix, or TensorFlow's names
             name = old_name.removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
             name = name.replace("LayerNorm.beta", "LayerNorm.bias")
             name = name if name.startswith("classifier.") else f"bert.{name}"

@@ -14,7 +14,7 @@ from common.models.pretrained import SourceCheckpoint
 
 
 def build_hf_config(config: Config, cache: Cache, source: SourceCheckpoint | None) -> HfConfig:
-    """Return the model's config.json. `image_shape` is (height, width, channels). Raise UserError for small images."""
+    """Return the config.json. Its image_shape is (height, width, channels). Raise UserError if the images are small."""
     assert isinstance(config.model, ConvNetSettings) and isinstance(cache, ImageCache)
     height, width, _ = cache.image_shape
     if min(height, width) < 4:
@@ -35,17 +35,17 @@ def build_hf_config(config: Config, cache: Cache, source: SourceCheckpoint | Non
 
 
 def get_parameter_shapes(hf_config: HfConfig) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the parameters by name, in PyTorch's layout.
+    """Return the shapes of the parameters by name, in PyTorch's layout: (outputs, inputs), then height and width.
 
-    fc1 takes (channels, height, width), flattened.
+    fc1 takes (channels, height, width), flattened. Two poolings have halved the height and the width of the image.
     """
     height, width, inputs = hf_config["image_shape"]
-    first, second = hf_config["channels"]
+    first_channels, second_channels = hf_config["channels"]  # outputs of the two convolutions
     size, hidden = hf_config["kernel_size"], hf_config["hidden_size"]
     weights = {
-        "conv1": (first, inputs, size, size),
-        "conv2": (second, first, size, size),
-        "fc1": (hidden, second * (height // 4) * (width // 4)),
+        "conv1": (first_channels, inputs, size, size),
+        "conv2": (second_channels, first_channels, size, size),
+        "fc1": (hidden, second_channels * (height // 4) * (width // 4)),
         "fc2": (len(hf_config["id2label"]), hidden),
     }
     shapes: dict[str, tuple[int, ...]] = {}
@@ -57,7 +57,8 @@ def get_parameter_shapes(hf_config: HfConfig) -> dict[str, tuple[int, ...]]:
 def draw_parameter(hf_config: HfConfig, name: str, shape: tuple[int, ...], stream: np.random.Generator) -> np.ndarray:
     """Return a random initial value as torch's Conv2d and Linear draw it.
 
-    Weights and biases are uniform within 1 / sqrt(number of inputs of an output).
+    Weights and biases are uniform within 1 / sqrt(number of values that one output sums). A bias takes the bound of its
+    layer's weight.
     """
     _, *inputs = get_parameter_shapes(hf_config)[name.replace(".bias", ".weight")]
     bound = 1 / math.sqrt(math.prod(inputs))

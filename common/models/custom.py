@@ -1,4 +1,8 @@
-"""A model of the user. Its factory draws the weights. If there are two factories, their models are proven equal."""
+"""A model of the user, which a factory of the user's code builds: one in PyTorch, one in Keras, or both.
+
+A side is a framework, "torch" or "tf". A process of each side builds and describes its model, because this process
+imports no framework. The factory draws the weights. If there are two factories, their models are proven equal.
+"""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -25,10 +29,11 @@ from common.models.hf_config import HfConfig
 from common.models.model_outputs import check_output, select_output
 from common.models.user_weights import read_weights
 
-FORMAT = 2  # the version of what `build` returns
-EXAMPLES = 4  # the number of examples that both models compute
-VERSIONS = ("torch", "tensorflow", "keras", "keras-hub", "transformers")
-AVERAGED = ("single", "ddp", "dp", "allreduce", "mirrored", "multiworker")  # the strategies that keep moving statistics
+FORMAT = 2  # raise it whenever `build` returns something else, so that models of the old format are built again
+PROOF_EXAMPLES = 4  # the number of examples that both models compute for the proof
+LIBRARIES = ("torch", "tensorflow", "keras", "keras-hub", "transformers")  # a new version may draw other weights
+# The strategies that keep the moving statistics of BatchNorm, averaged over the replicas.
+BATCH_NORM_STRATEGIES = ("single", "ddp", "dp", "allreduce", "mirrored", "multiworker")
 
 
 @dataclass(frozen=True)
@@ -37,26 +42,26 @@ class UserModel:
 
     weights: dict[str, np.ndarray]  # float32, by PyTorch's names, or by Keras's paths if there is no PyTorch model
     hf_config: HfConfig  # what both sides need to build the model
-    files: list[str] = field(default_factory=list)  # the user's code
+    files: list[str] = field(default_factory=list)  # the paths of the user's code
 
 
 class PairedLayer(TypedDict):
-    """The entry of a layer that both models have, in the order of execution, for common.diagnose."""
+    """A layer that both models have, as config.json lists it for common.diagnose."""
 
-    kind: str
-    torch: str
-    tf: str
-    settings: dict[str, dict[str, object]]
+    kind: str  # such as "linear", under a name that both frameworks share
+    torch: str  # the path of the layer in PyTorch's model whose output is compared
+    tf: str  # the same of Keras's model
+    settings: dict[str, dict[str, object]]  # by side
 
 
 def identify(config: Config, cache: ArrayCache) -> dict[str, object]:
-    """Return what decides the initial weights, except for the user's code."""
+    """Return what decides the initial weights, except for the user's code: another value gives another checkpoint."""
     assert isinstance(config.model, CustomModelSettings)
     paths = {name: getattr(config.model, name) for name in ("map", "checkpoint")}
     files = {name: identify_file(_find_file(f"model.{name}", path)) for name, path in paths.items() if path is not None}
     return {
         "custom_format": FORMAT,
-        "versions": {name: version(name) for name in VERSIONS},
+        "versions": {name: version(name) for name in LIBRARIES},
         "files": files,
         "inputs": repr(cache.inputs),
         "classes": cache.classes,
@@ -67,19 +72,24 @@ def identify(config: Config, cache: ArrayCache) -> dict[str, object]:
 
 def check_strategy(config: Config, hf_config: HfConfig) -> None:
     """Raise UserError if the strategy cannot train the model."""
-    if hf_config["statistics"] and config.strategy.kind not in AVERAGED:
+    if hf_config["statistics"] and config.strategy.kind not in BATCH_NORM_STRATEGIES:
         raise UserError(
             f"strategy={config.strategy.kind}: keeps no moving statistics of BatchNorm, which this model has; choose "
-            f"one of {', '.join(AVERAGED)}"
+            f"one of {', '.join(BATCH_NORM_STRATEGIES)}"
         )
 
 
 def build(config: Config, cache: ArrayCache) -> UserModel:
-    """Build the model in a process of each framework that has a factory. Raise UserError if the models differ."""
+    """Build the model in a process of each side that has a factory. Raise UserError if the models differ.
+
+    The result's config.json has, among others, `map`, the transformation of each Keras variable from PyTorch,
+    `statistics`, the names of BatchNorm's moving means and variances, and `frozen`, the parameters that are not
+    trained.
+    """
     settings = config.model
     assert isinstance(settings, CustomModelSettings)
     factories = {side: getattr(settings, side) for side in PACKAGES if getattr(settings, side) is not None}
-    ids = np.arange(min(EXAMPLES, len(cache.train)))
+    ids = np.arange(min(PROOF_EXAMPLES, len(cache.train)))
     examples = cache.train.gather(ids, ids)
     inputs, arrays = _make_inputs(config, examples)
     request = PairingRequest(
@@ -116,7 +126,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         if models
         else None,
         "sync_batch_norm": settings.sync_batch_norm,
-        "statistics": sorted({name for each in descriptions.values() for name in each.statistics}),
+        "statistics": sorted({name for description in descriptions.values() for name in description.statistics}),
         "frozen": _list_frozen(models, descriptions),
         "dropouts": _pair_dropouts(config, models, descriptions),
         "layers": _list_paired_layers(models),
@@ -140,7 +150,10 @@ def _find_file(key: str, path: str) -> Path:
 def _make_inputs(
     config: Config, examples: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, InputSpec], dict[str, np.ndarray]]:
-    """Return the inputs that both models compute: integers of the first examples, and random floats."""
+    """Return the specs and the values of the inputs that both models compute for the proof.
+
+    The values are the integers of the examples. Floats are drawn anew, so that a value such as 0 hides no difference.
+    """
     stream = np.random.default_rng(config.train.seed)
     arrays = {name: array for name, array in examples.items() if name != "labels"}
     drawn = {
@@ -148,8 +161,11 @@ def _make_inputs(
         for name, array in arrays.items()
     }
     channels = getattr(config.data, "channels", ())
-    inputs = {name: InputSpec(str(array.dtype), array.shape, name in channels, -1, 0) for name, array in arrays.items()}
-    return inputs, drawn
+    specs = {  # without limits for random integers, because the integers are not random
+        name: InputSpec(str(array.dtype), array.shape, channels=name in channels, above=-1, below=0)
+        for name, array in arrays.items()
+    }
+    return specs, drawn
 
 
 def _check_match(models: PairedModels, prove: bool) -> None:
@@ -163,21 +179,22 @@ def _check_match(models: PairedModels, prove: bool) -> None:
 
 
 def _list_frozen(models: PairedModels | None, descriptions: Mapping[str, ModelDescription]) -> list[str]:
-    """Return the parameters that PyTorch does not train.
+    """Return the parameters of PyTorch's model that are not trained.
 
-    These are the parameters that the model declares as frozen, unused ones, and the second of two biases whose sum is
+    These are parameters that the model declares as frozen, unused parameters, and the second of two biases whose sum is
     one bias in Keras.
     """
     if "torch" not in descriptions:
         return []
     pairs = models.parameter_map.variable_pairs if models else []
-    second = [pair.transformation.sources[1].name for pair in pairs if pair.transformation.joined == "+"]
+    second_biases = [pair.transformation.sources[1].name for pair in pairs if pair.transformation.joined == "+"]
     description = descriptions["torch"]
     fixed = [name for name, variable in description.variables.items() if not (variable.trainable or variable.constant)]
-    return sorted({*second, *description.unused, *fixed} - {*description.statistics})
+    return sorted({*second_biases, *description.unused, *fixed} - {*description.statistics})
 
 
 def _list_paired_layers(models: PairedModels | None) -> list[PairedLayer]:
+    """Return the pairs of layers whose outputs can be compared, in the order of execution."""
     return [
         {
             "kind": torch_sublayer.kind,

@@ -3,4 +3,4 @@
 from collections.abc import Mapping
 from typing import Any
 
-HfConfig = Mapping[str, Any]  # each kind of model has other keys
+HfConfig = Mapping[str, Any]  # each kind of model has its own keys; `build_hf_config` of its spec lists them

@@ -1,6 +1,7 @@
-"""The initial checkpoint: the file of weights that both sides load, by Hugging Face's names of parameters.
+"""The initial checkpoint: the directory with the weights that both sides load before the first step.
 
-Random weights are drawn with numpy, never by a framework. A new head of a pretrained checkpoint is drawn alike.
+The weights of Lockstep's own models are drawn with NumPy, never by a framework. If they are pretrained, only a
+classifier that the pretrained checkpoint lacks is drawn. A user's model draws its weights itself.
 """
 
 import json
@@ -50,12 +51,18 @@ class InitialCheckpoint:
             return any(name.endswith(("running_mean", "moving_mean")) for name in names)
 
     def weights(self) -> dict[str, np.ndarray]:
-        """Return the parameters by Hugging Face's names, float32."""
+        """Return the parameters by PyTorch's names, float32. A user's model in Keras alone has Keras's paths."""
         return load_file(self.directory / WEIGHTS)
 
 
 def open_initial_checkpoint(config: Config, cache: Cache, source: SourceCheckpoint | None) -> InitialCheckpoint:
-    """Open the initial checkpoint of a config. Build it first if it is missing or damaged. Raises UserError."""
+    """Open the initial checkpoint of a config. Build it first if it is missing or damaged. Raises UserError.
+
+    Args:
+        config: The config of the run.
+        cache: The data, which decides the sizes of the model's input and output.
+        source: The pretrained checkpoint; None for a model whose weights are drawn.
+    """
     description: dict[str, object] = {
         "format": FORMAT,
         "data": cache.fingerprint,
@@ -84,23 +91,27 @@ def open_initial_checkpoint(config: Config, cache: Cache, source: SourceCheckpoi
 
 
 def _open_custom(config: Config, cache: Cache, description: dict[str, object]) -> InitialCheckpoint:
-    """Open the initial checkpoint of a user's model. Build it again if one of the user's files has changed."""
+    """Open the initial checkpoint of a user's model. Build it again if one of the user's files has changed.
+
+    Two fingerprints name two paths. That of `description` names the list of the user's files, which a build finds out.
+    That of `description` and of the contents of these files names the checkpoint.
+    """
     assert isinstance(cache, ArrayCache)
     check_labels(config, cache)
     description |= custom.identify(config, cache)
-    index = Path(config.cache_dir) / f"custom-{compute_fingerprint(description)}.json"
-    files, built = read_file_list(index), None
+    list_path = Path(config.cache_dir) / f"custom-{compute_fingerprint(description)}.json"
+    files, built_model = read_file_list(list_path), None
     if files is None:
-        built = custom.build(config, cache)
-        files = built.files
-        write_file_list(index, files)
+        built_model = custom.build(config, cache)
+        files = built_model.files
+        write_file_list(list_path, files)
     directory = (
         Path(config.cache_dir) / f"weights-{compute_fingerprint({**description, 'code': compute_checksums(files)})}"
     )
 
     def build(partial: Path) -> Manifest:
-        model = built or custom.build(config, cache)
-        write_file_list(index, model.files)
+        model = built_model or custom.build(config, cache)
+        write_file_list(list_path, model.files)
         (partial / "config.json").write_text(json.dumps(model.hf_config, indent=1))
         save_file(model.weights, partial / WEIGHTS, metadata={"format": "pt"})
         return {}
@@ -112,7 +123,7 @@ def _open_custom(config: Config, cache: Cache, description: dict[str, object]) -
 
 
 def reopen_initial_checkpoint(directory: Path) -> InitialCheckpoint:
-    """Open an initial checkpoint that this run has verified before."""
+    """Open an initial checkpoint that another process of this run has verified."""
     return InitialCheckpoint(directory, read_manifest(directory)["checksums"][WEIGHTS])
 
 

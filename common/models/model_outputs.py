@@ -37,9 +37,12 @@ def check_labels(config: Config, cache: Cache) -> None:
 
 
 def _find_problem(config: Config, labels: np.ndarray, axes: int) -> str:
-    """Return the problem of the labels of a split, or "".
+    """Return why the task cannot use the labels of a split, or "" if it can.
 
-    axes: the number of axes of the labels in a batch. Outside of a batch, ragged labels have only one.
+    Args:
+        config: the config of the run.
+        labels: the labels as the cache stores them. Ragged labels have only one axis there.
+        axes: the number of axes of the labels in a batch.
     """
     integers = labels.dtype.kind == "i"
     if isinstance(config.task, ClassificationSettings):
@@ -56,17 +59,23 @@ def _find_problem(config: Config, labels: np.ndarray, axes: int) -> str:
 
 
 def _describe(labels: np.ndarray) -> str:
+    """Return the type and the shape of labels as text, such as "float32 [n, 3]"."""
     return f"{labels.dtype} {['n', *labels.shape[1:]]}".replace("'", "")
 
 
 def _find_first(is_wrong: np.ndarray) -> int | None:
-    """Return the index of the first example with a wrong label. is_wrong: for each label, [n, ...]."""
+    """Return the index of the first example with a wrong label, or None. `is_wrong` says it of each label, [n, ...]."""
     indices = np.flatnonzero(np.asarray(is_wrong).reshape(len(is_wrong), -1).any(1))
     return int(indices[0]) if len(indices) else None
 
 
 def select_output(key: str, outputs: Mapping[str, Shape]) -> str:
-    """Return the name of the output that the task uses: the only output, or `logits`. Raises UserError."""
+    """Return the name of the output that the task uses: the only output, or `logits`. Raises UserError.
+
+    Args:
+        key: the config key and the factory, for errors.
+        outputs: the shape of each output. In a mapping, the output `logits` is called output.logits.
+    """
     if len(outputs) == 1:
         return next(iter(outputs))
     if "output.logits" in outputs:

@@ -12,7 +12,7 @@ from common.data.tokenizer_source import TokenizerSource
 from common.errors import UserError
 from common.models.hf_config import HfConfig
 
-SIZES = (
+REQUIRED_SIZES = (  # of config.json
     "vocab_size",
     "hidden_size",
     "num_hidden_layers",
@@ -25,12 +25,12 @@ SIZES = (
 
 @dataclass(frozen=True)
 class SourceCheckpoint(TokenizerSource):
-    """A checkpoint that a run starts from."""
+    """A pretrained checkpoint that a run starts from: a directory with its config, weights and tokenizer."""
 
     config: HfConfig  # its config.json
 
     def identify_weights(self) -> dict[str, object]:
-        """Return what identifies the weights in the key of the initial checkpoint."""
+        """Return the identities of the weights' files by name. They change when the weights change."""
         files = (self.directory / "config.json", *list_weight_files(self.directory))
         return {path.name: identify_file(path) for path in files}
 
@@ -71,7 +71,7 @@ def open_source(directory: Path, config: Config) -> SourceCheckpoint:
             f"model.checkpoint: hidden_act {hf_config['hidden_act']} is not one of {', '.join(ACTIVATIONS)}; give "
             "another"
         )
-    if missing := [size for size in SIZES if not isinstance(hf_config.get(size), int)]:
+    if missing := [size for size in REQUIRED_SIZES if not isinstance(hf_config.get(size), int)]:
         raise UserError(
             f"model.checkpoint: {directory / 'config.json'} has no {', '.join(missing)}; is it a complete BERT?"
         )
@@ -91,7 +91,7 @@ def _read_config(directory: Path) -> HfConfig:
 
 
 def _read_classes(directory: Path, hf_config: HfConfig) -> list[str] | None:
-    """Return the names of the classes, or None if the checkpoint has no classifier."""
+    """Return the names of the classifier's outputs, or None if the checkpoint has no classifier."""
     from safetensors import SafetensorError, safe_open
 
     for path in list_weight_files(directory):

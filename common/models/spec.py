@@ -1,6 +1,6 @@
-"""The interface of a model's spec: its config.json, the shapes of its parameters, and their initial values.
+"""Interface of a model's spec: its config.json, the shapes of its parameters, and their initial values.
 
-Both sides build their models from the spec, so that the models have the same parameters.
+Both sides, PyTorch and TensorFlow, build their models from the spec, so that the models have the same parameters.
 """
 
 import math
@@ -15,19 +15,26 @@ from common.data.cache import Cache
 from common.models.hf_config import HfConfig
 from common.models.pretrained import SourceCheckpoint
 
-# The number of values above which an embedding is large. For a large embedding, strategies reduce only the rows that a
-# batch uses.
+# An embedding with at least this number of values is large. Of its gradient, strategies reduce only the rows of tokens
+# that a batch has.
 LARGE_EMBEDDING = 2**20
 
 
 class ModelSpec(Protocol):
-    """A module such as common.models.bert.
+    """Interface of a spec, which is a module such as common.models.bert.
 
-    Names and shapes of parameters are PyTorch's. A kernel has the shape (outputs, inputs, *window).
+    Names and shapes of parameters are PyTorch's. The weight of a layer has the shape (outputs, inputs), or of a
+    convolution (outputs, inputs, height, width).
     """
 
     def build_hf_config(self, config: Config, cache: Cache, source: SourceCheckpoint | None) -> HfConfig:
-        """Return the model's config.json. Raise UserError if the data does not fit the model."""
+        """Return the contents of the model's config.json. Raise UserError if the data does not fit the model.
+
+        Args:
+            config: The config of the run.
+            cache: The data, which decides the sizes of the input and the output.
+            source: The pretrained checkpoint; None for random weights.
+        """
 
     def get_parameter_shapes(self, hf_config: HfConfig) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the parameters by name."""
@@ -35,11 +42,11 @@ class ModelSpec(Protocol):
     def draw_parameter(
         self, hf_config: HfConfig, name: str, shape: tuple[int, ...], stream: np.random.Generator
     ) -> np.ndarray:
-        """Return the random initial value of a parameter, float32. Every parameter has its own stream."""
+        """Return the random initial value of a parameter, float32. `stream` is used for this parameter only."""
 
 
 def load_spec(model: ModelSettings) -> ModelSpec:
-    """Return the spec of a model's kind."""
+    """Return the spec module that the settings of a model name."""
     return cast(ModelSpec, import_module(model.spec))
 
 

@@ -1,4 +1,7 @@
-"""The initial weights of a user's model, which its factory draws or a checkpoint holds."""
+"""The initial weights of a user's model, which its factory draws or a checkpoint holds.
+
+A side is a process of one framework, "torch" or "tf", that has built the model. A user may have only one of the models.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +26,14 @@ def read_weights(
     descriptions: Mapping[str, ModelDescription],
     models: PairedModels | None,
 ) -> dict[str, np.ndarray]:
-    """Return the weights by PyTorch's names, or by Keras's paths if there is no PyTorch model. Raises UserError."""
+    """Return the weights by PyTorch's names, or by Keras's paths if there is no PyTorch model. Raises UserError.
+
+    Args:
+        settings: The settings of the model, which may name a checkpoint.
+        sides: The processes that have built the models.
+        descriptions: The descriptions of the same models.
+        models: Both models with their parameter map; None if there is only one model.
+    """
     main = "torch" if "torch" in sides else "tf"
     weights: dict[str, np.ndarray] = models.initial_weights if models else sides[main].call("weights")
     parameter_map = models.parameter_map if models else None
@@ -31,11 +41,14 @@ def read_weights(
         weights |= _read_checkpoint(settings.checkpoint, weights, sides, parameter_map)
     variables = descriptions[main].variables
     folded = fold_sums(weights, parameter_map)
-    return {name: array for name, array in folded.items() if not variables[name].constant}
+    return {name: array for name, array in folded.items() if not variables[name].constant}  # constants are not trained
 
 
 def fold_sums(weights: dict[str, np.ndarray], parameter_map: ParameterMap | None) -> dict[str, np.ndarray]:
-    """Put the sum of two biases that are one bias in Keras into the first of them, and set the second to zero."""
+    """Put the sum of two biases of PyTorch that are one bias in Keras into the first, and set the second to zero.
+
+    Keras can hold only the sum. With this choice, both frameworks start and continue with the same values.
+    """
     for pair in parameter_map.variable_pairs if parameter_map else ():
         if pair.transformation.joined == "+":
             first, *others = pair.transformation.sources
@@ -74,7 +87,7 @@ def _read_keras_checkpoint(
         return stored
     weights = {name: array.copy() for name, array in drawn.items()}
     for pair in parameter_map.variable_pairs:
-        pair.transformation.to_torch(stored[pair.keras], weights)
+        pair.transformation.to_torch(stored[pair.keras], weights)  # writes into `weights`
     return weights
 
 
@@ -88,7 +101,7 @@ def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
 def _select_weights(
     path: Path, stored: Mapping[str, np.ndarray], drawn: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return the stored weights of the model. Raise UserError if one is missing or has another shape."""
+    """Return the stored weights that the model has. Raise UserError if one is missing or has another shape."""
     for name, array in drawn.items():
         if name not in stored:
             raise UserError(f"model.checkpoint={path}: has no {name}; it has {', '.join(list(stored)[:5])}, ...")

@@ -1,1 +1,1 @@
-"""Named arrays and plain text for language models: sources and their caches."""
+"""Named arrays, and plain text for language models: sources and their caches."""

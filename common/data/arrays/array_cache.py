@@ -1,8 +1,8 @@
-"""The array cache: named arrays as they are batched, built once and opened memory-mapped by every process of a run.
+"""The array cache: a user's named arrays on disk, built once and opened memory-mapped by every process of a run.
 
-A split has a file for each input, `labels` and, if `data.weight` is set, `weights` float64 [n]. A ragged array also has
-a file of offsets int64 [n + 1]. Floats are stored as float32, and integers as int32, or int64 if they do not fit.
-uint8 and bool keep their types.
+A split of n examples has a .npy file for each input of the model, for `labels` and, if `data.weight` is set, for
+`weights` float64 [n]. A ragged array, whose examples have different lengths, also has a file of offsets int64 [n + 1].
+Floats are stored as float32, and integers as int32, or int64 if they do not fit. uint8 and bool keep their types.
 """
 
 from dataclasses import dataclass
@@ -34,11 +34,11 @@ class ArrayCache(Cache):
 
     train: ArraySplit
     validation: ArraySplit
-    limits: dict[str, int]  # largest value of each integer input
+    limits: dict[str, int]  # largest value of each integer input, in both splits
 
     @property
     def inputs(self) -> InputShapes:
-        """The type of every input in a batch and the shape of an example, in which None is a ragged axis."""
+        """Every input's type in a batch, and the shape of an example, in which None is a ragged axis."""
         first = np.arange(1)
         return {
             name: (str(column.gather(first, first).dtype), column.shape) for name, column in self.train.inputs.items()
@@ -65,7 +65,7 @@ def open_cache(config: Config, source: "TokenizerSource | None") -> ArrayCache:
 
 
 def reopen_cache(config: Config, directory: Path) -> ArrayCache:
-    """Open an array cache that `open_cache` has verified.
+    """Open the array cache at a path that an earlier `open_cache` has verified.
 
     Raises:
         UserError: If the manifest cannot be read.

@@ -1,4 +1,7 @@
-"""Builder of the array cache. Named arrays are checked, then copied block by block."""
+"""Builder of the array cache. Named arrays are checked, then copied block by block.
+
+Both splits are passed together because they must agree: in names, shapes, types, and in the numbers that choose a type.
+"""
 
 import logging
 import tempfile
@@ -31,7 +34,7 @@ class ArrayManifest(Manifest):
     """Manifest of an array cache."""
 
     inputs: list[str]  # names of the model's inputs
-    limits: dict[str, int]  # largest value of each integer input
+    limits: dict[str, int]  # largest value of each integer input, in both splits
     classes: list[str]  # empty if the labels are not classes of examples
 
 
@@ -43,12 +46,12 @@ def build_array_cache(directory: Path, data: ArraysSettings) -> ArrayManifest:
     """
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         splits = read(data, Path(scratch))
-        names, _ = [check_names(data, split) for split in splits]
+        names, _ = [check_names(data, split) for split in splits]  # `check_alike` requires the same of the other split
         for split in splits:
             check_sizes(data, split)
         check_alike(*splits)
         log.info("building the array cache of %d examples", sum(len(split.columns[data.label]) for split in splits))
-        ranges = {name: _find_range_of_both(splits, name) for name in splits[0].columns}
+        ranges = {name: _find_common_range(splits, name) for name in splits[0].columns}
         classes = list_class_names(data, splits, ranges[data.label][1])
         limits = {}
         for name in names:
@@ -65,18 +68,18 @@ def build_array_cache(directory: Path, data: ArraysSettings) -> ArrayManifest:
 
 
 def get_array_path(directory: Path, split: str, name: str) -> Path:
-    """Return the file of an array in a cache. The name of the array may have any characters."""
+    """Return the file of an array in a cache. `quote` makes a file name of any name."""
     return directory / f"{split}.{quote(name, safe='')}.npy"
 
 
-def _find_range_of_both(splits: tuple[NamedArrays, NamedArrays], name: str) -> tuple[int, int]:
-    """Return the least and the largest integer in both splits."""
+def _find_common_range(splits: tuple[NamedArrays, NamedArrays], name: str) -> tuple[int, int]:
+    """Return the least and the largest integer of an array in both splits; (0, 0) for floats."""
     ranges = [find_range(split.location, name, split.columns[name].values) for split in splits]
     return min(low for low, _ in ranges), max(high for _, high in ranges)
 
 
 def _select_dtype(splits: tuple[NamedArrays, NamedArrays], name: str, low: int, high: int) -> np.dtype:
-    """Return the type in which the values of an input are stored."""
+    """Return the type in which the values of an input, from `low` to `high`, are stored."""
     dtypes = {split.columns[name].values.dtype for split in splits}
     kind = next(iter(dtypes)).kind
     if dtypes == {np.dtype(np.uint8)} or kind == "b":
@@ -94,10 +97,13 @@ def _select_dtype(splits: tuple[NamedArrays, NamedArrays], name: str, low: int, 
 def _copy(
     splits: tuple[NamedArrays, NamedArrays], directory: Path, name: str, name_in_cache: str, dtype: DTypeLike
 ) -> None:
-    for key, split in zip(("train", "validation"), splits, strict=True):
+    """Write an array of both splits to the cache, under another name if it is the labels or the weights."""
+    for split_name, split in zip(("train", "validation"), splits, strict=True):
         column = split.columns[name]
-        with ArrayWriter(get_array_path(directory, key, name_in_cache), dtype, column.values.shape[1:]) as writer:
+        with ArrayWriter(
+            get_array_path(directory, split_name, name_in_cache), dtype, column.values.shape[1:]
+        ) as writer:
             for _, block in iterate_blocks(column.values):
                 writer.append(block)
         if column.offsets is not None:
-            np.save(get_array_path(directory, key, name_in_cache + OFFSETS), column.offsets)
+            np.save(get_array_path(directory, split_name, name_in_cache + OFFSETS), column.offsets)

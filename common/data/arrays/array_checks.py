@@ -11,8 +11,8 @@ from common.data.arrays.array_column import Column
 from common.data.arrays.array_files import NamedArrays
 from common.errors import UserError
 
-BLOCK = 1 << 24  # bytes that are read at once
-RESERVED_NAMES = ("labels", "weights", "dropout_keys", "real_rows")
+BLOCK = 1 << 24  # bytes of an array that are read at once
+RESERVED_NAMES = ("labels", "weights", "dropout_keys", "real_rows")  # arrays that Lockstep adds to a batch
 NUMBER_KINDS = {"f": "floats", "i": "integers", "u": "integers", "b": "bools"}  # by the kind of NumPy's dtype
 OTHER_KINDS = {"c": "complex", "O": "objects", "U": "text", "S": "text", "V": "records", "M": "times", "m": "times"}
 
@@ -23,7 +23,7 @@ def check_names(data: ArraysSettings, split: NamedArrays) -> list[str]:
     """Return the names of a split's inputs.
 
     Raises:
-        UserError: If an array is missing, or has a name that is reserved for batches.
+        UserError: If the labels, the weights or all inputs are missing, or an input has a reserved name.
     """
     for key, name in (("label", data.label), ("weight", data.weight)):
         if name is not None and name not in split.columns:
@@ -93,7 +93,12 @@ def check_weights(location: str, name: str, column: Column) -> None:
 
 
 def check_channels(channels: Collection[str], inputs: InputShapes) -> None:
-    """Raise UserError unless `data.channels` names inputs with at least two axes besides the examples."""
+    """Raise UserError unless the inputs with channels exist and have another axis between examples and channels.
+
+    Args:
+        channels: `data.channels`, the names of the inputs whose last axis PyTorch's model takes as its second.
+        inputs: All inputs.
+    """
     for name in channels:
         if name not in inputs:
             raise UserError(f"data.channels: no input {name!r}; there are {abbreviate(list(inputs))}")
@@ -132,7 +137,7 @@ def iterate_blocks(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def format_index(start: int, index: np.ndarray) -> str:
-    """Return the index in the whole array, as text, of an index in the block that begins at `start`."""
+    """Return an index as text, such as "12, 3". Its first number counts from `start` within the block of an array."""
     return ", ".join(map(str, (start + index[0], *index[1:])))
 
 

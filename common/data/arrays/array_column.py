@@ -1,4 +1,4 @@
-"""One named array of a split: of one shape for every example, or ragged."""
+"""One named array of a split. All examples have the same shape, or the array is ragged: their first axis differs."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,8 @@ class Column:
     """The values of n examples.
 
     Attributes:
-        values: Values of shape [n, ...]; for a ragged array the values of all examples one after the other, [t, ...].
+        values: Values of shape [n, ...]. For a ragged array, the t values of all examples one after the other, [t,
+        ...].
         offsets: Integers [n + 1] of a ragged array: example i is values[offsets[i]:offsets[i + 1]].
     """
 
@@ -35,7 +36,7 @@ class Column:
         return self.offsets[ids + 1] - self.offsets[ids]
 
     def gather(self, ids: np.ndarray, batch: np.ndarray, padding: int = 0) -> np.ndarray:
-        """Return the examples `ids`. A ragged array is padded to the width of the examples `batch`."""
+        """Return the examples `ids`, [n, ...]. If they are ragged, pad them to the longest of the examples `batch`."""
         if self.offsets is None:
             return _widen(self.values[ids])
         values, rows, positions = self.concatenate(ids)
@@ -45,12 +46,16 @@ class Column:
         return padded
 
     def concatenate(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the values of ragged examples one after the other, the row of each value and its position there."""
+        """Return the t values of ragged examples one after the other, and where each stands in a padded batch.
+
+        Returns:
+            The values [t, ...]; the row of each value and its position in the row, int64 [t].
+        """
         assert self.offsets is not None
         rows, positions = locate_values(self.lengths(ids))
         return _widen(self.values[self.offsets[ids][rows] + positions]), rows, positions
 
 
 def _widen(values: np.ndarray) -> np.ndarray:
-    """Return unsigned integers, which are stored in their own narrow type, as int32."""
+    """Return unsigned integers, which the cache stores to save space, as int32, and other types unchanged."""
     return values.astype(np.int32) if values.dtype.kind == "u" else values

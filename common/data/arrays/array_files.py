@@ -1,4 +1,8 @@
-"""Files of named arrays as a source: the paths of the splits, and the arrays in them."""
+"""Files of named arrays: the paths of both splits, and the arrays in them.
+
+An array is ragged if its examples have different lengths: lists of a Parquet column, or an array NAME whose examples
+begin at the indices in the array NAME.offsets.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -25,7 +29,7 @@ class NamedArrays:
     """The arrays of one split by their names."""
 
     location: str  # file or directory, for errors
-    columns: Mapping[str, Column]
+    columns: Mapping[str, Column]  # without the arrays of offsets, which belong to the columns
 
 
 def read(data: ArraysSettings, scratch: Path) -> tuple[NamedArrays, NamedArrays]:
@@ -33,7 +37,7 @@ def read(data: ArraysSettings, scratch: Path) -> tuple[NamedArrays, NamedArrays]
 
     Args:
         data: Settings of the arrays.
-        scratch: Empty directory that must exist as long as the arrays are used.
+        scratch: Empty directory for unpacked arrays. It must exist as long as the arrays are used.
 
     Raises:
         UserError: If a file is missing or wrong.
@@ -64,7 +68,7 @@ def identify(data: ArraysSettings) -> Identity:
 
 
 def find_splits(data: ArraysSettings) -> dict[str, Path]:
-    """Return the files or directories of the splits by their keys. Raise UserError if one is missing."""
+    """Return the paths of "train" and "validation". Raise UserError if one is missing or of an unknown kind."""
     paths = {key: find_split(f"data.{key}", getattr(data, key)) for key in ("train", "validation")}
     for key, path in paths.items():
         if path.is_dir() and not any(path.glob("*.npy")):
@@ -75,7 +79,7 @@ def find_splits(data: ArraysSettings) -> dict[str, Path]:
 
 
 def find_split(key: str, name: str) -> Path:
-    """Return the path that is the value of a config key. Raise UserError if there is no such path."""
+    """Return the path `name`, the value of the config key `key`. Raise UserError if there is no such path."""
     if not name:
         raise UserError(f"{key}: has no value; set {key}=...")
     path = Path(name).expanduser()
@@ -91,7 +95,7 @@ def warn_of_same_file(paths: Mapping[str, Path]) -> None:
 
 
 def _have_one_length(*arrays: np.ndarray | Column) -> bool:
-    """Check whether the lists of an array have the same length in all splits, so that the array is not ragged."""
+    """Check whether all examples of an array have the same length in all splits, so that its lists are not ragged."""
     sizes: set[int] = set()
     for array in arrays:
         if isinstance(array, Column):
@@ -102,7 +106,13 @@ def _have_one_length(*arrays: np.ndarray | Column) -> bool:
 
 
 def _to_columns(location: str, arrays: LoadedArrays, rectangular: set[str]) -> dict[str, Column]:
-    """Return the values of each array together with their offsets. Lists in `rectangular` become an array."""
+    """Return the column of each array, together with its offsets.
+
+    Args:
+        location: File or directory, for errors.
+        arrays: The arrays of one split, and their offsets.
+        rectangular: Names of arrays of which all lists have the same length. They become columns that are not ragged.
+    """
     columns = {}
     for name, array in arrays.items():
         if name.endswith(OFFSETS):
@@ -126,10 +136,10 @@ def _to_rectangle(column: Column) -> Column:
 
 
 def _check_offsets(what: str, offsets: np.ndarray | Column, size: int) -> np.ndarray:
-    """Return offsets as int64. They must rise from 0 to the number of values.
+    """Return offsets as int64. They must rise from 0 to `size`, the number of values.
 
     Raises:
-        UserError: If they do not. The error names the first wrong offset.
+        UserError: If they do not. The error begins with `what`, and names the first wrong offset.
     """
     if isinstance(offsets, Column) or offsets.ndim != 1 or offsets.dtype.kind not in "iu" or not len(offsets):
         raise UserError(f"{what} must be integers of one axis, one more than there are examples")

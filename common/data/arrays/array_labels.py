@@ -1,4 +1,4 @@
-"""The labels of named arrays: classes, numbers, or a label for each token."""
+"""The labels of named arrays: a class or numbers for each example, or a label for each token."""
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -8,8 +8,8 @@ from common.data.arrays.array_checks import format_index, iterate_blocks
 from common.data.arrays.array_files import NamedArrays
 from common.errors import UserError
 
-MAX_INFERRED_CLASSES = 1 << 20
-LARGEST = np.iinfo(np.int32).max
+MAX_INFERRED_CLASSES = 1 << 20  # no classification has more, so a larger label is an error
+LARGEST_LABEL = np.iinfo(np.int32).max
 
 
 def select_label_dtype(name: str, splits: tuple[NamedArrays, NamedArrays]) -> DTypeLike:
@@ -30,7 +30,7 @@ def select_label_dtype(name: str, splits: tuple[NamedArrays, NamedArrays]) -> DT
         return np.float32
     for split in splits:
         for start, block in iterate_blocks(split.columns[name].values):
-            if len(wrong := np.argwhere((block > LARGEST) | (block < -LARGEST))):
+            if len(wrong := np.argwhere((block > LARGEST_LABEL) | (block < -LARGEST_LABEL))):
                 index = format_index(start, wrong[0])
                 raise UserError(
                     f"{split.location}: {name}[{index}] is {block[tuple(wrong[0])]}; labels must fit 32 bits"

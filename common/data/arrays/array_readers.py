@@ -1,4 +1,8 @@
-"""Readers of .npy, .npz and .safetensors files. All arrays become memory-mapped .npy files."""
+"""Readers of .npy, .npz and .safetensors files.
+
+NumPy maps only .npy files to memory. So the arrays of other files are unpacked to .npy files in the directory
+`scratch`.
+"""
 
 import shutil
 import zipfile
@@ -12,8 +16,8 @@ import numpy as np
 from common.data.arrays.array_column import Column
 from common.errors import UserError, describe_error
 
-LoadedArrays = dict[str, np.ndarray | Column]  # by name; a Column is an array of lists
-OFFSETS = ".offsets"  # the array NAME.offsets has the starts of the examples of a ragged array NAME
+LoadedArrays = dict[str, np.ndarray | Column]  # by name; only Parquet files have lists, which become a Column
+OFFSETS = ".offsets"  # array NAME.offsets: where each example of the ragged array NAME starts, and the last one ends
 # Types of safetensors that NumPy supports by itself. TensorFlow adds bfloat16 to NumPy, but only if it is imported.
 NUMPY_TYPES = {"BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "F16", "F32", "F64"}
 
@@ -68,7 +72,12 @@ def open_npy(file: Path, location: Path | str) -> np.ndarray:
 
 @contextmanager
 def report_damage(path: Path, *errors: type[Exception]) -> Iterator[None]:
-    """Convert a library's errors about a damaged file to UserError. Errors of the disk that is written to pass."""
+    """Convert a library's errors about a damaged file to UserError. Other errors pass, such as a full disk.
+
+    Args:
+        path: File that is read.
+        errors: Types of the library's errors. An OSError with an errno is never about a damaged file.
+    """
     try:
         yield
     except errors as error:

@@ -1,4 +1,4 @@
-"""A split of named arrays, and the batches that are gathered from it."""
+"""A split of named arrays, or of blocks of plain text, from which batches are gathered."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ NO_LABEL = -1  # padding of ragged labels; any label below 0 is ignored
 
 @dataclass(frozen=True)
 class ArraySplit:
-    """Memory-mapped arrays of one split."""
+    """Memory-mapped arrays of one split. `ids` are indices of n examples."""
 
     inputs: Mapping[str, Column]
-    label: Column
+    label: Column  # of all examples; `labels` has its values
     example_weights: np.ndarray | None = None  # float64 [n]; None: all examples have the same weight
 
     def __len__(self) -> int:
@@ -25,16 +25,16 @@ class ArraySplit:
 
     @property
     def labels(self) -> np.ndarray:
-        """Classes int32 [n], numbers float32 [n] or [n, k], or a label for each token int32 [n, t].
+        """Classes int32 [n], numbers float32 [n] or [n, k], or a label for each token of an example, int32 [n, tokens].
 
-        Ragged labels stand one after the other, int32 [t]; `gather` returns them by example.
+        Ragged labels of tokens stand one after the other, int32 [t]; `gather` returns them as [n, width].
         """
         return self.label.values
 
     def lengths(self, ids: np.ndarray) -> np.ndarray:
-        """Return the sum of the lengths of each example's ragged inputs, int64 [n].
+        """Return the number of tokens of each example, int64 [n]: the lengths of its ragged inputs, added up.
 
-        If no input is ragged, return the number of labelled tokens, or 0 if the tokens have no labels.
+        If no input is ragged, it is the number of labelled tokens, or 0 if the labels are not of tokens.
         """
         ragged = [column.lengths(ids) for column in self.inputs.values() if column.offsets is not None]
         if not ragged and self._has_token_labels:
@@ -46,7 +46,7 @@ class ArraySplit:
         return np.ones(len(ids)) if self.example_weights is None else self.example_weights[ids]
 
     def loss_counts(self, ids: np.ndarray) -> np.ndarray:
-        """Return how many losses each example has, float64 [n]: one, or one for each token whose label is >= 0."""
+        """Return the number of losses of each example, float64 [n]: 1, or the number of tokens whose label is >= 0."""
         if self.label.offsets is not None:
             labels, rows, _ = self.label.concatenate(ids)
             return np.bincount(rows, labels >= 0, len(ids))
@@ -57,8 +57,8 @@ class ArraySplit:
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
         """Return every input by its name, and `labels`.
 
-        A ragged input is padded with 0 to the width of the examples `batch`. It has a mask NAME_mask int32 [n, width],
-        which is 1 for real values. Ragged labels are padded with -1.
+        A ragged input is padded with 0 to the longest of the examples `batch`, and gets a mask NAME_mask int32 [n,
+        width], which is 1 for real values. Ragged labels are padded with -1.
         """
         arrays = {}
         for name, column in self.inputs.items():
@@ -68,11 +68,11 @@ class ArraySplit:
         return {**arrays, "labels": self.label.gather(ids, batch, NO_LABEL)}
 
     def gather_unpadded(self, ids: np.ndarray) -> Arrays:
-        """Return the arrays as wide as the longest of `ids`. Named arrays have no layout without padding."""
+        """Return the arrays padded to the longest of `ids`, because named arrays cannot be computed without padding."""
         return self.gather(ids, ids)
 
     def count_tokens(self, arrays: Arrays) -> int:
-        """Return the sizes of the padded inputs or, if no input is ragged, of the labels of tokens."""
+        """Return the number of values in the padded inputs or, if no input is ragged, in the labels of tokens."""
         ragged = [arrays[f"{name}_mask"].size for name, column in self.inputs.items() if column.offsets is not None]
         return sum(ragged) if ragged or not self._has_token_labels else arrays["labels"].size
 

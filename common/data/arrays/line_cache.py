@@ -1,7 +1,7 @@
 """The cache of plain text for language models: tokens that are cut into blocks, opened as named arrays.
 
-A split is `tokens` int32 [t]. Block i is tokens[i * L : (i + 1) * L] with L = `train.max_length`. The label of a token
-is the next token.
+A split is one array, `tokens` int32 [t], of the whole text. An example is a block of L = `train.max_length` tokens:
+block i is tokens[i * L : (i + 1) * L]. The label of a token is the next token of the text.
 """
 
 import logging
@@ -39,7 +39,7 @@ class LineManifest(Manifest):
 
 
 def open_cache(config: Config, source: "TokenizerSource | None") -> ArrayCache:
-    """Open the cache of a config of plain text. Build the cache first if it is missing or damaged.
+    """Open the cache of a config whose data is plain text. Build the cache first if it is missing or damaged.
 
     Args:
         config: The config of the run.
@@ -56,7 +56,7 @@ def open_cache(config: Config, source: "TokenizerSource | None") -> ArrayCache:
 
 
 def reopen_cache(config: Config, directory: Path) -> ArrayCache:
-    """Open a cache that `open_cache` has verified.
+    """Open the cache at a path that an earlier `open_cache` has verified.
 
     Raises:
         UserError: If the manifest cannot be read.
@@ -94,13 +94,12 @@ def _open(directory: Path, manifest: LineManifest) -> ArrayCache:
 def _open_split(directory: Path, name: str, length: int) -> ArraySplit:
     tokens = np.load(directory / f"{name}.tokens.npy", mmap_mode="r")
     end = _count_blocks(len(tokens), length) * length
-    return ArraySplit(
-        {"input_ids": Column(tokens[:end].reshape(-1, length))}, Column(tokens[1 : end + 1].reshape(-1, length))
-    )
+    inputs, labels = tokens[:end].reshape(-1, length), tokens[1 : end + 1].reshape(-1, length)
+    return ArraySplit({"input_ids": Column(inputs)}, Column(labels))
 
 
 def _count_blocks(tokens: int, length: int) -> int:
-    """Return the number of blocks in a text. Its last token is only a label."""
+    """Return the number of whole blocks in a text of `tokens` tokens. The token after a block is only a label."""
     return max(0, tokens - 1) // length
 
 

@@ -1,4 +1,7 @@
-"""Reader of the columns of Parquet files. All columns become memory-mapped .npy files."""
+"""Reader of the columns of Parquet files.
+
+NumPy maps only .npy files to memory. So the columns are unpacked to .npy files in the directory `scratch`.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +38,8 @@ def read_parquet(path: Path, scratch: Path) -> LoadedArrays:
 def _read_column(file: "pq.ParquetFile", field: "pa.Field", location: str, scratch: Path) -> np.ndarray | Column:
     """Read one column batch by batch, into files whose names begin with `scratch`.
 
-    The outermost lists may have different lengths. The lists within them must all be equally long.
+    A value may be within lists of lists. The outermost list of each example may have any length. At each level within
+    it, all lists must have the same length, which becomes an axis of the array.
     """
     dtype, depth = _find_dtype(field, location)
     values_path, lengths_path = scratch.with_suffix(".npy"), scratch.with_suffix(".lengths.npy")
@@ -83,6 +87,7 @@ def _find_dtype(field: "pa.Field", location: str) -> tuple[np.dtype, int]:
 
 
 def _list_lengths(array: "pa.Array") -> np.ndarray:
+    """Return the length of each list, int64 [n]."""
     import pyarrow.compute as pc
 
     lengths: np.ndarray = pc.list_value_length(array).to_numpy(zero_copy_only=False).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Plain text as tokens, read from start to end without holding it in memory."""
+"""Reader of the tokens of plain text. A text is never in memory as a whole."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from common.data.text.utf8_files import read_pieces
 from common.errors import UserError, describe_error
 
 BYTES = "bytes"  # the tokenizer whose tokens are the bytes of UTF-8
-MAX_LINE = 1 << 20  # characters; a longer line is cut
+MAX_LINE = 1 << 20  # characters; a longer line may be cut
 
 TokenReader = Callable[[Path], Iterator[np.ndarray]]  # yields the tokens of a file in pieces, integers [n]
 
@@ -67,7 +67,7 @@ def _read_bytes(path: Path) -> Iterator[np.ndarray]:
 
 
 def _read_lines(path: Path) -> Iterator[list[str]]:
-    """Yield the lines of a file with their newlines, some at a time. A line that is too long is cut."""
+    """Yield the lines of a file with their newlines, some at a time. A line of more than MAX_LINE is cut."""
     remainder = ""
     for piece in read_pieces(path):
         text = remainder + piece

@@ -10,7 +10,7 @@ TRAINING_EXAMPLES = 1437  # the first of 1797, in scikit-learn's order; the last
 
 
 def read(data: DigitsSettings) -> ImageCorpus:
-    """Return both splits. The largest value of a pixel is 16."""
+    """Return both splits. The pixels of these images are from 0 to 16."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()

@@ -34,7 +34,7 @@ def identify(data: IdxSettings) -> Identity:
 
 
 def find_idx_files(directory: str) -> list[tuple[Path, Path]]:
-    """Return the files of images and labels for training (train-*) and for validation (t10k-*).
+    """Return the file of images and the file of labels, for training (train-*) and for validation (t10k-*).
 
     Raises:
         UserError: If a file is missing.
@@ -77,7 +77,7 @@ def _read_split(images_path: Path, labels_path: Path) -> LabelledImages:
 
 def _read_array(path: Path, dimensions: int) -> np.ndarray:
     content = _read_content(path)
-    start = 4 + 4 * dimensions
+    start = 4 + 4 * dimensions  # of the values
     magic = bytes([0, 0, 8, dimensions])
     if content[:4] != magic:
         raise UserError(

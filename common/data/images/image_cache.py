@@ -1,6 +1,7 @@
 """The image cache: a corpus of images as bytes on disk, built once and opened memory-mapped by every process of a run.
 
-A split of n examples is two arrays: `images` uint8 [n, height, width, channels] and `labels` int32 [n].
+A split of n examples is two arrays: `images` uint8 [n, height, width, channels], and `labels` int32 [n], the indices of
+the classes.
 """
 
 import logging
@@ -27,7 +28,10 @@ FORMAT = 1
 
 
 class ImageManifest(Manifest):
-    """Manifest of an image cache. The statistics are over all pixels of the training images, divided by `largest`."""
+    """Manifest of an image cache.
+
+    `mean` and `standard_deviation` are over all pixels of the training images, divided by `largest`.
+    """
 
     classes: list[str]
     largest: int  # largest value that a pixel may have
@@ -37,11 +41,11 @@ class ImageManifest(Manifest):
 
 @dataclass(frozen=True)
 class ImageSplit:
-    """Memory-mapped arrays of one split, and the gathering of batches from them."""
+    """Memory-mapped arrays of one split, from which batches are gathered. `ids` are indices of n examples."""
 
     images: np.ndarray
     labels: np.ndarray
-    normalized_values: np.ndarray  # of every byte, float32 [256]
+    normalized_values: np.ndarray  # what each value of a pixel from 0 to 255 becomes in a batch, float32 [256]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -87,7 +91,7 @@ class ImageCache(Cache):
 def open_cache(config: Config, source: "TokenizerSource | None") -> ImageCache:
     """Open the image cache of a config. Build the cache first if it is missing or damaged.
 
-    A byte b is normalized to (b / largest - mean) / standard_deviation, with the entries of the manifest.
+    A pixel b is normalized to (b / largest - mean) / standard_deviation, with the entries of the manifest.
 
     Args:
         config: The config of the run.
@@ -102,7 +106,7 @@ def open_cache(config: Config, source: "TokenizerSource | None") -> ImageCache:
 
 
 def reopen_cache(config: Config, directory: Path) -> ImageCache:
-    """Open an image cache that `open_cache` has verified.
+    """Open the image cache at a path that an earlier `open_cache` has verified.
 
     Raises:
         UserError: If the manifest cannot be read.
@@ -134,7 +138,7 @@ def _build(directory: Path, config: Config) -> ImageManifest:
         np.save(directory / f"{name}.images.npy", split.images)
         np.save(directory / f"{name}.labels.npy", split.labels)
     scaled = np.arange(256) / corpus.largest
-    counts = np.bincount(corpus.train.images.reshape(-1), minlength=256)
+    counts = np.bincount(corpus.train.images.reshape(-1), minlength=256)  # training pixels of each value
     if np.count_nonzero(counts) == 1:
         raise UserError(
             f"data={config.data.kind}: all pixels of the images to train on have the same value; check them"

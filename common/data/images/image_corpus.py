@@ -1,4 +1,4 @@
-"""Corpora of labelled images of one shape, as arrays."""
+"""Corpora of labelled images. All images of a corpus have the same shape, so a split is one array in memory."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class LabelledImages:
     """The images of one split."""
 
     images: np.ndarray  # uint8 [n, height, width, channels]
-    labels: np.ndarray  # index in the corpus's classes, int32 [n]
+    labels: np.ndarray  # index of each image's class in `ImageCorpus.classes`, int32 [n]
     images_location: str  # file or data set of the images, for errors
     labels_location: str  # file or data set of the labels, for errors
 
@@ -26,7 +26,7 @@ class ImageCorpus:
 
     train: LabelledImages
     validation: LabelledImages
-    classes: list[str]
+    classes: list[str]  # names
     largest: int = 255  # largest value that a pixel may have
 
 
