@@ -1,4 +1,4 @@
-"""Sentences of a small grammar as plain text: python -m examples.gpt.data DIRECTORY"""
+"""Data for the GPT: sentences of a small grammar as plain text. Run python -m examples.gpt.data DIRECTORY"""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ WHEN = ("at dawn", "every winter", "before the rain", "in the evening", "without
 
 
 def write(directory: Path) -> None:
-    """Write train.txt and validation.txt."""
+    """Write train.txt and validation.txt, with a sentence on each line."""
     stream = np.random.default_rng(0)
     directory.mkdir(parents=True, exist_ok=True)
     for name, count in (("train", 1600), ("validation", 200)):

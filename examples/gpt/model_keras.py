@@ -1,4 +1,4 @@
-"""A small GPT: a causal language model with tied embeddings."""
+"""A small GPT: a causal language model whose output layer uses the weights of the embedding (tied embeddings)."""
 
 import keras
 import tensorflow as tf
@@ -6,14 +6,14 @@ from keras import layers, ops
 
 
 class Block(layers.Layer):
-    """Attention to the tokens before, and a perceptron."""
+    """A transformer block: causal attention, in which a token sees itself and earlier tokens, and a perceptron."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
         self.norm1 = layers.LayerNormalization(epsilon=1e-5)  # Keras's default is 1e-3
         self.query, self.value = layers.Dense(width), layers.Dense(width)
-        self.key = layers.Dense(width, use_bias=False)  # a bias would move all scores of a row alike
+        self.key = layers.Dense(width, use_bias=False)  # softmax ignores what a bias adds to all scores of a query
         self.attention_dropout = layers.Dropout(dropout)
         self.output_dense = layers.Dense(width)
         self.dropout1 = layers.Dropout(dropout)
@@ -33,21 +33,21 @@ class Block(layers.Layer):
             for layer in (self.query, self.key, self.value)
         )
         scores = query @ ops.transpose(key, (0, 1, 3, 2)) * (width // self.heads) ** -0.5
-        later = ops.arange(tokens)[None, :] > ops.arange(tokens)[:, None]
-        weights = ops.softmax(ops.where(later, ops.cast(-float("inf"), scores.dtype), scores))
+        is_later = ops.arange(tokens)[None, :] > ops.arange(tokens)[:, None]  # [queries, keys]
+        weights = ops.softmax(ops.where(is_later, ops.cast(-float("inf"), scores.dtype), scores))
         weights = self.attention_dropout(weights, training=training)
         return self.output_dense(ops.reshape(ops.transpose(weights @ value, (0, 2, 1, 3)), (n, tokens, width)))
 
 
 class GPT(keras.Model):
-    """input_ids [n, tokens] to logits [n, tokens, vocabulary]."""
+    """A language model that maps input_ids [n, tokens] to logits of the next token, [n, tokens, vocabulary]."""
 
-    def __init__(self, vocabulary: int, length: int, width: int, heads: int, count: int, dropout: float) -> None:
+    def __init__(self, vocabulary: int, length: int, width: int, heads: int, block_count: int, dropout: float) -> None:
         super().__init__()
         self.tokens = layers.Embedding(vocabulary, width)
         self.positions = self.add_weight(shape=(length, width), name="positions")
         self.dropout = layers.Dropout(dropout)
-        self.blocks = [Block(width, heads, dropout) for _ in range(count)]
+        self.blocks = [Block(width, heads, dropout) for _ in range(block_count)]
         self.norm = layers.LayerNormalization(epsilon=1e-5)
 
     def call(self, input_ids: tf.Tensor, training: bool = False) -> tf.Tensor:

@@ -1,18 +1,18 @@
-"""A small GPT: a causal language model with tied embeddings."""
+"""A small GPT: a causal language model whose output layer uses the weights of the embedding (tied embeddings)."""
 
 import torch
 from torch import nn
 
 
 class Block(nn.Module):
-    """Attention to the tokens before, and a perceptron."""
+    """A transformer block: causal attention, in which a token sees itself and earlier tokens, and a perceptron."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
         self.norm1 = nn.LayerNorm(width)
         self.query, self.value = nn.Linear(width, width), nn.Linear(width, width)
-        self.key = nn.Linear(width, width, bias=False)  # a bias would move all scores of a row alike
+        self.key = nn.Linear(width, width, bias=False)  # softmax ignores what a bias adds to all scores of a query
         self.attention_dropout = nn.Dropout(dropout)
         self.output = nn.Linear(width, width)
         self.dropout1 = nn.Dropout(dropout)
@@ -30,21 +30,21 @@ class Block(nn.Module):
             layer(x).view(n, tokens, self.heads, -1).transpose(1, 2) for layer in (self.query, self.key, self.value)
         )
         scores = query @ key.transpose(2, 3) * (width // self.heads) ** -0.5
-        later = torch.ones(tokens, tokens, dtype=torch.bool, device=x.device).triu(1)
-        weights = self.attention_dropout(scores.masked_fill(later, float("-inf")).softmax(-1))
+        is_later = torch.ones(tokens, tokens, dtype=torch.bool, device=x.device).triu(1)  # [queries, keys]
+        weights = self.attention_dropout(scores.masked_fill(is_later, float("-inf")).softmax(-1))
         result: torch.Tensor = self.output((weights @ value).transpose(1, 2).reshape(n, tokens, width))
         return result
 
 
 class GPT(nn.Module):
-    """input_ids [n, tokens] to logits [n, tokens, vocabulary]."""
+    """A language model that maps input_ids [n, tokens] to logits of the next token, [n, tokens, vocabulary]."""
 
-    def __init__(self, vocabulary: int, length: int, width: int, heads: int, layers: int, dropout: float) -> None:
+    def __init__(self, vocabulary: int, length: int, width: int, heads: int, block_count: int, dropout: float) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Parameter(0.02 * torch.randn(length, width))
         self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(block_count))
         self.norm = nn.LayerNorm(width)
         nn.init.normal_(self.tokens.weight, std=0.02)
 

@@ -1,4 +1,4 @@
-"""DistilBERT of KerasHub, with a head."""
+"""DistilBERT of KerasHub with a classifier, for the data of examples.lstm."""
 
 import keras
 import keras_hub
@@ -6,7 +6,7 @@ from keras import layers
 
 
 def build(vocabulary: int = 20, classes: int = 2, width: int = 32) -> keras.Model:
-    """tokens and tokens_mask [n, width] to logits [n, classes]."""
+    """Build a model that maps tokens and tokens_mask (0 for padding), both [n, length], to logits [n, classes]."""
     tokens = keras.Input((None,), name="tokens", dtype="int32")
     tokens_mask = keras.Input((None,), name="tokens_mask", dtype="int32")
     encoder = keras_hub.models.DistilBertBackbone(

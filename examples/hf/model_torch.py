@@ -1,4 +1,4 @@
-"""DistilBERT of Hugging Face, with a head."""
+"""DistilBERT of Hugging Face with a classifier, for the data of examples.lstm."""
 
 import torch
 from torch import nn
@@ -6,7 +6,7 @@ from transformers import DistilBertConfig, DistilBertModel
 
 
 class Classifier(nn.Module):
-    """tokens and tokens_mask [n, width] to logits [n, classes]."""
+    """A model that maps tokens and tokens_mask (0 for padding), both [n, length], to logits [n, classes]."""
 
     def __init__(self, vocabulary: int, classes: int, width: int) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""Sequences of 3 to 20 tokens, labelled by whether most are above 10: python -m examples.lstm.data DIRECTORY"""
+"""Data for the LSTM: sequences of 3 to 20 tokens, labelled by whether most tokens are above 10.
+
+Run python -m examples.lstm.data DIRECTORY
+"""
 
 import sys
 from pathlib import Path
@@ -7,7 +10,10 @@ import numpy as np
 
 
 def write(directory: Path) -> None:
-    """Write train.npz and validation.npz: tokens int32 [t] with tokens.offsets int64 [n + 1], labels int64 [n]."""
+    """Write train.npz and validation.npz: labels int64 [n], tokens int32 [t] and tokens.offsets int64 [n + 1].
+
+    The tokens of all examples stand one after the other. Example i is tokens[offsets[i] : offsets[i + 1]].
+    """
     stream = np.random.default_rng(0)
     directory.mkdir(parents=True, exist_ok=True)
     for name, count in (("train", 2000), ("validation", 400)):

@@ -6,7 +6,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
 class Classifier(nn.Module):
-    """tokens and tokens_mask [n, width] to logits [n, classes]."""
+    """A model that maps tokens and tokens_mask (0 for padding), both [n, length], to logits [n, classes]."""
 
     def __init__(self, vocabulary: int, classes: int, width: int) -> None:
         super().__init__()

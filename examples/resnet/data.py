@@ -1,4 +1,7 @@
-"""The handwritten digits that scikit-learn comes with, enlarged to 16 x 16: python -m examples.resnet.data DIRECTORY"""
+"""Data for the ResNet: the handwritten digits that scikit-learn comes with, enlarged to 16 x 16.
+
+Run python -m examples.resnet.data DIRECTORY
+"""
 
 import sys
 from pathlib import Path

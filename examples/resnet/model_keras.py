@@ -5,7 +5,7 @@ from keras import layers
 
 
 def convolution(x: keras.KerasTensor, outputs: int, size: int = 3, stride: int = 1) -> keras.KerasTensor:
-    # With strides, padding="same" pads more at the end than at the start, and PyTorch the same on both sides.
+    # With strides, padding="same" pads more at the end than at the start. PyTorch pads both alike, as done here.
     if size > 1:
         x = layers.ZeroPadding2D(size // 2)(x)
     return layers.Conv2D(outputs, size, stride, padding="valid", use_bias=False)(x)
@@ -25,7 +25,10 @@ def block(x: keras.KerasTensor, outputs: int, stride: int, activation: str) -> k
 
 
 def build(classes: int = 10, width: int = 8, activation: str = "relu") -> keras.Model:
-    """images [n, height, width, channels] to logits [n, classes]. activation: relu, silu, ..."""
+    """Build a model that maps images [n, height, width, channels] to logits [n, classes].
+
+    activation: an activation of Keras, such as relu or silu.
+    """
     images = keras.Input((16, 16, 1), name="images")
     x = layers.Activation(activation)(norm(convolution(images, width)))
     x = block(block(x, width, 1, activation), 2 * width, 2, activation)

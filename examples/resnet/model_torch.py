@@ -26,7 +26,7 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    """images [n, channels, height, width] to logits [n, classes]."""
+    """A model that maps images [n, channels, height, width] to logits [n, classes]."""
 
     def __init__(self, classes: int, width: int, activation: str) -> None:
         super().__init__()
@@ -43,5 +43,5 @@ class ResNet(nn.Module):
 
 
 def build(classes: int = 10, width: int = 8, activation: str = "relu") -> nn.Module:
-    """activation: a function of torch.nn.functional: relu, silu, ..."""
+    """Build the model. activation: a function of torch.nn.functional, such as relu or silu."""
     return ResNet(classes, width, activation)

@@ -1,12 +1,17 @@
-"""A naive port of model_torch.py to Keras. docs/diagnosis.md finds its three mistakes one by one."""
+"""A naive port of model_torch.py to Keras, with three mistakes, which docs/diagnosis.md finds one by one.
+
+Each of the functions `build...` corrects one mistake more than the function above it.
+"""
 
 import keras
 from keras import layers
 
 
-def _port(same: bool, epsilon: float, momentum: float) -> keras.Model:
+def _port(pads_same: bool, epsilon: float, momentum: float) -> keras.Model:
+    """Build the port. pads_same: whether convolutions pad as padding="same" does, or alike at the start and the end."""
+
     def convolution(x: keras.KerasTensor, outputs: int, size: int, stride: int) -> keras.KerasTensor:
-        if same or size == 1:
+        if pads_same or size == 1:
             return layers.Conv2D(outputs, size, stride, padding="same", use_bias=False)(x)
         return layers.Conv2D(outputs, size, stride, use_bias=False)(layers.ZeroPadding2D(size // 2)(x))
 
@@ -27,19 +32,19 @@ def _port(same: bool, epsilon: float, momentum: float) -> keras.Model:
 
 def build() -> keras.Model:
     """Build the port with the defaults of Keras."""
-    return _port(same=True, epsilon=1e-3, momentum=0.99)
+    return _port(pads_same=True, epsilon=1e-3, momentum=0.99)
 
 
 def build_padded_alike() -> keras.Model:
     """Build the port with as much padding at the start as at the end, as in PyTorch."""
-    return _port(same=False, epsilon=1e-3, momentum=0.99)
+    return _port(pads_same=False, epsilon=1e-3, momentum=0.99)
 
 
 def build_with_epsilon() -> keras.Model:
     """Build the port with PyTorch's padding and epsilon."""
-    return _port(same=False, epsilon=1e-5, momentum=0.99)
+    return _port(pads_same=False, epsilon=1e-5, momentum=0.99)
 
 
 def build_with_momentum() -> keras.Model:
     """Build the port with PyTorch's padding, epsilon and momentum, which is 1 - Keras's."""
-    return _port(same=False, epsilon=1e-5, momentum=0.9)
+    return _port(pads_same=False, epsilon=1e-5, momentum=0.9)

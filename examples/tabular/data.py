@@ -1,4 +1,4 @@
-"""The diabetes patients that scikit-learn comes with: python -m examples.tabular.data DIRECTORY"""
+"""Data of diabetes patients, which scikit-learn comes with. Run python -m examples.tabular.data DIRECTORY"""
 
 import sys
 from pathlib import Path

@@ -1,11 +1,11 @@
-"""Numbers and a category to one number."""
+"""A regression model of two inputs: numbers, and a category that is embedded."""
 
 import keras
 from keras import layers
 
 
 def build(width: int = 32) -> keras.Model:
-    """numbers [n, 9] and sex [n] to the progression of the disease [n, 1]."""
+    """Build a model that maps numbers [n, 9] and sex [n], which is 0 or 1, to the progression of the disease [n, 1]."""
     numbers = keras.Input((9,), name="numbers")
     sex = keras.Input((), name="sex", dtype="int32")
     x = layers.concatenate([numbers, layers.Embedding(2, 4)(sex)])

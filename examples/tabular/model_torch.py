@@ -1,11 +1,11 @@
-"""Numbers and a category to one number."""
+"""A regression model of two inputs: numbers, and a category that is embedded."""
 
 import torch
 from torch import nn
 
 
 class Tabular(nn.Module):
-    """numbers [n, 9] and sex [n] to the progression of the disease [n, 1]."""
+    """A model that maps numbers [n, 9] and sex [n], which is 0 or 1, to the progression of the disease [n, 1]."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

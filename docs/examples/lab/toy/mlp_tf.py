@@ -1,4 +1,4 @@
-"""The perceptron in Keras."""
+"""The perceptron in Keras. The spec in mlp.py fixes the names and shapes of its parameters."""
 
 import keras
 from keras.layers import Dense, Dropout, Flatten
@@ -10,7 +10,7 @@ from .mlp import get_parameter_shapes
 
 
 def build(initial: InitialCheckpoint) -> keras.Model:
-    """Build the model. It takes the arrays of a batch by name, and returns logits [n, classes]."""
+    """Build the model, without the initial weights. It takes `images` by name, and returns logits [n, classes]."""
     hf_config = initial.hf_config
     images = keras.Input(hf_config["image_shape"], name="images")
     x = Dense(hf_config["hidden_size"], activation="relu", name="fc1")(Flatten()(images))
@@ -20,5 +20,6 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     for name, shape in get_parameter_shapes(hf_config).items():
         layer, kind = name.split(".")
         variable = getattr(model.get_layer(layer), {"weight": "kernel", "bias": "bias"}[kind])
-        model.named_parameters.append(NamedParameter(name, variable, shape, shape if kind == "weight" else None))
+        kernel = shape if kind == "weight" else None  # Keras holds a kernel transposed
+        model.named_parameters.append(NamedParameter(name, variable, shape, kernel))
     return model

@@ -1,4 +1,4 @@
-"""The perceptron in PyTorch."""
+"""The perceptron in PyTorch. The spec in mlp.py fixes the names and shapes of its parameters."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,7 @@
-"""A cluster engine that reads the hosts from MY_CLUSTER_HOSTS=10.0.0.1,10.0.0.2 and MY_CLUSTER_NODE=0."""
+"""A cluster engine, which finds the hosts of a run.
+
+It reads their addresses from MY_CLUSTER_HOSTS=10.0.0.1,10.0.0.2 and the index of this host from MY_CLUSTER_NODE=0.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""Settings of a strategy whose single process computes the gradients of all replicas, one after the other."""
+"""Settings of a strategy whose single process computes the gradients of all replicas, one after the other.
+
+The fields are config keys, such as strategy.reverse=true. `sides` names the class of the strategy in each framework.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""The sequential strategy in TensorFlow."""
+"""The sequential strategy in TensorFlow: its settings are in sequential.py."""
 
 from collections.abc import Iterable, Iterator
 

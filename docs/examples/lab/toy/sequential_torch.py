@@ -1,4 +1,4 @@
-"""The sequential strategy in PyTorch."""
+"""The sequential strategy in PyTorch: its settings are in sequential.py."""
 
 from collections.abc import Iterable, Iterator
 
@@ -25,5 +25,6 @@ class Sequential(Single[SequentialSettings]):
             for replica in self.settings.order:
                 seed_dropout(self.config, batch.step, replica)
                 shard = to_tensors(batch.shard(replica, self.world_size), self.device)
-                losses.append(backward(self.model, self.task, shard, batch.weight, self.precision))
+                loss = backward(self.model, self.task, shard, batch.weight, self.precision)  # adds up gradients
+                losses.append(loss)
             yield StepResult(batch, torch.stack(losses).sum(), self.optimizer.update(batch.step))

@@ -1,4 +1,7 @@
-"""A kind of data: generated images of stripes. The class of an image is the angle of its stripes."""
+"""A kind of data: generated images of stripes. The class of an image is the angle of its stripes.
+
+The fields of the settings are config keys, such as data.angles=3. `source` names the module with `read` and `identify`.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +18,7 @@ ANGLES = (0, 90, 45, 135)  # degrees
 
 @dataclass(frozen=True)
 class StripesSettings(ImageSettings):
-    """Settings of the images."""
+    """Settings of the data."""
 
     source = __name__
 
@@ -35,15 +38,16 @@ def read(data: StripesSettings) -> ImageCorpus:
 
 
 def identify(data: StripesSettings) -> dict[str, Any]:
-    """Return what identifies the corpus: the keys. A reader of files adds their sizes and modification times."""
+    """Return what identifies the images: the keys. A reader of files adds their sizes and modification times."""
     return collect_source_keys(data)
 
 
 def _draw_split(angles: int, count: int, seed: int) -> LabelledImages:
+    """Draw `count` images of 8 x 8 pixels. The angles take turns, and each image has a random phase."""
     labels = np.arange(count, dtype=np.int32) % angles
     angle = np.radians(np.array(ANGLES)[labels])[:, None, None]
     phase = np.random.Generator(np.random.PCG64(seed)).uniform(0, 2 * np.pi, [count, 1, 1])
     y, x = np.mgrid[:8, :8]
     waves = np.cos((x * np.cos(angle) + y * np.sin(angle)) * np.pi / 2 + phase)
-    images = np.round((waves + 1) * 127.5).astype(np.uint8)[..., None]  # [n, height, width, channels]
-    return LabelledImages(images, labels, "stripes", "stripes")  # names of images and labels for error messages
+    images = np.round((waves + 1) * 127.5).astype(np.uint8)[..., None]  # from 0 to 255, [n, height, width, channels]
+    return LabelledImages(images, labels, "stripes", "stripes")  # the last two name images and labels in errors
