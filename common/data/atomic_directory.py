@@ -84,7 +84,7 @@ def compute_checksum(path: Path) -> str:
 
 
 def compute_fingerprint(description: Mapping[str, object]) -> str:
-    """Return sixteen hex digits that are the same for equal descriptions."""
+    """Return the XXH3-64 of a description's JSON in hex. It is the same for equal descriptions."""
     return xxhash.xxh3_64(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 

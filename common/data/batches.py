@@ -59,7 +59,7 @@ class GlobalBatch:
     split: Split
     padding: str  # value of `train.padding`: global, micro_batches or unpadded
     part: int = 0  # index of the part, if `divide` made it
-    dropout_seed: int | None = None  # None if the model's dropout is not aligned
+    dropout_seed: int | None = None  # of masks that both frameworks share (aligned dropout); None if there are none
     class_weights: Sequence[float] | None = None  # weight of each class in the loss: `task.class_weights`
     mark_real: bool = False  # whether shards have `real_rows`
 
@@ -112,8 +112,10 @@ class GlobalBatch:
         ids = np.concatenate((self.ids, np.repeat(self.ids[:1], missing)))
         weights = np.concatenate((self._example_weights(), np.zeros(missing)))
         real_rows = np.repeat(np.array([1, 0], np.int32), (self.size, missing))
-        shard = batch_plan.deal_examples(self.split.lengths(ids), world_size)[rank]
-        micro_batch_rows = np.split(shard, batch_plan.compute_shard_bounds(len(shard), micro_batch_count)[1:-1])
+        shard_rows = batch_plan.deal_examples(self.split.lengths(ids), world_size)[rank]
+        micro_batch_rows = np.split(
+            shard_rows, batch_plan.compute_shard_bounds(len(shard_rows), micro_batch_count)[1:-1]
+        )
         return [
             {
                 **self._gather(ids[rows]),

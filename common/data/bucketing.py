@@ -11,7 +11,7 @@ from common.data.batches import Arrays
 
 
 def pad_to_bucket(arrays: Arrays) -> Arrays:
-    """Return a micro-batch whose numbers of tokens and of columns are rounded up, and so take few values.
+    """Return a micro-batch whose numbers of tokens and of columns are rounded up. The few shapes are the buckets.
 
     Filling tokens, which belong to no example, are appended. They have extra rows of their own in the padded layout, so
     that no example attends to them. A padded micro-batch already has one of few shapes, and is returned unchanged.
@@ -21,7 +21,7 @@ def pad_to_bucket(arrays: Arrays) -> Arrays:
     (token_count,), (rows, width) = arrays["input_ids"].shape, arrays["attention_mask"].shape
     token_step, bucket_width = _find_step(token_count, 4), _round_up(width, _find_step(width, 2))
     missing = _round_up(token_count, token_step) - token_count
-    filling_rows = -(-token_step // bucket_width)  # as many as any number of filling tokens may need
+    filling_rows = -(-token_step // bucket_width)  # enough for any number of filling tokens
     mask = np.zeros((rows + filling_rows, bucket_width), np.int32)
     mask[:rows, :width] = arrays["attention_mask"]
     mask.reshape(-1)[rows * bucket_width :][:missing] = 1

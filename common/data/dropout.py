@@ -4,9 +4,9 @@ Whether an element is dropped is a pure function of the seed, the step, the id o
 layer and the coordinates of the element in the example. The replica, the micro-batch and the padding have no influence.
 
 - An example has a 64-bit key, which changes with every step: `derive_example_keys`.
-- A dropout layer, which the names call a site, has a 64-bit key: `derive_site_key`.
-- A row is the elements along the last axis. It has a 64-bit key too: one step of SplitMix64 hashes the xor of the
-  example's key and the site's key, and one more step each of the row's coordinates, its indices on the other axes.
+- A dropout layer, which the code calls a site, has a 64-bit key: `derive_site_key`.
+- A row is the elements along the last axis. It has a 64-bit key too. One step of SplitMix64 hashes the xor of the
+  example's key and the site's key. One more step follows for each coordinate of the row, its index on another axis.
 - An element has a 32-bit word. It is hashed from the two halves of the row's key and the position of the element in the
   row, by multiplications and xor-shifts (like the hashes of Wellons, "Prospecting for hash functions", 2018). The
   element is dropped if its word is below `compute_threshold`.

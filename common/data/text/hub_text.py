@@ -32,7 +32,7 @@ def read(data: HubSettings) -> TextSource:
     names = getattr(splits["train_split"].features[data.label], "names", None)  # only a ClassLabel has names
     if data.classes and not set(names or ()) <= set(data.classes):
         names = None  # data.classes renames the classes, in the order of the integer labels
-    return TextSource(rows[0], rows[1], names=names or data.classes, classes=data.classes)
+    return TextSource(rows[0], rows[1], data_classes=names or data.classes, model_classes=data.classes)
 
 
 def _read_rows(split: "datasets.Dataset", columns: RequiredColumns) -> NumberedRows:

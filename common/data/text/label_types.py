@@ -35,18 +35,18 @@ def normalize_label(label: Cell, untyped: bool) -> Cell:
     return None if label in NO_GOLD_LABEL or (untyped and label in NO_GOLD_WORDS) else label
 
 
-def infer_label_types(words: Mapping[Label, str]) -> dict[Label, Label]:
+def infer_label_types(word_locations: Mapping[Label, str]) -> dict[Label, Label]:
     """Return the typed label of each word in a label column of CSV or TSV.
 
     The labels are integers if all words are integers, else booleans if all words are booleans, else strings.
 
     Args:
-        words: Each distinct word -> name of its first row, for errors.
+        word_locations: Each distinct word -> name of its first row, for errors.
 
     Raises:
         UserError: If all words are numbers, but not all are whole.
     """
-    texts = {str(word): location for word, location in words.items()}
+    texts = {str(word): location for word, location in word_locations.items()}
     if all(map(INTEGER.fullmatch, texts)):
         return {text: int(text.partition(".")[0]) for text in texts}
     if all(map(NUMBER.fullmatch, texts)):

@@ -69,7 +69,7 @@ def read_corpus(data: DataSettings, checkpoint_classes: list[str] | None = None)
     The classes of the model's outputs, in order, are the first of these that is known:
         1. `checkpoint_classes`;
         2. `data.classes`;
-        3. the classes that the source names;
+        3. the classes that the source names, such as those of a data set of the hub;
         4. the labels of the training split: for integers "0" to the largest, false and true for booleans, and the
            sorted labels for strings.
 
@@ -86,23 +86,25 @@ def read_corpus(data: DataSettings, checkpoint_classes: list[str] | None = None)
     """
     source: TextSource = import_module(data.source).read(data)
     train, validation = survey_rows(source.train), survey_rows(source.validation)
-    names = source.names or checkpoint_classes or _infer_class_names(_infer_labels(source.train, train))
-    model_classes = checkpoint_classes or source.classes or names
-    model_indices = _find_model_indices(names, model_classes)
+    data_classes = source.data_classes or checkpoint_classes or _infer_class_names(_infer_labels(source.train, train))
+    model_classes = checkpoint_classes or source.model_classes or data_classes
+    model_indices = _find_model_indices(data_classes, model_classes)
     return TextCorpus(
-        _label_split(source.train, train, names, model_indices),
-        _label_split(source.validation, validation, names, model_indices),
+        _label_split(source.train, train, data_classes, model_indices),
+        _label_split(source.validation, validation, data_classes, model_indices),
         list(model_classes),
     )
 
 
 def _infer_labels(rows: TextRows, survey: RowSurvey) -> dict[Label, Label]:
     """Return the typed label of every written label of a split."""
-    return infer_label_types(survey.labels) if rows.untyped else {label: label for label in survey.labels}
+    if rows.untyped:
+        return infer_label_types(survey.label_locations)
+    return {label: label for label in survey.label_locations}
 
 
 def _infer_class_names(labels: dict[Label, Label]) -> list[str]:
-    """Return the names of the classes.
+    """Return the names of the classes of data that has only labels.
 
     Args:
         labels: Typed label of every written label of the training split. All typed labels have the same type.
@@ -126,53 +128,55 @@ def _infer_class_names(labels: dict[Label, Label]) -> list[str]:
     return names
 
 
-def _find_model_indices(names: list[str], model_classes: list[str]) -> list[int]:
-    """Return the index of the model's output for each class name of the data."""
-    if set(names) <= set(model_classes):
-        return [model_classes.index(name) for name in names]
-    if len(names) <= len(model_classes) and all(re.fullmatch("(LABEL_)?[0-9]+", name) for name in model_classes):
-        return list(range(len(names)))
+def _find_model_indices(data_classes: list[str], model_classes: list[str]) -> list[int]:
+    """Return the index of the model's output for each of the data's classes."""
+    if set(data_classes) <= set(model_classes):
+        return [model_classes.index(name) for name in data_classes]
+    if len(data_classes) <= len(model_classes) and all(re.fullmatch("(LABEL_)?[0-9]+", name) for name in model_classes):
+        return list(range(len(data_classes)))
     raise UserError(
-        f"data.classes: the data's classes {abbreviate(names)} are not among the checkpoint's "
+        f"data.classes: the data's classes {abbreviate(data_classes)} are not among the checkpoint's "
         f"{abbreviate(model_classes)}; set it to the checkpoint's names, in the order of the data's integer labels"
     )
 
 
-def _label_split(rows: TextRows, survey: RowSurvey, names: list[str], model_indices: list[int]) -> LabelledTexts:
+def _label_split(rows: TextRows, survey: RowSurvey, data_classes: list[str], model_indices: list[int]) -> LabelledTexts:
     """Return the examples of a split, with the index of the model's output for every written label.
 
     Args:
         rows: Rows of the split.
         survey: Result of reading them.
-        names: Names of the data's classes. An integer label is an index in them, a string is one of them, and a boolean
-            is the index of "false" or "true" if they are names, else 0 or 1.
-        model_indices: Index of the model's output for each name.
+        data_classes: Names of the data's classes. An integer label is an index in them, and a string is one of them. A
+            boolean stands for the class "false" or "true" if both are names, else for class 0 or 1.
+        model_indices: Index of the model's output for each of the data's classes.
     """
-    lower_names = [name.lower() for name in names]
+    lower_names = [name.lower() for name in data_classes]
     booleans = [lower_names.index(word) for word in BOOLEANS] if set(BOOLEANS) <= set(lower_names) else [0, 1]
-    name_indices: dict[Label, int] = {name: i for i, name in enumerate(names)}
+    name_indices: dict[Label, int] = {name: i for i, name in enumerate(data_classes)}
     name_indices.update(zip((False, True), booleans, strict=True))
     class_indices: dict[Label, int] = {}
-    for written, label in _resolve_labels(rows, survey, names).items():
+    for written, label in _resolve_labels(rows, survey, data_classes).items():
         index = label if type(label) is int else name_indices.get(label)
-        if index is None or not 0 <= index < len(names):
-            known = f"the {len(names)} classes {abbreviate(names)}" if names else "the classes"
+        if index is None or not 0 <= index < len(data_classes):
+            known = f"the {len(data_classes)} classes {abbreviate(data_classes)}" if data_classes else "the classes"
             hint = "see data.classes" if isinstance(label, str) else "see data.classes (integers count from 0)"
-            raise UserError(f"{survey.labels[written]}: label {abbreviate(label)} is not one of {known}; {hint}")
+            raise UserError(
+                f"{survey.label_locations[written]}: label {abbreviate(label)} is not one of {known}; {hint}"
+            )
         class_indices[written] = model_indices[index]
     return LabelledTexts(rows, class_indices, survey.examples, survey.dropped)
 
 
-def _resolve_labels(rows: TextRows, survey: RowSurvey, names: list[str]) -> dict[Label, Label]:
+def _resolve_labels(rows: TextRows, survey: RowSurvey, data_classes: list[str]) -> dict[Label, Label]:
     """Return for every written label the integer, the boolean or the class name that it stands for.
 
     In CSV and TSV, "1" may be the name of a class or the index of one. The written labels are taken as names if all of
     them are class names. Otherwise they are typed. The typed labels are taken as names if all of them, as text, are
     class names (1.0 is the class "1"), and else as they are.
     """
-    as_written: dict[Label, Label] = {label: label for label in survey.labels}
-    if not rows.untyped or as_written.keys() <= set(names):
+    as_written: dict[Label, Label] = {label: label for label in survey.label_locations}
+    if not rows.untyped or as_written.keys() <= set(data_classes):
         return as_written
     labels = _infer_labels(rows, survey)
     by_name: dict[Label, Label] = {word: str(label) for word, label in labels.items()}
-    return by_name if set(by_name.values()) <= set(names) else labels
+    return by_name if set(by_name.values()) <= set(data_classes) else labels

@@ -32,8 +32,8 @@ def read(data: FilesSettings) -> TextSource:
     source = TextSource(
         _open_rows("data.train", train, data),
         _open_rows("data.validation", validation, data),
-        names=data.classes,
-        classes=data.classes,
+        data_classes=data.classes,
+        model_classes=data.classes,
     )
     if shared := {path.resolve() for path in train} & {path.resolve() for path in validation}:
         what = "is the same file as" if len(train) == len(validation) == 1 else f"has {len(shared)} of the files of"

@@ -76,15 +76,15 @@ class TextSource:
 
     train: TextRows
     validation: TextRows
-    names: list[str] | None  # the class that integer label i stands for is names[i]; None if the data has no names
-    classes: list[str] | None = None  # `data.classes`, in the order of the model's outputs; None if the config has none
+    data_classes: list[str] | None  # names of the classes: integer label i is class i; None if only labels are known
+    model_classes: list[str] | None = None  # names of the model's outputs, if `data.classes` sets them
 
 
 @dataclass(frozen=True)
 class RowSurvey:
     """Result of reading all rows of a split once."""
 
-    labels: dict[Label, str]  # distinct written label -> name of its first row, in the order of these rows
+    label_locations: dict[Label, str]  # distinct written label -> name of its first row, in the order of these rows
     examples: int  # rows with a gold label
     dropped: int  # rows without a gold label
 
@@ -101,7 +101,7 @@ def survey_rows(rows: TextRows) -> RowSurvey:
     Raises:
         UserError: For the first row that is wrong, or if there are no rows with a gold label.
     """
-    labels: dict[Label, str] = {}
+    label_locations: dict[Label, str] = {}
     examples = dropped = 0
     empty_columns = rows.columns[1:]
     for location, number, label, texts in show_progress(rows, f"checking {rows.key}"):
@@ -109,9 +109,9 @@ def survey_rows(rows: TextRows) -> RowSurvey:
             dropped += 1
             continue
         examples += 1
-        if label not in labels:
-            labels[label] = f"{location}{number}"
-            if len(labels) > MAX_LABELS:
+        if label not in label_locations:
+            label_locations[label] = f"{location}{number}"
+            if len(label_locations) > MAX_LABELS:
                 raise UserError(
                     f"data.label: more than {MAX_LABELS} classes in {rows.key}; set it to the column that holds the "
                     "classes"
@@ -125,7 +125,7 @@ def survey_rows(rows: TextRows) -> RowSurvey:
         raise UserError(f"{rows.key}: no example with a gold label ({dropped} rows without one); see data.label")
     for key, name in empty_columns:
         log.warning("%s: every text of %r (%s) is empty", rows.key, name, key)
-    return RowSurvey(labels, examples, dropped)
+    return RowSurvey(label_locations, examples, dropped)
 
 
 def _check_label_type(location: str, column: str, label: Cell, expected: type | None) -> type:

@@ -128,7 +128,7 @@ class Stamps(ImageSettings):
 
 def read_poems(data: Poems) -> TextSource:
     rows = TextRows.from_memory("data.shelf", "poem ", [("old", "a rose is a rose"), ("new", "the dog saw a cat")])
-    return TextSource(rows, rows, names=["new", "old"])
+    return TextSource(rows, rows, data_classes=["new", "old"])
 
 
 def read_stamps(data: Stamps) -> ImageCorpus:
