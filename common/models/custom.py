@@ -91,15 +91,15 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
     factories = {side: getattr(settings, side) for side in PACKAGES if getattr(settings, side) is not None}
     ids = np.arange(min(PROOF_EXAMPLES, len(cache.train)))
     examples = cache.train.gather(ids, ids)
-    inputs, arrays = _make_inputs(config, examples)
+    input_specs, input_arrays = _make_inputs(config, examples)
     request = PairingRequest(
-        factories.get("torch", ""),
-        factories.get("tf", ""),
-        inputs,
-        settings.arguments,
-        Path(settings.map) if settings.map else None,
-        config.train.seed % 2**32,
-        arrays,
+        torch=factories.get("torch", ""),
+        tf=factories.get("tf", ""),
+        inputs=input_specs,
+        arguments=settings.arguments,
+        map=Path(settings.map) if settings.map else None,
+        seed=config.train.seed % 2**32,
+        arrays=input_arrays,
     )
     with ExitStack() as stack:
         sides = {side: stack.enter_context(Side(PACKAGES[side])) for side in factories}
@@ -119,8 +119,8 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         "model_type": "custom",
         "factories": factories,
         "arguments": dict(settings.arguments),
-        "inputs": {name: [model_input.dtype, model_input.shape[1:]] for name, model_input in inputs.items()},
-        "channels": [name for name, model_input in inputs.items() if model_input.channels],
+        "inputs": {name: [spec.dtype, spec.shape[1:]] for name, spec in input_specs.items()},
+        "channels": [name for name, spec in input_specs.items() if spec.channels],
         "outputs": outputs,
         "map": {pair.keras: str(pair.transformation) for pair in models.parameter_map.variable_pairs}
         if models

@@ -1,7 +1,7 @@
 """The initial checkpoint: the directory with the weights that both sides load before the first step.
 
 The weights of Lockstep's own models are drawn with NumPy, never by a framework. If they are pretrained, only a
-classifier that the pretrained checkpoint lacks is drawn. A user's model draws its weights itself.
+classifier or a pooler that the pretrained checkpoint lacks is drawn. A user's model draws its weights itself.
 """
 
 import json
@@ -26,7 +26,7 @@ from common.models.pretrained import SourceCheckpoint
 from common.models.spec import ModelSpec, load_spec
 from common.models.user_code import compute_checksums, read_file_list, write_file_list
 
-FORMAT = 1
+FORMAT = 1  # raise it whenever the files change, so that checkpoints of the old format are built again
 WEIGHTS = "model.safetensors"
 
 
@@ -123,7 +123,7 @@ def _open_custom(config: Config, cache: Cache, description: dict[str, object]) -
 
 
 def reopen_initial_checkpoint(directory: Path) -> InitialCheckpoint:
-    """Open an initial checkpoint that another process of this run has verified."""
+    """Open an initial checkpoint that the command which started this process has verified."""
     return InitialCheckpoint(directory, read_manifest(directory)["checksums"][WEIGHTS])
 
 

@@ -25,7 +25,7 @@ from common.data.identity import identify
 if TYPE_CHECKING:
     from common.data.tokenizer_source import TokenizerSource
 
-FORMAT = 1
+FORMAT = 1  # raise it whenever the files change, so that caches of the old format are built again
 
 
 @dataclass(frozen=True)

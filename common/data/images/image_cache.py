@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lockstep")
 
-FORMAT = 1
+FORMAT = 1  # raise it whenever the files change, so that caches of the old format are built again
 
 
 class ImageManifest(Manifest):
