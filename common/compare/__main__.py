@@ -30,18 +30,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     command_line = parse_command_line(__doc__, arguments)
     options = command_line.options
-    failures: list[str] = []
+    failures: list[str] = []  # why training runs failed
     run_dirs = command_line.run_dirs
     if options.run:
         planned = plan_runs(options.run, command_line.training_overrides, Path(options.runs))
         failures = train_missing(planned)
         run_dirs = [run.directory for run in planned if run.directory.exists()] + run_dirs
-    read = partial(read_comparison, options, run_dirs, command_line.external, failures)
+    read_again = partial(read_comparison, options, run_dirs, command_line.external, failures)
     if command_line.watch:
         roots = [*run_dirs, *(path for _, path in command_line.external)] or [Path(options.runs)]
-        watch(read, roots, options.port)
+        watch(read_again, roots, options.port)
         return 0
-    comparison = read()
+    comparison = read_again()
     write_reports(comparison, command_line)
     if command_line.serve:
         serve(comparison, options.port)
@@ -78,7 +78,7 @@ def read_comparison(
         others = f" (and {len(left_out) - 1} more that cannot be read)" if len(left_out) > 1 else ""
         raise UserError(left_out[0] + others)
     comparison = compare(runs, options.tolerances, options.reference, left_out)
-    comparison.notes[:0] = notes
+    comparison.notes[:0] = notes  # first, because they say which runs are compared
     return comparison
 
 

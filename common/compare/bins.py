@@ -1,4 +1,8 @@
-"""Division of long curves into bins of consecutive rows that keep their extremes, so that a page can hold them."""
+"""Division of long curves into bins, so that a page can hold them. A bin keeps the extremes of its rows.
+
+A bin is a group of consecutive rows, and a row of a curve is one step. The functions below pass bins as the index of
+the first row of each.
+"""
 
 from collections.abc import Iterable
 
@@ -14,19 +18,19 @@ def choose_bins(lengths: Iterable[int]) -> int:
     Args:
         lengths: The number of rows of each curve.
     """
-    room, long = MAX_BINS, sorted(lengths)
-    while long and long[0] * len(long) <= room:
-        room -= long.pop(0)
-    return max(MIN_BINS, room // len(long)) if long else MAX_BINS
+    bins_left, long_lengths = MAX_BINS, sorted(lengths)
+    while long_lengths and long_lengths[0] * len(long_lengths) <= bins_left:
+        bins_left -= long_lengths.pop(0)
+    return max(MIN_BINS, bins_left // len(long_lengths)) if long_lengths else MAX_BINS
 
 
 def find_first_rows(rows: int, bins: int) -> np.ndarray:
-    """Return the first row of each bin. If there are no more rows than bins, every row is a bin."""
+    """Return the first row of each bin, given the numbers of rows and bins. With few rows, every row is a bin."""
     return np.arange(rows) if rows <= bins else np.arange(bins) * rows // bins
 
 
 def find_last_rows(first_rows: np.ndarray, rows: int) -> np.ndarray:
-    """Return the last row of each bin."""
+    """Return the last row of each bin, given the number of all rows."""
     return np.append(first_rows[1:], rows)[: len(first_rows)] - 1
 
 

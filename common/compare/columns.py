@@ -1,4 +1,7 @@
-"""Readers for the .jsonl files of a run directory. Errors name the file, the line and the malformed value."""
+"""Readers for the .jsonl files of a run directory, which have one JSON object with a `step` in each line.
+
+Errors name the file, the line and the malformed value.
+"""
 
 import json
 import math
@@ -11,10 +14,11 @@ from common.compare.run_files import is_number, read_bytes
 from common.errors import UserError
 
 BLOCK_BYTES = 1 << 20  # bytes that Arrow parses at once
-MOVED = ("scattered", "broadcast", "gathered", "reduced")  # bytes that DataParallel moves in a step
-TRAFFIC_KINDS = (*MOVED, "logits", "memory")  # the last two are bytes that a replica holds
+# Bytes that DataParallel moves in a step: inputs scattered, parameters broadcast, outputs gathered, gradients reduced.
+MOVED_KINDS = ("scattered", "broadcast", "gathered", "reduced")
+TRAFFIC_KINDS = (*MOVED_KINDS, "logits", "memory")  # the last two are bytes that a replica holds
 
-Columns = dict[str, np.ndarray]
+Columns = dict[str, np.ndarray]  # float64 array by field of the rows
 
 
 def read_columns(
@@ -36,18 +40,20 @@ def read_columns(
     Raises:
         UserError: A row is malformed; the message names the file and the line.
     """
+    # Arrow refuses a malformed file without saying where, so the slower reader then finds the line for the error.
     steps, columns = _read_with_arrow(file, names, optional) or _read_by_row(file, names, optional, notes)
     if len(steps) and not np.all(steps[1:] > steps[:-1]):
-        unique, from_end, counts = np.unique(steps[::-1], return_index=True, return_counts=True)
-        last_rows = len(steps) - 1 - from_end
-        return unique, {name: column[last_rows] for name, column in columns.items()}, unique[counts > 1].tolist()
+        unique_steps, rows_from_end, counts = np.unique(steps[::-1], return_index=True, return_counts=True)
+        last_rows = len(steps) - 1 - rows_from_end
+        columns = {name: column[last_rows] for name, column in columns.items()}
+        return unique_steps, columns, unique_steps[counts > 1].tolist()
     return steps, columns, []
 
 
 def _read_with_arrow(
     file: Path, names: tuple[str, ...], optional: tuple[str, ...]
 ) -> tuple[np.ndarray, Columns] | None:
-    """Read ten times as fast as row by row. Return None if a value is missing or has an unexpected type."""
+    """Read a file with Arrow, ten times as fast as row by row. Return None if it does not have the expected values."""
     import pyarrow as pa  # imported here because --help does not need it
     import pyarrow.json as arrow_json
 

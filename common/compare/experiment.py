@@ -1,4 +1,9 @@
-"""Rules that decide whether two runs are the same experiment, and explanations of diverging curves."""
+"""Rules that decide whether two runs, `a` and `b`, are the same experiment, and explanations of diverging curves.
+
+The scope of a config key says what must agree: for CURVE the values; for SOURCE, which names data or weights, the
+fingerprints (hashes) of their content; for RUN and HOST nothing. The group of a key is its first part: `optimizer` in
+`optimizer.learning_rate`. The key `optimizer.kind` chooses which other keys the group has.
+"""
 
 from collections.abc import Mapping
 
@@ -10,9 +15,9 @@ from common.config.keys import Scope
 from common.config.schema import GROUPS, collect_keys
 
 ABSENT = "(absent)"
-# The fingerprint of the content that the SOURCE keys of a group name.
+# For each group with SOURCE keys, the fingerprint of the content that they name.
 FINGERPRINTS = {"data": "token_cache", "model": "initial_weights"}
-# A comparison counts the steps themselves, so these keys change a curve only if the schedule depends on the length.
+# The length of a run changes its curve only if the learning rate is scheduled over that length.
 LENGTH_KEYS = ("train.steps", "train.epochs")
 
 ConfigDifferences = dict[str, tuple[object, object]]  # the values of `a` and `b` for each key that differs
@@ -28,8 +33,8 @@ def find_config_differences(a: Run, b: Run) -> ConfigDifferences:
 def find_curve_differences(a: Run, b: Run) -> ConfigDifferences:
     """Return the config differences that may change the curve, and so make the runs different experiments.
 
-    The scope of each key decides. An unknown key of a known kind counts as CURVE. An unknown key of a kind that an
-    extension has added has the scope of its group's `kind`.
+    The scope of each key decides. A key that this version of Lockstep does not know counts as CURVE. If a user's
+    extension has added the kind of its group, the key has the scope of the group's `kind` instead.
     """
     keys = collect_keys()
     return {
@@ -47,11 +52,11 @@ def _get_unknown_scope(name: str, a: Run, b: Run) -> Scope:
 
 
 def _may_change_curve(name: str, scope: Scope, a: Run, b: Run) -> bool:
-    is_constant = all(run.config.get("schedule.kind") == "constant" for run in (a, b))
+    has_constant_rate = all(run.config.get("schedule.kind") == "constant" for run in (a, b))
     if name in LENGTH_KEYS:
-        return not is_constant and any(run.config.get("schedule.total_steps") is None for run in (a, b))
+        return not has_constant_rate and any(run.config.get("schedule.total_steps") is None for run in (a, b))
     if name == "schedule.total_steps":
-        return not is_constant
+        return not has_constant_rate
     if scope is Scope.SOURCE:
         return not _has_same_content(name.partition(".")[0], a, b)
     return scope is Scope.CURVE
@@ -69,7 +74,7 @@ def find_experiment_mismatches(a: Run, b: Run, curve_differences: ConfigDifferen
     Args:
         a: One run.
         b: The other run.
-        curve_differences: Their `find_curve_differences`.
+        curve_differences: The result of `find_curve_differences(a, b)`.
     """
     reasons = []
     if curve_differences:
@@ -111,7 +116,7 @@ def _find_missing_steps(run: Run, other: Run) -> np.ndarray:
 
 
 def explain_divergence(a: Run, b: Run) -> list[str]:
-    """Return explanations of diverging curves: batches, learning rates, BatchNorm or dropout that differ."""
+    """Return explanations why curves may diverge: batches, learning rates, BatchNorm or dropout that differ."""
     notes = []
     steps, rows_a, rows_b = find_common_steps(a, b)
     for name, explanation in EXPLANATIONS.items():

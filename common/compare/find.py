@@ -1,4 +1,8 @@
-"""Search for run directories: the newest run of each kind, or all runs below a directory."""
+"""Search for run directories: the newest run of each kind, or all runs below a directory.
+
+The kind of a run is its framework, its strategy, the variant of the strategy (such as the algorithm of `allreduce`) and
+its number of replicas.
+"""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -20,10 +24,10 @@ class RunEntry:
 
     path: Path
     kind: RunKind
-    started: str
+    started: str  # ISO 8601, from summary.json; empty if unknown
 
     def get_rank(self) -> tuple[int, int, RunKind, str, Path]:
-        """Return the sort key: framework, strategy, kind, start. Frameworks and strategies have their usual order."""
+        """Return the sort key: framework and strategy in the order of the config's lists, then the kind, the start."""
         framework, strategy, *_ = self.kind
         return (
             _find_position(framework, list(TITLES)),
@@ -35,12 +39,10 @@ class RunEntry:
 
 
 def find_newest_runs(root: Path) -> tuple[list[Path], list[str], list[str]]:
-    """Find the newest run of each framework, strategy, variant and number of replicas below `root`.
-
-    The newest run has the latest `started` in summary.json.
+    """Find the newest run of each kind below `root`. The newest run has the latest `started` in summary.json.
 
     Returns:
-        The run directories in order, the reasons why other runs cannot be read, and notes.
+        The sorted run directories, the reasons why other runs cannot be read, and notes for the reader of a report.
 
     Raises:
         UserError: There is no run.
@@ -62,10 +64,11 @@ def find_newest_runs(root: Path) -> tuple[list[Path], list[str], list[str]]:
 
 
 def find_named_runs(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
-    """Find the runs at `paths`. A directory that is not itself a run stands for all runs below it, in order.
+    """Find the runs at `paths`. A directory that is not itself a run stands for all runs below it, sorted.
 
     Returns:
-        The run directories, and the reasons why some of those below a directory cannot be read.
+        The run directories, and the reasons why some runs below a directory cannot be read. A path that is itself a run
+        is returned unread.
 
     Raises:
         UserError: Nothing exists at a path.

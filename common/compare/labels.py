@@ -1,4 +1,4 @@
-"""Unique labels of runs, made from the settings that differ between them."""
+"""Unique labels of runs, made from the settings that differ between them, such as "torch ddp x2 (train.seed=1)"."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,8 +7,8 @@ from common.compare.runs import Run
 from common.config.keys import Scope
 from common.config.schema import collect_keys
 
-MAX_KEYS = 3  # in a label; if more differ, the label has only those that are needed to distinguish the runs
-MAX_LETTERS = 40  # of a value or a name in a label
+MAX_KEYS = 3  # keys in a label; if more keys differ, the label has only those that are needed to distinguish the runs
+MAX_LETTERS = 40  # length of a value or a name in a label
 
 
 def make_labels_unique(runs: Sequence[Run]) -> None:
@@ -21,7 +21,7 @@ def make_labels_unique(runs: Sequence[Run]) -> None:
 
 
 def _build_unique_labels(runs: Sequence[Run]) -> list[str]:
-    additions: list[list[str]] = [[] for _ in runs]
+    additions: list[list[str]] = [[] for _ in runs]  # for each run, the texts in the parentheses of its label
 
     def build_labels() -> list[str]:
         return [
@@ -29,12 +29,12 @@ def _build_unique_labels(runs: Sequence[Run]) -> list[str]:
         ]
 
     for describe in (_describe_differing_values, _get_directory_names, _get_paths):
-        by_label: dict[str, list[int]] = {}
+        indexes_by_label: dict[str, list[int]] = {}
         for index, label in enumerate(build_labels()):
-            by_label.setdefault(label, []).append(index)
-        for indexes in by_label.values():
+            indexes_by_label.setdefault(label, []).append(index)
+        for indexes in indexes_by_label.values():
             texts = describe([runs[index] for index in indexes]) if len(indexes) > 1 else []
-            for index, text in zip(indexes, texts, strict=False):
+            for index, text in zip(indexes, texts, strict=False):  # no texts if this way finds no difference
                 additions[index].append(text)
     return build_labels()
 
@@ -48,35 +48,40 @@ def _describe_differing_values(runs: list[Run]) -> list[str]:
 
 
 def _find_differing_keys(runs: list[Run]) -> list[str]:
-    """Return keys that all runs have with different values, except keys of a host: those of the curve come first."""
+    """Return the keys that all runs have, but with different values. Keys that only concern a host do not count."""
     common_keys = set.intersection(*(set(run.config) for run in runs))
-    by_values: dict[tuple[str, ...], str] = {}  # one key stands for all that have the same values
+    by_values: dict[tuple[str, ...], str] = {}  # key by its values in all runs; the first of keys with equal values
     for key in sorted(common_keys, key=_build_rank(list(runs[0].config))):
         values = tuple(format_value(run.config[key]) for run in runs)
         if len(set(values)) > 1 and _get_scope(key) is not Scope.HOST:
             by_values.setdefault(values, key)
     if len(by_values) <= MAX_KEYS:
         return list(by_values.values())
-    needed: list[str] = []
-    labels: list[tuple[str, ...]] = [()] * len(runs)
+    needed_keys: list[str] = []
+    needed_values: list[tuple[str, ...]] = [()] * len(runs)  # for each run, its values of the needed keys
     for values, key in by_values.items():
-        extended = [(*label, value) for label, value in zip(labels, values, strict=True)]
-        if len(set(extended)) > len(set(labels)):
-            needed, labels = [*needed, key], extended
-    return needed
+        extended = [(*earlier, value) for earlier, value in zip(needed_values, values, strict=True)]
+        if len(set(extended)) > len(set(needed_values)):  # the key distinguishes runs that were equal until now
+            needed_keys, needed_values = [*needed_keys, key], extended
+    return needed_keys
 
 
-def _build_rank(keys: list[str]) -> Callable[[str], tuple[bool, bool, int]]:
-    """Return a sort key: keys of the curve first, chosen keys before derived ones, then the order of the config."""
+def _build_rank(config_keys: list[str]) -> Callable[[str], tuple[bool, bool, int]]:
+    """Return a function that ranks keys by how much they say to a reader.
+
+    First come kinds, names and the length of the run, then other keys that may change the curve, then the rest. Keys of
+    one rank keep the order of the config.
+    """
 
     def rank(key: str) -> tuple[bool, bool, int]:
-        is_chosen = key in LENGTH_KEYS or key.endswith((".kind", ".name"))
-        return _get_scope(key) is Scope.RUN and not is_chosen, not is_chosen, keys.index(key)
+        is_telling = key in LENGTH_KEYS or key.endswith((".kind", ".name"))
+        return _get_scope(key) is Scope.RUN and not is_telling, not is_telling, config_keys.index(key)
 
     return rank
 
 
 def _get_scope(key: str) -> Scope:
+    """Return what a key decides: the curve, the run or only its host. An unknown key may change the curve."""
     keys = collect_keys()
     return keys[key].scope if key in keys else Scope.CURVE
 
@@ -95,7 +100,7 @@ def _shorten(text: str) -> str:
 
 
 def format_value(value: object) -> str:
-    """Format a value of a config, or `versions` or `hardware` of summary.json: "torch 2.13.0, python 3.11"."""
+    """Format a value of config.yaml or summary.json. A mapping becomes a text such as "torch 2.13.0, python 3.11"."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {format_value(entry)}" for key, entry in value.items())
     if isinstance(value, list):

@@ -1,10 +1,10 @@
-"""Steps and evaluations that two runs have in common, and the differences between the runs there."""
+"""Steps and evaluations that two runs, `a` and `b`, have in common, and the differences between the runs there."""
 
 import numpy as np
 
 from common.compare.runs import Run
 
-Rows = np.ndarray | slice
+Rows = np.ndarray | slice  # selects rows of a run's arrays; a slice selects all without a copy
 
 
 def find_common_steps(a: Run, b: Run) -> tuple[np.ndarray, Rows, Rows]:
@@ -43,7 +43,7 @@ def compute_differences(a: Run, b: Run) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def _replace_by_infinity(values: np.ndarray) -> np.ndarray:
-    """Replace values that are not finite, in place."""
+    """Replace values that are not finite by infinity, in place."""
     values[~np.isfinite(values)] = np.inf
     return values
 

@@ -1,4 +1,8 @@
-"""Measures of a run: its speed, the staleness of its updates, and its losses against a reference."""
+"""Measures of a run: its speed, the staleness of its updates, and its losses against a reference.
+
+The reference is the run that a report compares all other runs with. Staleness is the number of updates that other
+workers of an asynchronous run applied between a worker's read of the parameters and its own update.
+"""
 
 from dataclasses import dataclass
 
@@ -6,9 +10,9 @@ import numpy as np
 
 from common.compare.runs import Run
 
-BLOCKS = 20  # of consecutive steps; the speed of each is measured
+BLOCKS = 20  # groups of consecutive steps in a run; the speed of each group is measured
 MIN_BLOCK_STEPS = 3  # a shorter run has fewer blocks
-FINAL_SHARE = 0.1  # of the examples; the loss of one update is noisy, so the final training loss is a mean over these
+FINAL_SHARE = 0.1  # the final training loss is a mean over this share of the examples: the loss of one update is noisy
 
 
 @dataclass(frozen=True)
@@ -41,33 +45,34 @@ def measure_speed(run: Run) -> Speed | None:
     seconds, examples = run.metrics["seconds"], run.metrics["examples"]
     warmup_steps = run.config.get("train.warmup_steps_untimed")
     last_change = max(run.summary.get("resumed_from") or 0, *(step - 1 for step, _ in run.replica_changes), 0)
-    timed = np.flatnonzero(run.steps >= last_change + (warmup_steps if isinstance(warmup_steps, int) else 0))
+    rows = np.flatnonzero(run.steps >= last_change + (warmup_steps if isinstance(warmup_steps, int) else 0))
     has_times = run.has_metric("examples") and run.has_metric("seconds")
-    if not has_times or len(timed) <= MIN_BLOCK_STEPS or not np.all(np.isfinite(seconds[timed])):
+    if not has_times or len(rows) <= MIN_BLOCK_STEPS or not np.all(np.isfinite(seconds[rows])):
         return None
-    blocks = min(BLOCKS, (len(timed) - 1) // MIN_BLOCK_STEPS)
-    ends = timed[np.linspace(0, len(timed) - 1, blocks + 1).astype(int)]
-    # The time between the row of a step and the row of the next step includes an evaluation after the first.
-    evaluating = np.concatenate([[0.0], np.cumsum(np.nan_to_num(run.evals["duration"]))])
-    elapsed = np.diff(seconds[ends]) - np.diff(evaluating[np.searchsorted(run.eval_steps, run.steps[ends])])
-    if not np.all(elapsed > 0):
+    blocks = min(BLOCKS, (len(rows) - 1) // MIN_BLOCK_STEPS)
+    block_ends = rows[np.linspace(0, len(rows) - 1, blocks + 1).astype(int)]  # the first one starts the first block
+    # An evaluation after a step delays the row of the next step, so its time belongs to the steps after it.
+    evaluation_seconds = np.concatenate([[0.0], np.cumsum(np.nan_to_num(run.evals["duration"]))])  # of the first n
+    evaluations_before = np.searchsorted(run.eval_steps, run.steps[block_ends])
+    block_seconds = np.diff(seconds[block_ends]) - np.diff(evaluation_seconds[evaluations_before])
+    if not np.all(block_seconds > 0):
         return None
-    lower, median, upper = np.percentile(np.diff(examples[ends]) / elapsed, [25, 50, 75])
+    lower, median, upper = np.percentile(np.diff(examples[block_ends]) / block_seconds, [25, 50, 75])
     return Speed(float(median), float(lower), float(upper), blocks)
 
 
 def measure_efficiency(run: Run, runs: list[Run]) -> tuple[float, Run] | None:
-    """Measure how well a run scales.
+    """Measure how well a run scales from its base, the run of the same strategy with the fewest replicas.
 
     Returns:
-        The speed per replica as a share of that of the run of the same strategy with the fewest replicas, and that run;
-        None if there is no such run with another number of replicas.
+        The speed per replica as a share of the base's speed per replica, and the base; None if the base has as many
+        replicas as the run, or a speed is unknown.
     """
     if run.external_kind:
         return None
-    kind = run.framework, run.strategy
-    same_kind = [other for other in runs if (other.framework, other.strategy) == kind and measure_speed(other)]
-    base = min(same_kind, key=lambda other: other.replicas, default=run)
+    strategy = run.framework, run.strategy
+    candidates = [other for other in runs if (other.framework, other.strategy) == strategy and measure_speed(other)]
+    base = min(candidates, key=lambda other: other.replicas, default=run)
     speed, base_speed = measure_speed(run), measure_speed(base)
     if speed is None or base_speed is None or base.replicas == run.replicas:
         return None
@@ -105,7 +110,7 @@ def compare_with_reference(run: Run, reference: Run) -> ReferenceDifference:
 
 def _compute_final_loss(run: Run, end: float) -> float:
     """Return the mean training loss over the last FINAL_SHARE of the first `end` examples."""
-    examples = run.metrics["examples"]
-    sizes = np.diff(examples, prepend=0)
+    examples = run.metrics["examples"]  # totals until each step
+    batch_sizes = np.diff(examples, prepend=0)
     is_last = (examples > (1 - FINAL_SHARE) * end) & (examples <= end)
-    return float(np.average(run.metrics["loss"][is_last], weights=sizes[is_last]))
+    return float(np.average(run.metrics["loss"][is_last], weights=batch_sizes[is_last]))

@@ -22,8 +22,8 @@ TRAINING_GROUPS = {*(name.partition(".")[0] for name in collect_keys()), "experi
 class CompareOptions:
     """The keys of conf/compare.yaml, which describes them."""
 
-    run: list[str]
-    runs: str
+    run: list[str]  # training runs to start
+    runs: str  # directory to search for finished runs
     output: str
     pictures: str | None
     reference: str | None
@@ -33,7 +33,7 @@ class CompareOptions:
     tolerances: dict[str, Tolerance] = field(default_factory=dict)
 
 
-OPTION_GROUPS = {option.name for option in fields(CompareOptions)}  # first parts of the keys of this command
+OPTION_GROUPS = {option.name for option in fields(CompareOptions)}  # first parts of the keys of conf/compare.yaml
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,7 @@ def parse_command_line(description: str | None, arguments: Sequence[str] | None 
     overrides = [text for text in parsed.arguments if text.find("=") > 0 and not path_exists(text)]
     external = [text for text in overrides if _is_external(text)]
     training: list[str] = []
+    # With run=[...], the keys of a training run are overrides of the training config, even if their value is a path.
     if any(text.startswith("run=") for text in overrides):
         external = [text for text in external if _get_group(text) not in TRAINING_GROUPS]
         training = [text for text in overrides if text not in external and _get_group(text) not in OPTION_GROUPS]
@@ -116,7 +117,7 @@ def _is_external(text: str) -> bool:
 
 
 def _get_group(text: str) -> str:
-    """Return the first part of an override's key."""
+    """Return the first part of an override's key, such as "train" for "+train.steps=100"."""
     return text.partition("=")[0].lstrip("+~").partition(".")[0]
 
 

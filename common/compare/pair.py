@@ -1,4 +1,7 @@
-"""Comparison of two runs: at every step, or after equal numbers of examples if one run is asynchronous."""
+"""Comparison of two runs, `a` and `b`: at every step, or after equal numbers of examples if one is asynchronous.
+
+An asynchronous run applies the updates of its workers as they arrive. An external run is a run of another program.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,7 +35,7 @@ class Tolerance:
 
 @dataclass(frozen=True, eq=False)
 class Envelope:
-    """Largest differences of a pair in each of some thousand bins of the common steps. Arrays are equally long."""
+    """Largest difference of a pair in each bin, a group of consecutive common steps. Arrays have an entry per bin."""
 
     steps: np.ndarray = field(default_factory=lambda: np.array([], int))  # the last step of each bin
     loss: np.ndarray = field(default_factory=lambda: np.array([]))  # absolute
@@ -41,10 +44,10 @@ class Envelope:
 
 @dataclass(frozen=True, eq=False)
 class RunPair:
-    """Two runs, compared at their common steps. A difference is inf if a value is not finite, None without steps.
+    """Two runs, compared at their common steps, which are the steps that both runs have.
 
-    A pair with an asynchronous run has no common steps, because its k-th update does not correspond to the k-th update
-    of another run.
+    A difference is infinite if a value is not finite. It is None if there are no common steps. A pair with an
+    asynchronous run has none, because its k-th update does not correspond to the k-th update of another run.
     """
 
     a: Run
@@ -61,11 +64,11 @@ class RunPair:
     evaluation_examples: int | None  # largest number of examples after which both runs evaluated
     evaluation_loss_difference: float | None  # absolute, after evaluation_examples
     accuracy_difference: float | None  # absolute, after evaluation_examples
-    config_differences: ConfigDifferences  # of keys that may change the curve
+    config_differences: ConfigDifferences  # only of keys that may change the curve: (value of a, value of b) by key
     asynchronous: bool  # whether one of the runs is asynchronous
     reasons: list[str]  # why the pair is not comparable
     notes: list[str]  # further observations, such as batches that differ
-    first_beyond: dict[str, int | None] = field(default_factory=dict)  # first_step_beyond of loss and of grad_norm
+    first_beyond: dict[str, int | None] = field(default_factory=dict)  # as first_step_beyond, by "loss" and "grad_norm"
     envelope: Envelope = field(default_factory=Envelope)
 
 
@@ -75,7 +78,7 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int 
     Args:
         a: One run.
         b: The other run.
-        tolerances: A tolerance for each precision. The larger tolerance of the two runs' precisions applies.
+        tolerances: A tolerance for each train.precision. The larger one of the two runs' precisions applies.
         bins: The largest number of bins of the envelope.
     """
     tolerance = _choose_tolerance(a, b, tolerances)
@@ -86,7 +89,7 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int 
         "loss": _find_first(steps, loss > tolerance.loss),
         "grad_norm": _find_first(steps, norm > tolerance.grad_norm),
     }
-    beyond = [step for step in first_beyond.values() if step is not None]
+    steps_beyond = [step for step in first_beyond.values() if step is not None]
     max_loss, max_loss_step = _find_largest(steps, loss)
     max_norm, max_norm_step = _find_largest(steps, norm)
     examples, evaluation_loss, accuracy = _compare_last_evaluation(a, b)
@@ -97,14 +100,14 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int 
     return RunPair(
         a=a,
         b=b,
-        verdict=_judge(is_external, bool(reasons), bool(beyond)),
+        verdict=_judge(is_external, bool(reasons), bool(steps_beyond)),
         tolerance=tolerance,
         steps=len(steps),
         max_loss_difference=max_loss,
         max_loss_difference_step=max_loss_step,
         max_grad_norm_difference=max_norm,
         max_grad_norm_difference_step=max_norm_step,
-        first_step_beyond=min(beyond, default=None),
+        first_step_beyond=min(steps_beyond, default=None),
         identical_steps=int(np.count_nonzero(loss == 0)),
         evaluation_examples=examples,
         evaluation_loss_difference=evaluation_loss,
@@ -122,12 +125,12 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int 
 
 def _choose_tolerance(a: Run, b: Run, tolerances: Mapping[str, Tolerance]) -> Tolerance:
     precisions = [run.precision for run in (a, b) if not run.external_kind] or [DEFAULT_PRECISION]
-    of_a, of_b = tolerances[precisions[0]], tolerances[precisions[-1]]
-    return Tolerance(max(of_a.loss, of_b.loss), max(of_a.grad_norm, of_b.grad_norm))
+    applicable = [tolerances[name] for name in precisions]
+    return Tolerance(max(each.loss for each in applicable), max(each.grad_norm for each in applicable))
 
 
 def _compare_last_evaluation(a: Run, b: Run) -> tuple[int | None, float | None, float | None]:
-    """Return the examples before the last common evaluation, and its differences of the loss and of the accuracy."""
+    """Return the examples before the last common evaluation, and the differences of its loss and of its accuracy."""
     examples, rows_a, rows_b = find_common_evaluations(a, b)
     if not len(examples):
         return None, None, None
@@ -153,12 +156,12 @@ def _find_reasons(
     return reasons + find_step_mismatches(a, b), notes
 
 
-def _judge(is_external: bool, has_reasons: bool, is_beyond: bool) -> str:
+def _judge(is_external: bool, has_reasons: bool, is_beyond_tolerance: bool) -> str:
     if has_reasons:
         return NOT_COMPARABLE
     if is_external:
-        return OTHER_CURVE if is_beyond else SAME_CURVE
-    return DIVERGED if is_beyond else LOCKSTEP
+        return OTHER_CURVE if is_beyond_tolerance else SAME_CURVE
+    return DIVERGED if is_beyond_tolerance else LOCKSTEP
 
 
 def _find_first(steps: np.ndarray, condition: np.ndarray) -> int | None:
@@ -176,7 +179,7 @@ def _find_largest(steps: np.ndarray, values: np.ndarray) -> tuple[float | None, 
 
 
 def explain_verdict(pair: RunPair) -> str:
-    """Return one line on a pair: why it is not comparable, at which step it diverges, or how closely it agrees."""
+    """Return one line on a pair: why it is not comparable, at which step it diverges, or that it agrees."""
     names = f"{pair.a} and {pair.b}"
     if pair.verdict == NOT_COMPARABLE:
         return f"{names}: {'; '.join(pair.reasons)}"

@@ -12,7 +12,7 @@ from common.config.legacy import upgrade_values
 from common.errors import UserError, one_line
 
 REQUIRED_FILES = ("config.yaml", "metrics.jsonl")
-SUMMARY_FILES = ("summary.json", "running.json")
+SUMMARY_FILES = ("summary.json", "running.json")  # a run has the second while it trains, and the first at its end
 KILLED = "summary.json is missing: killed before it could write one; resume it with resume=auto"
 FlatConfig = dict[str, object]  # {"train.seed": 1, ...}
 
@@ -32,9 +32,9 @@ class TrainerChange(TypedDict):
 
 
 class RunSummary(TypedDict):
-    """Content of summary.json that a comparison uses; null if a value is unknown."""
+    """Fields of summary.json that a comparison uses; None if a value is unknown."""
 
-    framework: str | None  # null for an external run, as are strategy and replicas
+    framework: str | None  # None for a run of another program, as are strategy and replicas
     strategy: str | None
     status: str
     replicas: int | None
@@ -48,12 +48,12 @@ class RunSummary(TypedDict):
     messages_sent: NotRequired[list[int | None] | None]  # of each rank
     replicas_changed: NotRequired[list[ReplicaChange]]
     trained_by: NotRequired[list[TrainerChange]]
-    staleness: NotRequired[dict[str, int]]  # number of updates by staleness
-    batch_norm: NotRequired[str]
-    plan_version: NotRequired[int]
+    staleness: NotRequired[dict[str, int]]  # number of updates that missed n updates of other workers, by n
+    batch_norm: NotRequired[str]  # whose statistics BatchNorm uses: "replica" or "global"
+    plan_version: NotRequired[int]  # version of the function that orders the examples
     resumed_from: NotRequired[int | None]  # last step of the checkpoint
     restarts: NotRequired[int]
-    fingerprints: NotRequired[dict[str, str]]
+    fingerprints: NotRequired[dict[str, str]]  # hashes of the content of "token_cache" and "initial_weights"
     versions: NotRequired[dict[str, str]]
     hardware: NotRequired[dict[str, object]]
 
@@ -82,7 +82,7 @@ def find_summary_file(path: Path) -> Path:
 
 
 def read_summary(file: Path) -> RunSummary:
-    """Read summary.json or running.json. Raises UserError if a field that a comparison uses has the wrong type."""
+    """Read summary.json or running.json. Raises UserError if a field in SUMMARY_CHECKS has the wrong type."""
     content = read_bytes(file)
     try:
         summary = json.loads(content)
@@ -103,6 +103,8 @@ def _is_number_list(value: object) -> bool:
 
 
 def _is_change_list(key: str, kind: type) -> Callable[[object], bool]:
+    """Return a check for a list of objects with a step and a value of this type at `key`."""
+
     def check(changes: object) -> bool:
         return isinstance(changes, list) and all(
             isinstance(change, dict) and isinstance(change.get("step"), int) and isinstance(change.get(key), kind)
@@ -165,7 +167,7 @@ def read_bytes(file: Path) -> bytes:
 
 
 def is_number(value: object, null: bool = False) -> TypeGuard[float | None]:
-    """Check whether a JSON value is a number that a float can hold. With `null`, null counts too."""
+    """Check whether a JSON value is a number that a float can hold. `null`: whether None counts as a number."""
     if value is None:
         return null
     return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**1000)

@@ -1,4 +1,8 @@
-"""Runs, read from their directories at full precision."""
+"""Runs, read from their directories at full precision.
+
+An external run is a run of another program. Staleness, which only asynchronous runs have, is the number of updates that
+other workers applied between a worker's read of the parameters and its own update.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,31 +25,31 @@ from common.errors import UserError
 from common.profile.profile import Profile, read_profile
 
 RUNNING = "running"  # status of a run that has not ended
-METRICS = ("loss", "grad_norm", "learning_rate", "examples", "tokens")
-OPTIONAL_METRICS = ("seconds",)  # absent from the rows of the first versions
-UPDATE_METRICS = ("worker", "staleness")  # only in the rows of a parameter server
+METRICS = ("loss", "grad_norm", "learning_rate", "examples", "tokens")  # examples and tokens: totals until the step
+OPTIONAL_METRICS = ("seconds",)  # since the start of the run; Lockstep's first versions did not record them
+UPDATE_METRICS = ("worker", "staleness")  # number of the worker, and staleness; only in the rows of a parameter server
 EVALUATION_METRICS = ("loss", "examples")
-OPTIONAL_EVALUATION_METRICS = (*TASK_METRICS, "duration")  # only in the evaluations of some tasks
+OPTIONAL_EVALUATION_METRICS = (*TASK_METRICS, "duration")  # such as accuracy, which depends on the task; seconds
 MAX_REPLICA_CHANGES = 3  # numbers of replicas in a label; a longer list shows only the first and the last
 
 
 @dataclass(eq=False)
 class Run:
-    """A run, with its metrics as float64 arrays. NaN stands for null."""
+    """A run, with its metrics as float64 arrays. NaN stands for a value that was not recorded or is null."""
 
     path: Path
-    config: FlatConfig  # empty for an external run
+    config: FlatConfig  # value by key, such as "train.seed"; empty for an external run
     summary: RunSummary
     steps: np.ndarray  # sorted, without repetitions
-    metrics: Columns  # as long as `steps`
-    eval_steps: np.ndarray
-    evals: Columns  # as long as `eval_steps`
+    metrics: Columns  # METRICS and OPTIONAL_METRICS by name; each array is as long as `steps`
+    eval_steps: np.ndarray  # steps after which the run evaluated
+    evals: Columns  # metrics of the evaluations by name; each array is as long as `eval_steps`
     repeated_steps: list[int]  # steps that have several rows; the last row counts
-    traffic: Columns = field(default_factory=dict)  # bytes of each of TRAFFIC_KINDS, [rows, replicas]
-    updates: Columns = field(default_factory=dict)  # UPDATE_METRICS of a parameter server, as long as `steps`
+    traffic: Columns = field(default_factory=dict)  # bytes by kind, such as "gathered" or "memory", [rows, replicas]
+    updates: Columns = field(default_factory=dict)  # UPDATE_METRICS of a parameter server, each as long as `steps`
     profile: Profile | None = None
-    notes: list[str] = field(default_factory=list)
-    label: str = ""
+    notes: list[str] = field(default_factory=list)  # sentences for the reader of a report
+    label: str = ""  # short name in reports, such as "torch ddp x2"
     missing_metrics: frozenset[str] = frozenset()  # metrics that the files do not have; their arrays are NaN
     external_kind: str = ""  # kind of an external file in words, such as "a CSV"; empty for a run of Lockstep
     unit: str = "step"  # what `steps` counts: "step" or "epoch"
@@ -86,12 +90,12 @@ class Run:
 
     @property
     def replica_changes(self) -> list[tuple[int, int]]:
-        """The first step and the number of replicas of each part of the run; empty if the number never changed."""
+        """The number of replicas, as (first step, replicas) for each stretch of steps; empty if it never changed."""
         return [(change["step"], change["replicas"]) for change in self.summary.get("replicas_changed", [])]
 
     @property
     def trainers(self) -> list[tuple[int, str]]:
-        """The first step, and the framework and strategy, of each part of the run; empty if they never changed."""
+        """What trained the run, as (first step, "torch ddp") for each stretch of steps; empty if it never changed."""
         return [(change["step"], change["trained_by"]) for change in self.summary.get("trained_by", [])]
 
     @property
@@ -101,7 +105,7 @@ class Run:
 
     @property
     def plan_version(self) -> int:
-        """The version of the batch plan, which orders the examples. The first versions did not record it."""
+        """The version of the batch plan, the function that orders the examples. Runs that do not record it have 1."""
         return self.summary.get("plan_version", 1)
 
     @cached_property
@@ -112,9 +116,9 @@ class Run:
 
     @property
     def is_asynchronous(self) -> bool:
-        """True if the run applies updates as they become ready, so that its steps match no steps of another run."""
-        unbounded = self.strategy == "parameter_server" and self.config.get("strategy.max_staleness") != 0
-        return unbounded or any(self.staleness.keys() - {0})
+        """True if the run applies updates as they become ready. Its steps then match no steps of another run."""
+        may_be_stale = self.strategy == "parameter_server" and self.config.get("strategy.max_staleness") != 0
+        return may_be_stale or any(self.staleness.keys() - {0})
 
     def has_metric(self, name: str) -> bool:
         """Check whether the run recorded a metric of its steps."""
@@ -125,21 +129,24 @@ class Run:
         return bool(np.isfinite(self.evals[name]).any())
 
     def get_fingerprint(self, name: str) -> str | None:
-        """Return the fingerprint "token_cache" or "initial_weights"; None if the run did not record it."""
+        """Return the hash of the data ("token_cache") or of the weights at the start ("initial_weights").
+
+        Returns None if the run did not record it.
+        """
         fingerprints = self.summary.get("fingerprints")
         return fingerprints.get(name) if isinstance(fingerprints, dict) else None
 
     def get_traffic_per_step(self, kind: str) -> np.ndarray:
-        """Return bytes of one of TRAFFIC_KINDS for each replica: the peak of "memory", the mean of other kinds.
+        """Return the bytes of a kind of traffic in one step, for each replica; NaN if they are unknown.
 
-        Bytes are NaN if they are unknown.
+        They are the mean over the steps; for the kind "memory" they are the peak.
         """
         values = self.traffic.get(kind, np.full((1, self.replicas), np.nan))
         return np.asarray(values.max(axis=0) if kind == "memory" else values.mean(axis=0))
 
 
 def describe_variant(strategy: str, config: Mapping[str, object]) -> str:
-    """Describe what distinguishes runs of one strategy in labels; empty for the default variant."""
+    """Describe the variant of a strategy for a label, such as "ring" for `allreduce`; empty for the default variant."""
     if strategy not in VARIANTS:
         return ""
     key, describe = VARIANTS[strategy]
@@ -147,6 +154,7 @@ def describe_variant(strategy: str, config: Mapping[str, object]) -> str:
 
 
 def _describe_unless(default: str | None) -> Callable[[object], str]:
+    """Return a function that describes a value in a label; it returns an empty text for the default."""
     return lambda value: "" if value in (None, default) else str(value)
 
 
@@ -164,7 +172,7 @@ def load_run(path: Path) -> Run:
     check_run_files(path)
     notes: list[str] = []
     summary = read_summary(find_summary_file(path))
-    update_metrics = UPDATE_METRICS if summary["strategy"] == "parameter_server" else ()
+    update_metrics = UPDATE_METRICS if summary["strategy"] == "parameter_server" else ()  # moved to Run.updates below
     optional = (*OPTIONAL_METRICS, *update_metrics)
     steps, metrics, repeated_steps = read_columns(path / "metrics.jsonl", METRICS, notes, optional)
     evals_file, traffic_file = path / "evals.jsonl", path / "traffic.jsonl"
@@ -186,13 +194,13 @@ def load_run(path: Path) -> Run:
         notes=notes,
     )
     if traffic_file.is_file():
-        first_step = run.replica_changes[-1][0] if run.replica_changes else 0
-        run.traffic = read_traffic(traffic_file, run.replicas, first_step, notes)
+        last_change = run.replica_changes[-1][0] if run.replica_changes else 0
+        run.traffic = read_traffic(traffic_file, run.replicas, last_change, notes)
     return run
 
 
 def load_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
-    """Read run directories. Returns the runs, and an error that names the file for each that cannot be read."""
+    """Read run directories. Returns the runs that can be read, and an error message for each of the others."""
     runs: list[Run] = []
     errors = []
     for path in paths:
@@ -206,7 +214,7 @@ def load_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
 
 
 def _share_columns(runs: list[Run]) -> None:
-    """Replace arrays of the last run that equal those of an earlier run, such as the examples of each step."""
+    """Save memory: let the last run use the arrays of an earlier run if they are equal, as the examples often are."""
     *earlier, last = runs
     for run in earlier:
         if np.array_equal(run.steps, last.steps):

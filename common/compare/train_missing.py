@@ -1,4 +1,7 @@
-"""Training of the runs that a comparison needs: missing runs start one after the other, interrupted runs resume."""
+"""Training of the runs that a comparison needs: missing runs start one after the other, interrupted runs resume.
+
+The directory of a run is named after its config. The same command therefore finds the run again.
+"""
 
 import hashlib
 import json
@@ -26,18 +29,18 @@ from common.training.stop import interrupt_on_signals
 RESERVED_KEYS = ("run_dir", "run_name", "resume", "strategy")  # keys that this command sets
 REPLICA_KEYS = ("strategy.replicas", "strategy.workers")
 POLL_SECONDS = 0.2
-TAIL_BYTES = 4096  # read from the end of metrics.jsonl; more than a row has
+TAIL_BYTES = 4096  # read from the end of metrics.jsonl; longer than a row
 
 
 @dataclass(frozen=True)
 class PlannedRun:
     """A training run that is to be complete before the comparison."""
 
-    title: str
-    framework: str
-    overrides: tuple[str, ...]
+    title: str  # such as "torch ddp replicas=2"
+    framework: str  # "torch" or "tf"
+    overrides: tuple[str, ...]  # of the training config
     steps: int | None  # None if the size of the data decides
-    directory: Path  # named after the values of all keys
+    directory: Path
 
     @property
     def log(self) -> Path:
@@ -46,13 +49,14 @@ class PlannedRun:
 
 
 def plan_runs(names: Sequence[str], overrides: Sequence[str], root: Path) -> list[PlannedRun]:
-    """Plan the runs of `run=[torch:ddp,tf:mirrored]`, each with every combination of a key's values a,b.
+    """Plan the runs of `run=[torch:ddp,tf:mirrored]`.
 
-    `single` has one replica, even if other strategies have more.
+    A key with several values, such as `strategy.replicas=1,2`, gives a run for each combination of values. Numbers of
+    replicas do not apply to `single`, which always has one.
 
     Args:
         names: FRAMEWORK:STRATEGY of each run.
-        overrides: Keys of the training runs.
+        overrides: Overrides of the training config.
         root: The directory for the run directories.
 
     Raises:
@@ -69,16 +73,17 @@ def plan_runs(names: Sequence[str], overrides: Sequence[str], root: Path) -> lis
             known = [f"{side}:{kind}" for side in PACKAGES for kind in list_strategies(side)]
             raise UserError(f"run={name}: no such strategy; use one of {', '.join(known)}")
         applicable = [text for text in overrides if strategy != "single" or not text.startswith(REPLICA_KEYS)]
-        choices = [expand_sweep(text) for text in normalize_arguments(["-m", *applicable])[1:]]
-        for values in product(*choices):
-            swept = [text.rpartition(".")[2] for text, options in zip(values, choices, strict=True) if len(options) > 1]
-            run = _plan_run(framework, strategy, values, swept, root)
+        choices = [expand_sweep(text) for text in normalize_arguments(["-m", *applicable])[1:]]  # without the -m
+        for chosen in product(*choices):
+            swept = [text.rpartition(".")[2] for text, options in zip(chosen, choices, strict=True) if len(options) > 1]
+            run = _plan_run(framework, strategy, chosen, swept, root)
             planned.setdefault(run.directory, run)
     return list(planned.values())
 
 
-def _plan_run(framework: str, strategy: str, values: Sequence[str], swept: Sequence[str], root: Path) -> PlannedRun:
-    overrides = (f"strategy={strategy}", *values)
+def _plan_run(framework: str, strategy: str, chosen: Sequence[str], swept: Sequence[str], root: Path) -> PlannedRun:
+    """Plan one run. `swept`: the end of each chosen override that has several values, such as "replicas=2"."""
+    overrides = (f"strategy={strategy}", *chosen)
     config = compose_config(framework, overrides, os.environ)
     resolved = {key: value for key, value in collect_values(config).items() if key not in RESERVED_KEYS}
     fingerprint = hashlib.sha256(json.dumps(resolved, sort_keys=True, default=str).encode()).hexdigest()[:8]
@@ -118,6 +123,8 @@ def train_missing(planned: Sequence[PlannedRun]) -> list[str]:
 
 @dataclass(frozen=True)
 class _ProgressBars:
+    """Progress bars on the terminal, one for each run."""
+
     progress: Progress
     tasks: dict[PlannedRun, TaskID]
 
@@ -138,7 +145,7 @@ def _show_progress(planned: Sequence[PlannedRun]) -> Iterator[_ProgressBars | No
 
 
 def _wait(process: "subprocess.Popen[bytes]", run: PlannedRun, bars: _ProgressBars | None) -> None:
-    """Show the last step of a run until its process ends."""
+    """Show the progress of a run until its process ends. Without progress bars, print a line at the end."""
     if bars is not None:
         bars.progress.start_task(bars.tasks[run])
         bars.update(run, "starting")

@@ -34,7 +34,7 @@ class Comparison:
     """
 
     runs: list[Run]
-    reference: Run  # tables and charts compare the other runs with this one
+    reference: Run  # the run that tables and charts compare the others with
     tolerances: Mapping[str, Tolerance]  # by train.precision
     pairs: list[RunPair]
     verdict: str
@@ -44,9 +44,10 @@ class Comparison:
 
     @property
     def is_in_lockstep(self) -> bool:
-        """True if every pair is in lockstep, asynchronous ones too; False for a single run or if a run was left out.
+        """True if every pair is in lockstep, or has the same curve if it has an external run.
 
-        A pair with an external run only needs to have the same curve. A run that has not ended may still diverge.
+        False if there is only one run, if a run was left out, or if a run has not ended and may still diverge. A pair
+        with an asynchronous run is never in lockstep.
         """
         is_complete = not self.left_out and not any(run.is_running for run in self.runs)
         return bool(self.pairs) and is_complete and all(pair.verdict in (LOCKSTEP, SAME_CURVE) for pair in self.pairs)
@@ -69,7 +70,7 @@ def compare(
 
     Args:
         runs: The runs.
-        tolerances: A tolerance for each train.precision. The coarser precision of a pair decides.
+        tolerances: A tolerance for each train.precision. The larger one of a pair's two precisions applies.
         reference: Directory or name of the run that tables and charts compare the others with; by default the first
             synchronous one. The verdict does not depend on it.
         left_out: The reasons why other runs could not be read.
@@ -153,6 +154,7 @@ def _judge(runs: list[Run], pairs: list[RunPair]) -> tuple[str, str]:
 
 
 def _judge_synchronous(run_count: int, pairs: list[RunPair], is_running: bool) -> tuple[str, str]:
+    """Return the worst verdict of the pairs, and a sentence on the pair with this verdict that diverges first."""
     by_verdict = {verdict: [pair for pair in pairs if pair.verdict == verdict] for verdict in WORST_FIRST}
     worst = next(verdict for verdict, group in by_verdict.items() if group)
     first = min(by_verdict[worst], key=lambda pair: pair.first_step_beyond or 0)

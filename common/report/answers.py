@@ -1,4 +1,8 @@
-"""Answers to the first questions of a reader: agreement, speed, and the cost of asynchrony or low precision."""
+"""Answers to the first questions of a reader: agreement, speed, and the cost of asynchrony or low precision.
+
+The reference is the run that a report compares all other runs with. An asynchronous run applies the updates of its
+workers as they arrive, so it is compared with others only after equal numbers of examples.
+"""
 
 import shlex
 from dataclasses import dataclass, field
@@ -15,12 +19,12 @@ AGREEMENT, SPEED, COST = "Do they agree?", "Which is faster?", "What did asynchr
 
 @dataclass(frozen=True)
 class Answer:
-    """Answer to a question in a few words, with a line for each run that it is about."""
+    """Answer to a question."""
 
     question: str
-    short: str
-    tone: str  # "good", "bad" or "other"
-    lines: list[str] = field(default_factory=list)
+    short: str  # the answer in a few words
+    tone: str  # "good", "bad" or "other", which decides the colour
+    lines: list[str] = field(default_factory=list)  # details, mostly one for each run
 
 
 def answer_questions(comparison: Comparison) -> list[Answer]:
@@ -47,7 +51,7 @@ def list_diagnose_commands(comparison: Comparison) -> list[str]:
 
 
 def _answer_agreement(comparison: Comparison) -> Answer:
-    """Say until which step the runs agree with the reference, and how closely."""
+    """Answer until which step the runs agree with the reference, and how closely."""
     pairs = list_reference_pairs(comparison)
     lines = [_describe_agreement(run, pair) for run, pair in pairs]
     lines += [f"why: {command}" for command in list_diagnose_commands(comparison)[:1]]
@@ -94,20 +98,21 @@ def _answer_speed(comparison: Comparison) -> Answer:
     if len(speeds) < 2:
         return Answer(SPEED, "unknown", "other", [*lines, "the runs recorded too few steps, or no seconds"])
     (fastest, speed), *slower = speeds
-    other, other_speed = next((pair for pair in slower if pair[0] is comparison.reference), slower[0])
-    if _overlap(speed, other_speed):
+    other, other_speed = next((measured for measured in slower if measured[0] is comparison.reference), slower[0])
+    if _has_common_range(speed, other_speed):
         return Answer(SPEED, "no clear difference", "other", lines)
     low, high = speed.lower / other_speed.upper, speed.upper / other_speed.lower
     spread = f"{fastest} against {other}: {low:.2f} to {high:.2f} times by the quartiles"
     return Answer(SPEED, f"{fastest}, {speed.median / other_speed.median:.2f} times", "good", [spread, *lines])
 
 
-def _overlap(a: Speed, b: Speed) -> bool:
+def _has_common_range(a: Speed, b: Speed) -> bool:
+    """Check whether the ranges between the quartiles of two speeds overlap."""
     return a.lower <= b.upper and b.lower <= a.upper
 
 
 def _answer_cost(comparison: Comparison) -> Answer:
-    """Say what asynchronous and low-precision runs lost in accuracy, against the reference or a more precise run."""
+    """Answer what asynchronous and low-precision runs lost in accuracy against a synchronous run of high precision."""
     runs = [run for run in comparison.runs if not run.external_kind]
     base, costly = _choose_base(runs, comparison.reference)
     if not costly:
@@ -138,7 +143,12 @@ def _answer_cost(comparison: Comparison) -> Answer:
 
 
 def _choose_base(runs: list[Run], reference: Run) -> tuple[Run | None, list[Run]]:
-    """Return a synchronous run of the finest precision, and the runs that are asynchronous or of lower precision."""
+    """Choose the runs that the cost is measured between.
+
+    Returns:
+        The base: a synchronous run of the highest precision, the reference if it is one; None if no run is synchronous.
+        Then the costly runs, which are asynchronous or have a lower precision than the base.
+    """
     synchronous = [run for run in runs if not run.is_asynchronous]
     finest = max((_rank_precision(run) for run in synchronous), default=0)
     bases = [run for run in synchronous if _rank_precision(run) == finest]
@@ -148,8 +158,10 @@ def _choose_base(runs: list[Run], reference: Run) -> tuple[Run | None, list[Run]
 
 
 def _rank_precision(run: Run) -> int:
+    """Return a larger number for a higher precision; -1 for an unknown one."""
     return PRECISIONS.index(run.precision) if run.precision in PRECISIONS else -1
 
 
 def _format_points(share: float) -> str:
+    """Format a difference of two shares in percentage points."""
     return "±0 points" if share == 0 else f"{100 * share:+.2f} points"

@@ -1,4 +1,4 @@
-"""X-axes of curves."""
+"""X-axes of curves: the step, or a total since the start of the run."""
 
 import numpy as np
 

@@ -1,27 +1,30 @@
-"""Bar charts of the report: speed, memory, staleness, and communication between replicas."""
+"""Bar charts of the report: speed, memory, staleness, and communication between replicas.
+
+A chart has a group of bars for each run that has values. Bars are drawn on a scale from 0 to 1, the width of the chart.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from common.compare.columns import MOVED
+from common.compare.columns import MOVED_KINDS
 from common.compare.measures import measure_efficiency, measure_speed
 from common.compare.runs import Run
 from common.report.formats import format_bytes
 
-MAX_ROWS = 12  # of one run; larger staleness shares one more row
+MAX_STALENESS_BARS = 12  # bars of one run; all larger staleness shares one more bar
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar. Positions are shares of the width of the chart."""
+    """One bar, from 0 to `end`. Positions are shares of the width of the chart."""
 
     name: str
-    text: str
+    text: str  # the value in words, shown beside the bar
     end: float
-    low: float | None = None  # start of the line that shows the spread
-    high: float | None = None  # end of that line
+    low: float | None = None  # start of a thin line that shows the spread of the value
+    high: float | None = None  # end of this line
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,8 @@ def _build_throughput(runs: list[Run]) -> BarChart:
     largest = max((max(value, speed.upper if speed else 0) for _, _, value, speed in rows), default=1.0)
     for index, run, value, speed in rows:
         text = f"{value:,.0f}/s" + (f" ({speed.lower:,.0f} to {speed.upper:,.0f})" if speed else "")
-        if scaled := measure_efficiency(run, runs):
-            efficiency, base = scaled
+        if efficiency_and_base := measure_efficiency(run, runs):
+            efficiency, base = efficiency_and_base
             text += f", {efficiency:.0%} efficient against {base.replicas} replica{'s' if base.replicas > 1 else ''}"
         low, high = (speed.lower / largest, speed.upper / largest) if speed else (None, None)
         chart.groups.append((index, [Bar("", text, value / largest, low, high)]))
@@ -124,8 +127,8 @@ def _build_staleness(runs: list[Run]) -> BarChart:
     for index, run in enumerate(runs):
         if updates := sum(run.staleness.values()):
             counts = list(run.staleness.items())
-            rows = [(str(staleness), count) for staleness, count in counts[:MAX_ROWS]]
-            if larger := counts[MAX_ROWS:]:
+            rows = [(str(staleness), count) for staleness, count in counts[:MAX_STALENESS_BARS]]
+            if larger := counts[MAX_STALENESS_BARS:]:
                 rows.append((f"{larger[0][0]} to {larger[-1][0]}", sum(count for _, count in larger)))
             bars = [Bar(name, f"{count / updates:.1%}", count / updates) for name, count in rows]
             chart.groups.append((index, bars))
@@ -140,7 +143,7 @@ def _build_traffic(runs: list[Run]) -> BarChart:
     rows = {
         index: [
             (f"{kind}{' held' if kind == 'logits' else ''}, replica {replica}", float(values[replica]))
-            for kind in (*MOVED, "logits")
+            for kind in (*MOVED_KINDS, "logits")
             if kind in run.traffic
             for values in [run.get_traffic_per_step(kind)]
             for replica in range(run.replicas)

@@ -37,11 +37,11 @@ class SettingDifference:
 
 @dataclass(frozen=True)
 class SettingDifferences:
-    """All settings that differ, and those that are the same in all runs."""
+    """All settings that differ, and the settings that are the same in all runs."""
 
     curve: list[SettingDifference] = field(default_factory=list)  # may change the curve
     other: list[SettingDifference] = field(default_factory=list)  # cannot change the curve
-    folded: list[SettingDifference] = field(default_factory=list)  # of a host, or absent from some runs
+    folded: list[SettingDifference] = field(default_factory=list)  # folded away: of a host, or absent from some runs
     versions: list[SettingDifference] = field(default_factory=list)
     hardware: list[SettingDifference] = field(default_factory=list)
     same: dict[str, str] = field(default_factory=dict)  # value in words by key
@@ -70,7 +70,7 @@ def find_setting_differences(comparison: Comparison) -> SettingDifferences:
         difference = _build_difference(key, _describe_key(key), values)
         if len(difference.values) < 2:
             continue
-        is_host_key = key in collect_keys() and collect_keys()[key].scope is Scope.HOST
+        is_host_key = key in collect_keys() and collect_keys()[key].scope is Scope.HOST  # only concerns one host
         if row["may_change_curve"]:
             differences.curve.append(difference)
         elif is_host_key or ABSENT in difference.values:
@@ -91,15 +91,15 @@ def find_setting_differences(comparison: Comparison) -> SettingDifferences:
 
 
 def _compare_entries(by_label: Mapping[str, object]) -> list[SettingDifference]:
-    """Return the differing entries of a part of summary.json.
+    """Return the entries that differ in `versions` or `hardware` of summary.json, given the mappings by label.
 
     Only runs that have an entry are compared, because one framework lacks the packages of the other.
     """
-    parts = {label: part for label, part in by_label.items() if isinstance(part, dict)}
-    keys = dict.fromkeys(key for part in parts.values() for key in part)
+    mappings = {label: mapping for label, mapping in by_label.items() if isinstance(mapping, dict)}
+    keys = dict.fromkeys(key for mapping in mappings.values() for key in mapping)
     differences = [
         _build_difference(
-            key, key.replace("_", " "), {label: part[key] for label, part in parts.items() if key in part}
+            key, key.replace("_", " "), {label: mapping[key] for label, mapping in mappings.items() if key in mapping}
         )
         for key in keys
     ]
@@ -107,13 +107,15 @@ def _compare_entries(by_label: Mapping[str, object]) -> list[SettingDifference]:
 
 
 def _build_difference(key: str, name: str, values: Mapping[str, object]) -> SettingDifference:
-    by_value: dict[str, list[str]] = {}
+    """Group the labels of runs by their values in words. `values`: the value of each run, by label."""
+    labels_by_value: dict[str, list[str]] = {}
     for label, value in values.items():
-        by_value.setdefault(_describe_value(key, value), []).append(label)
-    return SettingDifference(key, name, by_value)
+        labels_by_value.setdefault(_describe_value(key, value), []).append(label)
+    return SettingDifference(key, name, labels_by_value)
 
 
 def _describe_key(key: str) -> str:
+    """Return a key in words: "global batch size" for train.global_batch_size, "optimizer" for optimizer.kind."""
     group, _, leaf = key.rpartition(".")
     return (group if leaf in ("kind", "name") and group else leaf).replace("_", " ")
 

@@ -7,7 +7,7 @@ from common.report.style import COLOURS, get_colour
 from common.report.worker_updates import WorkerTimeline
 
 LANE_HEIGHT = 0.8  # as a share of the distance between two lanes
-MAX_SENTENCES = 4  # on workers, in a caption
+MAX_SENTENCES = 4  # sentences on workers in a caption
 
 
 def draw_step(chart: StepChart, axes: Axes) -> list[str]:

@@ -26,8 +26,8 @@ def write_markdown(comparison: Comparison, directory: Path, pictures: Sequence[P
         directory: The directory of the report.
         pictures: Pictures of the comparison; the one of the loss is shown.
     """
-    shown = [path for path in pictures if path.name == PICTURE]
-    links = [quote(os.path.relpath(path, directory.resolve())) for path in shown]
+    loss_pictures = [path for path in pictures if path.name == PICTURE]
+    links = [quote(os.path.relpath(path, directory.resolve())) for path in loss_pictures]
     return write_report_file(directory, "report.md", render_markdown(comparison, links))
 
 
@@ -67,6 +67,6 @@ def _build_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _escape(text: str) -> str:
     """Escape a text so that Markdown shows it as it is, in one line, without markup, HTML or links. Shorten it."""
     short = text if len(text) <= MAX_LETTERS else f"{text[:MAX_LETTERS]}…"
-    if re.fullmatch(r"-+:?", short):
+    if re.fullmatch(r"-+:?", short):  # the line of a table below its header
         return short
     return re.sub(r"([\\`*_{}\[\]<>|~@#])", r"\\\1", " ".join(short.split()))

@@ -1,4 +1,7 @@
-"""Pictures of every plot for papers and pull requests: PNG and SVG, drawn by matplotlib without a browser."""
+"""Pictures of every plot for papers and pull requests: PNG and SVG, drawn by matplotlib without a browser.
+
+A lane is a horizontal strip of a plot of time, such as the updates of one worker or one phase of a step.
+"""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -25,7 +28,7 @@ from common.report.step_chart import build_step_chart
 from common.report.time_to_loss import build_time_to_loss_chart
 from common.report.worker_updates import build_worker_timelines
 
-WIDTH, HEIGHT = 6.8, 3.9  # of a picture, in inches
+WIDTH, HEIGHT = 6.8, 3.9  # of a picture, in inches; other heights depend on the number of bars
 BAR_HEIGHT = 0.2  # inches
 BARS_PER_LANE = 2  # a lane is as high as this number of bars
 DPI = 200
@@ -63,7 +66,7 @@ class Picture:
     name: str  # of the files, without ending
     title: str
     draw: Callable[[Axes], list[str]]  # draws the plot and returns the sentences of its caption
-    bars: int = 0  # number of bars, which decides the height; 0 for a plot of curves
+    bars: int = 0  # number of bars that the height has room for; 0 for a plot of curves
 
 
 def write_pictures(comparison: Comparison, directory: Path) -> list[Path]:

@@ -1,4 +1,9 @@
-"""Plots of a comparison on matplotlib's axes. Each function returns the sentences of its caption."""
+"""Plots of a comparison on matplotlib's axes. Each `draw_` function returns the sentences of the plot's caption.
+
+A run has the colour and dash of its index in the list of all runs. A `metric` is "loss", "grad_norm" or
+"learning_rate", or a metric of the evaluations. An `axis` is the x-axis: "step", "examples", "tokens" or "seconds".
+A long curve is divided into bins, which are groups of consecutive steps.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,11 +20,11 @@ from common.report.axes import get_axis_values
 from common.report.bars import BarChart
 from common.report.style import get_colour, get_dash
 
-CURVE_BINS = 1200  # of a long curve
-UPDATE_BINS = 120  # of a curve of asynchronous updates, which are noisy
-MAX_LETTERS = 44  # of a label
-MAX_SENTENCES = 3  # on pairs, in a caption
-MIN_TOLERANCE = 1e-12  # for the range of the axis if the tolerance is 0
+CURVE_BINS = 1200  # bins of a long curve
+UPDATE_BINS = 120  # bins of a curve of asynchronous updates, which are noisy
+MAX_LETTERS = 44  # length of a label
+MAX_SENTENCES = 3  # sentences on pairs in a caption
+MIN_TOLERANCE = 1e-12  # replaces a tolerance of 0 in the range of a logarithmic axis
 AXIS_LABELS = {"loss": "loss", "grad_norm": "norm", "learning_rate": "learning rate"}
 CAPTIONS = {
     "loss": "Mean over each global batch, or over the batch of each update if updates are asynchronous.",
@@ -49,7 +54,7 @@ def shorten(text: str, limit: int = MAX_LETTERS) -> str:
 def draw_curves(runs: list[Run], metric: str, axis: str, axes: Axes) -> list[str]:
     """Draw the curve of each run.
 
-    A long curve is divided into bins: a line connects the last values, or the means of asynchronous updates. A band
+    For a long curve, the line connects the last values of its bins, or the means if updates are asynchronous. A band
     spans the smallest and the largest value of each bin.
     """
     lines, is_binned = [], False
@@ -72,7 +77,14 @@ def draw_curves(runs: list[Run], metric: str, axis: str, axes: Axes) -> list[str
 
 
 def draw_difference(runs: list[Run], pairs: Sequence[tuple[Run, RunPair]], metric: str, axes: Axes) -> list[str]:
-    """Draw the largest difference in each bin on a logarithmic axis, the tolerance, and the first step beyond it."""
+    """Draw differences from the reference run on a logarithmic axis, with the tolerance and the first step beyond it.
+
+    Args:
+        runs: All runs, which give the colours.
+        pairs: Each run except the reference, with its pair with the reference.
+        metric: "loss" or "grad_norm".
+        axes: Where to draw.
+    """
     lines, sentences, has_points = [], [], False
     for run, pair in pairs:
         differences = getattr(pair.envelope, metric)
@@ -96,14 +108,14 @@ def draw_difference(runs: list[Run], pairs: Sequence[tuple[Run, RunPair]], metri
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}"))
     _finish(axes, lines, "step", "absolute" if metric == "loss" else "relative to the larger")
     more = [f"{len(sentences) - MAX_SENTENCES} more."] if len(sentences) > MAX_SENTENCES else []
-    about = "The largest difference at each position; equal values have no point. Dashed: the tolerance."
-    return [about, *sentences[:MAX_SENTENCES], *more]
+    explanation = "The largest difference at each position; equal values have no point. Dashed: the tolerance."
+    return [explanation, *sentences[:MAX_SENTENCES], *more]
 
 
 def _draw_difference_line(
     axes: Axes, index: int, run: Run, pair: RunPair, metric: str, points: tuple[np.ndarray, np.ndarray]
 ) -> Line2D:
-    """Draw the points, the tolerance, and the first step beyond it of one pair."""
+    """Draw one pair: the points (steps and differences), the tolerance, and the first step beyond the tolerance."""
     steps, differences = points
     colour = get_colour(index)
     line = _draw_line(axes, index, run, steps, differences, LineStyle(".", 3.0, is_connected=False))
@@ -148,7 +160,7 @@ def draw_bars(runs: list[Run], chart: BarChart, axes: Axes) -> list[str]:
         position += 0.5
     axes.set_yticks(positions, names)
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.6)
+    axes.set_xlim(0, 1.6)  # bars end at 1 or before; the rest is for their texts
     axes.xaxis.set_visible(False)
     axes.spines["bottom"].set_visible(False)
     return [chart.caption]
@@ -176,11 +188,11 @@ def _draw_line(
     return line
 
 
-def _finish(axes: Axes, lines: list[Line2D], x: str, y: str) -> None:
+def _finish(axes: Axes, lines: list[Line2D], x_label: str, y_label: str) -> None:
     """Add grid, labels and legend."""
     axes.grid(True)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
     if lines:
         axes.legend(handles=lines, fontsize=8, ncols=1 + len(lines) // 7)

@@ -26,7 +26,7 @@ MAX_RENDER_SHARE = 0.1  # of the time that goes into rendering the page
 
 @dataclass
 class ServedPage:
-    """The page that is served at present."""
+    """The page that is served now. `watch` replaces its fields while the server runs."""
 
     html: bytes
     version: str = ""  # changes with the page
@@ -87,8 +87,8 @@ def _list_files(roots: Iterable[Path]) -> dict[str, _FileState]:
     """Return the state of all files below the roots, by path."""
     states = {}
     for root in roots:
-        below = (os.path.join(directory, name) for directory, _, names in os.walk(root) for name in names)  # noqa: PTH118  many paths, and strings are faster
-        for path in [str(root)] if root.is_file() else below:
+        paths_below = (os.path.join(directory, name) for directory, _, names in os.walk(root) for name in names)  # noqa: PTH118  many paths, and strings are faster
+        for path in [str(root)] if root.is_file() else paths_below:
             with suppress(OSError):  # the file was replaced meanwhile
                 status = os.stat(path)  # noqa: PTH116  as above
                 states[path] = _FileState(status.st_size, status.st_mtime_ns)
@@ -130,9 +130,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not secrets.compare_digest(token.encode(), self.token.encode()) or path not in ([""], ["version"]):
             self.send_error(404)
             return
-        body, kind = (self.page.version.encode(), "plain") if path == ["version"] else (self.page.html, "html")
+        body, text_type = (self.page.version.encode(), "plain") if path == ["version"] else (self.page.html, "html")
         self.send_response(200)
-        self.send_header("Content-Type", f"text/{kind}; charset=utf-8")
+        self.send_header("Content-Type", f"text/{text_type}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("Referrer-Policy", "no-referrer")  # the URL contains the token

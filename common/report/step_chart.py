@@ -1,4 +1,7 @@
-"""Chart of one profiled step: a lane for each phase, with a coloured span for each layer."""
+"""Chart of one profiled step: a lane for each phase (forward, backward, reduce, update), with a span for each layer.
+
+A palette is the list of colours of the report, which style.py and page.css define.
+"""
 
 from dataclasses import dataclass
 
@@ -24,7 +27,7 @@ class StepChart:
     """Lanes of one step. A layer has the same colour forward and backward."""
 
     milliseconds: float  # duration of the step
-    lanes: dict[str, list[ColouredSpan]]
+    lanes: dict[str, list[ColouredSpan]]  # by phase
     layer_colours: dict[str, int]  # index in the palette by layer, in order of the forward pass
 
 

@@ -1,4 +1,8 @@
-"""Tables of a comparison, for the terminal, the page and Markdown: runs, pairs, asynchronous runs."""
+"""Tables of a comparison, for the terminal, the page and Markdown: runs, pairs, asynchronous runs.
+
+The reference is the run that the others are compared with. Staleness is the number of updates that other workers
+applied between a worker's read of the parameters and its own update.
+"""
 
 from common.compare.measures import (
     FINAL_SHARE,
@@ -79,8 +83,8 @@ def build_asynchronous_tables(runs: list[Run], reference: Run) -> list[TableSect
 
 
 def _build_asynchronous_cells(run: Run, reference: Run) -> list[str]:
-    none = ReferenceDifference(None, None, None)
-    difference = none if run is reference else compare_with_reference(run, reference)
+    no_difference = ReferenceDifference(None, None, None)
+    difference = no_difference if run is reference else compare_with_reference(run, reference)
     return [
         run.label,
         str(len(run.steps)),

@@ -82,11 +82,15 @@ def _select_pairs(comparison: Comparison) -> list[RunPair]:
 
 
 def _fit_columns(section: TableSection, width: int) -> dict[str, int]:
-    """Return the columns that fit into a line, with their widths. Words of text and numbers are never broken."""
+    """Return the columns that fit into a line of this width, with their widths in characters.
+
+    Text may be folded between words, numbers may not. If that is not enough, columns are left out: first the minor
+    ones, then the last ones. Free space goes to columns of text first, and among them to those that need least.
+    """
     cells = {name: [row[index] for row in section.rows] for index, name in enumerate(section.columns)}
-    natural = {name: max(map(len, (name, *column))) for name, column in cells.items()}
-    if _sum_widths(natural.values()) <= width:
-        return natural
+    full_widths = {name: max(map(len, (name, *column))) for name, column in cells.items()}
+    if _sum_widths(full_widths.values()) <= width:
+        return full_widths
     widths = {
         name: min(MIN_TEXT_WIDTH, max(map(len, " ".join((name, *column)).split())))
         if name in section.text
@@ -96,12 +100,13 @@ def _fit_columns(section: TableSection, width: int) -> dict[str, int]:
     for name in (*section.minor, *reversed(section.columns[1:])):
         if name in widths and _sum_widths(widths.values()) > width:
             del widths[name]
-    for name in sorted(widths, key=lambda name: (name not in section.text, natural[name] - widths[name])):
-        widths[name] += max(0, min(natural[name] - widths[name], width - _sum_widths(widths.values())))
+    for name in sorted(widths, key=lambda name: (name not in section.text, full_widths[name] - widths[name])):
+        widths[name] += max(0, min(full_widths[name] - widths[name], width - _sum_widths(widths.values())))
     return widths
 
 
 def _sum_widths(widths: Iterable[int]) -> int:
+    """Return the width of a line: the columns and the gaps between them."""
     widths = list(widths)
     return sum(widths) + GAP * (len(widths) - 1)
 

@@ -18,7 +18,7 @@ def build_time_to_loss_chart(runs: list[Run]) -> BarChart:
     if not evaluated:
         return BarChart("Time to a loss", "")
     target = max(float(np.nanmin(run.evals["loss"])) for _, run in evaluated)
-    target = math.ceil(target * 10**DIGITS) / 10**DIGITS
+    target = math.ceil(target * 10**DIGITS) / 10**DIGITS  # rounded up, so that every run reaches the loss that is shown
     reached = {index: _find_first_evaluation(run, target) for index, run in evaluated}
     longest = max(seconds for seconds, _ in reached.values()) or 1.0
     caption = f"Seconds until the validation loss is {target:g} or lower, since the first step began."
@@ -32,5 +32,5 @@ def build_time_to_loss_chart(runs: list[Run]) -> BarChart:
 def _find_first_evaluation(run: Run, target: float) -> tuple[float, float]:
     """Return the seconds and the examples of the first evaluation whose loss is at most `target`."""
     index = int(np.flatnonzero(run.evals["loss"] <= target)[0])
-    row = np.searchsorted(run.steps, run.eval_steps[index], side="right") - 1
+    row = np.searchsorted(run.steps, run.eval_steps[index], side="right") - 1  # of the last step before the evaluation
     return float(run.metrics["seconds"][max(row, 0)]), float(run.evals["examples"][index])

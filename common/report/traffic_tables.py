@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from common.compare.columns import MOVED, TRAFFIC_KINDS
+from common.compare.columns import MOVED_KINDS, TRAFFIC_KINDS
 from common.compare.runs import Run
 from common.report.formats import TableSection, format_bytes
 
@@ -53,27 +53,33 @@ def describe_imbalance(run: Run) -> list[str]:
         parts.append(f"replica {largest} holds {logits[largest] / logits.sum():.0%} of the logits")
     if memory.sum() > 0:
         parts.append(f"the largest peak memory is {memory.max() / memory.mean():.2f}x the mean")
-    moved = np.nansum([run.get_traffic_per_step(kind) for kind in MOVED], axis=0)
+    moved = np.nansum([run.get_traffic_per_step(kind) for kind in MOVED_KINDS], axis=0)
     if moved.sum() > 0:
         parts.append(f"replica {moved.argmax()} moves {moved.max() / moved.mean():.2f}x the mean bytes")
     return [f"{run}: {', '.join(parts)}."] if parts else []
 
 
 def describe_savings(runs: list[Run]) -> list[str]:
-    """Return sentences on what DataParallel saves if it does not gather the logits, for runs of equal replicas."""
+    """Return sentences on what DataParallel saves if the replicas compute the loss and do not gather the logits.
+
+    A sentence compares a run that does not gather them with a run that does (strategy.loss=gathered), if both have the
+    same number of replicas.
+    """
     dp_runs = [run for run in runs if run.strategy == "dp"]
     gathering = [run for run in dp_runs if run.config.get("strategy.loss") == "gathered"]
     sentences = []
     for base, run in product(gathering, dp_runs):
         if run in gathering or run.replicas != base.replicas:
             continue
-        output = int(str(base.config["strategy.output_device"]))
+        output_replica = int(str(base.config["strategy.output_device"]))
         gathered, base_gathered = (
             format_bytes(float(one.get_traffic_per_step("gathered").sum())) for one in (run, base)
         )
-        held, base_held = (format_bytes(float(one.get_traffic_per_step("logits")[output])) for one in (run, base))
+        held, base_held = (
+            format_bytes(float(one.get_traffic_per_step("logits")[output_replica])) for one in (run, base)
+        )
         sentences.append(
-            f"{run} gathers {gathered} in a step in place of {base_gathered} of {base}, and replica {output} holds "
-            f"{held} of logits in place of {base_held}."
+            f"{run} gathers {gathered} in a step in place of {base_gathered} of {base}, and replica {output_replica} "
+            f"holds {held} of logits in place of {base_held}."
         )
     return sentences

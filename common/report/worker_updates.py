@@ -1,4 +1,8 @@
-"""Updates of asynchronous runs: when each worker made its updates, and how the loss depends on staleness."""
+"""Updates of asynchronous runs: when each worker made its updates, and how the loss depends on staleness.
+
+Staleness is the number of updates that other workers applied between a worker's read of the parameters and its own
+update.
+"""
 
 from dataclasses import dataclass
 
@@ -6,10 +10,10 @@ import numpy as np
 
 from common.compare.runs import Run
 
-MAX_BINS, MIN_BINS = 240, 30  # of a timeline
+MAX_BINS, MIN_BINS = 240, 30  # equal parts of the time of a timeline
 UPDATES_PER_BIN = 8  # of all workers together, unless the number of bins reaches a limit
-NEIGHBOURS = 25  # updates on each side of an update, whose mean loss is its usual loss
-MAX_ROWS = 12  # of one run; larger staleness shares the last row
+NEIGHBOURS = 25  # the usual loss of an update is the mean loss of this number of updates on each side of it
+MAX_ROWS = 12  # rows of one run, one for each staleness; all larger staleness shares the last row
 
 
 @dataclass(frozen=True)
@@ -65,14 +69,15 @@ def build_worker_timelines(runs: list[Run]) -> list[WorkerTimeline]:
 
 
 def _build_timeline(index: int, workers: np.ndarray, seconds: np.ndarray) -> WorkerTimeline:
+    """Build the timeline of a run from the worker and the time of each update."""
     end = float(seconds.max()) or 1.0
     bins = min(MAX_BINS, max(MIN_BINS, len(seconds) // UPDATES_PER_BIN))
     times = {int(worker): seconds[workers == worker] for worker in np.unique(workers)}
-    counts = {worker: np.histogram(of_worker, bins, (0, end))[0] for worker, of_worker in times.items()}
+    counts = {worker: np.histogram(worker_times, bins, (0, end))[0] for worker, worker_times in times.items()}
     largest = max(count.max() for count in counts.values())
     lanes = [
-        WorkerLane(f"worker {worker}", counts[worker] / largest, _describe_updates(of_worker, end))
-        for worker, of_worker in times.items()
+        WorkerLane(f"worker {worker}", counts[worker] / largest, _describe_updates(worker_times, end))
+        for worker, worker_times in times.items()
     ]
     return WorkerTimeline(index, end, bins, lanes)
 

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from common.errors import UserError
 
-EXPECTED = (
+EXPECTED = (  # the end of an error message
     "expected a CSV with a header, a Trainer's trainer_state.json, a Keras history as JSON, or rows as JSON lines"
 )
-STEP_COLUMNS = {"step", "steps", "global_step", "iteration", "iter"}
+STEP_COLUMNS = {"step", "steps", "global_step", "iteration", "iter"}  # lower-case names of a column of steps
 
 
 class ExternalRow(NamedTuple):
-    """Row of an external run."""
+    """Row of a file that another program wrote, such as the values after one step."""
 
     position: str  # for error messages, such as "train.csv:3"
     values: dict[str, object]  # by column
@@ -23,13 +23,13 @@ class ExternalRow(NamedTuple):
 
 @dataclass
 class ExternalTable:
-    """Rows of an external run."""
+    """Rows of an external run, which is a run of another program."""
 
-    kind: str  # of the file, in words
+    kind: str  # what the file is, in words, such as "a Keras history"
     rows: list[ExternalRow]
     unit: str = "step"  # what the step of a row counts: "step" or "epoch"
     shift: int = 0  # added to each step, so that the first step is 1
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # for the reader of a report
 
 
 def read_file(path: Path) -> ExternalTable:

@@ -1,4 +1,4 @@
-"""Conversion of a file or directory of another program to a run, whose data, weights and optimizer stay unknown."""
+"""Conversion of another program's file or directory to a run whose data, weights and optimizer are unknown."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -13,10 +13,10 @@ from common.compare.run_files import RunSummary
 from common.compare.runs import METRICS, OPTIONAL_EVALUATION_METRICS, OPTIONAL_METRICS, Run
 from common.errors import UserError
 
-ABSENT = ("", None)  # values of a row that stand for no value
+ABSENT = ("", None)  # entries of a row that mean "no value"
 TRAINING_COLUMNS = (*METRICS, *OPTIONAL_METRICS)
 EVALUATION_COLUMNS = ("eval_loss", "eval_accuracy", "examples")
-# Lower-case column names of other programs, the most specific first.
+# For each metric, the lower-case names of its column in other programs, the most specific first.
 KNOWN_COLUMNS = {
     "step": ("step", "steps", "global_step", "train/global_step", "iteration", "iter", "epoch"),
     "loss": (
@@ -136,7 +136,7 @@ def _collect_columns(
 ) -> tuple[np.ndarray, Columns]:
     """Return the sorted steps and the metrics of all rows that have the required metric.
 
-    If several rows have the same step, the last one counts.
+    `columns` is the name of the column of each metric. If several rows have the same step, the last one counts.
     """
     rows: dict[int, list[float]] = {}
     for number, (position, values) in enumerate(table.rows, start=1):
@@ -147,12 +147,13 @@ def _collect_columns(
             raise UserError(f"{position}: '{columns['step']}' must be a whole number, found {step!r}")
         rows[int(step) + table.shift] = [_read_number(position, columns, metric, values) for metric in metrics]
     steps = np.array(sorted(rows), dtype=np.int64)
-    array = np.array([rows[step] for step in steps.tolist()], dtype=np.float64).reshape(len(steps), len(metrics))
-    return steps, {metric: array[:, index].copy() for index, metric in enumerate(metrics)}
+    values_by_step = np.array([rows[step] for step in steps.tolist()], dtype=np.float64)
+    values_by_step = values_by_step.reshape(len(steps), len(metrics))  # also if there are no steps
+    return steps, {metric: values_by_step[:, index].copy() for index, metric in enumerate(metrics)}
 
 
 def _read_number(position: str, columns: Mapping[str, str], metric: str, values: Mapping[str, object]) -> float:
-    """Return a value of a row; NaN if the file has no such column or the row no such value."""
+    """Return a metric of a row; NaN if the file has no column for it or the row has no value there."""
     value = values.get(columns[metric]) if metric in columns else None
     if value in ABSENT:
         return math.nan

@@ -15,7 +15,7 @@ EVENTS = "events.out.tfevents"  # part of the name of an event file
 def read_directory(path: Path) -> ExternalTable:
     """Read all event files below a directory: one row for each step. Raises UserError if there is none.
 
-    The scalars of a subdirectory have its name before theirs, such as "validation/epoch_loss".
+    The name of a scalar starts with the name of its subdirectory, such as "validation/epoch_loss".
     """
     directories = sorted(directory for directory, _, files in os.walk(path) if any(EVENTS in name for name in files))
     if not directories:

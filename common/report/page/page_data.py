@@ -1,4 +1,8 @@
-"""Data of the page's plots: curves of runs and differences of pairs. Long curves are divided into bins."""
+"""Data of the page's plots: curves of runs and differences of pairs.
+
+A long curve is divided into bins, which are groups of consecutive steps. data.js decodes the result of
+`build_page_data`.
+"""
 
 import base64
 from itertools import pairwise
@@ -29,7 +33,7 @@ class PageRun(TypedDict):
     """A run as the scripts of the page read it. Each entry of its arrays stands for one bin of steps."""
 
     label: str
-    dash: list[int]
+    dash: list[int]  # lengths of dashes and gaps, in pixels
     asynchronous: bool
     steps: int  # number of steps
     x: dict[str, ArrayIndex]  # for each axis, the value at the last step of each bin
@@ -40,7 +44,7 @@ class PageRun(TypedDict):
 
 
 class PageTolerance(TypedDict):
-    """Tolerance of a pair."""
+    """Largest differences at any step that count as lockstep."""
 
     loss: float
     grad_norm: float
@@ -65,7 +69,7 @@ class PageData(TypedDict):
     """Everything that the scripts of the page draw."""
 
     reference: int  # index of the run
-    axis: str  # x-axis at first
+    axis: str  # x-axis that the page shows first
     axes: list[str]  # axes that a run has values for
     runs: list[PageRun]
     pairs: list[PagePair]
@@ -73,7 +77,7 @@ class PageData(TypedDict):
 
 
 class ArrayPool:
-    """Encoded arrays, each stored once and known by its index. NaN and infinities are kept."""
+    """Encoded arrays. Equal arrays are stored once and have one index. NaN and infinities are kept."""
 
     def __init__(self) -> None:
         self.indexes: dict[str, int] = {}
@@ -126,6 +130,7 @@ def _build_run(run: Run, index: int, bins: int, pool: ArrayPool) -> PageRun:
 def _build_curve(
     values: np.ndarray, first_rows: np.ndarray, last_rows: np.ndarray, pool: ArrayPool
 ) -> dict[str, ArrayIndex]:
+    """Return the arrays of a curve, given its values and the indexes of the first and last row of each bin."""
     curve = {"last": pool.add(values[last_rows])}
     if len(first_rows) < len(values):
         curve["mean"] = pool.add(mean_per_bin(values, first_rows))

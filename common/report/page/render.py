@@ -28,7 +28,7 @@ from common.report.traffic_tables import build_traffic_tables
 from common.report.worker_updates import build_worker_timelines
 
 HERE = Path(__file__).parent
-# Scripts of the page; each uses those before it.
+# Scripts of the page. They are joined in this order, because each uses functions of the earlier ones.
 SCRIPTS = (
     "data.js",
     "columns.js",
@@ -41,7 +41,7 @@ SCRIPTS = (
     "main.js",
 )
 LIVE_SCRIPT = "live.js"  # only in a page that is served by --watch
-CAPTIONS = {
+CAPTIONS = {  # of the plots of validation metrics
     "accuracy": "Share of all validation examples.",
     "mean_absolute_error": "Mean over all validation examples.",
     "perplexity": "The exponential of the validation loss.",
