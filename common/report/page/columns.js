@@ -1,7 +1,8 @@
 // Reduction of curves to one value for each column of pixels, so that long curves draw fast and keep their extremes.
+// `xs` are the ascending x values of a curve. `view` is the visible part of the x-axis, from view.low to view.high.
 
-// Return the last, smallest and largest value in each column. A column without values is undefined, and the line
-// continues across it. A column whose values are not finite is null, and the line has a gap there.
+// Return the last, smallest and largest value in each of `count` columns. A column without values is undefined, and the
+// line continues across it. A column whose values are not finite is null, and the line has a gap there.
 function buildColumns(xs, curve, view, count) {
   const last = new Array(count).fill(undefined);
   const smallest = new Array(count).fill(undefined);
@@ -10,14 +11,14 @@ function buildColumns(xs, curve, view, count) {
   const begin = lowerBound(xs, view.low);
   let end = begin;
   for (; end < xs.length && xs[end] <= view.high; end++) {
-    const at = Math.round((xs[end] - view.low) * scale);
+    const column = Math.round((xs[end] - view.low) * scale);
     const value = curve.last[end];
-    if (Number.isFinite(value)) last[at] = value;
-    else if (last[at] === undefined) last[at] = null;
+    if (Number.isFinite(value)) last[column] = value;
+    else if (last[column] === undefined) last[column] = null;
     const low = curve.min ? curve.min[end] : value;
     const high = curve.max ? curve.max[end] : value;
-    if (Number.isFinite(low) && !(low > smallest[at])) smallest[at] = low;
-    if (Number.isFinite(high) && !(high < largest[at])) largest[at] = high;
+    if (Number.isFinite(low) && !(low > smallest[column])) smallest[column] = low; // also if there is none yet
+    if (Number.isFinite(high) && !(high < largest[column])) largest[column] = high;
   }
   if (last[0] === undefined) last[0] = interpolate(xs, curve.last, begin, view.low);
   if (last[count - 1] === undefined) last[count - 1] = interpolate(xs, curve.last, end, view.high);
@@ -33,7 +34,7 @@ function interpolate(xs, values, index, x) {
   return Number.isFinite(value) ? value : undefined;
 }
 
-// Return the largest difference in each of at largest `limit` columns, with the columns' edges on the x-axis.
+// Return the largest difference in each of at most `limit` columns, with the x values of the edges of each column.
 function buildEnvelope(xs, values, view, limit) {
   const begin = lowerBound(xs, view.low);
   const end = lowerBound(xs, view.high + 1e-9 * Math.abs(view.high));

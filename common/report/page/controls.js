@@ -44,6 +44,7 @@ byId("reference").addEventListener("change", (event) => {
   redraw();
 });
 
+// Apply the value of a group of radio buttons when the reader chooses another one.
 function onChoice(name, apply) {
   for (const radio of document.querySelectorAll(`input[name="${name}"]`)) {
     radio.addEventListener("change", () => { apply(radio.value); redraw(); });
@@ -64,6 +65,7 @@ byId("smoothing").addEventListener("change", (event) => {
   redraw();
 });
 
+// The new visible part for each button, as shares of the present part.
 const ZOOMS = { in: [0.25, 0.75], out: [-0.5, 1.5], left: [-0.5, 0.5], right: [0.5, 1.5] };
 for (const [id, [from, to]] of Object.entries(ZOOMS)) {
   byId(id).addEventListener("click", () => {

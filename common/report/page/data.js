@@ -1,4 +1,5 @@
-// Data of the page: runs with their curves, and the differences of every pair.
+// Data of the page: runs with their curves, and the differences of every pair. page_data.py says what DATA has.
+// The scripts of the page are joined into one function, so each can use the names of the others.
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const ARRAY_TYPES = { f8: Float64Array, f4: Float32Array };
 
@@ -21,12 +22,13 @@ const RUNS = DATA.runs.map((run, index) => {
 });
 
 const PAIRS = DATA.pairs.map((pair) => ({
-  ...pair, // arrays are decoded when they are drawn, because most pairs never are
+  ...pair, // its arrays are decoded when they are first drawn, because most pairs are never drawn
   get steps() { return decode(pair.steps); },
   get loss() { return decode(pair.loss); },
   get grad_norm() { return decode(pair.grad_norm); },
 }));
 
+// Return the pair of two runs, given their indexes.
 const findPair = (one, other) => PAIRS.find(({ a, b }) => (a === one && b === other) || (a === other && b === one));
 
 // Return the index of the first entry of an ascending array that is not below a value.
@@ -49,7 +51,7 @@ function findNearest(values, value) {
   return values[above] - value < value - values[above - 1] ? above : above - 1;
 }
 
-// Return the positions of the common steps of a pair on an axis of one of its runs.
+// Return the x values of the common steps of a pair, such as the seconds that a run of the pair needed for them.
 const pairPositions = new Map();
 function getPairPositions(pair, run, axis) {
   if (axis === "step") return pair.steps;
@@ -61,7 +63,7 @@ function getPairPositions(pair, run, axis) {
   return pairPositions.get(key);
 }
 
-// Return the mean over a window of steps around each entry; values that are not finite are left out.
+// Return a smooth curve: for each entry, the mean over a window of steps around it, without values that are not finite.
 const smoothCurves = new Map();
 function getSmoothCurve(run, name, window) {
   const key = `${run.index} ${name} ${window}`;

@@ -59,7 +59,7 @@ let isPointerDown = false;
 addEventListener("pointerdown", () => { isPointerDown = true; }, true);
 for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => { isPointerDown = false; }, true);
 
-// Whether the reader is doing something that a new page would interrupt.
+// Check whether the reader is doing something that a new page would interrupt.
 const isBusy = () => isPointerDown || !readout.hidden || document.activeElement === byId("target") || !getSelection().isCollapsed;
 
 // Ask the server for its version, and load the page again if it has a newer one.

@@ -1,4 +1,5 @@
-// Plots: one uPlot for each figure, drawn from columns of pixels.
+// Plots: one uPlot chart for each figure, drawn from columns of pixels. columns.js computes them, and marks.js draws what
+// uPlot does not.
 const DIFFERENCE_COLUMN = 3; // width of a column of a difference, in pixels
 const getCssValue = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const getColour = (run) => getCssValue(`--c${run.index % 8}`);
@@ -29,7 +30,7 @@ function getDifference(plot, run) {
 const isSmoothed = (plot) => view.window > 1 && plot.kind === "curve" && plot.metric !== "learning_rate";
 const isLog = (plot) => plot.kind === "difference" || (view.log && plot.metric === "loss");
 
-// Set the layers that a plot shows now, each a run with its columns or its envelope.
+// Set the layers that a plot shows now: for each run, its line and the values that it is made of.
 function updateLayers(plot, width) {
   plot.layers = [];
   for (const run of getVisibleRuns()) {
@@ -46,7 +47,7 @@ function updateLayers(plot, width) {
   }
 }
 
-// Return the range of the y-axis.
+// Return the range of the y-axis, with room above and below the values.
 function computeYRange(plot) {
   const log = isLog(plot);
   const lists = plot.layers.flatMap((layer) => (layer.columns
@@ -85,10 +86,10 @@ function buildSeries(plot) {
 const sortLayers = (layers) => layers.sort((a, b) => (b.run.index === view.reference) - (a.run.index === view.reference));
 
 // Return the labelled values of a logarithmic axis.
-function chooseLogSplits(u, scale, low, high) {
+function chooseLogSplits(uplot, scale, low, high) {
   const powers = [];
   for (let power = Math.ceil(Math.log10(low) - 1e-9); power <= Math.floor(Math.log10(high) + 1e-9); power++) powers.push(power);
-  const step = Math.max(1, Math.ceil(powers.length / Math.max(2, u.height / 45)));
+  const step = Math.max(1, Math.ceil(powers.length / Math.max(2, uplot.height / 45)));
   if (powers.length > 1) return powers.filter((power) => power % step === 0).map((power) => 10 ** power);
   return Array.from({ length: 5 }, (_, i) => +(low * (high / low) ** (i / 4)).toPrecision(2));
 }
@@ -119,20 +120,20 @@ function drawPlot(plot) {
       y: { distr: log ? 3 : 1, range: () => computeYRange(plot) },
     },
     axes: [
-      { ...axis, label: view.axis, labelSize: 20, labelFont: "12px system-ui, sans-serif", size: 30, values: (u, splits) => splits.map(formatCompact) },
+      { ...axis, label: view.axis, labelSize: 20, labelFont: "12px system-ui, sans-serif", size: 30, values: (uplot, splits) => splits.map(formatCompact) },
       {
         ...axis,
         size: 68,
-        ...(log && { splits: chooseLogSplits, filter: (u, splits) => splits }),
-        values: (u, splits) => (isPercent ? splits.map((v) => `${+(100 * v).toFixed(1)}%`) : formatDistinct(splits)),
+        ...(log && { splits: chooseLogSplits, filter: (uplot, splits) => splits }),
+        values: (uplot, splits) => (isPercent ? splits.map((v) => `${+(100 * v).toFixed(1)}%`) : formatDistinct(splits)),
       },
     ],
     series: [{}, ...buildSeries(plot)],
     hooks: {
-      drawAxes: [(u) => drawBands(u, plot)],
-      draw: [(u) => drawOverlay(u, plot)],
-      setSelect: [(u) => zoomToSelection(u)],
-      setCursor: [(u) => showReadout(u, plot)],
+      drawAxes: [(uplot) => drawBands(uplot, plot)],
+      draw: [(uplot) => drawOverlay(uplot, plot)],
+      setSelect: [(uplot) => zoomToSelection(uplot)],
+      setCursor: [(uplot) => showReadout(uplot, plot)],
     },
   }, buildData(plot, inner), plot.place);
   describePlot(plot);

@@ -1,4 +1,5 @@
-// Readout under the pointer or the keyboard cursor: the step, the value of each run, its difference from the reference.
+// Readout, a small box beside the pointer or the keyboard cursor: the step, the value of each run, and the difference of
+// each run from the reference.
 const readout = document.getElementById("readout");
 const spoken = document.getElementById("spoken");
 let activePlot; // the plot under the pointer or with the focus
@@ -14,10 +15,10 @@ function createElement(tag, properties = {}, ...children) {
 function readValues(plot, x) {
   return getVisibleRuns().map((run) => {
     const curve = plot.kind === "difference" ? run.curves[plot.metric] && { xs: run.x[view.axis], ...run.curves[plot.metric] } : getCurve(plot, run);
-    const at = curve ? findNearest(curve.xs, x) : -1;
-    if (at < 0) return { run };
-    const value = isSmoothed(plot) ? getSmoothCurve(run, plot.metric, view.window)[at] : curve.last[at];
-    const reading = { run, value, at, x: curve.xs[at] };
+    const entry = curve ? findNearest(curve.xs, x) : -1;
+    if (entry < 0) return { run };
+    const value = isSmoothed(plot) ? getSmoothCurve(run, plot.metric, view.window)[entry] : curve.last[entry];
+    const reading = { run, value, entry, x: curve.xs[entry] };
     if (plot.kind === "evaluation" || plot.metric === "learning_rate") return reading;
     const difference = getDifference(plot, run);
     const index = difference ? findNearest(difference.xs, x) : -1;
@@ -25,19 +26,19 @@ function readValues(plot, x) {
   });
 }
 
-// Describe the step of an entry, or the range of its steps if the curve is binned.
-function describeSteps(run, at) {
-  const last = run.x.step[at];
-  const first = run.first ? run.first[at] : last;
+// Describe the step of an entry of a run's curves, or the range of its steps if an entry stands for several steps.
+function describeSteps(run, entry) {
+  const last = run.x.step[entry];
+  const first = run.first ? run.first[entry] : last;
   return first === last ? `step ${formatCount(last)}` : `steps ${formatCount(first)} to ${formatCount(last)}`;
 }
 
 // Return the title of the readout: the step of the reference, or of the first run that has a value.
 function buildHeading(plot, x, readings) {
-  const known = readings.filter(({ at }) => at !== undefined);
+  const known = readings.filter(({ entry }) => entry !== undefined);
   const reading = known.find(({ run }) => run.index === view.reference) ?? known[0];
   if (!reading) return formatAxisValue(view.axis, x);
-  const step = plot.kind === "evaluation" ? `step ${formatCount(reading.run.evals.step[reading.at])}` : describeSteps(reading.run, reading.at);
+  const step = plot.kind === "evaluation" ? `step ${formatCount(reading.run.evals.step[reading.entry])}` : describeSteps(reading.run, reading.entry);
   return view.axis === "step" ? step : `${step}, ${formatAxisValue(view.axis, reading.x)}`;
 }
 
@@ -67,20 +68,20 @@ function fillReadout(plot, x) {
 }
 
 // Show the readout. uPlot calls this for every move of the cursor.
-function showReadout(u, plot) {
+function showReadout(uplot, plot) {
   if (plot !== activePlot) return;
-  if (!(u.cursor.left >= 0)) return hideReadout();
-  const x = u.posToVal(u.cursor.left, "x");
+  if (!(uplot.cursor.left >= 0)) return hideReadout();
+  const x = uplot.posToVal(uplot.cursor.left, "x");
   for (const other of plots) {
     if (other !== plot && other.uplot) other.uplot.setCursor({ left: other.uplot.valToPos(x, "x"), top: 1 }, false);
   }
   fillReadout(plot, x);
   const box = plot.place.getBoundingClientRect();
-  const left = box.left + scrollX + u.over.offsetLeft + u.cursor.left;
+  const left = box.left + scrollX + uplot.over.offsetLeft + uplot.cursor.left;
   readout.hidden = false;
-  const wanted = left + 16 + readout.offsetWidth > scrollX + innerWidth - 8 ? left - 16 - readout.offsetWidth : left + 16;
-  readout.style.left = `${Math.max(scrollX + 8, wanted)}px`;
-  readout.style.top = `${box.top + scrollY + Math.max(0, Math.min(u.cursor.top, box.height - readout.offsetHeight - 20))}px`;
+  const isNearEdge = left + 16 + readout.offsetWidth > scrollX + innerWidth - 8;
+  readout.style.left = `${Math.max(scrollX + 8, isNearEdge ? left - 16 - readout.offsetWidth : left + 16)}px`;
+  readout.style.top = `${box.top + scrollY + Math.max(0, Math.min(uplot.cursor.top, box.height - readout.offsetHeight - 20))}px`;
 }
 
 function hideReadout() {
@@ -89,9 +90,9 @@ function hideReadout() {
 }
 
 // Zoom to the part of a plot that the reader has dragged over. uPlot calls this.
-function zoomToSelection(u) {
-  if (u.select.width < 4) return;
-  zoomTo(u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x"));
+function zoomToSelection(uplot) {
+  if (uplot.select.width < 4) return;
+  zoomTo(uplot.posToVal(uplot.select.left, "x"), uplot.posToVal(uplot.select.left + uplot.select.width, "x"));
   requestAnimationFrame(redraw); // later, because this replaces the plot whose event uPlot still handles
 }
 
@@ -102,9 +103,9 @@ function handleKey(event, plot) {
   if (!run || event.ctrlKey || event.metaKey || event.altKey) return;
   const xs = plot.kind === "evaluation" ? run.evals[view.axis] : run.x[view.axis];
   const cursor = uplot.cursor.left >= 0 ? uplot.posToVal(uplot.cursor.left, "x") : (view.low + view.high) / 2;
-  const at = findNearest(xs, cursor);
+  const entry = findNearest(xs, cursor);
   const stride = event.shiftKey ? 10 : 1;
-  const moves = { ArrowLeft: at - stride, ArrowRight: at + stride, Home: lowerBound(xs, view.low), End: lowerBound(xs, view.high) };
+  const moves = { ArrowLeft: entry - stride, ArrowRight: entry + stride, Home: lowerBound(xs, view.low), End: lowerBound(xs, view.high) };
   const zooms = { "+": 0.5, "=": 0.5, "-": 2 };
   if (event.key in moves) {
     const x = xs[Math.max(0, Math.min(xs.length - 1, moves[event.key]))];
@@ -123,6 +124,7 @@ function handleKey(event, plot) {
   event.preventDefault();
 }
 
+// Move the visible part of the x-axis by a share of its width.
 function pan(share) {
   const width = view.high - view.low;
   zoomTo(view.low + share * width, view.low + share * width + width);

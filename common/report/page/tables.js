@@ -32,12 +32,13 @@ for (const button of document.querySelectorAll(".copy")) {
 
 // Return the first evaluation of a run whose loss is no higher than the chosen one.
 function findFirstEvaluation(run, loss) {
-  const at = run.evals.loss.findIndex((value) => value <= loss);
-  return at < 0 ? undefined : { step: run.evals.step[at], examples: run.evals.examples[at], seconds: run.evals.seconds[at] };
+  const index = run.evals.loss.findIndex((value) => value <= loss);
+  return index < 0 ? undefined : { step: run.evals.step[index], examples: run.evals.examples[index], seconds: run.evals.seconds[index] };
 }
 
 const target = byId("target");
 
+// Fill the table of the time to a loss. At first, choose the lowest loss that every run reaches.
 function showTimes() {
   const section = byId("times");
   const evaluated = RUNS.filter((run) => run.evals.loss.length);

@@ -3,10 +3,11 @@ const view = {
   axis: DATA.axis,
   reference: DATA.reference,
   shown: RUNS.map(() => true),
-  log: false,
+  log: false, // whether the loss has a logarithmic axis
   window: 1, // steps of the running mean; 1 is the raw curve
-  low: 0,
+  low: 0, // the visible part of the x-axis
   high: 1,
+  whole: [0, 1], // the x values that can be shown: the range of all visible runs
 };
 
 const getVisibleRuns = () => RUNS.filter((run) => view.shown[run.index]);
@@ -25,7 +26,7 @@ function resetView() {
   view.whole = [view.low, view.high];
 }
 
-// Show the part from `low` to `high`, kept within the whole.
+// Show the part of the x-axis from `low` to `high`, moved and shortened to lie within view.whole.
 function zoomTo(low, high) {
   const [first, last] = view.whole;
   const width = Math.min(Math.max(high - low, (last - first) * 1e-6), last - first);
