@@ -7,7 +7,7 @@ from html import escape
 from itertools import pairwise
 from pathlib import Path
 
-from docs.read_imports import SIDES, Edges, read_sources, reduce_edges, room_imports, rooms
+from docs.read_imports import SIDES, Edges, find_package_imports, list_package_files, read_sources, reduce_edges
 
 OUTPUT = Path(__file__).with_name("architecture.svg")
 ABOUT = {
@@ -31,7 +31,7 @@ ABOUT = {
     "common/run_module.py": "starts our processes",
     "commands": "python -m common.NAME",
 }
-SPINE = list(ABOUT)[:7]  # the layers of common from the top; the other rooms of common are drawn beside them
+SPINE = list(ABOUT)[:7]  # the layers of common from the top; the other packages of common are drawn beside them
 STEPS = [
     ("command", "python -m torch_impl.train strategy=ddp"),
     ("discover the cluster", "an engine: hosts, this node, its ranks"),
@@ -44,8 +44,8 @@ OUTCOME = [
     ("run directory", "config, rows, summary, checkpoints"),
     ("compare", "several runs: verdict, tables, report"),
 ]
-LEFT, SPINE_X, SPINE_END, BESIDE_X, BESIDE_END, END = 24, 60, 664, 724, 1040, 1100
-# The x range of the arrows of each lane
+LEFT, SPINE_X, SPINE_END, BESIDE_X, BESIDE_END, END = 24, 60, 664, 724, 1040, 1100  # x coordinates, in pixels
+# A lane is a vertical strip of the picture without boxes, in which arrows run up and down: its two ends on the x-axis.
 LANES = {"left": (SPINE_X, LEFT), "middle": (SPINE_END, BESIDE_X), "right": (BESIDE_END, END - LEFT)}
 INK, GREY, RED, BLUE, GREEN, SAND, PALE = "#1f2937", "#64748b", "#c81e1e", "#e3edfd", "#e4f5ea", "#fdf1dc", "#f1f5f9"
 HEADS = "".join(
@@ -85,11 +85,13 @@ class Drawing(list[str]):
             if index:
                 self.arrow((x + width / 2, top - gap), (x + width / 2, top))
 
-    def room(self, title: str, names: list[str], x: float, y: float, width: float, fill: str, high: float = 0) -> float:
-        """Draw a box with the names of files in it, at least `high`; return its height."""
-        words, height = place_words(names, width)
+    def package(
+        self, name: str, files: list[str], x: float, y: float, width: float, fill: str, high: float = 0
+    ) -> float:
+        """Draw a box with the names of a package's files, at least `high` pixels high; return its height."""
+        words, height = place_words(files, width)
         self.box(x, y, width, max(height, high), fill)
-        self.heading(x + 12, y + 21, title, about=ABOUT.get(title, ""))
+        self.heading(x + 12, y + 21, name, about=ABOUT.get(name, ""))
         for left, top, size, word in words:
             if not word.endswith("/"):
                 self.box(x + left, y + top, size, 20, "white", "#cbd5e1")
@@ -98,7 +100,7 @@ class Drawing(list[str]):
 
 
 def place_words(names: list[str], width: float) -> tuple[list[tuple[float, float, float, str]], float]:
-    """Return the words of a box of this width as (x, y, width, word), and the height of the box."""
+    """Place the names of folders and files in a box. Return (x, y, width, word) of each, and the height of the box."""
     words: list[tuple[float, float, float, str]] = []
     left, top, last, indent = 12.0, 32.0, "", 12.0
     for folder, file in sorted(("/".join(name.split("/")[:-1]), name.split("/")[-1]) for name in names):
@@ -112,19 +114,19 @@ def place_words(names: list[str], width: float) -> tuple[list[tuple[float, float
     return words, top + 30 if words else 34.0
 
 
-def draw_house(draw: Drawing, y: float) -> float:
+def draw_packages(draw: Drawing, y: float) -> float:
     """Draw the packages and the imports between them from y down; return the y of their end."""
     sources = read_sources()
-    files, edges = rooms(sources), room_imports(sources)
+    files, edges = list_package_files(sources), find_package_imports(sources)
     high = max(place_words(files[side], 505)[1] for side in SIDES)
     draw.box(LEFT, y, END - 2 * LEFT, high + 48, PALE)
     draw.text(LEFT + 14, y + 22, "the two sides: the same files, the same functions, the same signatures")
     for side, x in zip(SIDES, (LEFT + 14, END - LEFT - 14 - 505), strict=True):
-        draw.room(side, files[side], x, y + 34, 505, GREEN, high)
+        draw.package(side, files[side], x, y + 34, 505, GREEN, high)
     place = {"sides": (y, y + high + 48)}
     y += high + 82
     for name in SPINE:
-        place[name] = (y, y + draw.room(name, files[name], SPINE_X, y, SPINE_END - SPINE_X, BLUE))
+        place[name] = (y, y + draw.package(name, files[name], SPINE_X, y, SPINE_END - SPINE_X, BLUE))
         y = place[name][1] + 30
 
     def layer_above(name: str) -> float:
@@ -132,11 +134,11 @@ def draw_house(draw: Drawing, y: float) -> float:
         highest = min((place[b][0] for a, b in edges if a == name and b in SPINE), default=y)
         return max((place[layer][0] for layer in SPINE if place[layer][0] < highest), default=highest - 12)
 
-    free = 0.0
+    free_from = 0.0  # the y below which nothing is drawn beside the layers yet
     for name in sorted(files.keys() - {*SPINE, *SIDES}, key=lambda name: (layer_above(name), name)):
-        top = max(layer_above(name), free)
-        place[name] = (top, top + draw.room(name, files[name], BESIDE_X, top, BESIDE_END - BESIDE_X, SAND))
-        free = place[name][1] + 16
+        top = max(layer_above(name), free_from)
+        place[name] = (top, top + draw.package(name, files[name], BESIDE_X, top, BESIDE_END - BESIDE_X, SAND))
+        free_from = place[name][1] + 16
     draw_imports(draw, edges, place)
     return max(bottom for _, bottom in place.values())
 
@@ -194,7 +196,7 @@ def draw() -> str:
     """Return the text of docs/architecture.svg."""
     drawing = Drawing()
     drawing.heading(LEFT, 36, "The packages and their imports", 20)
-    bottom = draw_house(drawing, 52)
+    bottom = draw_packages(drawing, 52)
     drawing.heading(LEFT, bottom + 58, "The life cycle of a run", 20)
     height = draw_run(drawing, bottom + 76) + 24
     size = f'viewBox="0 0 {END} {height:g}" font-family="Helvetica, Arial, sans-serif"'

@@ -1,6 +1,6 @@
-"""Draw the annotated pictures of report.md: parts of the pages of docs/gallery in Chromium, with numbers.
+"""Draw the annotated pictures of docs/report.md with Chromium: parts of the report's page, marked with numbers.
 
-python -m docs.draw_report
+`python -m docs.draw_report` writes the pages of the runs in docs/gallery, and a picture of each.
 """
 
 import shutil
@@ -15,7 +15,7 @@ from common.compare.__main__ import main as compare
 GALLERY, DOCS = Path("docs/gallery"), Path("docs")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WIDTH, HEIGHT = 1180, 860  # of the window, in pixels
-MARGIN = 18
+MARGIN = 18  # around the numbered parts, in pixels
 
 # Puts a number at the top right corner of each element, and returns the box around all elements.
 ANNOTATE = """(selectors) => {
@@ -40,10 +40,10 @@ ANNOTATE = """(selectors) => {
 
 @dataclass(frozen=True)
 class AnnotatedPicture:
-    """Picture of parts of a page of the gallery."""
+    """Picture of parts of the page of one comparison."""
 
     name: str  # of the file, without ending
-    report: str  # a directory of docs/gallery
+    report: str  # directory of the compared runs in docs/gallery
     parts: list[str]  # CSS selectors, numbered in this order
     hover: float | None = None  # position of the pointer on the first plot, as a share of its width
 

@@ -1,6 +1,6 @@
-"""Draw the picture of diagnosis.md: how far a Keras port is from PyTorch's curve while its bugs are fixed one by one.
+"""Draw the picture of docs/diagnosis.md, which follows a model that was ported from PyTorch to Keras with bugs.
 
-python -m docs.draw_story
+`python -m docs.draw_story` trains the port while its bugs are fixed one by one, and draws how far it is from PyTorch.
 """
 
 import subprocess
@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 from common.report.style import COLOURS
 from common.training.rows import read_rows
 
-STAGES = {  # factories of examples/resnet/naive_keras.py
+STAGES = {  # labels by the function of examples/resnet/naive_keras.py that builds the model of a stage
     "build": "as written",
     "build_padded_alike": "padding fixed",
     "build_with_epsilon": "and epsilon",

@@ -1,4 +1,8 @@
-"""Reader of the imports between files, for the picture of the packages and for the test of their order."""
+"""Reader of the imports between files, for the picture of the packages and for the test of their order.
+
+A package is a side (torch_impl, tf_impl), or a folder or a module directly below common/. All files that
+`python -m common.NAME` runs are together the package "commands".
+"""
 
 import ast
 from collections.abc import Iterator
@@ -6,8 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SIDES = ("torch_impl", "tf_impl")
-COMMANDS = "commands"  # the room of all files that python -m common.NAME runs
-Edges = set[tuple[str, str]]
+COMMANDS = "commands"
+Edges = set[tuple[str, str]]  # (importer, imported)
 
 
 def read_sources(root: Path = ROOT) -> dict[str, str]:
@@ -16,20 +20,20 @@ def read_sources(root: Path = ROOT) -> dict[str, str]:
     return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 
-def file_imports(sources: dict[str, str]) -> Edges:
+def find_file_imports(sources: dict[str, str]) -> Edges:
     """Return pairs of paths (importer, imported), inside functions too. Files outside of the sources do not count."""
 
     def file_of(name: str) -> str:
-        """Return the file of a dotted name or of its longest prefix that is a module; "" for modules of others."""
+        """Return the file of a dotted name or of its longest prefix that is a module; "" for other libraries."""
         stem = name.replace(".", "/")
         files = [path for path in (f"{stem}.py", f"{stem}/__init__.py") if path in sources]
         return files[0] if files else file_of(name.rpartition(".")[0]) if name else ""
 
-    pairs = {(path, file_of(name)) for path in sources for name in imported_names(path, sources[path])}
+    pairs = {(path, file_of(name)) for path in sources for name in iterate_imported_names(path, sources[path])}
     return {(importer, imported) for importer, imported in pairs if imported not in ("", importer)}
 
 
-def imported_names(path: str, source: str) -> Iterator[str]:
+def iterate_imported_names(path: str, source: str) -> Iterator[str]:
     """Yield the dotted names that a file imports; `from a import b` gives a.b, which need not be a module."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -41,8 +45,8 @@ def imported_names(path: str, source: str) -> Iterator[str]:
             yield from (str(argument.value) for argument in node.args[:1] if isinstance(argument, ast.Constant))
 
 
-def room(path: str) -> str:
-    """Return the room of a file: a side, the commands, or a folder or a module directly below common/."""
+def find_package(path: str) -> str:
+    """Return the package of a file, as the head of this module defines it."""
     parts = path.split("/")
     if is_command(path):
         return COMMANDS
@@ -54,23 +58,23 @@ def is_command(path: str) -> bool:
     return path.startswith("common/") and path.endswith("/__main__.py")
 
 
-def rooms(sources: dict[str, str]) -> dict[str, list[str]]:
-    """Return the files of each room, by their paths in it; none if the room is a file itself."""
-    files: dict[str, list[str]] = {room(path): [] for path in sources if not path.endswith("__init__.py")}
+def list_package_files(sources: dict[str, str]) -> dict[str, list[str]]:
+    """Return the files of each package, by their paths in it; none if the package is a module."""
+    files: dict[str, list[str]] = {find_package(path): [] for path in sources if not path.endswith("__init__.py")}
     for path in sources:
         if is_command(path):
             files[COMMANDS].append(path.removeprefix("common/"))
-        elif path.startswith(f"{room(path)}/") and not path.endswith("__init__.py"):
-            files[room(path)].append(path.removeprefix(f"{room(path)}/"))
+        elif path.startswith(f"{find_package(path)}/") and not path.endswith("__init__.py"):
+            files[find_package(path)].append(path.removeprefix(f"{find_package(path)}/"))
     return files
 
 
-def room_imports(sources: dict[str, str]) -> Edges:
-    """Return pairs of rooms (importer, imported); both sides together are the room "sides"."""
-    names = {path: "sides" if room(path) in SIDES else room(path) for path in sources}
-    imports = file_imports(sources)
+def find_package_imports(sources: dict[str, str]) -> Edges:
+    """Return pairs of packages (importer, imported); both sides together are the package "sides"."""
+    names = {path: "sides" if find_package(path) in SIDES else find_package(path) for path in sources}
+    imports = find_file_imports(sources)
     pairs = {(names[a], names[b]) for a, b in imports if not a.endswith("/__main__.py")}
-    # A command may import a package that imports the command's own package: the arrow from that package says enough.
+    # The imports of commands, without pairs that would point against an import of the packages themselves.
     pairs |= {(names[a], names[b]) for a, b in imports if (names[b], names[a]) not in pairs}
     return {(a, b) for a, b in pairs if a != b and "common/__init__.py" not in (a, b)}
 

@@ -59,7 +59,7 @@ def _build_bars(
     return chart
 
 
-def round_speeds(result: BenchResult) -> dict[str, list[float]]:
+def collect_round_speeds(result: BenchResult) -> dict[str, list[float]]:
     """Return the examples per second of each contestant in every round."""
     return {contestant["name"]: contestant["rounds"]["examples"] for contestant in result["contestants"]}
 

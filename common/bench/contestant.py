@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from common.bench.guard import Guard
-from common.bench.metrics_rows import MetricsTail, Row, rows_between_stops
+from common.bench.metrics_rows import MetricsTail, Row, select_rows_after_stop
 from common.bench.process_tree import ProcessTree
 from common.errors import UserError
 
@@ -74,7 +74,7 @@ class Contestant:
         stopped_seconds = continued_at - self.stopped_at
 
         def block() -> list[Row]:
-            return rows_between_stops(self.metrics.read(), count_before, stopped_seconds)
+            return select_rows_after_stop(self.metrics.read(), count_before, stopped_seconds)
 
         self.tree.resume()
         self._run_until(lambda: time.perf_counter() - continued_at >= seconds and len(block()) >= MIN_BLOCK_ROWS)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from common import hardware
 from common.bench.contestant import Contestant
-from common.bench.metrics_rows import rate_per_second
+from common.bench.metrics_rows import compute_rate
 from common.bench.options import LINK, BenchOptions
 from common.bench.plan import MATRICES, PlannedContestant
 from common.bench.result import BenchResult, ContestantResult, SpreadRow
-from common.profile.lanes import Lane, step_lanes
+from common.profile.lanes import Lane, build_step_lanes
 from common.profile.trace import read_trace, split_step_time
 from common.run.directory import make_profile_path
 from common.run.summary import find_versions
@@ -51,7 +51,7 @@ class MeasuredContestant:
 
     def __post_init__(self) -> None:
         units = {MATRICES: ("flops",), LINK: ()}.get(self.planned.definition.script or "", ("examples", "tokens"))
-        self.rates = {unit: [rate_per_second(block, unit) for block in self.contestant.blocks] for unit in units}
+        self.rates = {unit: [compute_rate(block, unit) for block in self.contestant.blocks] for unit in units}
 
     @property
     def name(self) -> str:
@@ -72,7 +72,7 @@ def build_result(
         "format": 1,
         "title": options.title,
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "hardware": {**hardware.describe_hardware(), "processor": _processor()},
+        "hardware": {**hardware.describe_hardware(), "processor": _describe_processor()},
         "versions": find_versions(PACKAGES),
         "overrides": list(overrides),
         "settings": {
@@ -86,13 +86,14 @@ def build_result(
             for precision, matrix in matrices.items()
         },
         "contestants": [
-            _contestant_result(contestant, by_name[options.reference], training, matrices) for contestant in training
+            _build_contestant_result(contestant, by_name[options.reference], training, matrices)
+            for contestant in training
         ],
         "prediction": None,
     }
 
 
-def _contestant_result(
+def _build_contestant_result(
     measured: MeasuredContestant,
     reference: MeasuredContestant,
     training: Sequence[MeasuredContestant],
@@ -113,8 +114,8 @@ def _contestant_result(
         "overrides": planned.definition.overrides,
         "examples_per_second": statistics.median(examples),
         "tokens_per_second": statistics.median(measured.rates["tokens"]),
-        "ratio": _spread(lambda a, b: a / b, examples, reference.rates["examples"]).as_row(),
-        "scaling_efficiency": _efficiency(measured, single).as_row() if single else None,
+        "ratio": _compute_spread(lambda a, b: a / b, examples, reference.rates["examples"]).as_row(),
+        "scaling_efficiency": _compute_efficiency(measured, single).as_row() if single else None,
         "utilisation": None,
         "peak_memory_bytes": measured.contestant.peak_memory,
         "start_up_seconds": measured.contestant.start_up,
@@ -126,7 +127,7 @@ def _contestant_result(
     flops, matrix = planned.useful_flops, matrices.get(config.train.product_precision)
     if flops is not None and matrix is not None and planned.definition.cores is None:  # the matrices use all cores
         result["useful_flops_per_example"] = flops
-        result["utilisation"] = _spread(lambda a, b: a * flops / b, examples, matrix.rates["flops"]).as_row()
+        result["utilisation"] = _compute_spread(lambda a, b: a * flops / b, examples, matrix.rates["flops"]).as_row()
     return result
 
 
@@ -142,13 +143,13 @@ def _is_single_replica_of(planned: PlannedContestant, other: PlannedContestant) 
     )
 
 
-def _efficiency(measured: MeasuredContestant, single: MeasuredContestant) -> Spread:
+def _compute_efficiency(measured: MeasuredContestant, single: MeasuredContestant) -> Spread:
     """Return the speed over that of one replica and over the number of GPUs.
 
     Without GPUs, one replica has all cores too.
     """
     devices = measured.planned.config.strategy.world_size if hardware.count_visible_gpus() else 1
-    return _spread(lambda a, b: a / b / devices, measured.rates["examples"], single.rates["examples"])
+    return _compute_spread(lambda a, b: a / b / devices, measured.rates["examples"], single.rates["examples"])
 
 
 def _add_compilations(result: ContestantResult, run_dir: Path) -> None:
@@ -165,15 +166,15 @@ def _read_profile(measured: MeasuredContestant) -> tuple[dict[str, float] | None
     """Return the shares of the phases and the last step from the profile that a run of Lockstep made in its warm-up."""
     path, framework = make_profile_path(measured.contestant.directory, 0), measured.planned.definition.framework
     events = read_trace(path) if path.exists() else []
-    return split_step_time(events, framework) if events else None, step_lanes(events, framework)
+    return split_step_time(events, framework) if events else None, build_step_lanes(events, framework)
 
 
-def _spread(figure: Callable[..., float], *rates: Sequence[float]) -> Spread:
+def _compute_spread(figure: Callable[..., float], *rates: Sequence[float]) -> Spread:
     """Return the spread of a figure that is computed from rates of each round."""
     return Spread.of([figure(*of_round) for of_round in zip(*rates, strict=True)])
 
 
-def _processor() -> str:
+def _describe_processor() -> str:
     """Return the name of the processor; outside of Linux, what Python reports."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []

@@ -26,7 +26,7 @@ class MetricsTail:
         return self.rows
 
 
-def rows_between_stops(rows: list[Row], count_before: int, stopped_seconds: float) -> list[Row]:
+def select_rows_after_stop(rows: list[Row], count_before: int, stopped_seconds: float) -> list[Row]:
     """Return the rows that were measured since the contestant was last continued.
 
     Rows are written in groups, so rows that were measured before the stop may be written after it. The time from the
@@ -43,7 +43,7 @@ def rows_between_stops(rows: list[Row], count_before: int, stopped_seconds: floa
     return []
 
 
-def rate_per_second(rows: list[Row], unit: str) -> float:
+def compute_rate(rows: list[Row], unit: str) -> float:
     """Return the rate of a counter, such as "examples", from the first to the last of these rows."""
     count = rows[-1].get(unit, 0) - rows[0].get(unit, 0)
     return float(count / (rows[-1]["seconds"] - rows[0]["seconds"]))

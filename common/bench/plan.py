@@ -81,11 +81,11 @@ def plan_contestants(options: BenchOptions, overrides: Sequence[str], output: Pa
     for name, definition in definitions.items():
         config, inputs = prepare_inputs(configs[name], None)
         if definition.script is None:
-            command = _training_command(name, definition, config, overrides, output)
+            command = _build_training_command(name, definition, config, overrides, output)
         else:
-            arguments = _script_arguments(name, definition, config, inputs, output)
-            command = _script_command(output / name, definition, config, arguments, next(ports))
-        flops, tokens = _mean_flops_and_tokens(config, inputs)
+            arguments = _build_script_arguments(name, definition, config, inputs, output)
+            command = _build_script_command(output / name, definition, config, arguments, next(ports))
+        flops, tokens = _measure_flops_and_tokens(config, inputs)
         gradient_bytes = 4 * count_parameters(config.model, inputs.initial.hf_config)
         planned[name] = PlannedContestant(definition, config, command, flops, tokens, gradient_bytes)
         if name == options.reference:
@@ -128,7 +128,7 @@ def _is_jsonl(data: DataSettings) -> bool:
     return data.train.endswith(".jsonl") and Path(data.train).is_file()
 
 
-def _training_command(
+def _build_training_command(
     name: str, definition: ContestantDefinition, config: Config, overrides: Sequence[str], output: Path
 ) -> ContestantCommand:
     """Return the command of a run of Lockstep."""
@@ -139,7 +139,7 @@ def _training_command(
     return ContestantCommand(name, command, run_dir, cores=definition.cores)
 
 
-def _script_command(
+def _build_script_command(
     directory: Path, definition: ContestantDefinition, config: Config, arguments: Mapping[str, object], port: int
 ) -> ContestantCommand:
     """Return the command of a script. The name of the directory is that of the contestant.
@@ -160,7 +160,7 @@ def _script_command(
     return ContestantCommand(directory.name, command, directory, environment, definition.cores)
 
 
-def _script_arguments(
+def _build_script_arguments(
     name: str, definition: ContestantDefinition, config: Config, inputs: PreparedInputs, output: Path
 ) -> dict[str, object]:
     """Return the arguments with which a script trains what Lockstep trains."""
@@ -191,7 +191,7 @@ def _write_examples(data: DataSettings, output: Path) -> Path:
     return path.resolve()
 
 
-def _mean_flops_and_tokens(config: Config, inputs: PreparedInputs) -> tuple[float | None, float | None]:
+def _measure_flops_and_tokens(config: Config, inputs: PreparedInputs) -> tuple[float | None, float | None]:
     """Return the mean useful operations and tokens of a training example; None for other models than BERT."""
     if not isinstance(inputs.cache, TokenCache) or not isinstance(config.model, BertSettings):
         return None, None
@@ -219,5 +219,5 @@ def _plan_matrices(
         "precision": precision,
     }
     definition = ContestantDefinition("torch", MATRICES)
-    command = _script_command(output / name, definition, config, arguments, port)
+    command = _build_script_command(output / name, definition, config, arguments, port)
     return PlannedContestant(definition, config, command, None, None, 0)

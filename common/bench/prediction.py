@@ -32,11 +32,11 @@ def predict(options: BenchOptions, measured: Sequence[MeasuredContestant]) -> Pr
     if not links or len({contestant.planned.config.train.global_batch_size for contestant in singles}) < 2:
         return None
     rounds = range(len(links[0].contestant.blocks))
-    round_computes = [_fit_round(singles, index) for index in rounds]
-    round_links = [_link_of_round(links[0], index) for index in rounds]
+    computes_by_round = [_fit_round(singles, index) for index in rounds]
+    links_by_round = [_read_link(links[0], index) for index in rounds]
     compute = Compute(
-        statistics.median(fit.per_step for fit in round_computes),
-        statistics.median(fit.per_example for fit in round_computes),
+        statistics.median(fit.per_step for fit in computes_by_round),
+        statistics.median(fit.per_example for fit in computes_by_round),
     )
     gradient_bytes = singles[0].planned.gradient_bytes
     examples = max(contestant.planned.config.train.global_batch_size for contestant in singles)
@@ -48,8 +48,8 @@ def predict(options: BenchOptions, measured: Sequence[MeasuredContestant]) -> Pr
     return {
         "compute": {"per_step": compute.per_step, "per_example": compute.per_example},
         "link": {
-            "alpha": statistics.median(link.alpha for link in round_links),
-            "beta": statistics.median(link.beta for link in round_links),
+            "alpha": statistics.median(link.alpha for link in links_by_round),
+            "beta": statistics.median(link.beta for link in links_by_round),
         },
         "gradient_bytes": gradient_bytes,
         "examples_per_replica": examples,
@@ -72,7 +72,7 @@ def predict(options: BenchOptions, measured: Sequence[MeasuredContestant]) -> Pr
             for bandwidth in options.bandwidths
             for name, reduce in REDUCES.items()
         ],
-        "checks": [_check(contestant, round_computes, round_links) for contestant in checked],
+        "checks": [_check(contestant, computes_by_round, links_by_round) for contestant in checked],
     }
 
 
@@ -90,7 +90,7 @@ def _fit_round(singles: Sequence[MeasuredContestant], index: int) -> Compute:
     )
 
 
-def _link_of_round(measured: MeasuredContestant, index: int) -> Link:
+def _read_link(measured: MeasuredContestant, index: int) -> Link:
     rows = measured.contestant.blocks[index]
     return Link(statistics.median(row["alpha"] for row in rows), statistics.median(row["beta"] for row in rows))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from common.bench.charts import build_bar_charts, build_step_timelines, round_speeds
+from common.bench.charts import build_bar_charts, build_step_timelines, collect_round_speeds
 from common.bench.result import BenchResult
 from common.bench.result_tables import build_sections
 from common.errors import build_write_error
@@ -35,9 +35,9 @@ def render_html(result: BenchResult) -> str:
     return environment.get_template("bench.html.j2").render(
         title=result["title"],
         sections=build_sections(result),
-        names=list(round_speeds(result)),
+        names=list(collect_round_speeds(result)),
         charts=build_bar_charts(result),
-        rounds=round_speeds(result),
+        rounds=collect_round_speeds(result),
         timelines=build_step_timelines(result),
         style=read_page_file("uPlot.min.css") + read_page_file("page.css"),
         scripts=scripts,

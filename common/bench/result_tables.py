@@ -36,13 +36,13 @@ def build_sections(result: BenchResult) -> list[TableSection]:
     rows = [build_row(contestant) for contestant in result["contestants"]]
     sections = [TableSection(result["title"], COLUMNS, rows, ("contestant",), _describe_benchmark(result))]
     if any(contestant["time_split"] for contestant in result["contestants"]):
-        sections.append(_time_section(result["contestants"]))
+        sections.append(_build_time_section(result["contestants"]))
     if result["prediction"] is not None:
-        sections += _prediction_sections(result["prediction"])
+        sections += _build_prediction_sections(result["prediction"])
     return sections
 
 
-def _time_section(contestants: list[ContestantResult]) -> TableSection:
+def _build_time_section(contestants: list[ContestantResult]) -> TableSection:
     """Return the table of the share of each phase in a step, for the contestants that were profiled."""
     rows = [
         [contestant["name"], *(f"{split[phase]:.0%}" for phase in PHASES)]
@@ -83,7 +83,7 @@ def _describe_benchmark(result: BenchResult) -> list[str]:
     return sentences
 
 
-def _prediction_sections(prediction: Prediction) -> list[TableSection]:
+def _build_prediction_sections(prediction: Prediction) -> list[TableSection]:
     """Return the table of measured against predicted speeds, and that of the speeds with more replicas."""
     compute, link = prediction["compute"], prediction["link"]
     fit = (

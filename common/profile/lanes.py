@@ -1,4 +1,7 @@
-"""Lanes of one training step: when a rank runs each layer, reduction and update, from its trace.
+"""Lanes of one training step: when a rank runs each layer, reduction and update, from its Chrome trace.
+
+A lane is the list of the time spans of one phase: forward, backward, reduce or update. All times of a trace are in
+microseconds.
 
 A part of backward belongs to the layer whose forward pass it differentiates. In PyTorch, an operation of backward has
 the sequence number of the forward operation. In TensorFlow, the name of an operation contains its layer.
@@ -11,9 +14,9 @@ from typing import NamedTuple
 
 from common.profile.trace import REDUCES, TraceEvent, classify_operations, get_end
 
-BACKWARD = "autograd::engine::evaluate_function: "
-MODULE = "module: "
-GAP = 0.005  # longest pause, as a share of the step, that is joined between operations of one layer
+BACKWARD = "autograd::engine::evaluate_function: "  # start of the names of PyTorch's operations of backward
+MODULE = "module: "  # start of the names of events that Lockstep records for the forward pass of each PyTorch module
+GAP = 0.005  # as a share of the step; a shorter pause between operations of one layer does not end a span
 STEP = "_train_step"  # name of the tf.function that is one step
 NameScope = tuple[str, ...]  # scopes of an operation's name, such as ("bert", "layer_0", "attention")
 
@@ -21,7 +24,7 @@ NameScope = tuple[str, ...]  # scopes of an operation's name, such as ("bert", "
 class LaneSpan(NamedTuple):
     """Stretch of time that a rank spends on one layer, reduction or update."""
 
-    name: str
+    name: str  # such as "dense" or "reduction 2"
     start: float
     end: float
 
@@ -29,7 +32,7 @@ class LaneSpan(NamedTuple):
 Lane = list[LaneSpan]
 
 
-def step_lanes(events: Sequence[TraceEvent], framework: str) -> dict[str, Lane] | None:
+def build_step_lanes(events: Sequence[TraceEvent], framework: str) -> dict[str, Lane] | None:
     """Return the lanes of the last profiled step.
 
     Returns:
@@ -87,14 +90,16 @@ def _convert_to_milliseconds(lanes: Mapping[str, Lane], step_start: float) -> di
 
 
 def _get_scope(event: TraceEvent) -> NameScope:
+    """Return the scopes in the name of TensorFlow's operation, the same for its forward pass and its gradient."""
     name = event["name"].partition(":")[0].removeprefix("gradient_tape/")
     return tuple(name.split("/")[:-1])
 
 
 def _name_layers(scopes: Sequence[NameScope]) -> dict[NameScope, str]:
-    """Return the layer of each scope of the model's operations.
+    """Return the layer of each scope of the model's operations. `scopes` has one entry for each operation.
 
-    The largest layer is divided into its parts, again and again, until no layer has more than half of the operations.
+    At first the parts of the model are its layers. The largest layer is divided into its parts, again and again, until
+    no layer has more than half of the operations.
     """
     model = Counter(scope[:1] for scope in scopes).most_common(1)[0][0] if scopes else ()
     model_scopes = [scope for scope in scopes if scope[:1] == model]
@@ -134,7 +139,7 @@ def _find_layers(modules: Sequence[TraceEvent]) -> list[tuple[str, TraceEvent]]:
     replaced by these parts.
     """
     root = _ModuleCall({"ts": float("-inf"), "dur": float("inf"), "name": ""})
-    stack = [root]
+    stack = [root]  # the calls that contain the present one, from the outermost to the innermost
     for event in sorted(modules, key=lambda module: (module["ts"], -module["dur"])):
         while get_end(stack[-1].event) < get_end(event):
             stack.pop()
@@ -164,7 +169,7 @@ def _are_equal_parts(calls: Sequence[_ModuleCall]) -> bool:
 
 def _build_torch_backward(events: Sequence[TraceEvent], layers: Sequence[tuple[str, TraceEvent]], gap: float) -> Lane:
     """Return the spans of backward that belong to a layer; operations of no layer are left out."""
-    layer_of: dict[int, str] = {}
+    layer_of: dict[int, str] = {}  # layer by the sequence number of its operations
     for event in events:
         number = event.get("args", {}).get("Sequence number")
         if number is not None and not event["name"].startswith(BACKWARD):

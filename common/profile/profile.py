@@ -4,7 +4,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.profile.lanes import Lane, step_lanes
+from common.profile.lanes import Lane, build_step_lanes
 from common.profile.trace import read_trace, split_step_time
 
 FILE = Path("profile", "rank-0.json.gz")
@@ -19,7 +19,7 @@ class Profile:
 
     @property
     def milliseconds(self) -> float:
-        """The end of the last profiled step."""
+        """The duration of the last profiled step: the end of its last span."""
         return max(span.end for lane in self.lanes.values() for span in lane)
 
 
@@ -39,7 +39,7 @@ def read_profile(run_dir: Path, framework: str, notes: list[str]) -> Profile | N
         return None
     try:
         events = read_trace(path)
-        shares, lanes = split_step_time(events, framework), step_lanes(events, framework)
+        shares, lanes = split_step_time(events, framework), build_step_lanes(events, framework)
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
         notes.append(f"{path}: left out, since it cannot be read: {type(error).__name__}: {error}")
         return None

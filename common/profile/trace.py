@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypedDict
 
+# A reduction sums gradients over the replicas. It is hidden while the rank computes something else at the same time.
 PHASES = ("forward", "backward", "update", "reduce, exposed", "reduce, hidden", "other")
-# The second alternative matches operations in the gradient of a tf.function.
+# The names of TensorFlow's operations of backward. The second alternative matches the gradient of a tf.function.
 BACKWARD = re.compile(r"^gradient_tape/|(^|/)gradients/")
 REDUCES = re.compile(r"(gloo|nccl|mpi):all_?reduce|reduce$|Collective(Reduce|Gather)|(^|/)(Nccl)?AllReduce")
 
@@ -26,9 +27,9 @@ class TraceEvent(_EventFields, total=False):
     """Event of a Chrome trace that has a duration."""
 
     ph: str  # kind of event; "X" has a duration
-    cat: str
-    tid: int
-    args: dict[str, int]
+    cat: str  # category, such as "user_annotation" or "cpu_op"
+    tid: int  # number of the thread
+    args: dict[str, int]  # further values, such as "Sequence number"
 
 
 def read_trace(path: Path) -> list[TraceEvent]:
@@ -50,15 +51,15 @@ def split_step_time(events: Iterable[TraceEvent], framework: str) -> dict[str, f
     intervals = _find_torch_intervals(list(events)) if framework == "torch" else _find_tensorflow_intervals(events)
     if not intervals["forward"] or not intervals["update"]:
         return None
-    seconds: defaultdict[str, float] = defaultdict(float)
+    durations: defaultdict[str, float] = defaultdict(float)  # microseconds by phase
     start, end = min(first for first, _ in intervals["forward"]), max(last for _, last in intervals["update"])
     for length, active in _iterate_moments(intervals, start, end):
         computing = next((phase for phase in ("update", "backward", "forward") if phase in active), None)
         if "reduce" in active:
-            seconds["reduce, hidden" if computing else "reduce, exposed"] += length
+            durations["reduce, hidden" if computing else "reduce, exposed"] += length
         if computing or "reduce" not in active:
-            seconds[computing or "other"] += length
-    return {phase: seconds[phase] / (end - start) for phase in PHASES}
+            durations[computing or "other"] += length
+    return {phase: durations[phase] / (end - start) for phase in PHASES}
 
 
 def _find_torch_intervals(events: list[TraceEvent]) -> dict[str, list[Interval]]:
@@ -116,14 +117,17 @@ def _get_interval(event: TraceEvent) -> Interval:
 def _iterate_moments(
     intervals: dict[str, list[Interval]], start: float, end: float
 ) -> Iterator[tuple[float, set[str]]]:
-    """Yield the length of each moment between two changes, and the phases that are active in it."""
+    """Divide the time from `start` to `end` wherever a phase begins or ends.
+
+    Yields the length of each part in microseconds, and the phases that are active in it.
+    """
     changes = [
         change
         for phase, phase_intervals in intervals.items()
         for first, last in phase_intervals
         for change in ((first, phase, 1), (last, phase, -1))
     ]
-    active: Counter[str] = Counter()
+    active: Counter[str] = Counter()  # number of open intervals of each phase
     previous = start
     for time, phase, change in sorted(changes):
         clipped = min(max(time, start), end)

@@ -3,7 +3,7 @@
 import pytest
 
 from docs.draw_architecture import OUTPUT, draw
-from docs.read_imports import COMMANDS, Edges, file_imports, is_command, read_sources, reduce_edges, room
+from docs.read_imports import COMMANDS, Edges, find_file_imports, find_package, is_command, read_sources, reduce_edges
 
 # Each package may import the packages before it.
 ORDER = [
@@ -44,20 +44,20 @@ LONGEST, SHORT, SHARE_OF_SHORT = 300, 200, 0.8  # the number of lines of a file
 
 def find_wrong_imports(sources: dict[str, str]) -> list[str]:
     """Return the imports that violate the order, and the packages that the order lacks."""
-    unplaced = {room(path) for path in sources} - MAY_IMPORT.keys()
+    unplaced = {find_package(path) for path in sources} - MAY_IMPORT.keys()
     return [f"{name} has no place in the order of the packages" for name in sorted(unplaced)] + [
         f"{importer} imports {imported}"
-        for importer, imported in sorted(file_imports(sources))
-        if room(importer) != room(imported)
-        and room(importer) in MAY_IMPORT
-        and room(imported) not in MAY_IMPORT[room(importer)] | unplaced
+        for importer, imported in sorted(find_file_imports(sources))
+        if find_package(importer) != find_package(imported)
+        and find_package(importer) in MAY_IMPORT
+        and find_package(imported) not in MAY_IMPORT[find_package(importer)] | unplaced
     ]
 
 
 def find_cycles(sources: dict[str, str]) -> list[str]:
     """Return the import cycles of files, and at each depth of the tree those of the entries of one folder."""
     # Nothing imports a command, so a command is in no cycle. Its imports would add a false cycle of its folder.
-    imports = {(importer, imported) for importer, imported in file_imports(sources) if not is_command(importer)}
+    imports = {(importer, imported) for importer, imported in find_file_imports(sources) if not is_command(importer)}
     cycles = _group_cycles(imports)
     for depth in range(1 + max(path.count("/") for path in sources)):
         entries = {tuple("/".join(path.split("/")[: depth + 1]) for path in pair) for pair in imports}
@@ -92,7 +92,7 @@ def find_long_files(sources: dict[str, str]) -> list[str]:
 @pytest.mark.slow
 def test_the_packages_import_in_one_order() -> None:
     sources = read_sources()
-    assert len(file_imports(sources)) > 200
+    assert len(find_file_imports(sources)) > 200
     wrong_imports = find_wrong_imports(sources)
     assert not wrong_imports, "\n".join(wrong_imports)
 
@@ -100,7 +100,11 @@ def test_the_packages_import_in_one_order() -> None:
 @pytest.mark.slow
 def test_the_comparison_reads_run_directories_only() -> None:
     training_packages = {"common/training", "common/cluster"}
-    importers = {importer for importer, imported in file_imports(read_sources()) if room(imported) in training_packages}
+    importers = {
+        importer
+        for importer, imported in find_file_imports(read_sources())
+        if find_package(imported) in training_packages
+    }
     assert {path for path in importers if path.startswith("common/compare/")} == {"common/compare/train_missing.py"}
 
 

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from common.bench.charts import build_bar_charts, round_speeds
+from common.bench.charts import build_bar_charts, collect_round_speeds
 from common.bench.report import render_html, update_document, write_report
 from common.bench.result import BenchResult
 
@@ -21,7 +21,7 @@ def test_the_page_is_self_contained_and_shows_every_contestant(result: BenchResu
     for name in ("ddp", "ddp_x1", "hf_trainer"):
         assert f'<th scope="row">{name}</th>' in page
     assert page.count('class="bars"') == len(build_bar_charts(result)) == 3
-    assert list(round_speeds(result)) == ["ddp", "ddp_x1", "hf_trainer"]
+    assert list(collect_round_speeds(result)) == ["ddp", "ddp_x1", "hf_trainer"]
 
 
 def test_texts_are_escaped(result: BenchResult) -> None:

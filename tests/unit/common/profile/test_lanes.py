@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.profile.lanes import step_lanes
+from common.profile.lanes import build_step_lanes
 from common.profile.trace import TraceEvent
 
 BACKWARD = "autograd::engine::evaluate_function: "
@@ -51,7 +51,7 @@ def shifted(events: list[TraceEvent], milliseconds: float) -> list[TraceEvent]:
 
 
 def test_the_last_step_by_layer() -> None:
-    lanes = step_lanes([*shifted(STEP, -1000), *STEP], "torch")
+    lanes = build_step_lanes([*shifted(STEP, -1000), *STEP], "torch")
     assert lanes == {
         "forward": [("Embeddings", 10, 20), ("Layer 1", 21, 40), ("Layer 2", 41, 59), ("Pooler", 60, 70)],
         "backward": [("Pooler", 100, 110), ("Layer 2", 110, 130), ("Layer 1", 135, 150), ("Embeddings", 150, 160)],
@@ -62,13 +62,13 @@ def test_the_last_step_by_layer() -> None:
 
 def test_a_model_of_one_part() -> None:
     step = [e for e in STEP if not e["name"].startswith("module: ") or e["name"] == "module: Embeddings"]
-    lanes = step_lanes(step, "torch")
+    lanes = build_step_lanes(step, "torch")
     assert lanes is not None and lanes["forward"] == []
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_a_rank_that_does_not_train(framework: str) -> None:
-    assert step_lanes([event("forward", 0, 1)], framework) is None
+    assert build_step_lanes([event("forward", 0, 1)], framework) is None
 
 
 def named(name: str, start: float, end: float) -> TraceEvent:
@@ -95,7 +95,7 @@ TENSORFLOW = [
 
 
 def test_tensorflow() -> None:
-    lanes = step_lanes(TENSORFLOW, "tf")
+    lanes = build_step_lanes(TENSORFLOW, "tf")
     assert lanes == {
         "forward": [("forward", 10, 20), ("layer_0", 100, 210), ("layer_1", 210, 300)],
         "backward": [("layer_1", 300, 400), ("backward", 400, 500), ("layer_0", 500, 550), ("layer_0", 580, 600)],
@@ -109,8 +109,8 @@ def test_a_layer_with_most_operations_is_divided() -> None:
     step = [event("_train_step", 0, 100, cat="")]
     step += [named(f"m/backbone/layer_{n // 10}/op_{n}", n, n + 1) for n in range(30)]
     step += [named("m/head/MatMul", 30, 40), named("other/MatMul", 40, 50)]
-    lanes = step_lanes(step, "tf")
+    lanes = build_step_lanes(step, "tf")
     assert lanes is not None
     assert [name for name, _, _ in lanes["forward"]] == ["layer_0", "layer_1", "layer_2", "head", "forward"]
     whole = [event("_train_step", 0, 100, cat=""), named("m/only/MatMul", 1, 2), named("m/only/Relu", 3, 4)]
-    assert [name for name, _, _ in (step_lanes(whole, "tf") or {})["forward"]] == ["only", "only"]
+    assert [name for name, _, _ in (build_step_lanes(whole, "tf") or {})["forward"]] == ["only", "only"]
