@@ -1,6 +1,7 @@
 """Measure which faults a run survives, and write docs/reliability.md: python -m benchmarks.faults [rounds].
 
 The tests with the mark `survives` inject the faults (`pytest -m survives`). Each round injects them at other moments.
+Each test records properties in pytest's XML report, such as the fault and the seconds that the run took to recover.
 """
 
 import os
@@ -13,7 +14,7 @@ from xml.etree import ElementTree
 
 NOTES = "faults_notes.md"  # comments on the numbers, with a place for the table
 ROUNDS = 3
-FIGURES = ("seconds", "lost", "tried")  # the numeric properties that a test records
+FIGURES = ("seconds", "lost", "tried")  # the numeric properties: seconds to recover, steps lost, number of attempts
 
 
 def main() -> None:
@@ -30,7 +31,7 @@ def main() -> None:
 
 
 def run_tests(number: int, tests: str = "tests", **environment: str) -> list[ElementTree.Element]:
-    """Run the tests of one round. Return the report of each test."""
+    """Run the tests of one round. Return the element <testcase> of each test in pytest's XML report."""
     with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:
         report = Path(directory, "report.xml")
         command = [sys.executable, "-m", "pytest", "-q", "-m", "survives", f"--basetemp={directory}/tests", tests]
@@ -42,12 +43,12 @@ def run_tests(number: int, tests: str = "tests", **environment: str) -> list[Ele
 
 
 def has_passed(case: ElementTree.Element) -> bool:
-    """Return whether a test has neither failed nor raised an error."""
+    """Check whether a test has neither failed nor raised an error."""
     return case.find("failure") is case.find("error") is None
 
 
 def tabulate(cases: list[ElementTree.Element]) -> str:
-    """Return a table with a row for each fault. A skipped test has not tried its fault."""
+    """Return a Markdown table with a row for each fault. A skipped test has not tried its fault."""
     figures: dict[str, dict[str, list[float]]] = {}  # by fault and by figure
     for case in cases:
         if case.find("skipped") is not None:

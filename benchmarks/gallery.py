@@ -1,6 +1,6 @@
 """Train the runs of the gallery again: python -m benchmarks.gallery [REPORT ...] writes docs/gallery/REPORT/RUN.
 
-`make gallery` writes the pages of these runs.
+The gallery is a set of example reports. `make gallery` compares these runs and writes the pages.
 """
 
 import shutil
@@ -15,7 +15,7 @@ from common.compare.train_missing import plan_runs, train_missing
 GALLERY = Path("docs/gallery")
 FILES = ("metrics.jsonl", "evals.jsonl", "traffic.jsonl", "summary.json")
 DIGITS = ("experiment=demo", "train.steps=200", "train.eval_every=50")
-# The runs of each report, with their overrides.
+# For each report, the runs as FRAMEWORK:STRATEGY with the overrides of their training config.
 REPORTS: dict[str, list[tuple[list[str], tuple[str, ...]]]] = {
     "agreement": [
         (["torch:single", "tf:single"], DIGITS),

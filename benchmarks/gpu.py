@@ -1,8 +1,8 @@
 """Compare the curves of the CPU and of GPUs, and measure how fast GPUs train: python -m benchmarks.gpu [key=value ...].
 
-It needs PyTorch, transformers and some small packages (docs/performance.md names them), but not TensorFlow. It
-downloads nothing: the corpus is built in, the weights are random. The arguments are overrides of the benchmark, such as
-data=files data.train=... for examples of other lengths.
+The arguments are overrides of the speed measurement, such as data=files data.train=... for examples of other lengths.
+PyTorch, transformers and some small packages (docs/performance.md names them) must be installed, TensorFlow need not.
+Nothing is downloaded: the corpus is built in, the weights are random.
 """
 
 import os
@@ -31,9 +31,9 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as directory:
         for precision in ("float32", "float64"):
             runs = [str(Path(directory, f"{device}-{precision}")) for device in ("cpu", "gpu")]
-            for run, hidden in zip(runs, ({"CUDA_VISIBLE_DEVICES": ""}, {}), strict=True):
+            for run, environment in zip(runs, ({"CUDA_VISIBLE_DEVICES": ""}, {}), strict=True):  # the first has no GPU
                 overrides = [*CURVE, f"train.precision={precision}", f"run_dir={run}"]
-                failed |= _run("torch_impl.train", overrides, hidden)
+                failed |= _run("torch_impl.train", overrides, environment)
             failed |= _run("common.compare", [*runs, f"output={directory}", "--check"], {})
     failed |= _run("common.bench", [*SPEED, CONTESTANTS, "bench.reference=plain_ddp", *arguments], {})
     return int(failed)

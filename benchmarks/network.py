@@ -1,7 +1,8 @@
 """Compare steps per second over a slow link with the alpha-beta model: python -m benchmarks.network [--quick].
 
-Two hosts, which are network namespaces of this machine, train by the commands that a user types (cluster=hosts). They
-share the machine's cores. Writes docs/network.md and docs/network.png.
+The model says that a message of m bytes takes alpha + m beta seconds. Two hosts, which are network namespaces of this
+machine, train by the commands that a user types (cluster=hosts). They share the machine's cores. The command writes
+docs/network.md and docs/network.png.
 """
 
 import argparse
@@ -24,11 +25,11 @@ from common.training.rows import read_rows
 from torch_impl.communication.cost_model import fit_alpha_beta
 
 LINKS = (1000, 200, 50)  # Mbit/s
-UNTIMED, TIMED = 4, 8  # steps; PowerSGD begins to compress at the third
+UNTIMED, TIMED = 4, 8  # steps of a run; the first ones do not count, because PowerSGD compresses from the third on
 COMMON = ["model=bert_mini", "data.train_examples=600", "data.validation_examples=60", "train.log_every=1"]
 
 
-class Bench:
+class NetworkBenchmark:
     """The commands of the benchmark on two hosts."""
 
     def __init__(self, hosts: TwoHosts, directory: Path) -> None:
@@ -73,7 +74,7 @@ class Bench:
         return [sys.executable, "-m", "torch_impl.train", *COMMON, cache, f"train.steps={UNTIMED + TIMED}", *arguments]
 
     def _run_together(self, commands: list[list[str]], environments: list[dict[str, str]] | None = None) -> list[str]:
-        """Run a command on each host at the same time. Return their outputs."""
+        """Run a command on each host at the same time, perhaps with environment variables. Return their outputs."""
         shared = {"MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "29400", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
         shared |= {"OMP_WAIT_POLICY": "PASSIVE", "TORCH_CPP_LOG_LEVEL": "ERROR"}
         processes = []
@@ -99,7 +100,7 @@ class Bench:
 
 
 def _seconds_per_step(run_dir: Path) -> float:
-    """Return the median, which a moment of other load on the machine does not move."""
+    """Return the median seconds of a timed step. A moment of other load on the machine does not change the median."""
     seconds = [row["seconds"] for row in read_rows(run_dir / "metrics.jsonl")]
     return float(np.median(np.diff(seconds)[UNTIMED - 1 :]))
 
@@ -114,18 +115,18 @@ def main() -> None:
     measurements: list[SettingMeasurement] = []
     measured_links: list[LinkMeasurement] = []
     with tempfile.TemporaryDirectory(prefix="lockstep-") as directory, two_hosts() as hosts:
-        bench = Bench(hosts, Path(directory))
-        bench.measure_computing()  # builds the cache
+        benchmark = NetworkBenchmark(hosts, Path(directory))
+        benchmark.measure_computing()  # builds the cache
         for mbit in links:
             hosts.limit(mbit)
-            link = LinkMeasurement(mbit, *bench.measure_link(), bench.measure_computing())
+            link = LinkMeasurement(mbit, *benchmark.measure_link(), benchmark.measure_computing())
             measured_links.append(link)
             for setting in settings:
-                seconds = bench.measure_training(setting)
-                predicted = predict_step_seconds(setting, bench.read_shapes(), link)
+                seconds = benchmark.measure_training(setting)
+                predicted = predict_step_seconds(setting, benchmark.read_shapes(), link)
                 measurements.append(SettingMeasurement(mbit, setting.name, seconds, predicted))
                 print(f"{mbit} Mbit/s, {setting.name}: {seconds:.3f} s a step, predicted {predicted:.3f}", flush=True)
-        gradient_bytes = sum(4 * int(np.prod(shape)) for shape in bench.read_shapes())
+        gradient_bytes = sum(4 * int(np.prod(shape)) for shape in benchmark.read_shapes())
     destination = Path(tempfile.mkdtemp()) if quick else Path("docs")
     print(write_report(destination, measurements, measured_links, gradient_bytes))
 

@@ -12,12 +12,12 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting to train with. It differs in one value from the first of SETTINGS or from plain DDP."""
+    """A setting to train with. It differs in one value from the first of SETTINGS, or from the one named "DDP"."""
 
     name: str
     algorithm: str = "ring"
-    bucket_mb: float = 25.0
-    overlap: bool = True
+    bucket_mb: float = 25.0  # MiB of gradients that one all-reduce sums together
+    overlap: bool = True  # whether all-reduces run during backward
     hook: str | None = None  # the communication hook of DDP; None: strategy=allreduce instead of DDP
 
     def arguments(self) -> list[str]:
@@ -42,13 +42,18 @@ SETTINGS = (
 
 
 def predict_step_seconds(setting: Setting, shapes: list[tuple[int, ...]], link: LinkMeasurement) -> float:
-    """Return the predicted seconds of a step of two ranks: those for computing and those for the all-reduces.
+    """Return the predicted seconds of a step of two ranks, for computing and for the all-reduces together.
 
-    With overlap the buckets travel while backward runs, which takes two thirds of the computing. The last bucket to be
-    ready can only begin when backward ends.
+    With overlap the buckets travel while backward runs, which takes two thirds of the computing. The last bucket can
+    only start when backward ends.
+
+    Args:
+        setting: The setting.
+        shapes: The shapes of the parameters, in the order of the forward pass.
+        link: The measured link.
     """
-    buckets = [0.0]
-    for shape in reversed(shapes):
+    buckets = [0.0]  # bytes of each
+    for shape in reversed(shapes):  # backward computes the gradients of the last parameters first
         size = 4.0 * float(np.prod(shape))
         if buckets[-1] and buckets[-1] + size > setting.bucket_mb * MIB:
             buckets.append(0.0)

@@ -1,4 +1,7 @@
-"""Both ends of a ping-pong over Gloo. Rank 0 prints the seconds for one way by message size in bytes, as JSON."""
+"""Both ends of a ping-pong over Gloo, in which a message travels from one rank to the other and back.
+
+Rank 0 prints JSON: the seconds for one way, by the size of the message in bytes.
+"""
 
 import json
 import os
@@ -11,7 +14,9 @@ import torch.distributed as dist
 from common.cluster.network import find_interface_towards
 from torch_impl.communication.rendezvous import init_process_group, rendezvous
 
-SIZES = (2**10, 2**20, 2**22)  # bytes; none is just above what the shaper of two_hosts.py lets pass at once
+# Bytes. The limit of the link lets a first part of a message pass at once (BURST_MS in two_hosts.py). A message that is
+# only a little longer would seem to be fast, so no size is just above that part.
+SIZES = (2**10, 2**20, 2**22)
 ROUNDS = 5
 
 

@@ -1,6 +1,7 @@
 """Measure the time from the start of a rank to its first batch, with a small and a large corpus: make bench-start-up.
 
-The command prepares the inputs of a run once; its processes open them. So their start-up must not grow with the corpus.
+The training command prepares the inputs of a run once, and its processes (ranks) only open them. The start-up of a rank
+must therefore not grow with the corpus.
 """
 
 import argparse
@@ -16,22 +17,22 @@ import numpy as np
 
 SIZES = {"10 thousand": 10_000, "5 million": 5_000_000}
 TRAIN = ("model=convnet", "data=idx", "strategy=single", "train.steps=1", "train.checkpoint_every=null")
-# A rank that reports the time of its first batch and exits.
+# The program of a rank that reports the time of its first batch and exits.
 RANK = """
 import os, runpy, sys, time
 from common.data import batches
 
 gather = batches.GlobalBatch._gather
-others = iter(range(FRAMEWORK == "tf"))  # it gathers one before to learn the shapes
+extra_batches = iter(range(FRAMEWORK == "tf"))  # TensorFlow's side gathers one batch earlier, to learn the shapes
 
-def first(self, ids):
+def report_first(self, ids):
     gathered = gather(self, ids)
-    if next(others, None) is not None:
+    if next(extra_batches, None) is not None:
         return gathered
     print("first batch at", time.time(), flush=True)
     os._exit(0)
 
-batches.GlobalBatch._gather = first
+batches.GlobalBatch._gather = report_first
 sys.argv = ["launch", sys.argv[2]]
 runpy.run_module(f"{FRAMEWORK}_impl.launch", run_name="__main__")
 """
@@ -42,11 +43,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
-    with tempfile.TemporaryDirectory(prefix="lockstep-start-up-") as place:
+    with tempfile.TemporaryDirectory(prefix="lockstep-start-up-") as directory:
         for framework in ("torch", "tf"):
-            run_dirs = {name: prepare(framework, Path(place), count) for name, count in SIZES.items()}
+            run_dirs = {name: prepare(framework, Path(directory), count) for name, count in SIZES.items()}
             seconds: dict[str, list[float]] = {name: [] for name in run_dirs}
-            for _ in range(repeats + 1):  # they take turns; the first time of each is a warm-up
+            for _ in range(repeats + 1):  # the corpora take turns; the first measurement of each is a warm-up
                 for name, run_dir in run_dirs.items():
                     seconds[name].append(measure_first_batch(framework, run_dir))
             small, large = (values[1:] for values in seconds.values())
@@ -55,20 +56,20 @@ def main() -> None:
             print(f"{framework}: {medians}; ratio {ratio:.3f} (median of {repeats})")
 
 
-def prepare(framework: str, place: Path, count: int) -> Path:
-    """Prepare a run on a corpus of this many images. Return its run directory."""
-    corpus, run_dir = place / f"corpus-{count}", place / f"{framework}-{count}"
+def prepare(framework: str, directory: Path, count: int) -> Path:
+    """Train a run of one step on a corpus of `count` images. Return the run directory, from which a rank can start."""
+    corpus, run_dir = directory / f"corpus-{count}", directory / f"{framework}-{count}"
     if not corpus.exists():
         corpus.mkdir()
         random = np.random.default_rng(0)
         for split, size in (("train", count), ("t10k", 64)):
             write_idx(corpus / f"{split}-images-idx3-ubyte", random.integers(0, 256, (size, 4, 4), np.uint8))
             write_idx(corpus / f"{split}-labels-idx1-ubyte", random.integers(0, 10, size, np.uint8))
-    places = (f"data.directory={corpus}", f"run_dir={run_dir}", f"cache_dir={place / 'cache'}")
-    command = [sys.executable, "-m", f"{framework}_impl.train", *TRAIN, *places]
+    paths = (f"data.directory={corpus}", f"run_dir={run_dir}", f"cache_dir={directory / 'cache'}")
+    command = [sys.executable, "-m", f"{framework}_impl.train", *TRAIN, *paths]
     subprocess.run(command, check=True, capture_output=True)
     prepared = json.loads((run_dir / "prepared.json").read_text())
-    prepared["checkpoint"] = prepared["fingerprints"]["checkpoint"] = None
+    prepared["checkpoint"] = prepared["fingerprints"]["checkpoint"] = None  # a rank starts at the first step
     (run_dir / "prepared.json").write_text(json.dumps(prepared))
     return run_dir
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from benchmarks.faults import has_passed, run_tests
 
 TESTS = "tests/faults/test_stop.py"
-KEYS = ("strategy", "cluster", "signalled")
+KEYS = ("strategy", "cluster", "signalled")  # properties that a test records: the last is the process that is stopped
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def tabulate(cases: list[ElementTree.Element]) -> str:
-    """Return a table with a row for each strategy, launcher and process that was signalled."""
+    """Return a Markdown table with a row for each strategy, launcher and process that received the signal."""
     stops_by_key: dict[tuple[str, ...], list[tuple[bool, float]]] = {}  # whether the test has passed, and seconds
     for case in cases:
         properties = {element.attrib["name"]: element.attrib["value"] for element in case.iter("property")}

@@ -1,4 +1,7 @@
-"""Two hosts on one Linux machine: network namespaces, connected by a veth pair whose speed can be set."""
+"""Two hosts on one Linux machine: network namespaces, connected by a virtual cable (veth) whose speed can be set.
+
+Linux's traffic shaper (`tc`) limits the speed: it delays packets, and drops what would wait too long.
+"""
 
 import os
 import shutil
@@ -9,7 +12,7 @@ from contextlib import contextmanager, suppress
 from common.errors import UserError, one_line
 
 ADDRESSES = ("10.0.0.1", "10.0.0.2")  # inside the namespaces only
-BURST_MS = 1  # how long the shaper lets an end send at full rate; less would not reach 1 Gbit/s
+BURST_MS = 1  # the shaper sends what the link carries in this time at once; with less it would not reach 1 Gbit/s
 QUEUE_MS = 200  # how long a packet may wait in the shaper before it is dropped
 
 

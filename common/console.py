@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from common.run_module import module_command
 
-COMMANDS = {
+COMMANDS = {  # module and description by subcommand
     "torch": ("torch_impl.train", "Train in PyTorch."),
     "tf": ("tf_impl.train", "Train in TensorFlow."),
     "compare": ("common.compare", "Check whether training runs agree, and show how."),

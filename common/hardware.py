@@ -18,11 +18,14 @@ CGROUP = Path("/sys/fs/cgroup")
 def count_cores() -> int:
     """Return the number of CPU cores that this process may use, by its affinity and the limit of its control group."""
     count = len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else os.cpu_count() or 1
-    return max(1, math.ceil(min(count, _cpu_limit())))
+    return max(1, math.ceil(min(count, _read_cpu_limit())))
 
 
-def _cpu_limit() -> float:
-    """Return the CPU seconds that the control group, such as a container, may use in a second, or infinity."""
+def _read_cpu_limit() -> float:
+    """Return how many CPU seconds this process's control group, such as a container, may use in a second.
+
+    Returns infinity if there is no limit.
+    """
     try:
         if (path := CGROUP / "cpu.max").exists():  # version 2
             quota, period = path.read_text().split()

@@ -10,7 +10,7 @@ from typing_extensions import override
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-GONE = (errno.EPIPE, errno.EIO)
+READER_HAS_ENDED = (errno.EPIPE, errno.EIO)  # errors of a write to a pipe and to a terminal
 
 
 class _Output(io.FileIO):
@@ -21,17 +21,17 @@ class _Output(io.FileIO):
         try:
             return super().write(content)
         except OSError as error:
-            if error.errno not in GONE:
+            if error.errno not in READER_HAS_ENDED:
                 raise
             return memoryview(content).nbytes
 
 
 def survive_closed_output() -> None:
-    """Ignore from now on that nobody reads standard output or standard error."""
+    """From now on, discard standard output and standard error once their reader has ended."""
     for name in ("stdout", "stderr"):
         old = getattr(sys, name)
         if type(old) is not io.TextIOWrapper or isinstance(getattr(old.buffer, "raw", None), _Output):
-            continue  # a test has replaced it, or an earlier call has
+            continue  # a test has replaced the stream, or an earlier call has
         old.flush()
         new = io.BufferedWriter(_Output(old.fileno(), "wb", closefd=False))
         options = {"line_buffering": old.line_buffering, "write_through": old.write_through}

@@ -1,7 +1,9 @@
-"""Plant every cause and diagnose it: `python -m benchmarks.diagnose [PART OF A NAME ...]`.
+"""Test `common.diagnose` on planted causes: `python -m benchmarks.diagnose [PART OF A NAME ...]`.
 
-Without names: all plants, two plants at once, and all clean pairs, into docs/diagnosis_table.md. Exits with 1 if a
-clean pair is said to differ, if fewer than 95 % of the plants are named, or both of two in fewer than 80 %.
+A plant is a pair of training runs, A and B, with a cause that makes them differ. Some have two causes; a clean pair has
+none. Without names, the command diagnoses all of them and writes docs/diagnosis_table.md. The exit code is 1 if a clean
+pair is said to differ, if fewer than 95 % of the single causes are named first, or if fewer than 80 % of the pairs of
+causes are both named.
 """
 
 import shlex
@@ -28,10 +30,10 @@ class Row:
     """Result of a plant.
 
     Attributes:
-        plant: The planted cause.
-        is_named: Whether the first cause of the diagnosis is right, of two planted causes whether both are named, and
-            for a clean pair whether the diagnosis finds no difference.
-        blamed: Other causes of the diagnosis.
+        plant: The plant.
+        is_named: Whether the first cause of the diagnosis is right. With two planted causes, whether both are named.
+            For a clean pair, whether the diagnosis finds no difference.
+        blamed: Causes that the diagnosis names but that were not planted.
         is_equal: Whether the diagnosis finds no difference; None if the command failed.
         sentence: What the diagnosis says.
     """
@@ -52,7 +54,7 @@ def run_diagnosis(plant: Plant, directory: Path) -> DiagnosisRecord | str:
     """Run the command on a plant. Return its diagnosis, or the last line of its error."""
     output = directory / "diagnosis"
     record = output / "diagnosis.json"
-    record.unlink(missing_ok=True)
+    record.unlink(missing_ok=True)  # left by the plant before
     arguments = shlex.split(plant.arguments.format(data=directory))
     command = [sys.executable, "-m", "common.diagnose", *arguments, f"output={output}", f"cache_dir={directory}/cache"]
     completed = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
@@ -101,7 +103,7 @@ def main(names: list[str]) -> int:
     summary = _summarize(single, double, clean)
     print(summary)
     if not names:
-        tables = [_draw_table("named first", single), _draw_table("both named", double)]
+        tables = [_build_table("named first", single), _build_table("both named", double)]
         TABLE.write_text(f"{summary}. Made by `make bench-diagnose`.\n\n" + "\n".join(tables))
     is_enough = _count_named(single) >= REQUIRED_SHARE * len(single)
     is_enough &= _count_named(double) >= REQUIRED_SHARE_OF_BOTH * len(double)
@@ -123,8 +125,8 @@ def _summarize(single: Sequence[Row], double: Sequence[Row], clean: Sequence[Row
     )
 
 
-def _draw_table(named: str, rows: Sequence[Row]) -> str:
-    lines = [f"| planted | {named} | also blamed | sentence |", "| --- | --- | --- | --- |", *map(str, rows)]
+def _build_table(named_heading: str, rows: Sequence[Row]) -> str:
+    lines = [f"| planted | {named_heading} | also blamed | sentence |", "| --- | --- | --- | --- |", *map(str, rows)]
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,7 @@
-"""The catalog of planted causes: one at a time, and two at once."""
+"""The catalog of planted causes: one at a time, and two at once.
+
+A plant is a pair of training runs, A and B, in which B has a known cause that `common.diagnose` must name.
+"""
 
 from benchmarks.diagnose.model_plants import plant_bert_faults, plant_model_faults
 from benchmarks.diagnose.plant import Plant
@@ -9,7 +12,7 @@ from benchmarks.diagnose.training_plants import (
     plant_strategy_faults,
 )
 
-TOGETHER = (
+TOGETHER = (  # names of plants whose causes are planted in the same pair of runs
     ("gelu_tanh in tf", "epsilon in tf"),
     ("mask_ignored in torch", "gelu_tanh in torch"),
     ("query_key in tf", "first_token in tf"),
@@ -56,7 +59,7 @@ def list_double_plants() -> list[Plant]:
 
 
 def _plant_both(first: Plant, second: Plant) -> Plant:
-    """Combine two plants: the faults of a model add up, and a faulty strategy replaces side B."""
+    """Combine two plants: join their faults of a model by "+", and make a faulty strategy the strategy of B."""
     arguments = dict(argument.split("=", 1) for argument in first.arguments.split())
     for key, value in (argument.split("=", 1) for argument in second.arguments.split()):
         if key.startswith("+model.arguments.") and key in arguments:

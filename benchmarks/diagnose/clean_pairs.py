@@ -23,7 +23,7 @@ MODELS = {
     "text by SGD": f"{TEXT} optimizer=sgd",
     "text by Adam with an L2 penalty": f"{TEXT} optimizer=adam optimizer.weight_decay=0.01",
 }
-LOW_PRECISION = (
+LOW_PRECISION = (  # A, B, the number of replicas, a name for the table, and further arguments
     ("torch:single", "tf:single", 1, "text in float32", f"{TEXT} precision=float32"),
     ("torch:single", "torch:ddp", 3, "text in float32", f"{TEXT} precision=float32"),
     ("tf:single", "tf:mirrored", 2, "text by SGD in float32", f"{TEXT} optimizer=sgd precision=float32"),

@@ -9,7 +9,7 @@ from common.data.cache import Cache
 from common.models import bert
 from common.models.bert import draw_parameter, get_parameter_shapes
 
-__all__ = ["draw_parameter", "get_parameter_shapes"]
+__all__ = ["draw_parameter", "get_parameter_shapes"]  # imported for the users of this module, which is a model's `spec`
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""KerasHub's BERT with faults that a port may have. All layers of its encoder share one function, and so its faults."""
+"""KerasHub's BERT with faults that a port from another framework may have.
+
+All layers of the encoder share one attention function, so a fault of attention is in every layer.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Hugging Face's BERT with faults that a port may have."""
+"""Hugging Face's BERT with faults that a port to another framework may have."""
 
 from typing import Any
 

@@ -28,7 +28,10 @@ def draw_images() -> Arrays:
 
 
 def cut_at_start(text: Arrays) -> np.ndarray:
-    """Return the last tokens of texts that are two tokens too long. The other side has the first ones."""
+    """Return the tokens as if long texts, which are two tokens longer than the limit, had lost their first two tokens.
+
+    The correct data have lost the last two instead.
+    """
     fills_length = text["real"].all(1, keepdims=True)
     more_tokens = np.random.default_rng(3).integers(1, 20, (EXAMPLES, 2))
     return np.where(fills_length, np.hstack([text["tokens"][:, 2:], more_tokens]), text["tokens"])

@@ -1,4 +1,8 @@
-"""Small models with faults that users met in ports of a model; "a+b" stands for two of them."""
+"""Small models with faults that users met in ports of a model to another framework.
+
+`faults` names the faults of a model; "a+b" in the config stands for two of them. The input `real` is 1 for a token and
+0 for padding. model_plants.py lists the cause that a diagnosis must name for each fault.
+"""
 
 import keras
 import tensorflow as tf
@@ -101,7 +105,7 @@ class Images(keras.Model):
 
 
 def round_operand(x: tf.Tensor, faults: list[str]) -> tf.Tensor:
-    """Round an operand of a product to the precision that is a fault."""
+    """Round an operand of a matrix product to the low precision that `faults` names, if any."""
     x = tf.convert_to_tensor(x)
     if "tf32" in faults:
         bits = tf.bitwise.bitwise_and(tf.bitcast(tf.cast(x, tf.float32), tf.int32) + 0x1000, ~0x1FFF)

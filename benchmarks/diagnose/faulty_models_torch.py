@@ -1,4 +1,8 @@
-"""Small models with faults that users met in ports of a model; "a+b" stands for two of them."""
+"""Small models with faults that users met in ports of a model to another framework.
+
+`faults` names the faults of a model; "a+b" in the config stands for two of them. The input `real` is 1 for a token and
+0 for padding. model_plants.py lists the cause that a diagnosis must name for each fault.
+"""
 
 import torch
 from torch import nn
@@ -119,7 +123,7 @@ def bias_variance(norm: nn.Module, inputs: tuple[torch.Tensor, ...], _: torch.Te
 
 
 def round_operand(x: torch.Tensor, faults: list[str]) -> torch.Tensor:
-    """Round an operand of a product to the precision that is a fault."""
+    """Round an operand of a matrix product to the low precision that `faults` names, if any."""
     if "tf32" in faults:
         bits = (x.detach().float().view(torch.int32) + 0x1000) & ~0x1FFF
         return x + (bits.view(torch.float32).to(x.dtype) - x).detach()
@@ -178,7 +182,7 @@ class Sequences(nn.Module):
         return torch.cat([blocks[index] for index in self.order])
 
     def order_gates(self, layer: nn.RNNBase) -> None:
-        """Let the layer read the blocks of its weights as those of other gates."""
+        """Let the layer read the block of one gate in its weights as the block of another gate."""
         layer._flat_weights = [self.reorder(getattr(layer, name)) for name in layer._flat_weights_names]
 
     @override

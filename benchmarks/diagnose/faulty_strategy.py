@@ -31,9 +31,9 @@ STRATEGIES["faulty"] = FaultyStrategySettings
 
 
 def take_shard(batch: GlobalBatch, rank: int, config: Config, fault: str) -> list[Arrays]:
-    """Return the shard that a replica trains on, with the faults of samplers and of dropout's seeds."""
+    """Return the shard of a batch that a replica trains on, with the faults of samplers and of dropout's seeds."""
     world_size = config.strategy.world_size
-    if fault == "set_epoch":
+    if fault == "set_epoch":  # every epoch has the order of the first one, as if set_epoch had not been called
         step = (batch.step - 1) % steps_per_epoch(len(batch.split), config.train.global_batch_size) + 1
         batch = replace(batch, ids=find_batch(config, batch.split, step).ids)
     if fault == "mask_without_step":
@@ -41,6 +41,6 @@ def take_shard(batch: GlobalBatch, rank: int, config: Config, fault: str) -> lis
     shard = batch.shard(rank, world_size)
     if fault == "mask_without_rank":
         keys_of_ranks = [batch.shard(other, world_size)[0]["dropout_keys"] for other in range(world_size)]
-        keys = max(keys_of_ranks, key=len)
+        keys = max(keys_of_ranks, key=len)  # every rank takes its keys, which seed the masks, from the same list
         shard = [{**part, "dropout_keys": keys[: len(part["dropout_keys"])]} for part in shard]
     return shard

@@ -1,4 +1,7 @@
-"""A strategy in one process that computes the gradients of its replicas one after the other, and makes a mistake."""
+"""A strategy in one process that computes the gradients of its replicas one after the other, and makes a mistake.
+
+`strategy.fault` names the mistake. training_plants.py lists them with the cause that a diagnosis must name for each.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -29,24 +32,24 @@ class Faulty(Single[FaultyStrategySettings]):
     @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
-            losses, shards, weights = [], [], []
+            losses, gradients_by_shard, shares = [], [], []
             for rank in range(self.world_size):
                 shard = take_shard(batch, rank, self.config, self.fault)
-                weights.append(sum(float(part["weights"].sum()) for part in shard) / batch.weight)
+                shares.append(sum(float(part["weights"].sum()) for part in shard) / batch.weight)
                 loss, gradients = backward(
                     self.model, self.task, to_tensors(shard), tf.constant(batch.weight), self.optimizer.parameters
                 )
                 losses.append(loss)
-                shards.append([tf.convert_to_tensor(gradient) for gradient in gradients])
+                gradients_by_shard.append([tf.convert_to_tensor(gradient) for gradient in gradients])
             scalars = self.optimizer.compute_scalars(batch.step)
             if self.fault == "schedule_late":
                 rate = compute_learning_rate(self.config, batch.step - 1) if batch.step > 1 else 0.0
                 scalars = tf.constant(self.optimizer.correct_for_bias(rate, batch.step), tf.float64)
-            norm = self.optimizer.update(self._reduce(shards, weights), scalars)
+            norm = self.optimizer.update(self._reduce(gradients_by_shard, shares), scalars)
             yield StepResult(batch, tf.add_n(losses), norm)
 
     def _reduce(self, shards: list[Gradients], shares: list[float]) -> Gradients:
-        """Sum the gradients of the shards, with the faults of a reduction."""
+        """Sum the gradients of the shards, with the faults of a reduction. `shares` of the batch's weight, by shard."""
         count = len(shards)
         if self.fault == "mean_of_means":
             shards = [

@@ -1,4 +1,7 @@
-"""A strategy in one process that computes the gradients of its replicas one after the other, and makes a mistake."""
+"""A strategy in one process that computes the gradients of its replicas one after the other, and makes a mistake.
+
+`strategy.fault` names the mistake. training_plants.py lists them with the cause that a diagnosis must name for each.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -49,23 +52,23 @@ class Faulty(Single[FaultyStrategySettings]):
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         self.model.train()
         for batch in batches:
-            losses, shards, weights = [], [], []
+            losses, gradients_by_shard, shares = [], [], []
             for rank in range(self.world_size):
                 shard = take_shard(batch, rank, self.config, self.fault)
-                weights.append(sum(float(part["weights"].sum()) for part in shard))
+                shares.append(sum(float(part["weights"].sum()) for part in shard) / batch.weight)
                 losses.append(
                     backward(self.model, self.task, to_tensors(shard, self.device), batch.weight, self.precision)
                 )
-                shards.append([parameter.grad.to_dense().clone() for parameter in self.parameters])  # type: ignore[union-attr]
+                gradients_by_shard.append([parameter.grad.to_dense().clone() for parameter in self.parameters])  # type: ignore[union-attr]
                 self.model.zero_grad()
-            reduced = self._reduce(shards, [weight / batch.weight for weight in weights])
+            reduced = self._reduce(gradients_by_shard, shares)
             for parameter, gradient in zip(self.parameters, reduced, strict=True):
                 parameter.grad = gradient
             norm = self._update(batch.step)
             yield StepResult(batch, torch.stack(losses).sum(), norm)
 
     def _reduce(self, shards: list[Gradients], shares: list[float]) -> Gradients:
-        """Sum the gradients of the shards, with the faults of a reduction."""
+        """Sum the gradients of the shards, with the faults of a reduction. `shares` of the batch's weight, by shard."""
         count = len(shards)
         if self.fault == "mean_of_means":
             shards = [

@@ -1,10 +1,14 @@
-"""Causes that are planted in models."""
+"""Causes that are planted in models.
+
+A diagnosis compares two training runs, A and B; B is the faulty one. The tables below have, for each fault of a model,
+the cause that `common.diagnose` must name.
+"""
 
 from collections.abc import Iterator
 
 from benchmarks.diagnose.plant import FAULTY_BERT, IMAGES, SEQUENCES, TEXT, Plant
 
-SIDES = {"tf": "a=torch:single b=tf:single", "torch": "a=tf:single b=torch:single"}  # B is the faulty side
+SIDES = {"tf": "a=torch:single b=tf:single", "torch": "a=tf:single b=torch:single"}  # arguments by the faulty framework
 TEXT_FAULTS = {
     "gelu_tanh": "activation",
     "relu": "activation",

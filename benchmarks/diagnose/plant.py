@@ -1,4 +1,8 @@
-"""A planted cause: the arguments of common.diagnose, and what it must name."""
+"""A planted cause: the arguments of common.diagnose, and the cause that it must name.
+
+The constants are arguments that plants share: the small models of faulty_models_torch.py and faulty_models_keras.py
+with the data of faulty_data.py, the strategy of faulty_strategy.py, and the BERT of faulty_bert.py.
+"""
 
 from dataclasses import dataclass
 
@@ -26,7 +30,8 @@ class Plant:
     Attributes:
         name: Name in the table.
         arguments: Arguments of common.diagnose; `{data}` stands for the directory of the data.
-        causes: Names of which any is right as the first cause; empty if nothing is planted.
+        causes: Causes as common.diagnose calls them. The first one that it names must be one of these. Empty if nothing
+            is planted.
         other_causes: The same for a second planted cause, which must be named too.
     """
 

@@ -1,12 +1,15 @@
-"""Causes that are planted in data, configs, strategies and optimizers, and in low precision."""
+"""Causes that are planted in data, configs, strategies and optimizers, and in low precision.
+
+A diagnosis compares two training runs, A and B; B is the faulty one.
+"""
 
 from collections.abc import Iterator
 
 from benchmarks.diagnose.model_plants import SIDES
 from benchmarks.diagnose.plant import DROPOUT, FAULTY_STRATEGY, IMAGES, TEXT, Plant
 
-PAIR = SIDES["tf"]
-DATA_FAULTS = {
+PAIR = SIDES["tf"]  # A in PyTorch, B in TensorFlow
+DATA_FAULTS = {  # for each fault of faulty_data.py, the cause that `common.diagnose` must name
     "swapped": "examples_swapped",
     "labels": "other_values",
     "no_mask": "array_of_ones",
@@ -18,7 +21,7 @@ DATA_FAULTS = {
     "order_of_classes": "renumbered",
     "zeros": "array_of_zeros",
 }
-CONFIG_FAULTS = {
+CONFIG_FAULTS = {  # the value of each key on side B; the cause has the name of the key
     "train.seed": "1",
     "train.global_batch_size": "8",
     "optimizer.learning_rate": "0.02",
@@ -30,7 +33,7 @@ CONFIG_FAULTS = {
     "task.label_smoothing": "0.1",
 }
 NOT_CLIPPED, CLIPPED = "optimizer.max_grad_norm=null", "optimizer.max_grad_norm=0.3"
-# Faults of benchmarks.diagnose.faulty_strategy: further arguments, and causes of which any is right
+# For each fault of faulty_strategy.py: further arguments of both runs, and the causes of which any is right
 FAULTS_OF_BOTH_FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "averaged_twice": (NOT_CLIPPED, "averaged_twice"),
     "not_averaged": (NOT_CLIPPED, "not_averaged"),

@@ -1,4 +1,4 @@
-"""The drawings of a benchmark's page: bars with quartiles, the speed in every round, and one profiled step."""
+"""The data of the drawings on a benchmark's page: bars with quartiles, the speed in every round, one profiled step."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from common.report.step_chart import StepChart, build_step_chart
 
 @dataclass(frozen=True)
 class StepTimeline:
-    """One profiled step of a contestant. hidden_share: of the time of its reductions; None without reductions."""
+    """One profiled step of a contestant."""
 
-    contestant: str
+    contestant: str  # its name
     chart: StepChart
-    hidden_share: float | None
+    hidden_share: float | None  # share of the time of reductions in which the rank computes; None without reductions
 
 
 def build_bar_charts(result: BenchResult) -> list[BarChart]:

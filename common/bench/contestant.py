@@ -1,6 +1,7 @@
 """Contestants take turns: each runs for a block of time while all others are stopped; a round has a block of each.
 
-Other load on the machine, and its clock rate, change within minutes. Within a round they are about the same for all.
+A contestant is a command whose speed is measured. Other load on the machine, and its clock rate, change within minutes.
+Within a round they are about the same for all contestants.
 """
 
 import time
@@ -73,13 +74,13 @@ class Contestant:
         count_before, continued_at = len(self.metrics.read()), time.perf_counter()
         stopped_seconds = continued_at - self.stopped_at
 
-        def block() -> list[Row]:
+        def read_block() -> list[Row]:
             return select_rows_after_stop(self.metrics.read(), count_before, stopped_seconds)
 
         self.tree.resume()
-        self._run_until(lambda: time.perf_counter() - continued_at >= seconds and len(block()) >= MIN_BLOCK_ROWS)
+        self._run_until(lambda: time.perf_counter() - continued_at >= seconds and len(read_block()) >= MIN_BLOCK_ROWS)
         self._stop()
-        self.blocks.append(block())
+        self.blocks.append(read_block())
 
     def _run_until(self, is_done: Callable[[], bool]) -> None:
         started_at = time.perf_counter()
@@ -101,7 +102,7 @@ class Contestant:
 def start_contestants(
     commands: Sequence[ContestantCommand], warmup_steps: int, report: Callable[[str], None]
 ) -> Iterator[list[Contestant]]:
-    """Start contestants one after the other; each is warmed up and stopped. None of them outlives the context.
+    """Start contestants one after the other; each is warmed up and stopped. Leaving the context kills them all.
 
     Raises:
         UserError: a contestant ended too early, or wrote too few rows.

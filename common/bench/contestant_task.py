@@ -31,11 +31,11 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def read_examples(args: argparse.Namespace) -> list[LabelledPair]:
-    """Return the training examples, with the numbers of their classes."""
-    ids = _read_label_ids(args)
+    """Return the training examples. Labels that are names of classes are replaced by their numbers."""
+    label_ids = _read_label_ids(args)
     examples: list[LabelledPair] = [json.loads(line) for line in args.data.open()]
     for example in examples:
-        example["label"] = ids.get(str(example["label"]), example["label"])
+        example["label"] = label_ids.get(str(example["label"]), example["label"])
     return examples
 
 
@@ -45,8 +45,8 @@ def count_classes(args: argparse.Namespace) -> int:
 
 
 def _read_label_ids(args: argparse.Namespace) -> dict[str, int]:
-    ids: dict[str, int] = json.loads((args.weights / "config.json").read_text())["label2id"]
-    return ids
+    label_ids: dict[str, int] = json.loads((args.weights / "config.json").read_text())["label2id"]
+    return label_ids
 
 
 class RowWriter:

@@ -1,8 +1,8 @@
 """A model of the speed with more replicas: a linear cost of computing, and the alpha-beta model of communication.
 
 A message of m bytes takes alpha + m beta seconds: the latency, and the time for each byte (Hockney, "The communication
-challenge for MPP: Intel Paragon and Meiko CS-2", 1994). A step computes and then reduces the gradients; neither hides
-any of the other.
+challenge for MPP: Intel Paragon and Meiko CS-2", 1994). A step first computes and then reduces the gradients, which
+means that the replicas sum them. The two do not overlap.
 """
 
 import math
@@ -32,7 +32,7 @@ class Link:
     beta: float
 
 
-Reduce = Callable[[int, float, Link], float]
+Reduce = Callable[[int, float, Link], float]  # from the replicas, the bytes and the link to the seconds of a reduction
 
 
 def ring(replicas: int, size: float, link: Link) -> float:

@@ -1,4 +1,7 @@
-"""The figures of a benchmark: rates of every block, ratios within each round, medians and quartiles over the rounds."""
+"""The figures of a benchmark: rates of every block, ratios within each round, medians and quartiles over the rounds.
+
+In a round, every contestant runs for one block of time. The reference is the contestant that others are compared with.
+"""
 
 import json
 import statistics
@@ -44,14 +47,18 @@ class Spread:
 
 @dataclass
 class MeasuredContestant:
-    """A contestant that has taken its turns. rates: by counter, the rate per second in each round."""
+    """A contestant that has taken its turns.
+
+    Attributes:
+        rates: for each counter, such as "examples", its rate per second in each round.
+    """
 
     planned: PlannedContestant
     contestant: Contestant
 
     def __post_init__(self) -> None:
-        units = {MATRICES: ("flops",), LINK: ()}.get(self.planned.definition.script or "", ("examples", "tokens"))
-        self.rates = {unit: [compute_rate(block, unit) for block in self.contestant.blocks] for unit in units}
+        counters = {MATRICES: ("flops",), LINK: ()}.get(self.planned.definition.script or "", ("examples", "tokens"))
+        self.rates = {name: [compute_rate(block, name) for block in self.contestant.blocks] for name in counters}
 
     @property
     def name(self) -> str:
@@ -99,9 +106,10 @@ def _build_contestant_result(
     training: Sequence[MeasuredContestant],
     matrices: dict[str, MeasuredContestant],
 ) -> ContestantResult:
+    """Return the figures of a contestant. `matrices`: the script that multiplies matrices, by precision."""
     planned, config = measured.planned, measured.planned.config
     examples = measured.rates["examples"]
-    single = next((other for other in training if _is_single_replica_of(other.planned, planned)), None)
+    one_replica = next((other for other in training if _is_single_replica_of(other.planned, planned)), None)
     time_split, timeline = _read_profile(measured)
     result: ContestantResult = {
         "name": measured.name,
@@ -115,7 +123,7 @@ def _build_contestant_result(
         "examples_per_second": statistics.median(examples),
         "tokens_per_second": statistics.median(measured.rates["tokens"]),
         "ratio": _compute_spread(lambda a, b: a / b, examples, reference.rates["examples"]).as_row(),
-        "scaling_efficiency": _compute_efficiency(measured, single).as_row() if single else None,
+        "scaling_efficiency": _compute_efficiency(measured, one_replica).as_row() if one_replica else None,
         "utilisation": None,
         "peak_memory_bytes": measured.contestant.peak_memory,
         "start_up_seconds": measured.contestant.start_up,
@@ -143,13 +151,13 @@ def _is_single_replica_of(planned: PlannedContestant, other: PlannedContestant) 
     )
 
 
-def _compute_efficiency(measured: MeasuredContestant, single: MeasuredContestant) -> Spread:
-    """Return the speed over that of one replica and over the number of GPUs.
+def _compute_efficiency(measured: MeasuredContestant, one_replica: MeasuredContestant) -> Spread:
+    """Return the speed divided by the speed of one replica and by the number of GPUs.
 
-    Without GPUs, one replica has all cores too.
+    Without GPUs it is not divided further, because one replica has all cores too.
     """
     devices = measured.planned.config.strategy.world_size if hardware.count_visible_gpus() else 1
-    return _compute_spread(lambda a, b: a / b / devices, measured.rates["examples"], single.rates["examples"])
+    return _compute_spread(lambda a, b: a / b / devices, measured.rates["examples"], one_replica.rates["examples"])
 
 
 def _add_compilations(result: ContestantResult, run_dir: Path) -> None:
@@ -170,8 +178,8 @@ def _read_profile(measured: MeasuredContestant) -> tuple[dict[str, float] | None
 
 
 def _compute_spread(figure: Callable[..., float], *rates: Sequence[float]) -> Spread:
-    """Return the spread of a figure that is computed from rates of each round."""
-    return Spread.of([figure(*of_round) for of_round in zip(*rates, strict=True)])
+    """Return the spread over the rounds of a figure that is computed from one or more rates in the same round."""
+    return Spread.of([figure(*round_rates) for round_rates in zip(*rates, strict=True)])
 
 
 def _describe_processor() -> str:

@@ -27,10 +27,10 @@ class MetricsTail:
 
 
 def select_rows_after_stop(rows: list[Row], count_before: int, stopped_seconds: float) -> list[Row]:
-    """Return the rows that were measured since the contestant was last continued.
+    """Return the rows that were measured since the contestant was last stopped and continued.
 
-    Rows are written in groups, so rows that were measured before the stop may be written after it. The time from the
-    last of them to the next row contains the stop.
+    Rows are written in groups, so rows that were measured before the stop may be written after it. The last of these
+    rows is recognized by the time until the next row, which contains the stop.
 
     Args:
         rows: All rows of the contestant.
@@ -43,7 +43,7 @@ def select_rows_after_stop(rows: list[Row], count_before: int, stopped_seconds: 
     return []
 
 
-def compute_rate(rows: list[Row], unit: str) -> float:
-    """Return the rate of a counter, such as "examples", from the first to the last of these rows."""
-    count = rows[-1].get(unit, 0) - rows[0].get(unit, 0)
+def compute_rate(rows: list[Row], counter: str) -> float:
+    """Return the rate per second of a counter, such as "examples", from the first to the last of these rows."""
+    count = rows[-1].get(counter, 0) - rows[0].get(counter, 0)
     return float(count / (rows[-1]["seconds"] - rows[0]["seconds"]))

@@ -1,4 +1,8 @@
-"""Plan of a benchmark: the commands of all contestants, checked and prepared before the first one starts."""
+"""Plan of a benchmark: the commands of all contestants, checked and prepared before the first one starts.
+
+A contestant is a run of Lockstep, or a script that trains the same with another library. Two further kinds of scripts
+measure the machine itself: how fast it multiplies matrices, and how fast two processes sum gradients.
+"""
 
 import importlib.util
 import json
@@ -28,10 +32,11 @@ from common.run.prepare import prepare_inputs
 from common.run_module import module_command
 
 SCRIPT_PRECISIONS = ("float32", "bfloat16")
-COLUMNS = ("premise", "hypothesis", "label")
+COLUMNS = ("premise", "hypothesis", "label")  # of the data files that scripts can read
 MATRICES = "matrix_rate"  # the script that multiplies matrices
+# A contestant trains, and does nothing else, until the benchmark ends it.
 ENDLESS = ["train.steps=1000000", "train.epochs=null", "train.eval_every=null", "train.checkpoint_every=null"]
-PATIENT = ["cluster.timeout=3600"]  # seconds; otherwise the processes of a stopped contestant would give one another up
+PATIENT = ["cluster.timeout=3600"]  # seconds; a stopped contestant must not take its own processes for dead
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,9 @@ class PlannedContestant:
         definition: its definition in the options.
         config: the resolved config of the run of Lockstep, or of the run that its script reproduces.
         command: the command that starts it.
-        useful_flops: the mean useful operations of a training example; None if the model is no BERT.
-        tokens: the mean tokens of a training example; None if the model is no BERT.
+        useful_flops: the mean floating-point operations of a training example, without those for padding; None if the
+            model is no BERT.
+        tokens: the mean tokens of a training example, without padding; None if the model is no BERT.
         gradient_bytes: the size of all gradients in float32.
     """
 
@@ -61,7 +67,12 @@ class PlannedContestant:
 
 
 def plan_contestants(options: BenchOptions, overrides: Sequence[str], output: Path) -> list[PlannedContestant]:
-    """Return the contestants and, if the reference is a BERT, one for each precision that multiplies its matrices.
+    """Plan the contestants and, if the reference is a BERT, a script for each precision that multiplies its matrices.
+
+    Args:
+        options: The options of the benchmark.
+        overrides: Overrides of the training config of every contestant.
+        output: The directory for the files of the benchmark.
 
     Raises:
         UserError: the config of a contestant is impossible, or its script cannot train it.
@@ -142,9 +153,9 @@ def _build_training_command(
 def _build_script_command(
     directory: Path, definition: ContestantDefinition, config: Config, arguments: Mapping[str, object], port: int
 ) -> ContestantCommand:
-    """Return the command of a script. The name of the directory is that of the contestant.
+    """Return the command of a script, given its arguments. The directory has the name of the contestant.
 
-    torchrun starts a process of PyTorch's scripts for each replica. TensorFlow's scripts are one process.
+    torchrun starts a process for each replica of a PyTorch script. A TensorFlow script is one process.
     """
     script = module_command(definition.script_module, *(f"--{key}={value}" for key, value in arguments.items()))
     replicas = config.strategy.world_size
@@ -152,7 +163,7 @@ def _build_script_command(
         environment = {"TF_CPP_MIN_LOG_LEVEL": "2"}
         return ContestantCommand(directory.name, script, directory, environment, definition.cores)
     torchrun = [f"--nproc-per-node={replicas}", "--master-addr=127.0.0.1", f"--master-port={port}"]
-    command = module_command("torch.distributed.run", *torchrun, *script[1:])  # without the interpreter
+    command = module_command("torch.distributed.run", *torchrun, *script[1:])  # the first word is the interpreter
     environment = {
         "OMP_NUM_THREADS": str(max(1, count_cores() // replicas)),
         "GLOO_SOCKET_IFNAME": find_loopback_interface(),
@@ -192,7 +203,7 @@ def _write_examples(data: DataSettings, output: Path) -> Path:
 
 
 def _measure_flops_and_tokens(config: Config, inputs: PreparedInputs) -> tuple[float | None, float | None]:
-    """Return the mean useful operations and tokens of a training example; None for other models than BERT."""
+    """Return the mean operations and tokens of a training example, without padding; None if the model is no BERT."""
     if not isinstance(inputs.cache, TokenCache) or not isinstance(config.model, BertSettings):
         return None, None
     split = inputs.cache.train
@@ -203,9 +214,9 @@ def _measure_flops_and_tokens(config: Config, inputs: PreparedInputs) -> tuple[f
 def _plan_matrices(
     reference: PlannedContestant, model: Mapping[str, object], precision: str, output: Path, port: int
 ) -> PlannedContestant:
-    """Plan as many processes as the reference has replicas; each multiplies the matrices of a replica's step.
+    """Plan a script of one process per replica of the reference. Each multiplies the matrices of a replica's step.
 
-    model: the content of the reference's config.json.
+    `model` is the content of the reference's config.json.
     """
     assert reference.tokens is not None
     name = f"{MATRICES}_{precision}"

@@ -17,15 +17,15 @@ from common.bench.figures import MeasuredContestant, Spread
 from common.bench.options import LINK, BenchOptions
 from common.bench.result import Prediction, PredictionCheck
 
-REPLICAS = [2**exponent for exponent in range(11)]
-CHECKED = "allreduce"  # the strategy whose ring is predicted
+REPLICAS = [2**exponent for exponent in range(11)]  # the numbers of replicas to predict for
+CHECKED = "allreduce"  # the strategy whose measured speed is compared with the prediction for a ring
 
 
 def predict(options: BenchOptions, measured: Sequence[MeasuredContestant]) -> Prediction | None:
     """Return the content of `prediction` in bench.json; None if the benchmark lacks the measurements.
 
-    It needs how fast two processes sum gradients, and training with one replica on one core at two or more global batch
-    sizes.
+    Needed are the script that measures how fast two processes sum gradients, and contestants that train one replica on
+    one core with at least two global batch sizes.
     """
     links = [contestant for contestant in measured if contestant.planned.definition.script == LINK]
     singles = [contestant for contestant in measured if _is_single_core(contestant)]
@@ -77,6 +77,7 @@ def predict(options: BenchOptions, measured: Sequence[MeasuredContestant]) -> Pr
 
 
 def _is_single_core(measured: MeasuredContestant) -> bool:
+    """Check whether a contestant is a run of Lockstep with one replica on one core."""
     planned = measured.planned
     has_one_core = planned.definition.cores == 1 and planned.config.strategy.world_size == 1
     return has_one_core and planned.is_training and planned.definition.script is None
@@ -91,12 +92,13 @@ def _fit_round(singles: Sequence[MeasuredContestant], index: int) -> Compute:
 
 
 def _read_link(measured: MeasuredContestant, index: int) -> Link:
+    """Return the link that the script measured in one round."""
     rows = measured.contestant.blocks[index]
     return Link(statistics.median(row["alpha"] for row in rows), statistics.median(row["beta"] for row in rows))
 
 
 def _check(measured: MeasuredContestant, computes: Sequence[Compute], links: Sequence[Link]) -> PredictionCheck:
-    """Compare the measured with the predicted speed in every round."""
+    """Compare the measured with the predicted speed in every round. `computes` and `links` have an entry per round."""
     planned = measured.planned
     replicas, cores = planned.config.strategy.world_size, planned.definition.cores or hardware.count_cores()
     workload = Workload(replicas, planned.config.train.global_batch_size / replicas, planned.gradient_bytes)

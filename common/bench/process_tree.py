@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-RESTING = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+INACTIVE_STATES = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 POLL_SECONDS = 0.001
 
 
@@ -90,7 +90,7 @@ def list_descendants(roots: Iterable[psutil.Process]) -> list[psutil.Process]:
 
 
 def stop_all(roots: Sequence[psutil.Process]) -> list[psutil.Process]:
-    """Stop these processes and their descendants, also those that start meanwhile. Return the stopped processes."""
+    """Stop these processes and their descendants, also descendants that start meanwhile. Return all of them."""
     stopped: dict[psutil.Process, None] = {}
     while running := [process for process in list_descendants(roots) if process not in stopped]:
         for process in running:
@@ -104,7 +104,7 @@ def stop_all(roots: Sequence[psutil.Process]) -> list[psutil.Process]:
 
 def _is_active(process: psutil.Process) -> bool:
     try:
-        return process.status() not in RESTING
+        return process.status() not in INACTIVE_STATES
     except psutil.NoSuchProcess:
         return False
 

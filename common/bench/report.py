@@ -53,12 +53,12 @@ def update_document(result: BenchResult, path: Path) -> None:
     """
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     section = f"## {result['title']}\n\n{_render_markdown(result)}"
-    old = re.search(rf"^## {re.escape(result['title'])}\n.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    if old is None:
+    old_section = re.search(rf"^## {re.escape(result['title'])}\n.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    if old_section is None:
         text = f"{text.rstrip()}\n\n{section}" if text.strip() else section
     else:
-        after = text[old.end() :]
-        text = text[: old.start()] + section + ("\n" + after if after else "")
+        after = text[old_section.end() :]
+        text = text[: old_section.start()] + section + ("\n" + after if after else "")
     _write(path, text)
 
 

@@ -24,23 +24,23 @@ class ContestantResult(TypedDict):
 
     name: str
     framework: str
-    script: str | None
+    script: str | None  # None for a run of Lockstep
     strategy: str
     replicas: int
     precision: str
-    matmul_precision: str
+    matmul_precision: str  # precision of matrix products
     overrides: list[str]
     examples_per_second: float
     tokens_per_second: float
     ratio: SpreadRow  # to the reference in the same round
     scaling_efficiency: SpreadRow | None  # speed over that of one replica, for each GPU
-    utilisation: SpreadRow | None  # useful operations over the rate of matrix products
+    utilisation: SpreadRow | None  # operations per second, without padding, as a share of matrix_flops_per_second
     peak_memory_bytes: int
     start_up_seconds: float
     rounds: dict[str, list[float]]  # by counter, such as "examples": its rate in each round
     time_split: dict[str, float] | None  # the share of each phase in the time of a step
-    timeline: dict[str, Lane] | None  # the last profiled step
-    useful_flops_per_example: NotRequired[float]
+    timeline: dict[str, Lane] | None  # the last profiled step: its spans of time by phase
+    useful_flops_per_example: NotRequired[float]  # mean floating-point operations of an example, without padding
     compilations: NotRequired[int]
     compile_seconds: NotRequired[float]
 
@@ -102,7 +102,7 @@ class BenchSettings(TypedDict):
 class BenchResult(TypedDict):
     """The content of bench.json."""
 
-    format: int
+    format: int  # version of this format
     title: str
     date: str  # ISO 8601, with the time zone
     hardware: dict[str, str | int]

@@ -15,11 +15,11 @@ PLAIN_WIDTH = 160  # characters in a line if the output is not a terminal
 def build_row(contestant: ContestantResult) -> list[str]:
     """Return the cells of a contestant, one for each of COLUMNS."""
     ratio, scaling, utilisation = contestant["ratio"], contestant["scaling_efficiency"], contestant["utilisation"]
-    precision, products = contestant["precision"], contestant["matmul_precision"]
+    precision, product_precision = contestant["precision"], contestant["matmul_precision"]
     return [
         contestant["name"],
         str(contestant["replicas"]),
-        precision if products == precision else f"{precision}, products {products}",
+        precision if product_precision == precision else f"{precision}, products {product_precision}",
         format_number(contestant["examples_per_second"], ",.1f"),
         format_number(contestant["tokens_per_second"], ",.0f"),
         format_number(ratio["median"], ".2f"),
@@ -84,7 +84,7 @@ def _describe_benchmark(result: BenchResult) -> list[str]:
 
 
 def _build_prediction_sections(prediction: Prediction) -> list[TableSection]:
-    """Return the table of measured against predicted speeds, and that of the speeds with more replicas."""
+    """Return the table of measured and predicted speeds, and the table of predicted speeds with more replicas."""
     compute, link = prediction["compute"], prediction["link"]
     fit = (
         f"Fitted: a step of one replica on one core takes {compute['per_step'] * 1e3:.1f} ms and "

@@ -1,1 +1,1 @@
-"""The command that exports the weights of a run."""
+"""The command `python -m common.export`, which saves the weights of a run for other programs."""

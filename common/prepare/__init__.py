@@ -1,1 +1,1 @@
-"""The command that builds a cache and an initial checkpoint ahead of time."""
+"""The command `python -m common.prepare`, which builds a data cache and the initial weights ahead of a run."""

@@ -1,6 +1,7 @@
 """Build the cache and the initial checkpoint ahead of time: python -m common.prepare data=... model=...
 
-Training builds them, too. A cache that exists is only opened and verified.
+The cache holds the examples in tokenized or decoded form. The initial checkpoint holds the weights before the first
+step. A run builds both if they are missing; what exists is only opened and verified.
 """
 
 import logging
