@@ -51,7 +51,7 @@ class JsonRun(TypedDict):
     versions: dict[str, str] | None
     hardware: dict[str, object] | None
     asynchronous: bool
-    staleness: NotRequired[dict[int, int]]  # number of updates by staleness
+    staleness: NotRequired[dict[int, int]]  # number of updates that missed n updates of other workers, by n
     mean_staleness: NotRequired[float | None]
     against_reference: NotRequired[JsonReferenceDifference]
     traffic_per_step: NotRequired[dict[str, list[float]]]  # bytes of each replica by kind
@@ -62,7 +62,7 @@ class JsonRun(TypedDict):
 
 
 class JsonPair(TypedDict):
-    """A pair of runs in report.json; see RunPair for the fields."""
+    """A pair of runs in report.json, with the fields of RunPair."""
 
     a: str  # label
     b: str  # label
