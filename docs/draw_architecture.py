@@ -144,7 +144,10 @@ def draw_packages(draw: Drawing, y: float) -> float:
 
 
 def draw_imports(draw: Drawing, edges: Edges, place: dict[str, tuple[float, float]]) -> None:
-    """Draw an arrow for each import; `place` has the top and the bottom of every package."""
+    """Draw an arrow for each import that does not follow from others; `place` has the top and bottom of each package.
+
+    Arrows between neighbouring layers are straight. The others run in a lane, each at its own x.
+    """
     down = {(a, b) for a, b in edges if place[a][0] < place[b][0]}
     neighbours = (reduce_edges(down) | edges - down) & {*pairwise(["sides", *SPINE])}
     for a, b in sorted(neighbours):
@@ -152,7 +155,10 @@ def draw_imports(draw: Drawing, edges: Edges, place: dict[str, tuple[float, floa
     others = sorted((reduce_edges(down) | edges - down) - neighbours, key=lambda edge: (place[edge[0]], place[edge[1]]))
 
     def end_of(edge: tuple[str, str], name: str, lane: str, x: float) -> list[tuple[float, float]]:
-        """Return the last points of an arrow: below the sides, or at the edge of a box, ordered by the other ends."""
+        """Return the points at which an arrow at x of a lane leaves or reaches the box of a package.
+
+        The ends of arrows at one box are ordered by the places of the packages at their other ends.
+        """
         top, bottom = place[name]
         if name == "sides":
             return [(x, bottom)]
@@ -164,9 +170,9 @@ def draw_imports(draw: Drawing, edges: Edges, place: dict[str, tuple[float, floa
         lanes = {
             edge: "middle" if "sides" not in edge else "left" if {*edge} & {*SPINE} else "right" for edge in others
         }
-        along = [edge for edge in others if lanes[edge] == lane]
-        for index, edge in enumerate(along, 2):
-            x = first + (last - first) * index / (len(along) + 3)
+        lane_edges = [edge for edge in others if lanes[edge] == lane]
+        for index, edge in enumerate(lane_edges, 2):
+            x = first + (last - first) * index / (len(lane_edges) + 3)
             start, end = (end_of(edge, name, lane, x) for name in edge)
             draw.arrow(*reversed(start), *end, colour=GREY if edge in down else RED)
 

@@ -72,7 +72,7 @@ def predict(options: BenchOptions, measured: Sequence[MeasuredContestant]) -> Pr
             for bandwidth in options.bandwidths
             for name, reduce in REDUCES.items()
         ],
-        "checks": [_check(contestant, computes_by_round, links_by_round) for contestant in checked],
+        "checks": [_check_prediction(contestant, computes_by_round, links_by_round) for contestant in checked],
     }
 
 
@@ -97,7 +97,9 @@ def _read_link(measured: MeasuredContestant, index: int) -> Link:
     return Link(statistics.median(row["alpha"] for row in rows), statistics.median(row["beta"] for row in rows))
 
 
-def _check(measured: MeasuredContestant, computes: Sequence[Compute], links: Sequence[Link]) -> PredictionCheck:
+def _check_prediction(
+    measured: MeasuredContestant, computes: Sequence[Compute], links: Sequence[Link]
+) -> PredictionCheck:
     """Compare the measured with the predicted speed in every round. `computes` and `links` have an entry per round."""
     planned = measured.planned
     replicas, cores = planned.config.strategy.world_size, planned.definition.cores or hardware.count_cores()

@@ -45,9 +45,10 @@ def find_curve_differences(a: Run, b: Run) -> ConfigDifferences:
 
 
 def _get_unknown_scope(name: str, a: Run, b: Run) -> Scope:
+    """Return the scope of a key that this version of Lockstep does not know."""
     group = name.partition(".")[0]
     kinds = {run.config.get(f"{group}.kind") for run in (a, b)} - {None}
-    has_extension = bool(kinds - set(GROUPS.get(group, kinds)))
+    has_extension = bool(kinds - set(GROUPS.get(group, kinds)))  # GROUPS has the known kinds of each group
     return collect_keys()[f"{group}.kind"].scope if has_extension else Scope.CURVE
 
 

@@ -95,6 +95,7 @@ def classify_operations(events: Iterable[TraceEvent]) -> Iterator[tuple[str, Tra
     """Yield each operation of TensorFlow's first replica with its phase, judged by the operation's "name:Type"."""
     for event in events:
         name, colon, kind = event["name"].partition(":")
+        # Not operations of the first replica: names without a type, C++ functions ("a::b"), texts, other replicas.
         if not colon or not kind or kind[0] in ": " or " " in name or "replica_" in name:
             continue
         if REDUCES.search(name):
