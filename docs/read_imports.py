@@ -80,7 +80,7 @@ def find_package_imports(sources: dict[str, str]) -> Edges:
 
 
 def reduce_edges(edges: Edges) -> Edges:
-    """Return the edges of an acyclic graph without those that follow from others (its transitive reduction)."""
+    """Return the edges of an acyclic graph without edges that follow from others (its transitive reduction)."""
 
     def reaches(a: str, b: str) -> bool:
         return any(start == a and (end == b or reaches(end, b)) for start, end in edges)

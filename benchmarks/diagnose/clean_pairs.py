@@ -52,6 +52,7 @@ def list_clean_pairs() -> list[Plant]:
 
 
 def _pair(a: str, b: str, replicas: int, name: str, arguments: str) -> Plant:
+    """Return a pair of runs, which are FRAMEWORK:STRATEGY; `single` always has one replica."""
     counts = [
         f"{side}.strategy.replicas={replicas}"
         for side, strategy in (("a", a), ("b", b))

@@ -83,6 +83,7 @@ class Contestant:
         self.blocks.append(read_block())
 
     def _run_until(self, is_done: Callable[[], bool]) -> None:
+        """Wait while the contestant runs. Raise UserError if it ends or takes too long."""
         started_at = time.perf_counter()
         while not is_done():
             if self.tree.exit_code is not None:

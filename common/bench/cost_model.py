@@ -38,7 +38,7 @@ Reduce = Callable[[int, float, Link], float]  # from the replicas, the bytes and
 def ring(replicas: int, size: float, link: Link) -> float:
     """Return the seconds to sum `size` bytes over a ring.
 
-    N - 1 exchanges of 1/N of the bytes sum them; as many exchanges spread the sums.
+    With N replicas, N - 1 exchanges of 1/N of the bytes sum them, and N - 1 further exchanges spread the sums.
 
     Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
     """

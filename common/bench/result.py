@@ -33,7 +33,7 @@ class ContestantResult(TypedDict):
     examples_per_second: float
     tokens_per_second: float
     ratio: SpreadRow  # to the reference in the same round
-    scaling_efficiency: SpreadRow | None  # speed over that of one replica, for each GPU
+    scaling_efficiency: SpreadRow | None  # speed divided by the speed of one replica and by the number of GPUs, if any
     utilisation: SpreadRow | None  # operations per second, without padding, as a share of matrix_flops_per_second
     peak_memory_bytes: int
     start_up_seconds: float
@@ -46,7 +46,7 @@ class ContestantResult(TypedDict):
 
 
 class ComputeCost(TypedDict):
-    """The seconds that a core needs for a step of a replica, and for each example of it."""
+    """The seconds that one core needs: per_step + per_example * examples of a replica's step."""
 
     per_step: float
     per_example: float

@@ -79,6 +79,7 @@ def _read_with_arrow(
 def _read_by_row(
     file: Path, names: tuple[str, ...], optional: tuple[str, ...], notes: list[str]
 ) -> tuple[np.ndarray, Columns]:
+    """Read a file row by row. Raise UserError at the first malformed row."""
     steps: list[int] = []
     rows: list[list[float]] = []
     for position, step, row in iterate_rows(file, notes):

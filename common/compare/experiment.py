@@ -53,6 +53,7 @@ def _get_unknown_scope(name: str, a: Run, b: Run) -> Scope:
 
 
 def _may_change_curve(name: str, scope: Scope, a: Run, b: Run) -> bool:
+    """Check whether different values of a key may give different curves."""
     has_constant_rate = all(run.config.get("schedule.kind") == "constant" for run in (a, b))
     if name in LENGTH_KEYS:
         return not has_constant_rate and any(run.config.get("schedule.total_steps") is None for run in (a, b))

@@ -21,6 +21,7 @@ def make_labels_unique(runs: Sequence[Run]) -> None:
 
 
 def _build_unique_labels(runs: Sequence[Run]) -> list[str]:
+    """Return the labels, with texts in parentheses that distinguish equal ones: values, else names, else paths."""
     additions: list[list[str]] = [[] for _ in runs]  # for each run, the texts in the parentheses of its label
 
     def build_labels() -> list[str]:

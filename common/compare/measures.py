@@ -27,7 +27,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class ReferenceDifference:
-    """Values of a run minus those of the reference, after equal numbers of examples. None if a value is unknown."""
+    """Differences, run minus reference, after equal numbers of examples. None if a value is unknown."""
 
     loss: float | None  # training loss, mean over the last tenth of the examples that both runs consumed
     evaluation_loss: float | None  # at the last evaluation that both runs made after the same number of examples
@@ -81,7 +81,7 @@ def measure_efficiency(run: Run, runs: list[Run]) -> tuple[float, Run] | None:
 
 def compute_speed_ratio(run: Run, reference: Run) -> float | None:
     """Return the examples per second as a multiple of the reference's; None if one of them is unknown."""
-    speed, reference_speed = (one.summary.get("examples_per_second") for one in (run, reference))
+    speed, reference_speed = (each.summary.get("examples_per_second") for each in (run, reference))
     return speed / reference_speed if speed is not None and reference_speed else None
 
 
@@ -92,7 +92,7 @@ def compute_mean_staleness(run: Run) -> float | None:
 
 
 def compare_with_reference(run: Run, reference: Run) -> ReferenceDifference:
-    """Return the values of a run minus those of the reference, after equal numbers of examples."""
+    """Return the differences, run minus reference, after equal numbers of examples."""
     common, rows, reference_rows = np.intersect1d(
         run.evals["examples"], reference.evals["examples"], return_indices=True
     )

@@ -43,6 +43,7 @@ def build_step_lanes(events: Sequence[TraceEvent], framework: str) -> dict[str, 
 
 
 def _build_torch_lanes(events: Sequence[TraceEvent]) -> dict[str, Lane] | None:
+    """Return the lanes from the annotations that PyTorch's side makes around each phase and each module."""
     annotations = [event for event in events if event.get("cat") == "user_annotation"]
     forward, backward, update = (
         [event for event in annotations if event["name"] == name] for name in ("forward", "backward", "update")
@@ -62,6 +63,7 @@ def _build_torch_lanes(events: Sequence[TraceEvent]) -> dict[str, Lane] | None:
 
 
 def _build_tensorflow_lanes(events: Sequence[TraceEvent]) -> dict[str, Lane] | None:
+    """Return the lanes from the names of TensorFlow's operations."""
     steps = [event for event in events if event["name"] == STEP]
     if not steps:
         return None

@@ -22,7 +22,7 @@ class JsonTolerance(TypedDict):
 
 
 class JsonReferenceDifference(TypedDict):
-    """Values of a run minus those of the reference, after equal numbers of examples."""
+    """Differences, run minus reference, after equal numbers of examples."""
 
     loss: float | None
     evaluation_loss: float | None

@@ -124,6 +124,7 @@ def _list_charts(runs: list[Run]) -> Iterator[Picture]:
 
 
 def _list_lanes(runs: list[Run]) -> Iterator[Picture]:
+    """Yield the plots with lanes: the last profiled step of a run, and the updates of its workers."""
     for index, run in enumerate(runs):
         if run.profile:
             chart = build_step_chart(run.profile)

@@ -3,7 +3,7 @@
 # Okabe and Ito's palette, which readers of every colour vision can distinguish. Light colours are darkened for thin
 # lines on white. page/page.css repeats the palette, and has lighter colours for a dark page.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c0659a", "#d08a00", "#3ba0dd", "#6b7178", "#9c8a00")
-# Lengths of dashes and gaps in pixels. If curves coincide, the gaps of the upper ones show those below.
+# Lengths of dashes and gaps in pixels. If curves coincide, a lower curve shows through the gaps of an upper one.
 DASHES = ((), (), (8, 5), (3, 3), (10, 3, 2, 3), (14, 5))
 
 

@@ -75,7 +75,7 @@ def build_tables(comparison: Comparison) -> list[TableSection]:
 
 
 def _select_pairs(comparison: Comparison) -> list[RunPair]:
-    """Return all pairs; if there are too many, those with the reference."""
+    """Return all pairs; if there are too many, only the pairs with the reference."""
     if len(comparison.pairs) <= MAX_PAIRS:
         return comparison.pairs
     return [pair for pair in comparison.pairs if comparison.reference in (pair.a, pair.b)]
@@ -85,7 +85,7 @@ def _fit_columns(section: TableSection, width: int) -> dict[str, int]:
     """Return the columns that fit into a line of this width, with their widths in characters.
 
     Text may be folded between words, numbers may not. If that is not enough, columns are left out: first the minor
-    ones, then the last ones. Free space goes to columns of text first, and among them to those that need least.
+    ones, then the last ones. Free space goes to columns of text first, beginning with the column that needs least.
     """
     cells = {name: [row[index] for row in section.rows] for index, name in enumerate(section.columns)}
     full_widths = {name: max(map(len, (name, *column))) for name, column in cells.items()}

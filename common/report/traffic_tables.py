@@ -73,10 +73,10 @@ def describe_savings(runs: list[Run]) -> list[str]:
             continue
         output_replica = int(str(base.config["strategy.output_device"]))
         gathered, base_gathered = (
-            format_bytes(float(one.get_traffic_per_step("gathered").sum())) for one in (run, base)
+            format_bytes(float(each.get_traffic_per_step("gathered").sum())) for each in (run, base)
         )
         held, base_held = (
-            format_bytes(float(one.get_traffic_per_step("logits")[output_replica])) for one in (run, base)
+            format_bytes(float(each.get_traffic_per_step("logits")[output_replica])) for each in (run, base)
         )
         sentences.append(
             f"{run} gathers {gathered} in a step in place of {base_gathered} of {base}, and replica {output_replica} "

@@ -54,6 +54,7 @@ def read_file(path: Path) -> ExternalTable:
 
 
 def _parse_csv(path: Path, text: str) -> ExternalTable:
+    """Parse a CSV. Its columns show whether Lightning wrote it, which counts steps from 0, or its rows are epochs."""
     header, rows = _parse_csv_rows(path, text.splitlines())
     if len(header) != len(set(header)):
         raise UserError(f"{path}:1: a column occurs twice: {', '.join(header)[:200]}")
@@ -89,6 +90,7 @@ def _parse_csv_rows(path: Path, lines: list[str]) -> tuple[list[str], list[Exter
 
 
 def _convert_json(path: Path, content: object) -> ExternalTable:
+    """Convert a list of rows, the file of a Hugging Face Trainer, a Keras history, or a single row."""
     if isinstance(content, list):
         return ExternalTable("rows as JSON", _convert_objects(path, content, "the list"))
     if isinstance(content, dict) and isinstance(content.get("log_history"), list):
@@ -104,6 +106,7 @@ def _convert_json(path: Path, content: object) -> ExternalTable:
 
 
 def _convert_history(path: Path, history: dict[str, list[object]]) -> ExternalTable:
+    """Convert a Keras history, which has a list with an entry for each epoch under the name of each metric."""
     lengths = {name: len(values) for name, values in history.items()}
     if len(set(lengths.values())) > 1:
         raise UserError(f"{path}: its lists differ in length: {str(lengths)[:200]}")
@@ -130,6 +133,7 @@ def _parse_json_lines(path: Path, text: str) -> ExternalTable:
 
 
 def _convert_objects(path: Path, values: list[object], name: str) -> list[ExternalRow]:
+    """Convert JSON objects to rows. `name`: what an error calls the list."""
     rows = []
     for number, value in enumerate(values, start=1):
         if not isinstance(value, dict):

@@ -106,6 +106,7 @@ def build_page_data(comparison: Comparison) -> PageData:
 
 
 def _build_run(run: Run, index: int, bins: int, pool: ArrayPool) -> PageRun:
+    """Return the data of a run, given its index in the list of runs and the largest number of bins of a curve."""
     first_rows = find_first_rows(len(run.steps), bins)
     last_rows = find_last_rows(first_rows, len(run.steps))
     data: PageRun = {
