@@ -1,7 +1,8 @@
 """Dispatch of batches to the workers of an asynchronous run: the parts of the global batches, in order, each once.
 
-The limit on staleness holds at any speed of the workers. A batch is dispatched only if no batch in progress, the new
-one included, could then be applied more than `max_staleness` updates after its worker read the parameters.
+A worker reads the parameters when it receives a batch, and the batch finishes when its update is applied. The staleness
+of an update is the number of updates that others apply in between. The limit on staleness holds at any speed of the
+workers: a batch is dispatched only if no batch in progress, the new one included, could then exceed the limit.
 """
 
 from collections.abc import Iterable
@@ -15,16 +16,16 @@ class Dispatcher:
     Args:
         batches: the global batches, in the order of the plan.
         updates_per_batch: number of parts of a global batch, each of which makes one update.
-        at_once: largest number of batches in progress.
+        max_in_progress: largest number of batches in progress.
         max_staleness: limit on the staleness of an update; None is no limit.
     """
 
     def __init__(
-        self, batches: Iterable[GlobalBatch], updates_per_batch: int, at_once: int, max_staleness: int | None
+        self, batches: Iterable[GlobalBatch], updates_per_batch: int, max_in_progress: int, max_staleness: int | None
     ) -> None:
         self._parts = (part for batch in batches for part in batch.divide(updates_per_batch))
-        self._at_once, self._max_staleness = at_once, max_staleness
-        # By step and part of each batch in progress: the updates that may come between its read and its update.
+        self._max_in_progress, self._max_staleness = max_in_progress, max_staleness
+        # The largest staleness that the update of each batch in progress can have, by the step and part of the batch.
         self._possible_staleness: dict[tuple[int, int], int] = {}
 
     @property
@@ -34,10 +35,11 @@ class Dispatcher:
 
     def take(self) -> GlobalBatch | None:
         """Return the next batch, or None if a batch in progress must finish first or no batch is left."""
-        if self.in_progress == self._at_once or not self._stays_within_limit():
+        if self.in_progress == self._max_in_progress or not self._stays_within_limit():
             return None
         batch = next(self._parts, None)
         if batch is not None:
+            # The new batch may finish before all others, and all others may finish before the new batch.
             self._possible_staleness = {key: updates + 1 for key, updates in self._possible_staleness.items()}
             self._possible_staleness[batch.step, batch.part] = self.in_progress
         return batch

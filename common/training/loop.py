@@ -1,4 +1,9 @@
-"""The training loop of both sides: it feeds batches to a strategy, and reports the results to observers."""
+"""The training loop of both sides: it feeds global batches to a strategy, and reports the results to observers.
+
+A strategy makes updates from global batches: a synchronous one makes one update of each batch, an asynchronous one may
+make several. A position counts updates as `step` and global batches as `plan_position`; the `step` of a batch is the
+number of its global batch.
+"""
 
 import logging
 import math
@@ -19,9 +24,9 @@ from common.training.state import Position
 from common.training.stop import Stop
 from common.training.strategy import Evaluation, StepResult, Strategy
 
-PROFILED = range(11, 16)  # of the updates that a process makes, from 1
+PROFILED_UPDATES = range(11, 16)  # counted from 1 in each process; the model is compiled by then
 
-Profile = Callable[[], AbstractContextManager[None]]  # writes a trace of its body
+Profile = Callable[[], AbstractContextManager[None]]  # opens a context that writes a trace of its body
 
 log = logging.getLogger("lockstep")
 
@@ -31,16 +36,16 @@ class NonFiniteLossError(RuntimeError):
 
 
 class Loop:
-    """The steps, evaluations and checkpoints of one run. Every rank runs a loop; only the chief has observers.
+    """The steps, evaluations and checkpoints of one run. Every rank runs a loop; only rank 0, the chief, has observers.
 
     Args:
         config: the resolved config.
         strategy: trains and evaluates.
         cache: the training and validation examples.
-        start: the position after which training starts.
+        start: the position after which training starts: that of a checkpoint, or zero.
         stop: ends training, or requests a checkpoint, at the same batch on all ranks.
         observers: receive the results.
-        profile: a context manager that writes a trace of the steps in PROFILED; None for no trace.
+        profile: opens a context that writes a trace of the PROFILED_UPDATES; None for no trace.
     """
 
     def __init__(
@@ -54,13 +59,13 @@ class Loop:
         profile: Profile | None = None,
     ) -> None:
         self.config, self.strategy, self.cache, self.stop, self.observers = config, strategy, cache, stop, observers
-        self.profile, self.profiling = profile, ExitStack()
-        self.profiled_steps = 0  # updates of this process, counted if they are profiled
-        self.position, self.saved = replace(start), replace(start)
-        self.first = start.step + 1
+        self.profile, self.open_profile = profile, ExitStack()
+        self.updates_to_profile = 0  # updates of this process, counted only if there is a `profile`
+        self.position, self.saved_position = replace(start), replace(start)
+        self.first_step = start.step + 1
         self.started_at = time.perf_counter() - start.seconds
-        self.reported_examples, self.reported_at = start.examples, start.seconds  # at the last report, in seconds
-        self.save_at = self._next_save()
+        self.reported_examples, self.reported_at = start.examples, start.seconds  # of the last report
+        self.save_at = self._next_save_time()
 
     def run(self) -> None:
         """Train on the global batches after the start, up to `train.steps` or an early stop.
@@ -76,12 +81,12 @@ class Loop:
                 if self._is_done():
                     self._log_early_stop()
                     break
-                self.train(self._until_something_is_due())
+                self.train(self._plan_next_steps())
         except Interrupted:
             self.save()
             raise
         finally:
-            self.profiling.close()
+            self.open_profile.close()
 
     def _is_done(self) -> bool:
         patience = self.config.train.early_stopping.patience
@@ -101,7 +106,8 @@ class Loop:
     def _is_due(self, every: int | None) -> bool:
         return is_due(self.config, len(self.cache.train), self.position.plan_position, every)
 
-    def _until_something_is_due(self) -> range:
+    def _plan_next_steps(self) -> range:
+        """Return the numbers of the global batches up to the next evaluation, the next checkpoint or the end."""
         train, first, count = self.config.train, self.position.plan_position + 1, len(self.cache.train)
         for last in range(first, train.steps):
             if any(is_due(self.config, count, last, every) for every in (train.eval_every, train.checkpoint_every)):
@@ -111,52 +117,58 @@ class Loop:
     def save(self) -> None:
         """Save a checkpoint, unless this position has one."""
         self.stop.saving = False
-        if self.position != self.saved:
+        if self.position != self.saved_position:
             state = self.strategy.state()
             for observer in self.observers:
                 observer.save(state, self.position)
-            self.saved = replace(self.position)
-        self.save_at = self._next_save()
+            self.saved_position = replace(self.position)
+        self.save_at = self._next_save_time()
 
-    def _next_save(self) -> float:
-        """Return when `train.checkpoint_seconds` will have passed. The chief decides by its clock for all ranks."""
+    def _next_save_time(self) -> float:
+        """Return the training time, in seconds, at which `train.checkpoint_seconds` will have passed.
+
+        Ranks other than the chief return infinity, since the chief's clock decides for all ranks.
+        """
         seconds = self.config.train.checkpoint_seconds
         return self._seconds() + seconds if seconds is not None and self.strategy.is_chief else math.inf
 
     def train(self, steps: range) -> None:
-        """Train on these global batches and report the updates that they make."""
+        """Train on the global batches of these numbers and report the updates that they make."""
         train, batches = self.config.train, planned_batches(self.config, self.cache.train, steps)
-        block: list[tuple[StepResult, float]] = []
-        for result in self._profiled(self.strategy.train(self.stop.end(batches))):
+        block: list[tuple[StepResult, float]] = []  # results that are not fetched yet, with their training times
+        for result in self._profiled(self.strategy.train(self.stop.yield_until_stop(batches))):
             block.append((result, self._seconds()))
             step = self.position.step + len(block)
-            if step % train.log_every == 0 or step == self.first:  # a first sign that training runs
-                self._fetch(block)
+            if step % train.log_every == 0 or step == self.first_step:  # a first sign that training runs
+                self._fetch_and_report(block)
                 block = []
             if self._seconds() >= self.save_at:
                 self.save_at = math.inf  # until it is saved
                 self.stop.save()
         if block:
-            self._fetch(block)
+            self._fetch_and_report(block)
         self.stop.check()
 
     def _profiled(self, results: Iterator[StepResult]) -> Iterator[StepResult]:
-        """Yield the results, and profile the steps in PROFILED: the model is compiled by then."""
+        """Yield the results, and profile the PROFILED_UPDATES. A trace begins and ends while the device is idle."""
         if self.profile is None:
             yield from results
             return
         for result in results:
-            self.profiled_steps += 1
-            if self.profiled_steps == PROFILED.stop - 1:
-                float(result.loss)  # the device has finished
-                self.profiling.close()
+            self.updates_to_profile += 1
+            if self.updates_to_profile == PROFILED_UPDATES.stop - 1:
+                float(result.loss)  # waits until the device has finished the last profiled update
+                self.open_profile.close()
             yield result
-            if self.profiled_steps == PROFILED.start - 1:
-                float(result.loss)
-                self.profiling.enter_context(self.profile())
+            if self.updates_to_profile == PROFILED_UPDATES.start - 1:
+                float(result.loss)  # waits until the device has finished the update before
+                self.open_profile.enter_context(self.profile())
 
-    def _fetch(self, block: list[tuple[StepResult, float]]) -> None:
-        """Fetch a block of results from the device. Only here the host waits for the device."""
+    def _fetch_and_report(self, block: list[tuple[StepResult, float]]) -> None:
+        """Fetch a block of results from the device and report them. Only here the host waits for the device.
+
+        Raises NonFiniteLossError, after the updates before it are reported.
+        """
         rows: list[Row] = []
         traffic: list[Row] = []
         for result, seconds in block:
@@ -165,20 +177,20 @@ class Loop:
                 self._report(rows, traffic)
                 ids = result.batch.ids.tolist()
                 raise NonFiniteLossError(f"step {result.batch.step}: the loss is {loss}; training examples {ids}")
-            rows.append(self._row(result, loss, grad_norm, seconds))
+            rows.append(self._advance(result, loss, grad_norm, seconds))
             if result.traffic is not None:
                 traffic.append({"step": self.position.step, **result.traffic})
         rows[-1]["seconds"] = self.position.seconds = self._seconds()  # the device has finished only now
         self._report(rows, traffic)
 
-    def _row(self, result: StepResult, loss: float, grad_norm: float, seconds: float) -> Row:
-        """Advance the position by an update. Returns its row of metrics.jsonl."""
+    def _advance(self, result: StepResult, loss: float, grad_norm: float, seconds: float) -> Row:
+        """Advance the position by one update, and return the update's row of metrics.jsonl."""
         position, batch = self.position, result.batch
         position.step += 1
         position.plan_position = max(position.plan_position, batch.step)
         position.examples += batch.size
         position.tokens += batch.tokens
-        position.validation = None
+        position.validation = None  # this position is not evaluated yet
         row: Row = {
             "step": position.step,
             "loss": loss,
@@ -205,7 +217,7 @@ class Loop:
         """Evaluate, report the result and compare it with the best so far."""
         start = self._seconds()
         batches = validation_batches(self.config, self.cache.validation)
-        evaluation = self.strategy.evaluate(self.stop.interrupt(batches))
+        evaluation = self.strategy.evaluate(self.stop.yield_or_interrupt(batches))
         self.reported_at = self._seconds()
         self._compare_with_best(evaluation)
         row: Row = {
@@ -229,11 +241,16 @@ class Loop:
             position.waited += 1
 
     def _seconds(self) -> float:
+        """Return the training time until now, that of the resumed runs included."""
         return time.perf_counter() - self.started_at
 
 
 def is_due(config: Config, train_examples: int, plan_position: int, every: int | None) -> bool:
-    """Check whether an action is due after this global batch: every `every` steps, or after each virtual epoch."""
+    """Check whether an action is due after global batch number `plan_position`.
+
+    The action is due every `every` global batches; None is never. With `train.virtual_epoch_examples`, the action is
+    due instead whenever that number of examples, a virtual epoch, has been trained on.
+    """
     train = config.train
     if train.virtual_epoch_examples is None:
         return every is not None and plan_position > 0 and plan_position % every == 0

@@ -1,11 +1,11 @@
-"""Observers of the training loop: the recorder, the checkpoint writer, the progress display and the trackers."""
+"""Interface of the observers to which the training loop passes its results, such as the recorder and the display."""
 
 from common.training.rows import Row
 from common.training.state import Position, State
 
 
 class Observer:
-    """Receives the results of training. Only the chief has observers. By default an observer ignores a result."""
+    """Receives the results of training. Only the chief (rank 0) has observers. Each method does nothing by default."""
 
     def record_steps(self, rows: list[Row], traffic: list[Row], speed: float) -> None:
         """Record a block of updates.
@@ -20,4 +20,4 @@ class Observer:
         """Record an evaluation, a row of evals.jsonl."""
 
     def save(self, state: State, position: Position) -> None:
-        """Save a checkpoint, or what must not be lost if the run resumes from it."""
+        """Save a checkpoint, or flush the records that must not be lost if the run resumes from this checkpoint."""

@@ -1,4 +1,4 @@
-"""The global batches of a run."""
+"""The global batches of a run: those of the batch plan, which fixes the examples of each step, and of an evaluation."""
 
 from collections.abc import Iterator
 
@@ -7,22 +7,26 @@ from common.data.batches import GlobalBatch, Split, evaluation_batches, training
 
 
 def planned_batches(config: Config, split: Split, steps: range) -> Iterator[GlobalBatch]:
-    """Return the global batches of these steps, in the order of the plan."""
+    """Return the global batches of these steps (from 1), in the order of the plan."""
     train = config.train
-    return training_batches(split, train.global_batch_size, train.seed, steps, train.padding, *_marks(config))
+    return training_batches(split, train.global_batch_size, train.seed, steps, train.padding, *_batch_options(config))
 
 
 def find_batch(config: Config, split: Split, number: int) -> GlobalBatch:
-    """Return global batch `number` of the plan; a worker receives only the number."""
+    """Return global batch `number` (from 1) of the plan. A worker of an asynchronous run receives only the number."""
     return next(planned_batches(config, split, range(number, number + 1)))
 
 
 def validation_batches(config: Config, split: Split) -> Iterator[GlobalBatch]:
     """Return the global batches of an evaluation."""
     train = config.train
-    return evaluation_batches(split, train.global_batch_size, train.padding, *_marks(config))
+    return evaluation_batches(split, train.global_batch_size, train.padding, *_batch_options(config))
 
 
-def _marks(config: Config) -> tuple[bool, list[float] | None, bool]:
-    """What every batch of a run has beside its examples: see GlobalBatch."""
+def _batch_options(config: Config) -> tuple[bool, list[float] | None, bool]:
+    """Return the last arguments of `training_batches` and `evaluation_batches`.
+
+    They are whether batches have keys of aligned dropout masks, the weights of the classes, and whether batches mark
+    the rows that only fill them up, which a BatchNorm over the global batch leaves out.
+    """
     return config.model.has_aligned_dropout, config.task.label_weights, config.model.has_global_batch_norm

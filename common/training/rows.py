@@ -1,4 +1,7 @@
-"""Rows of metrics.jsonl, evals.jsonl and traffic.jsonl: JSON objects, one a line."""
+"""Rows of metrics.jsonl (one for each update), evals.jsonl (evaluation) and traffic.jsonl (bytes moved by an update).
+
+Each line of a file is one row, a JSON object.
+"""
 
 import json
 from collections.abc import Iterable
@@ -43,6 +46,6 @@ def format_rows(rows: Iterable[Row]) -> str:
 
 def select_scalars(row: Row) -> dict[str, float]:
     """Return the values of a step or an evaluation that TensorBoard and the trackers show: {"train/loss": 0.7, ...}."""
-    if "count" in row:
+    if "count" in row:  # only rows of evals.jsonl have the number of examples
         return {f"validation/{name}": row[name] for name in ("loss", *METRICS) if name in row}
     return {f"train/{name}": row[name] for name in STEP_SCALARS}

@@ -8,10 +8,10 @@ from common.config.schema import Config
 def compute_learning_rate(config: Config, step: int) -> float:
     """Return the learning rate of update `step` (from 1).
 
-    The first `warmup_steps` updates rise linearly, s / warmup_steps. Then `linear` falls from 1 towards 0 at
-    `total_steps`, 1 - p, and `cosine` falls as (1 + cos(pi p)) / 2, with p = (s - 1 - warmup) / (total - warmup). These
-    are Hugging Face's get_linear_schedule_with_warmup and get_cosine_schedule_with_warmup, without the idle first
-    step.
+    The rate is `optimizer.learning_rate` times a factor. In the first `warmup_steps` updates the factor of update s is
+    s / warmup_steps. After them it is 1 for `constant`, 1 - p for `linear` and (1 + cos(pi p)) / 2 for `cosine`, where
+    p = (s - 1 - warmup_steps) / (total_steps - warmup_steps) rises from 0 to 1. These are Hugging Face's
+    get_linear_schedule_with_warmup and get_cosine_schedule_with_warmup, but without a first step of rate 0.
     """
     schedule = config.schedule
     base, warmup = config.optimizer.learning_rate, schedule.warmup_steps

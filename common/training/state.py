@@ -8,12 +8,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class State:
-    """The arrays that a strategy trains, in PyTorch's layout.
+    """The arrays that a strategy trains, with the shapes and the order of axes that PyTorch uses.
 
     Attributes:
         weights: parameters and moving statistics by Hugging Face name.
-        slots: optimizer slots as `<slot>.<parameter>`: `exp_avg` and `exp_avg_sq` of Adam and AdamW, and
-            `momentum_buffer` of SGD, as PyTorch defines them.
+        slots: the optimizer's state of each parameter, by the name `<slot>.<parameter>`. The slots are PyTorch's:
+            `exp_avg` and `exp_avg_sq` of Adam and AdamW, and `momentum_buffer` of SGD.
     """
 
     weights: dict[str, np.ndarray]
@@ -42,10 +42,10 @@ class Position:
         plan_position: the number of global batches that were trained on; asynchronous updates train on parts of them.
         examples: the number of training examples, counted once for each time that they were trained on.
         tokens: the number of tokens, without padding.
-        seconds: the training time in seconds, from the first step of the first run that led here.
+        seconds: the training time in seconds, that of the runs from which this one was resumed included.
         validation: validation loss and metric at this step; None if it was not evaluated.
-        best: the best value so far of the metric for early stopping.
-        waited: the number of evaluations since the best value.
+        best: the best value so far of the metric for early stopping, negated for an accuracy: lower is better.
+        waited: the number of evaluations since the best value, which early stopping compares with its patience.
     """
 
     step: int = 0

@@ -1,7 +1,7 @@
-"""Stop of a run, or a checkpoint, on request: after the same unit of work on every rank.
+"""Agreement of all ranks to stop, or to save a checkpoint, after the same unit of work.
 
-A unit is one batch that the strategy receives, for training or evaluation, or one passed `check`. All ranks take
-the same units in the same order, so a count of units names the same moment on each of them.
+A unit is one batch that the strategy receives, for training or evaluation, or one passed `check`. All ranks begin the
+same units in the same order, so a number of begun units means the same moment on every rank.
 """
 
 import logging
@@ -19,8 +19,8 @@ from common.errors import Interrupted
 log = logging.getLogger("lockstep")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-IGNORED = {signum for signum in SIGNALS if signal.getsignal(signum) is signal.SIG_IGN}  # as nohup starts a command
-SAVE = 0  # requested in place of a signal: a checkpoint, after which the run continues
+IGNORED = {signum for signum in SIGNALS if signal.getsignal(signum) is signal.SIG_IGN}  # nohup sets SIGHUP so
+SAVE = 0  # in place of the number of a signal: requests a checkpoint, after which the run continues
 DECISION_SECONDS = 8.0  # how long a rank waits for the decision before it stops alone
 
 T = TypeVar("T")
@@ -36,21 +36,20 @@ class Channel(Protocol):
 
 
 class Stop:
-    """Stop that turns SIGINT, SIGTERM, SIGHUP and SIGQUIT into a request that is honored between two units.
+    """Stop of this rank: it turns SIGINT, SIGTERM, SIGHUP and SIGQUIT into a request that takes effect between units.
 
-    Without a channel the last unit is the one that began last. With one, the ranks agree: `freeze` holds every rank
-    before its next unit, `decide` lets each continue up to the same last one, `save_after` beyond it.
-
-    signum: the signal that stops the run, or None. saving: a checkpoint that was asked for is due; the loop resets it.
-    Only the main thread may create one.
+    Without a channel, the unit that has begun is the last one. With a channel, the ranks agree: `freeze` holds each
+    rank before its next unit. Then `decide` lets all ranks finish the same last unit, or `save_after` lets them go on.
+    signum: the signal that stops the run, or None. saving: whether a requested checkpoint is due; the loop resets it.
+    Only the main thread may create a Stop, because Python lets no other thread install signal handlers.
     """
 
     def __init__(self) -> None:
         self.signum: int | None = None
         self.saving = False
-        self._begun = 0
-        self._last: int | None = None  # the last unit, once decided
-        self._saves: deque[int] = deque()  # units after which to save, once decided
+        self._begun_units = 0
+        self._last_unit: int | None = None  # None until it is decided
+        self._save_units: deque[int] = deque()  # decided units after which to save
         self._frozen = False
         self._changed = Condition()
         self._requested = False
@@ -60,7 +59,7 @@ class Stop:
         self.listen()
 
     def listen(self) -> None:
-        """Handle the signals, also after a library such as TensorFlow has installed its own handlers."""
+        """Handle the signals. Call it again after a library, such as TensorFlow, has installed its own handlers."""
         _on_signals(self._handle)
 
     def restore(self) -> None:
@@ -81,12 +80,12 @@ class Stop:
         self._requests.put(signum)
         if self._channel is None:
             self.signum = signum
-            self._last = self._begun
+            self._last_unit = self._begun_units
 
     def connect(self, channel: Channel) -> None:
         """Let a channel decide from now on. An earlier request is sent to the channel."""
         self._channel = channel
-        self._last = None  # what `request` may have decided until now
+        self._last_unit = None  # a request without a channel may have decided it
         Thread(target=self._send, args=(channel,), name="stop-requests", daemon=True).start()
 
     def _send(self, channel: Channel) -> None:
@@ -101,38 +100,38 @@ class Stop:
             self._channel.request(SAVE)
 
     def freeze(self, signum: int) -> int:
-        """Begin no further unit until `decide`, or with SAVE `save_after`. Returns the number of units begun."""
+        """Begin no further unit until `decide`, or `save_after` if signum is SAVE. Return the number of begun units."""
         with self._changed:
-            if self._last is None:
+            if self._last_unit is None:
                 self._frozen = True
                 if signum != SAVE:
                     self.signum = signum
                     self._changed.notify_all()
-            return self._begun
+            return self._begun_units
 
     def decide(self, last: int) -> None:
-        """End after this unit, or now if it has begun. The first decision stands."""
+        """Stop after this unit, or before the next one if it has begun already. Later decisions have no effect."""
         with self._changed:
-            if self._last is None:
-                self._last = last
+            if self._last_unit is None:
+                self._last_unit = last
                 self._changed.notify_all()
 
     def save_after(self, unit: int | None) -> None:
-        """Continue, and save after this unit. None: no unit was agreed on."""
+        """Continue after `freeze`, and save after this unit. None: continue only, since the ranks agreed on no unit."""
         with self._changed:
             if unit is not None:
-                self._saves.append(unit)
+                self._save_units.append(unit)
             self._frozen = False
             self._changed.notify_all()
 
-    def end(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield the items and count each as a unit. End early after the last unit, or if a checkpoint is due."""
+    def yield_until_stop(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield the items and count each as a unit. End early after the last unit, or when a checkpoint is due."""
         for item in items:
             if not self._begin() or self.saving:
                 return
             yield item
 
-    def interrupt(self, items: Iterable[T]) -> Iterator[T]:
+    def yield_or_interrupt(self, items: Iterable[T]) -> Iterator[T]:
         """Yield the items and count each as a unit. Raise Interrupted after the last unit."""
         for item in items:
             self.check()
@@ -150,15 +149,16 @@ class Stop:
     def _begin(self) -> bool:
         """Count one more unit, unless the last one has begun."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._frozen or self.signum is not None)  # as the next step would wait
-            if self._frozen and not self._changed.wait_for(lambda: self._last is not None, DECISION_SECONDS):
+            # A checkpoint is decided after any time; only a stop has a limit.
+            self._changed.wait_for(lambda: not self._frozen or self.signum is not None)
+            if self._frozen and not self._changed.wait_for(lambda: self._last_unit is not None, DECISION_SECONDS):
                 log.warning("no decision about the stop within %g s; stopping without it", DECISION_SECONDS)
-                self._last = self._begun
-            if self._last is not None and self._begun >= self._last:
+                self._last_unit = self._begun_units
+            if self._last_unit is not None and self._begun_units >= self._last_unit:
                 return False
-            self._begun += 1
-            while self._saves and self._saves[0] < self._begun:  # no rank has begun this unit before the decision
-                self._saves.popleft()
+            self._begun_units += 1
+            while self._save_units and self._save_units[0] < self._begun_units:  # no rank began it before the decision
+                self._save_units.popleft()
                 self.saving = True
             return True
 

@@ -1,4 +1,7 @@
-"""Interface between the training loop and a strategy."""
+"""Interface between the training loop and a strategy, and the results that a strategy yields.
+
+A strategy is one way to train data-parallel, such as DDP: it turns global batches into updates of the parameters.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -24,16 +27,16 @@ class StepResult:
 
     batch: GlobalBatch  # from which the update was computed
     loss: SupportsFloat  # mean over the batch
-    grad_norm: SupportsFloat  # before clipping
+    grad_norm: SupportsFloat  # global L2 norm of the gradient, before clipping
     # Asynchronous strategies: updates applied between the worker's read of the parameters and this update.
     staleness: int | None = None
     worker: int | None = None  # asynchronous strategies: index of the worker that computed the gradient
-    traffic: dict[str, list[int]] | None = None  # bytes that each replica moved, by kind, if the strategy counts them
+    traffic: dict[str, list[int]] | None = None  # by kind, the bytes of each replica, if the strategy counts them
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The sums of an evaluation over all examples."""
+    """The result of an evaluation: sums over all validation examples."""
 
     summed_loss: float  # each loss times the weight of its example
     summed_metric: float  # each metric times the weight of its example
@@ -123,7 +126,7 @@ def require_settings(settings: StrategySettings, settings_type: type[T]) -> T:
 
 
 def load_strategy_class(config: Config, framework: str) -> Callable[..., Strategy]:
-    """Import the class of the strategy of a config. It is called with the context and the group of the run.
+    """Import the class of the strategy of a config. Each side calls it with the RunContext and its group of ranks.
 
     Args:
         config: the config; the settings of its strategy name the class.

@@ -91,11 +91,11 @@ def train(stop: Stop, barrier: Barrier, seconds: float, trace: list[str]) -> Non
 
     try:
         for block in range(100_000):
-            for batch in stop.end(range(3)):
+            for batch in stop.yield_until_stop(range(3)):
                 collective(f"step {block}.{batch}")
             stop.check()
             collective("state")
-            for batch in stop.interrupt(range(2)):
+            for batch in stop.yield_or_interrupt(range(2)):
                 collective(f"evaluation {block}.{batch}")
             collective("sums")
             if stop.saving:
@@ -209,13 +209,15 @@ def test_a_checkpoint_and_a_member_that_dies(make_ranks: MakeRanks, connect: Con
     chief.save()
     assert json.loads(dying.recv(4096)) == {"freeze": SAVE}
     dying.close()
-    assert [list(stop.end(range(3))) for stop in (chief, other)] == [[], []] and chief.saving and other.saving
+    assert (
+        [list(stop.yield_until_stop(range(3))) for stop in (chief, other)] == [[], []] and chief.saving and other.saving
+    )
     chief.saving = other.saving = False
     connect(server)  # this member never answers
     chief.save()
     wait_until(lambda: other._frozen)
     server.close()
-    assert list(other.end(range(3))) == [0, 1, 2] and not other.saving
+    assert list(other.yield_until_stop(range(3))) == [0, 1, 2] and not other.saving
 
 
 def test_ranks_that_run_ahead_of_each_other(make_ranks: MakeRanks) -> None:
@@ -224,7 +226,7 @@ def test_ranks_that_run_ahead_of_each_other(make_ranks: MakeRanks) -> None:
     begun = [0, 0, 0]
 
     def count(rank: int) -> None:
-        for _ in stops[rank].end(iter(int, 1)):
+        for _ in stops[rank].yield_until_stop(iter(int, 1)):
             begun[rank] += 1
             time.sleep(0.001 * (1 + rank))
 
@@ -252,7 +254,7 @@ def test_a_request_before_the_channel_is_connected(server: StopServer, stack: Ex
 def test_signals_reach_the_channel_from_the_main_thread(make_ranks: MakeRanks) -> None:
     (_, chief), (_, other) = make_ranks(2)  # the last `Stop` has the signal handlers
     threading.Timer(0.05, os.kill, (os.getpid(), TERM)).start()
-    units = [stop.end(iter(int, 1)) for stop in (chief, other)]
+    units = [stop.yield_until_stop(iter(int, 1)) for stop in (chief, other)]
     while all(next(unit, None) is not None for unit in units):
         time.sleep(0.001)
     assert next(units[1], None) is None
@@ -357,7 +359,7 @@ def test_a_late_member_learns_the_decision(make_ranks: MakeRanks, server: StopSe
     stop = Stop()
     late.attach(stop)
     wait_until(lambda: stop.signum is not None)
-    assert sum(1 for _ in stop.end(iter(int, 1))) == stops[0]._last
+    assert sum(1 for _ in stop.yield_until_stop(iter(int, 1))) == stops[0]._last
     assert traces[0] == traces[1]
 
 
@@ -374,7 +376,7 @@ def test_a_late_member_joins_the_agreement(
     late.send(b'{"begun": 7}\n')
     silent.sendall(b'{"begun": 3}\n')
     assert json.loads(silent.recv(4096)) == next(late) == {"last": 7}
-    assert sum(1 for _ in chief.end(iter(int, 1))) == 7
+    assert sum(1 for _ in chief.yield_until_stop(iter(int, 1))) == 7
 
 
 class LateMember:
@@ -412,7 +414,7 @@ def test_wait_until_the_chief_has_closed(server: StopServer, make_ranks: MakeRan
     threading.Timer(0.1, server.close).start()
     assert member.wait(HANG_SECONDS)
     assert stop.signum is None
-    assert list(stop.end(range(3))) == [0, 1, 2]
+    assert list(stop.yield_until_stop(range(3))) == [0, 1, 2]
     stop.request(TERM)  # no other rank is connected any more
     wait_until(lambda: stop.signum == TERM)
     with pytest.raises(Interrupted):
@@ -434,7 +436,7 @@ def test_the_chief_dies_before_it_decides() -> None:
         wait_until(lambda: stop.signum == TERM)
         threading.Timer(0.05, connections[0].close).start()
         start = time.monotonic()
-        assert list(stop.end(range(3))) == []
+        assert list(stop.yield_until_stop(range(3))) == []
         assert time.monotonic() - start < HANG_SECONDS
 
 
@@ -445,7 +447,7 @@ def test_close_is_idempotent_and_decides_what_is_open(server: StopServer, connec
     assert json.loads(connection.recv(4096)) == {"freeze": TERM}
     server.close()
     server.close()
-    assert list(stop.end(range(3))) == []
+    assert list(stop.yield_until_stop(range(3))) == []
     server.request(TERM)
 
 
@@ -523,11 +525,11 @@ def collective():  # blocks in C, as a collective does
 units = 0
 try:
     while True:
-        for _ in stop.end(range(5)):
+        for _ in stop.yield_until_stop(range(5)):
             collective()
             units += 1
         stop.check()
-        for _ in stop.interrupt(range(2)):
+        for _ in stop.yield_or_interrupt(range(2)):
             collective()
             units += 1
 except Interrupted as interruption:

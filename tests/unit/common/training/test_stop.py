@@ -40,14 +40,14 @@ def test_alone(handlers: Callable[[], list[object]]) -> None:
     before = handlers()
     stop = Stop()
     stop.check()
-    assert list(stop.end([1, 2])) == [1, 2]
-    items = stop.end(iter(range(10)))
+    assert list(stop.yield_until_stop([1, 2])) == [1, 2]
+    items = stop.yield_until_stop(iter(range(10)))
     assert [next(items), next(items)] == [0, 1]
     assert stop.signum is None
     signal.raise_signal(signal.SIGHUP)
     signal.raise_signal(signal.SIGTERM)  # a second signal is ignored
     assert stop.signum == signal.SIGHUP
-    assert list(items) == [] and list(stop.end([1])) == []
+    assert list(items) == [] and list(stop.yield_until_stop([1])) == []
     for _ in range(2):
         with pytest.raises(Interrupted, match=r"^stopped by SIGHUP$") as raised:
             stop.check()
@@ -58,7 +58,7 @@ def test_alone(handlers: Callable[[], list[object]]) -> None:
 
 def test_no_items_after_an_interruption() -> None:
     stop = Stop()
-    items = stop.interrupt(iter(range(10)))
+    items = stop.yield_or_interrupt(iter(range(10)))
     assert next(items) == 0
     signal.raise_signal(signal.SIGTERM)
     with pytest.raises(Interrupted, match=r"^stopped by SIGTERM$"):
@@ -84,7 +84,7 @@ def test_restore_where_the_handler_was_not_installed_by_python(monkeypatch: pyte
 @pytest.mark.parametrize(("begun", "last", "done"), [(3, 3, 3), (3, 5, 5), (0, 0, 0), (0, 2, 2), (3, 1, 3)])
 def test_a_frozen_rank_continues_up_to_the_decided_unit(begun: int, last: int, done: int) -> None:
     stop = Stop()
-    items = stop.end(iter(range(10)))
+    items = stop.yield_until_stop(iter(range(10)))
     got = [next(items) for _ in range(begun)]
     assert stop.freeze(signal.SIGTERM) == begun
     start = time.monotonic()
@@ -100,18 +100,18 @@ def test_a_frozen_rank_continues_up_to_the_decided_unit(begun: int, last: int, d
 def test_a_decision_may_lie_beyond_a_check() -> None:
     """A rank that is frozen at a check must pass it if another rank has passed it, because collectives may follow."""
     stop = Stop()
-    assert list(stop.end(range(3))) == [0, 1, 2]
+    assert list(stop.yield_until_stop(range(3))) == [0, 1, 2]
     stop.freeze(signal.SIGTERM)
     stop.decide(4)
     stop.check()
     with pytest.raises(Interrupted):
-        next(stop.interrupt([0]))
+        next(stop.yield_or_interrupt([0]))
 
 
 def test_without_a_decision_it_stops_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(stop_module, "DECISION_SECONDS", 0.05)
     stop = Stop()
-    items = stop.end(iter(range(10)))
+    items = stop.yield_until_stop(iter(range(10)))
     next(items)
     stop.freeze(signal.SIGTERM)
     assert list(items) == []
@@ -121,7 +121,7 @@ def test_without_a_decision_it_stops_alone(monkeypatch: pytest.MonkeyPatch, capl
 def test_a_request_is_sent_to_the_channel() -> None:
     stop, channel = Stop(), FakeChannel()
     stop.connect(channel)
-    items = stop.end(iter(range(10)))
+    items = stop.yield_until_stop(iter(range(10)))
     next(items)
     signal.raise_signal(signal.SIGTERM)
     assert channel.requests.get(timeout=5) == signal.SIGTERM
@@ -140,7 +140,7 @@ def test_an_earlier_request_is_sent_when_the_channel_is_connected() -> None:
     assert channel.requests.get(timeout=5) == signal.SIGHUP
     stop.freeze(signal.SIGHUP)
     stop.decide(2)
-    assert list(stop.end(range(10))) == [0, 1]
+    assert list(stop.yield_until_stop(range(10))) == [0, 1]
 
 
 def test_the_handler_needs_no_lock() -> None:
@@ -158,7 +158,7 @@ def test_signals_while_the_main_thread_waits() -> None:
     for seconds in (0.02, 0.04, 0.06):
         threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
     threading.Timer(0.1, stop.decide, (1,)).start()
-    assert list(stop.end(range(10))) == [0]
+    assert list(stop.yield_until_stop(range(10))) == [0]
     assert stop.signum == signal.SIGTERM
     assert channel.requests.empty()
 
@@ -173,13 +173,13 @@ def test_the_wait_is_interruptible() -> None:
 
 def test_a_checkpoint_alone() -> None:
     stop = Stop()
-    items = stop.end(iter(range(10)))
+    items = stop.yield_until_stop(iter(range(10)))
     assert [next(items), next(items)] == [0, 1]
     stop.save()
     assert not stop.saving
     assert list(items) == [] and stop.saving
     stop.saving = False
-    assert list(stop.end(range(3))) == [0, 1, 2] and not stop.saving
+    assert list(stop.yield_until_stop(range(3))) == [0, 1, 2] and not stop.saving
     stop.save()
     stop.check()
     assert stop.saving
@@ -188,7 +188,7 @@ def test_a_checkpoint_alone() -> None:
 @pytest.mark.parametrize(("begun", "unit", "done"), [(3, 3, 3), (3, 5, 5), (0, 0, 0), (0, 2, 2)])
 def test_a_frozen_rank_saves_after_the_decided_unit(begun: int, unit: int, done: int) -> None:
     stop = Stop()
-    items = stop.end(iter(range(10)))
+    items = stop.yield_until_stop(iter(range(10)))
     got = [next(items) for _ in range(begun)]
     assert stop.freeze(SAVE) == begun
     start = time.monotonic()
@@ -197,13 +197,13 @@ def test_a_frozen_rank_saves_after_the_decided_unit(begun: int, unit: int, done:
     assert time.monotonic() - start >= 0.05
     assert got == list(range(done)) and stop.saving
     stop.saving = False
-    assert list(stop.end(range(3))) == [0, 1, 2] and not stop.saving
+    assert list(stop.yield_until_stop(range(3))) == [0, 1, 2] and not stop.saving
 
 
 def test_a_checkpoint_is_asked_of_the_channel() -> None:
     stop, channel = Stop(), FakeChannel()
     stop.connect(channel)
-    items = stop.end(iter(range(10)))
+    items = stop.yield_until_stop(iter(range(10)))
     next(items)
     stop.save()
     assert channel.requests.get(timeout=5) == SAVE
@@ -213,7 +213,7 @@ def test_a_checkpoint_is_asked_of_the_channel() -> None:
 
 def test_an_evaluation_ends_before_a_checkpoint() -> None:
     stop = Stop()
-    items = stop.interrupt(range(3))
+    items = stop.yield_or_interrupt(range(3))
     next(items)
     stop.save()
     assert list(items) == [1, 2] and stop.saving
@@ -226,7 +226,7 @@ def test_two_checkpoints_may_be_decided_before_the_first_is_due() -> None:
         stop.freeze(SAVE)
         stop.save_after(unit)
     for done in (2, 1, 3):  # the numbers of units that end before a checkpoint or the end
-        assert len(list(stop.end(range(3)))) == done
+        assert len(list(stop.yield_until_stop(range(3)))) == done
         assert stop.saving == (done < 3)
         stop.saving = False
 
@@ -236,13 +236,13 @@ def test_no_checkpoint_is_agreed_on() -> None:
     stop = Stop()
     stop.freeze(SAVE)
     threading.Timer(0.05, stop.save_after, (None,)).start()
-    assert list(stop.end(range(3))) == [0, 1, 2] and not stop.saving
+    assert list(stop.yield_until_stop(range(3))) == [0, 1, 2] and not stop.saving
 
 
 @pytest.mark.parametrize("decided", [False, True])
 def test_a_stop_while_a_checkpoint_is_agreed_on(decided: bool) -> None:
     stop = Stop()
-    items = stop.end(iter(range(10)))
+    items = stop.yield_until_stop(iter(range(10)))
     next(items)
     stop.freeze(SAVE)
     threading.Timer(0.05, lambda: stop.decide(stop.freeze(signal.SIGTERM) + 1)).start()
@@ -253,7 +253,7 @@ def test_a_stop_while_a_checkpoint_is_agreed_on(decided: bool) -> None:
     with pytest.raises(Interrupted, match="SIGTERM"):
         stop.check()
     stop.save()  # has no effect, because the stop saves a checkpoint
-    assert list(stop.end(range(3))) == []
+    assert list(stop.yield_until_stop(range(3))) == []
 
 
 @pytest.mark.slow
@@ -272,7 +272,7 @@ def test_a_storm_of_signals() -> None:
         agreeing.start()
         for _ in range(5):
             threading.Timer(randomness.random() * 0.02, os.kill, (os.getpid(), signal.SIGTERM)).start()
-        begun = sum(1 for _ in stop.end(iter(int, 1)))
+        begun = sum(1 for _ in stop.yield_until_stop(iter(int, 1)))
         agreeing.join(5)
         assert stop._begun == begun == stop._last
         time.sleep(0.02)  # wait for late signals
