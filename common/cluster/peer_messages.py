@@ -1,9 +1,12 @@
 """The messages by which the commands of a run's hosts begin and end every attempt together.
 
+Each host runs one command, which starts the training processes of that host. An attempt is one start of all processes
+of the run; another one follows if it fails and `train.max_restarts` allows it. Hosts have an index from 0, the first.
+
 For each attempt, the command of every other host connects to the first host's command and sends JoinAttempt. The first
 one answers with OfferCheckpoint. A host that lacks this checkpoint fetches it over another connection, on which it
 sends FetchCheckpoint. Each host then sends HostReady. Once all hosts are ready, the first one sends StartAttempt. At
-the end of an attempt each host sends AttemptEnded; the first one sends NextAttempt instead if it will start another
+the end of an attempt each host sends AttemptEnded; the first host sends NextAttempt instead if it will start another
 attempt. If a connection breaks without such a message, as after SIGKILL, the command at its other end was lost.
 """
 
@@ -11,7 +14,7 @@ from typing import TypedDict
 
 
 class JoinAttempt(TypedDict):
-    """First message of a host: its index."""
+    """First message of a host: the index of the host."""
 
     join: int
 
@@ -30,13 +33,13 @@ class OfferCheckpoint(TypedDict):
 
 
 class FetchCheckpoint(TypedDict):
-    """The only message on a connection that receives the checkpoint with this fingerprint."""
+    """The only message on a connection over which a host receives the checkpoint: its fingerprint."""
 
     fetch: str
 
 
 class HostReady(TypedDict):
-    """A host's report that it has the checkpoint: its index."""
+    """A host's report that it has the offered checkpoint: the index of the host."""
 
     ready: int
 

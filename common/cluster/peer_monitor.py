@@ -1,6 +1,7 @@
-"""The connections of a run's commands on several hosts, by which they begin and end every attempt together.
+"""Connections between the hosts of a run, by which all hosts begin and end every attempt together.
 
-The messages and their order are those of common.cluster.peer_messages.
+On each host one command starts the training processes. An attempt is one start of all processes; another one may follow
+if it fails. The other hosts' commands connect to the first host's, as common.cluster.peer_messages describes.
 """
 
 import logging
@@ -29,15 +30,15 @@ from common.errors import FAILURE, USER_ERROR, PeerTimeout
 
 log = logging.getLogger("lockstep")
 
-# Probes of a silent host: seconds until the first one and between two, and how many may go unanswered.
+# TCP probes of a silent host: seconds until the first one, seconds between two, and how many may go unanswered.
 PROBES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 
-WAIT_SECONDS = 30.0  # for the end of the first host's command, once this host's processes have ended
+WAIT_SECONDS = 30.0  # how long another host waits for the end of the first host's command after its own processes
 RETRY_SECONDS = 0.2
 
 
 def enable_keep_alive(connection: socket.socket) -> None:
-    """Make a connection break if the host at its other end becomes silent."""
+    """Make reads from a connection fail if the host at its other end becomes silent."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in PROBES.items():
         if hasattr(socket, option):  # only Linux has all options
@@ -47,10 +48,17 @@ def enable_keep_alive(connection: socket.socket) -> None:
 class PeerMonitor:
     """This host's connections to the commands of the other hosts. A run on one host has no connections.
 
+    A lost command is one whose connection broke without a last message.
+
+    Args:
+        hosts: the hosts of the run, and which of them is this one. Host 0 is the first host.
+        processes: the number of the run's processes on all hosts, which decides the port of the first host's command.
+        transfer: brings the checkpoint that an attempt starts from to all hosts.
+
     Attributes:
-        error: the error, once another command was lost or its attempt has failed.
+        error: the error to report, once another command was lost or its attempt has failed.
         is_final: whether no other attempt will follow.
-        exit_code: the exit code of the first host's command, or of a command that was interrupted.
+        exit_code: the exit code of the first host's command, or of a command that was interrupted; None until then.
     """
 
     def __init__(self, hosts: HostGroup, processes: int, transfer: CheckpointTransfer) -> None:
@@ -58,17 +66,19 @@ class PeerMonitor:
         self.is_final = False
         self.exit_code: int | None = None
         self._hosts, self._transfer = hosts, transfer
-        self._changed = Condition()
-        self._joined: dict[int, JsonLineSocket] = {}  # on the first host: the hosts that wait for the next attempt
-        self._ready: set[int] = set()  # those of the joined hosts that have the checkpoint
-        self._offer: OfferCheckpoint | None = None  # while the first host waits for the others
-        self._last_sent_at = -math.inf  # when a chunk of the checkpoint was sent
-        self._connected: dict[int, JsonLineSocket] = {}  # the other hosts of the attempt that has begun
-        self._thread: Thread | None = None
+        self._changed = Condition()  # locked while the state below or an attribute above changes
+        self._joined: dict[
+            int, JsonLineSocket
+        ] = {}  # on the first host: by host index, the hosts that wait for the next attempt
+        self._ready: set[int] = set()  # the indices of the joined hosts that have the checkpoint
+        self._offer: OfferCheckpoint | None = None  # on the first host, while it waits for the others
+        self._last_sent_at = -math.inf  # when the first host sent a chunk of the checkpoint
+        self._connected: dict[int, JsonLineSocket] = {}  # by host index, the other hosts of this attempt
+        self._leader_listener: Thread | None = None
         if hosts.is_multi_host:
-            self._leader = (hosts.hosts[0], hosts.monitor_port(processes))
+            self._leader_address = (hosts.hosts[0], hosts.monitor_port(processes))
             if not hosts.host_index:
-                server = socket.create_server(("", self._leader[1]))
+                server = socket.create_server(("", self._leader_address[1]))
                 Thread(target=self._serve, args=(server,), daemon=True).start()
 
     def begin_attempt(self, attempt: int, timeout: float) -> int:
@@ -77,14 +87,14 @@ class PeerMonitor:
         If the first host's command has ended meanwhile, or another was interrupted, `error` or `exit_code` is set.
 
         Args:
-            attempt: the number that this host expects for the attempt.
-            timeout: seconds to wait for the others.
+            attempt: the number that this host expects for the attempt, from 0.
+            timeout: seconds to wait for the others, not counting the time in which a checkpoint is sent.
 
         Returns:
             The number of the attempt, which the first host determines.
 
         Raises:
-            PeerTimeout: some commands did not arrive; it names their hosts.
+            PeerTimeout: some commands did not arrive; the error names their hosts.
             UserError: the checkpoint cannot be written.
         """
         if not self._hosts.is_multi_host:
@@ -93,7 +103,7 @@ class PeerMonitor:
 
     def _start_all(self, attempt: int, timeout: float) -> int:
         """Start an attempt on all hosts, as the first host."""
-        others = set(range(1, len(self._hosts.hosts)))
+        others = set(range(1, len(self._hosts.hosts)))  # host indices
         with self._changed:
             self._offer = OfferCheckpoint(offer=self._transfer.make_offer())
             for peer in self._joined.values():
@@ -108,7 +118,7 @@ class PeerMonitor:
         return attempt
 
     def _join_leader(self, attempt: int, timeout: float) -> int:
-        """Join an attempt of the first host, whose command may itself be restarted meanwhile."""
+        """Join an attempt as another host than the first, whose command may itself be restarted meanwhile."""
         deadline, problem = time.monotonic() + timeout, ""
         while time.monotonic() < deadline:
             try:
@@ -124,7 +134,7 @@ class PeerMonitor:
                     case {"offer": offer}:
                         try:
                             self._transfer.accept_offer(offer, lambda fingerprint: self._fetch(fingerprint, timeout))
-                        except BrokenTransferError as error:
+                        except BrokenTransferError as error:  # the outer loop connects again
                             problem = f"the checkpoint cannot be received from host {self._hosts.hosts[0]} ({error})"
                             log.warning("%s; trying again", problem)
                             time.sleep(RETRY_SECONDS)
@@ -133,8 +143,8 @@ class PeerMonitor:
                         else:
                             self._broadcast(HostReady(ready=self._hosts.host_index))
                     case {"start": int(number)}:
-                        self._thread = Thread(target=self._listen, args=(leader, messages), daemon=True)
-                        self._thread.start()
+                        self._leader_listener = Thread(target=self._listen, args=(leader, messages), daemon=True)
+                        self._leader_listener.start()
                         return number
                     case _:
                         self._on_attempt_end(0, leader, message)
@@ -143,8 +153,8 @@ class PeerMonitor:
         raise PeerTimeout(f"cluster.timeout={timeout:g}: {problem}") if problem else self._build_timeout({0}, timeout)
 
     def _connect(self, timeout: float | None) -> JsonLineSocket:
-        """Connect to the first host's command. timeout: seconds of every later read."""
-        connection = socket.create_connection(self._leader, 5)
+        """Connect to the first host's command. timeout: seconds that each later read may take; None for no limit."""
+        connection = socket.create_connection(self._leader_address, 5)
         connection.settimeout(timeout)
         enable_keep_alive(connection)
         return JsonLineSocket(connection)
@@ -156,6 +166,7 @@ class PeerMonitor:
             return leader.connection.makefile("rb")
 
     def _listen(self, leader: JsonLineSocket, messages: Iterator[JsonObject]) -> None:
+        """Wait for the message with which the first host's command ends the attempt, in a thread of another host."""
         message = next(messages, {})
         with self._changed:
             self._on_attempt_end(0, leader, message)
@@ -184,6 +195,7 @@ class PeerMonitor:
                 connection.close()
 
     def _serve_host(self, host_index: int, peer: JsonLineSocket, messages: Iterator[JsonObject]) -> None:
+        """Serve the connection of another host's command for one attempt: from JoinAttempt to AttemptEnded."""
         with self._changed:
             if host_index in self._connected:  # its command was restarted before its end was noticed
                 self._on_attempt_end(host_index, self._connected[host_index], {})
@@ -199,11 +211,11 @@ class PeerMonitor:
                     self._changed.notify_all()
             message = next(messages, {})
         with self._changed:
-            if self._joined.get(host_index) is peer:
+            if self._joined.get(host_index) is peer:  # the host's command ended before the attempt began
                 del self._joined[host_index]
                 self._ready.discard(host_index)
                 match message:
-                    case {"ended": int(exit_code)} if exit_code > 128:
+                    case {"ended": int(exit_code)} if exit_code > 128:  # 128 + the signal that has stopped it
                         self.exit_code = exit_code
                     case {"ended": exit_code} if exit_code == USER_ERROR:
                         self._record_loss(host_index)
@@ -213,7 +225,7 @@ class PeerMonitor:
             self._on_attempt_end(host_index, peer, message)
 
     def _send_checkpoint(self, connection: socket.socket, fingerprint: str) -> None:
-        """Send the checkpoint of this attempt before the attempt begins. Nothing else is ever sent."""
+        """Send the checkpoint that is offered now, and nothing else: no client can ask for any other file."""
         offer = self._offer
         checkpoint = None if offer is None else offer["offer"]
         with connection:
@@ -230,9 +242,10 @@ class PeerMonitor:
         """Record how another command has ended the attempt. An empty message means that the command was lost."""
         if self._connected.get(host_index) is not peer:
             return  # the connection belongs to an earlier attempt
+        # Before another attempt the first host sends NextAttempt, which has no "ended".
         self.is_final = "ended" in message and (host_index == 0 or message["ended"] == USER_ERROR)
         match message:
-            case {"ended": int(exit_code)} if not 0 < exit_code <= 128:
+            case {"ended": int(exit_code)} if not 0 < exit_code <= 128:  # it succeeded or was stopped by a signal
                 self.exit_code = exit_code
             case _:
                 self._record_loss(host_index)
@@ -246,9 +259,9 @@ class PeerMonitor:
         return None if self.exit_code is None or self.exit_code <= 128 else self.exit_code - 128
 
     def wait_for_leader(self) -> None:
-        """Wait until the first host's command has ended the attempt, as a later host."""
-        assert self._thread is not None
-        self._thread.join(WAIT_SECONDS)
+        """Wait until the first host's command has ended the attempt. Only the other hosts call it."""
+        assert self._leader_listener is not None
+        self._leader_listener.join(WAIT_SECONDS)
 
     def announce_next_attempt(self, attempt: int) -> None:
         """Tell the others that the attempt has failed and that this host will begin another one."""

@@ -1,4 +1,8 @@
-"""Start, supervision and end of a run's processes on this machine. No process outlives its parent."""
+"""Start, supervision and end of a run's processes on this machine. No process outlives its parent.
+
+The first process is the chief, whose end ends the run. A suspended process is one that SIGSTOP has stopped: it neither
+runs nor ends.
+"""
 
 import logging
 import math
@@ -23,9 +27,10 @@ log = logging.getLogger("lockstep")
 GRACE_SECONDS = 9.0  # between a stop request and SIGKILL
 STRAGGLER_SECONDS = 3.0  # between the end of one process and SIGKILL for the others
 POLL_SECONDS = 0.05
-STALL_POLL_SECONDS = 1.0  # between two searches for processes that SIGSTOP has stopped
+SUSPENSION_POLL_SECONDS = 1.0  # between two searches for suspended processes
 MIN_LIFETIME_SECONDS = 10.0  # a process that crashes sooner after its start is not started again
-INTERRUPTED = {128 + signum: signum for signum in SIGNALS} | {-signum: signum for signum in SIGNALS}  # exit codes
+# The signal that ended a process, by its return code: Lockstep exits with 128 + signal, subprocess reports -signal.
+INTERRUPTED = {128 + signum: signum for signum in SIGNALS} | {-signum: signum for signum in SIGNALS}
 
 
 @dataclass(frozen=True)
@@ -35,9 +40,9 @@ class Process:
     Attributes:
         name: the name of the process in messages, such as "rank 0".
         command: the program and its arguments.
-        environment: variables that are added to the environment of this process.
-        serves: whether it never ends by itself.
-        restartable: whether the run continues without it, and it is started again if it crashes.
+        environment: variables that are added to those that the process inherits.
+        serves: whether it never ends by itself, as a parameter server.
+        restartable: whether the run continues if it crashes, and it is started again.
     """
 
     name: str
@@ -49,7 +54,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a group of processes: the exit code of the run, and the process that failed, if one did."""
+    """The end of a run: its exit code, and in words what ended it early, such as "rank 1 ended with exit code 1"."""
 
     exit_code: int
     problem: str | None
@@ -60,8 +65,8 @@ class PeerStatus:
     """The state of the run's other hosts.
 
     Attributes:
-        error: returns the error once another host was lost, else None.
-        stop_signal: returns the signal that has stopped another host's command, else None.
+        error: returns the error, once another host was lost or has failed, or None.
+        stop_signal: returns the signal that has stopped another host's command, or None.
     """
 
     error: Callable[[], str | None] = lambda: None
@@ -74,24 +79,24 @@ def supervise(
     chief_inherits_stdio: bool = True,
     peers: PeerStatus | None = None,
     on_started: Callable[[dict[str, int]], None] = lambda pids: None,
-    max_stopped_seconds: float = math.inf,
+    max_suspended_seconds: float = math.inf,
 ) -> Outcome:
     """Run the processes of a run until the first one, the chief, ends. Its end also ends the others.
 
-    A stop signal is passed to the chief, which agrees with all others on the step to stop after.
+    A signal that stops the run is passed to the chief alone, which agrees with the other ranks on the last step.
 
     Args:
         processes: the processes to start; the first one is the chief.
         log_path: the file to which the processes write.
-        chief_inherits_stdio: whether the chief writes to the output of this process instead.
+        chief_inherits_stdio: whether the chief writes to the standard output and error of this process instead.
         peers: the state of the run's other hosts.
         on_started: called with the process ids by name, whenever a process was started.
-        max_stopped_seconds: how long SIGSTOP may stop a process before it counts as crashed.
+        max_suspended_seconds: how long a process may be suspended before it counts as crashed.
     """
     stop = Stop()
     with log_path.open("ab") as output:
         chief_output = None if chief_inherits_stdio else output
-        group = _ProcessGroup(processes, chief_output, output, on_started, max_stopped_seconds)
+        group = _ProcessGroup(processes, chief_output, output, on_started, max_suspended_seconds)
         try:
             group.start()
             return group.watch(stop, peers or PeerStatus())
@@ -109,16 +114,16 @@ class _ProcessGroup:
         chief_output: IO[bytes] | None,
         output: IO[bytes],
         on_started: Callable[[dict[str, int]], None],
-        max_stopped_seconds: float,
+        max_suspended_seconds: float,
     ) -> None:
         self.processes = processes
         self.on_started = on_started
-        self.max_stopped_seconds = max_stopped_seconds
-        self.outputs = [chief_output, *[output] * (len(processes) - 1)]
+        self.max_suspended_seconds = max_suspended_seconds
+        self.outputs = [chief_output, *[output] * (len(processes) - 1)]  # None is the output of this process
         self.children: list[subprocess.Popen[bytes]] = []
         self.started_at: list[float] = []
-        self.stopped_since: dict[int, float] = {}  # by process id
-        self.last_stall_poll = 0.0
+        self.suspended_since: dict[int, float] = {}  # by process id
+        self.last_suspension_poll = 0.0
 
     def start(self) -> None:
         """Start all processes."""
@@ -128,7 +133,7 @@ class _ProcessGroup:
         self._report_started()
 
     def watch(self, stop: Stop, peers: PeerStatus) -> Outcome:
-        """Wait until the chief ends, or a process that the run cannot continue without."""
+        """Wait until the chief ends, a process that the run needs crashes, or a stop takes too long."""
         deadline, problem = math.inf, None
         signum: int | None = None
         while time.monotonic() < deadline:
@@ -148,12 +153,12 @@ class _ProcessGroup:
         return self._conclude(signum, problem)
 
     def _conclude(self, signum: int | None, problem: str | None) -> Outcome:
-        """Return the outcome of a run that a signal or a problem has ended, or its chief."""
+        """Return the outcome of a run that was ended by a signal, by a problem, or by the end of its chief."""
         returncode = self.children[0].poll()
         if signum is None and problem is None and returncode is not None:
             signum = INTERRUPTED.get(returncode)
         if returncode == 0:
-            problem = None  # the chief had all it needed: the process that crashed had nothing left to do
+            problem = None  # the chief has finished, so the process that crashed had nothing left to do
         if signum is not None and returncode != 0:
             return Outcome(128 + signum, f"stopped by {signal.Signals(signum).name}")
         if problem is None and returncode:
@@ -171,20 +176,20 @@ class _ProcessGroup:
         return None
 
     def _handle_crashes(self) -> str | None:
-        """Restart the crashed and stopped processes that may be restarted. Return the problem if one may not be."""
-        stopped = self._find_stopped()
+        """Restart each crashed or suspended process that may be restarted. Return the problem if one may not be."""
+        suspended = self._find_suspended()
         for index, (process, child) in enumerate(zip(self.processes, self.children, strict=True)):
-            if index in stopped:
-                failure = f"has been stopped for {self.max_stopped_seconds:g} s"
+            if index in suspended:
+                failure = f"has been stopped for {self.max_suspended_seconds:g} s"
                 _kill(child)
-            elif child.poll() and (index or self._should_restart(index)):
+            elif child.poll() and (index or self._should_restart(index)):  # `watch` handles the end of the chief, 0
                 failure = f"ended with {_describe_returncode(child.returncode)}"
             else:
                 continue
             if not self._should_restart(index):
                 return f"{process.name} {failure}"
             log.warning("%s %s; starting it again", process.name, failure)
-            _kill(child)
+            _kill(child)  # and what it has started
             replacement = replace(process, environment={**process.environment, IS_REPLACEMENT: "1"})
             self.children[index] = _start(replacement, self.outputs[index])
             self.started_at[index] = time.monotonic()
@@ -192,29 +197,29 @@ class _ProcessGroup:
         return None
 
     def _should_restart(self, index: int) -> bool:
-        """Return whether to start a process that has ended again."""
+        """Check whether a process that has ended is started again."""
         crashed = self.children[index].returncode not in (0, USER_ERROR, *INTERRUPTED)
         lifetime = time.monotonic() - self.started_at[index]
         return self.processes[index].restartable and crashed and lifetime >= MIN_LIFETIME_SECONDS
 
-    def _find_stopped(self) -> list[int]:
-        """Return the indices of the processes that have been stopped for longer than `max_stopped_seconds`."""
+    def _find_suspended(self) -> list[int]:
+        """Return the indices of the processes that have been suspended for longer than `max_suspended_seconds`."""
         now = time.monotonic()
-        if now - self.last_stall_poll < STALL_POLL_SECONDS or self.max_stopped_seconds == math.inf:
+        if now - self.last_suspension_poll < SUSPENSION_POLL_SECONDS or self.max_suspended_seconds == math.inf:
             return []
-        self.last_stall_poll = now
+        self.last_suspension_poll = now
         for child in self.children:
-            if _is_stopped(child):
-                self.stopped_since.setdefault(child.pid, now)
+            if _is_suspended(child):
+                self.suspended_since.setdefault(child.pid, now)
             else:
-                self.stopped_since.pop(child.pid, None)
-        since = [self.stopped_since.get(child.pid, now) for child in self.children]
-        return [index for index, start in enumerate(since) if now - start > self.max_stopped_seconds]
+                self.suspended_since.pop(child.pid, None)
+        since = [self.suspended_since.get(child.pid, now) for child in self.children]
+        return [index for index, start in enumerate(since) if now - start > self.max_suspended_seconds]
 
     def _find_cause(self) -> str:
-        """Return why the chief failed. A process that is stopped or was killed is more likely the cause than others."""
+        """Return why the chief failed. A process that is suspended or was killed is the most likely cause."""
         for process, child in zip(self.processes, self.children, strict=True):
-            if child.poll() is None and _is_stopped(child):
+            if child.poll() is None and _is_suspended(child):
                 return f"{process.name} has been stopped"
         failed = [pair for pair in zip(self.processes, self.children, strict=True) if pair[1].poll()]
         killed = [pair for pair in failed if pair[1].returncode < 0]
@@ -249,7 +254,7 @@ def _start(process: Process, output: IO[bytes] | None) -> subprocess.Popen[bytes
     )
 
 
-def _is_stopped(child: subprocess.Popen[bytes]) -> bool:
+def _is_suspended(child: subprocess.Popen[bytes]) -> bool:
     try:
         return bool(psutil.Process(child.pid).status() == psutil.STATUS_STOPPED)
     except psutil.NoSuchProcess:

@@ -259,7 +259,7 @@ def test_a_host_is_interrupted_while_all_wait_for_another(port: int) -> None:
 def test_what_is_no_message_is_ignored(port: int) -> None:
     leader, other = connected(port, 2)
     for text in (b"GET / HTTP/1.1\r\n", b'{"join": 9}\n', b'{"join": "x"}\n', b"\xff\n", b"a" * 5000):
-        with socket.create_connection(leader._leader) as stranger:
+        with socket.create_connection(leader._leader_address) as stranger:
             stranger.sendall(text)
             assert stranger.recv(1) == b""
     assert outcome(leader) == outcome(other) == (None, None, False)
@@ -398,7 +398,7 @@ def test_a_host_is_lost_while_it_receives(port: int) -> None:
         lost = monitors[1]._connect(None)
         lost.send({"join": 1})
         wait_until(lambda: 1 in leader._joined)
-        half = socket.create_connection(leader._leader)
+        half = socket.create_connection(leader._leader_address)
         half.sendall(json.dumps({"fetch": str(len(BIG))}).encode() + b"\n")
         assert half.recv(5)
         lost.connection.close()

@@ -22,7 +22,7 @@ from pathlib import Path
 from common.cluster import supervisor
 from common.cluster.supervisor import Process, supervise
 
-supervisor.MIN_LIFETIME_SECONDS, supervisor.STALL_POLL_SECONDS, supervisor.STRAGGLER_SECONDS = 1.0, 0.1, STRAGGLER
+supervisor.MIN_LIFETIME_SECONDS, supervisor.SUSPENSION_POLL_SECONDS, supervisor.STRAGGLER_SECONDS = 1.0, 0.1, STRAGGLER
 supervisor.GRACE_SECONDS = float(os.environ.get("GRACE", supervisor.GRACE_SECONDS))
 restartable = json.loads(os.environ.get("RESTARTABLE", "[]"))
 processes = [
@@ -32,7 +32,7 @@ processes = [
 start = time.monotonic()
 started = lambda pids: (Path(sys.argv[1]) / "pids").write_text(json.dumps(pids))
 patience = float(os.environ.get("PATIENCE", "inf"))
-outcome = supervise(processes, Path(sys.argv[1]) / "log", on_started=started, max_stopped_seconds=patience)
+outcome = supervise(processes, Path(sys.argv[1]) / "log", on_started=started, max_suspended_seconds=patience)
 print(json.dumps([outcome.exit_code, outcome.problem, time.monotonic() - start]))
 """.replace("STRAGGLER\n", f"{STRAGGLER_SECONDS}\n")
 CHILD = """
