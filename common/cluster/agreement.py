@@ -1,6 +1,7 @@
 """Agreement of the processes of a run on the same config, data and weights.
 
-A difference would not stop a run: it would train something else, or wait forever.
+Without this check, a run whose processes differ would train something else, or wait forever. The scope of a config key
+says where it must agree: CURVE keys decide the loss curve, RUN keys are others that must be the same on all hosts.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from common.run.context import RunContext
 
 
 class ErrorMessage(TypedDict):
-    """An error as one process sends it to the others: its text, and whether it is a PeerTimeout."""
+    """An error as one process sends it to the others. absent: whether it is a PeerTimeout, for an absent process."""
 
     problem: str
     absent: bool
@@ -27,16 +28,24 @@ def collect_shared_settings(context: RunContext) -> dict[str, object]:
 def describe_disagreement(
     name: str, settings: Mapping[str, object], leader: str, leader_settings: Mapping[str, object]
 ) -> str | None:
-    """Return the error for a process whose settings differ from its leader's in keys that both have, or None."""
+    """Return the error for a process whose settings differ from its leader's in keys that both have, or None.
+
+    Args:
+        name: the name of the process in the error.
+        settings: what `collect_shared_settings` returned in the process.
+        leader: the name of the process that all others are compared with.
+        leader_settings: the settings of the leader.
+    """
     keys = [key for key, value in leader_settings.items() if key in settings and settings[key] != value]
     if not keys:
         return None
+    # Only config keys have a dot. Fingerprints, such as "data", are too long to show.
     differences = [f"{key} ({settings[key]}, not {leader_settings[key]})" if "." in key else key for key in keys]
     return f"{name} differs from {leader} in {', '.join(differences)}; use the same on every host"
 
 
 def encode_error(error: UserError | None) -> ErrorMessage | None:
-    """Return the error that prevents a run from beginning as JSON can carry it; None if there is no error."""
+    """Return the error that prevents a run from beginning, in a form that JSON can hold; None if there is no error."""
     return None if error is None else {"problem": str(error), "absent": isinstance(error, PeerTimeout)}
 
 

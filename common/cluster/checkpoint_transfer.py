@@ -1,8 +1,9 @@
-"""Transfer of the checkpoint that an attempt starts from to the hosts that lack it: they need no shared storage.
+"""Transfer of a checkpoint between the hosts of a run, so that hosts need no shared storage.
 
-The first host offers its checkpoint by step and fingerprint. A host that does not have it asks for it. The stream has
-state.json and then the files that it lists, each after its size in eight bytes. The fingerprint is that of state.json,
-which has the checksums of all other files, so no other data can pass for the checkpoint.
+An attempt is one start of all processes of a run, which must all start from the same checkpoint. The first host offers
+its checkpoint by step and fingerprint. A host that lacks this checkpoint fetches it. The stream has state.json and then
+the files that state.json lists, each after its size in eight bytes. The fingerprint is that of state.json. Since this
+file has the checksums of all other files, no other data can pass for the checkpoint.
 """
 
 import logging
@@ -22,7 +23,7 @@ from common.run.prepare import prepare_start
 
 log = logging.getLogger("lockstep")
 
-CHUNK_BYTES = 1 << 20  # how much is sent at once
+CHUNK_BYTES = 1 << 20  # how much is read and sent at once
 
 
 class BrokenTransferError(Exception):
@@ -30,7 +31,7 @@ class BrokenTransferError(Exception):
 
 
 class CheckpointTransfer:
-    """The part of a host's command that makes all hosts start from the first host's checkpoint."""
+    """One host's side of the transfer: the first host offers and sends, the other hosts accept."""
 
     def __init__(self, context: RunContext, host_index: int) -> None:
         self._context, self._run_dir, self._host_index = context, context.run_dir, host_index
@@ -41,7 +42,7 @@ class CheckpointTransfer:
         return {"step": checkpoint.position.step, "fingerprint": checkpoint.fingerprint} if checkpoint else None
 
     def read_chunks(self) -> Iterator[bytes]:
-        """Yield the checkpoint that the first host sends. Raises OSError."""
+        """Yield the checkpoint that the first host has offered as a stream of bytes. Raises OSError."""
         checkpoint = open_prepared_checkpoint(self._run_dir)
         assert checkpoint is not None
         yield from pack_checkpoint(checkpoint)
@@ -50,11 +51,11 @@ class CheckpointTransfer:
         """Make this host's processes start from what the first host offers.
 
         Args:
-            offer: the CheckpointOffer of the first host, as received; None for the initial weights.
-            fetch: asks the first host for the checkpoint with this fingerprint, if this host lacks it; raises OSError.
+            offer: the CheckpointOffer of the first host as received, so not validated; None for the initial weights.
+            fetch: takes a fingerprint and returns the stream of that checkpoint from the first host; raises OSError.
 
         Raises:
-            BrokenTransferError: the offer is none, or the checkpoint does not arrive complete.
+            BrokenTransferError: the offer is not valid, or the checkpoint does not arrive complete.
             UserError: the checkpoint cannot be written.
         """
         prepared = open_prepared_checkpoint(self._run_dir)
@@ -106,7 +107,7 @@ def pack_checkpoint(checkpoint: Checkpoint) -> Iterator[bytes]:
 
 
 def unpack_checkpoint(stream: BinaryIO, directory: Path, fingerprint: str) -> Checkpoint:
-    """Write the checkpoint with this fingerprint from a stream of `pack_checkpoint`. It replaces those beside it.
+    """Write the checkpoint with this fingerprint from a stream of `pack_checkpoint`. It replaces all others of the run.
 
     The directory appears complete and verified, or not at all. Raises BrokenTransferError, and UserError if the
     checkpoint cannot be written.
@@ -123,7 +124,7 @@ def unpack_checkpoint(stream: BinaryIO, directory: Path, fingerprint: str) -> Ch
     except OSError as error:
         raise build_write_error(directory, error) from error
     finally:
-        shutil.rmtree(partial, ignore_errors=True)  # it would fill a full disk even more
+        shutil.rmtree(partial, ignore_errors=True)  # frees space if the disk is full
     return reopen_checkpoint(directory)
 
 

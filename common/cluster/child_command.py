@@ -1,4 +1,7 @@
-"""A command that ends with its parent: python -m common.cluster.child_command MODULE ARGUMENTS."""
+"""Program that runs a module as a command that ends with its parent process.
+
+Usage: python -m common.cluster.child_command MODULE ARGUMENTS.
+"""
 
 import runpy
 import signal
@@ -6,11 +9,12 @@ import sys
 
 from common.cluster.processes import die_with_parent
 
-# The same as in common.training.stop, which must be imported later: it records which signals are ignored.
+# Equal to those of common.training.stop. That module must be imported after the loop below, since it records at import
+# which signals are ignored.
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 
 if __name__ == "__main__":
-    # Ray's actors block SIGINT, and a raylet that nohup started ignores SIGHUP. Their children inherit that.
+    # A child inherits blocked and ignored signals: Ray's actors block SIGINT, and under nohup they ignore SIGHUP.
     for signum in SIGNALS:
         signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

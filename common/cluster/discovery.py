@@ -1,4 +1,8 @@
-"""Discovery of the hosts and processes of a run by the engine of its cluster, and the config resolved for them."""
+"""Discovery of the hosts and processes of a run, and the config resolved for them.
+
+Each kind of cluster has an engine, a module that finds the hosts. A resolved config has no open value: its number of
+replicas follows from the hosts and their GPUs.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,8 +33,8 @@ def discover_cluster(
 ) -> tuple[Config, DiscoveredCluster]:
     """Check a config, discover the cluster, and fill in the config's replicas. Raises UserError.
 
-    Returns a ClusterMember if a scheduler has started this process as one of the run's, and RayNodes if this process
-    has to start the run's commands on other machines.
+    Returns the resolved config with a HostGroup if this process starts the processes of this host, a ClusterMember if
+    another program has started this process as one of the run's, or RayNodes if Ray has to start the run's commands.
     """
     check_config(config, framework)
     engine = cast(Engine, import_module(config.cluster.engine))
@@ -44,6 +48,7 @@ def discover_cluster(
         return resolve_config(config, started=cluster.roles, source=cluster.source), cluster
     if isinstance(cluster, RayNodes):
         resolved = resolve_config(config, count_used_nodes(config.strategy, cluster.count), gpus=cluster.gpus)
+        # Each attempt resolves the replicas again by the nodes of that time, unless all are on one node.
         strategy = resolved.strategy if resolved.strategy.one_process else config.strategy
         return resolved, replace(cluster, replicas=strategy.replicas)
     config = resolve_config(config, len(cluster.hosts))
@@ -58,7 +63,7 @@ def discover_cluster(
 
 
 def count_used_nodes(strategy: StrategySettings, available: int) -> int:
-    """Return how many of the available nodes a run uses: the most such that each of them has a process."""
+    """Return how many of the available nodes a run uses: the largest number of which each has a process."""
     if strategy.one_process:
         return 1
     if strategy.replicas is None:
@@ -69,7 +74,7 @@ def count_used_nodes(strategy: StrategySettings, available: int) -> int:
 
 def _find_idle_hosts(hosts: Sequence[str], strategy: StrategySettings) -> list[str]:
     """Return the hosts that would have no process."""
-    processes = place_processes(hosts, strategy.roles, [0] * strategy.processes)
+    processes = place_processes(hosts, strategy.roles, [0] * strategy.processes)  # the ports do not matter
     used = {process.host_index for process in processes}
     return [host for index, host in enumerate(hosts) if index not in used]
 

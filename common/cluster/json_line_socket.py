@@ -12,11 +12,11 @@ JsonObject = dict[str, object]
 class JsonLineSocket:
     """A connection that carries one JSON object per line.
 
-    All methods raise OSError if the connection is broken or if the other end sends anything else.
+    All methods raise OSError if the connection is broken or if the other end sends anything but such lines.
 
     Args:
         connection: the connected socket. Its timeout applies to every read.
-        max_line_bytes: the longest line that is accepted, so that no other end can fill the memory.
+        max_line_bytes: the longest line that is accepted, so that a client cannot fill the memory.
     """
 
     def __init__(self, connection: socket.socket, max_line_bytes: int = MAX_LINE_BYTES) -> None:
@@ -29,7 +29,7 @@ class JsonLineSocket:
         self.connection.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> list[JsonObject]:
-        """Read once and return the objects that are complete then, which may be none."""
+        """Read once and return the objects that are complete by then; there may be none."""
         data = self.connection.recv(MAX_LINE_BYTES)
         if not data:
             raise ConnectionError("the other end has closed the connection")

@@ -1,4 +1,8 @@
-"""The launcher: it runs the attempts of a run on this machine until one succeeds or none may follow."""
+"""The launcher: it runs the attempts of a run on this machine until one succeeds or none may follow.
+
+An attempt is one start of all processes of a run, on all hosts together. After a crash another one may follow, from the
+newest checkpoint. Host 0 is the first host: it has the chief and decides for the others.
+"""
 
 import json
 import logging
@@ -19,14 +23,19 @@ from common.training.stop import Stop
 
 log = logging.getLogger("lockstep")
 
-PROCESSES = "processes.json"  # file with the ids of a run's processes on this machine, by name
+PROCESSES = "processes.json"  # file in the run directory: the ids of the run's processes on this machine, by name
 
 
 def start(context: RunContext, hosts: HostGroup, processes: list[Process]) -> int:
     """Run this machine's processes of a run to their end. Return the exit code of the command.
 
     On the first host, the first process is the chief and writes to the terminal. On other hosts all processes write
-    only to train.log. The launcher writes the summary if the chief could not.
+    only to train.log. The launcher writes the summary if the chief has not.
+
+    Args:
+        context: the context of the run, whose inputs are prepared.
+        hosts: the hosts of the run, and which of them is this machine.
+        processes: the processes to start on this machine.
 
     Raises:
         PeerTimeout: the commands of other hosts do not arrive.
@@ -51,7 +60,7 @@ def start(context: RunContext, hosts: HostGroup, processes: list[Process]) -> in
 def _run_attempts(context: RunContext, hosts: HostGroup, processes: list[Process], monitor: PeerMonitor) -> Outcome:
     """Run one attempt after another, on all hosts together, until one succeeds or none may follow."""
     config, attempt = context.config, count_restarts()
-    limit, outcome = attempt + config.train.max_restarts, None
+    last_attempt, outcome = attempt + config.train.max_restarts, None
     while True:
         if outcome and not hosts.host_index:
             prepare_restart(context)
@@ -63,8 +72,9 @@ def _run_attempts(context: RunContext, hosts: HostGroup, processes: list[Process
             return Outcome(FAILURE, f"{outcome.problem}; {error}")
         (context.run_dir / "summary.json").unlink(missing_ok=True)
         outcome = _find_peer_outcome(monitor) or _run_attempt(context, hosts, processes, monitor, attempt)
-        last = not config.train.max_restarts or (attempt == limit and not hosts.host_index)
-        if outcome.exit_code != FAILURE or monitor.is_final or last:
+        # The first host counts the restarts of all hosts.
+        is_last = not config.train.max_restarts or (attempt == last_attempt and not hosts.host_index)
+        if outcome.exit_code != FAILURE or monitor.is_final or is_last:
             return outcome
         log.warning("%s; restarting from the newest checkpoint", outcome.problem)
         attempt += 1
@@ -74,13 +84,15 @@ def _run_attempts(context: RunContext, hosts: HostGroup, processes: list[Process
 def _run_attempt(
     context: RunContext, hosts: HostGroup, processes: list[Process], monitor: PeerMonitor, attempt: int
 ) -> Outcome:
+    """Run this machine's processes once. The chief's end decides the outcome of every host."""
     outcome = supervise(
         [replace(process, environment={**process.environment, RESTARTS: str(attempt)}) for process in processes],
         context.run_dir / "train.log",
-        not hosts.host_index,
+        not hosts.host_index,  # only the first host has the chief
         PeerStatus(lambda: monitor.error, lambda: monitor.stop_signal),
         lambda pids: replace_text(context.run_dir / PROCESSES, json.dumps(pids, indent=1) + "\n"),
-        context.config.cluster.timeout / 2,  # shorter than the others wait, so that the stopped process is named
+        context.config.cluster.timeout
+        / 2,  # shorter than other processes wait, so that the error names the stopped one
     )
     if hosts.host_index and outcome.exit_code == 0:
         monitor.wait_for_leader()
@@ -89,7 +101,7 @@ def _run_attempt(
 
 
 def _find_peer_outcome(monitor: PeerMonitor) -> Outcome | None:
-    """Return how the attempt has ended on another host; None if it has not."""
+    """Return how the attempt has ended on another host, or None if it has not failed or been stopped there."""
     if monitor.error:
         return Outcome(FAILURE, monitor.error)
     if monitor.exit_code:
@@ -98,7 +110,7 @@ def _find_peer_outcome(monitor: PeerMonitor) -> Outcome | None:
 
 
 def _report(context: RunContext, hosts: HostGroup, chief: str, outcome: Outcome) -> None:
-    """Print and record the outcome as far as the chief could not."""
+    """Print and record the outcome as far as the chief has not. chief: the name of the chief's process."""
     run_dir, status = context.run_dir, "interrupted" if outcome.exit_code > 128 else "failed"
     if hosts.host_index:
         if outcome.problem:

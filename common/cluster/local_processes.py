@@ -13,9 +13,9 @@ class LocalProcesses:
     """The processes of a run on this host.
 
     Attributes:
-        every: the processes of all hosts, in the order of their ranks.
+        every: the processes of the run on all hosts, in the order of their ranks.
         local: the processes of this host.
-        workers: the processes of this host that compute gradients.
+        workers: the processes of this host that compute gradients, which are those of the role "worker".
     """
 
     every: list[PlacedProcess]
@@ -29,7 +29,7 @@ class LocalProcesses:
 
 
 def place_local_processes(context: RunContext, hosts: HostGroup, ports: Sequence[int]) -> LocalProcesses:
-    """Place the processes of a run on its hosts, and select those of this host."""
+    """Place the processes of a run on its hosts, and select those of this host. ports: as for `place_processes`."""
     every = place_processes(hosts.hosts, context.config.strategy.roles, ports)
     local = [process for process in every if process.host_index == hosts.host_index]
     return LocalProcesses(every, local, [process for process in local if process.role == "worker"])

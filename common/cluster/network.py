@@ -38,7 +38,7 @@ def find_address_towards(host: str) -> str:
     """Return the address of this machine on the route to a host. Raises OSError if there is no route."""
     family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
-        probe.connect(address)  # a datagram socket sends nothing here
+        probe.connect(address)  # chooses a route, but sends nothing; so any port will do
         return str(probe.getsockname()[0])
 
 
@@ -64,7 +64,8 @@ def wait_for_address(host: str, deadline: float) -> str:
 def resolve_addresses(hosts: Sequence[str], host_index: int) -> tuple[str, ...]:
     """Return the addresses by which hosts reach each other. Raises UserError.
 
-    This machine's name may mean 127.0.1.1 to itself. Its address on the route to another host replaces it.
+    A machine may resolve its own name to 127.0.1.1, which other hosts cannot reach. Therefore this machine's address is
+    the one on its route to another host.
 
     Args:
         hosts: the names of all hosts.

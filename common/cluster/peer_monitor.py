@@ -66,14 +66,12 @@ class PeerMonitor:
         self.is_final = False
         self.exit_code: int | None = None
         self._hosts, self._transfer = hosts, transfer
-        self._changed = Condition()  # locked while the state below or an attribute above changes
-        self._joined: dict[
-            int, JsonLineSocket
-        ] = {}  # on the first host: by host index, the hosts that wait for the next attempt
+        self._changed = Condition()  # locked while the state changes; both dictionaries have host indices as keys
+        self._joined: dict[int, JsonLineSocket] = {}  # on the first host: the hosts that wait for the next attempt
         self._ready: set[int] = set()  # the indices of the joined hosts that have the checkpoint
         self._offer: OfferCheckpoint | None = None  # on the first host, while it waits for the others
         self._last_sent_at = -math.inf  # when the first host sent a chunk of the checkpoint
-        self._connected: dict[int, JsonLineSocket] = {}  # by host index, the other hosts of this attempt
+        self._connected: dict[int, JsonLineSocket] = {}  # the other hosts of this attempt
         self._leader_listener: Thread | None = None
         if hosts.is_multi_host:
             self._leader_address = (hosts.hosts[0], hosts.monitor_port(processes))
@@ -134,7 +132,7 @@ class PeerMonitor:
                     case {"offer": offer}:
                         try:
                             self._transfer.accept_offer(offer, lambda fingerprint: self._fetch(fingerprint, timeout))
-                        except BrokenTransferError as error:  # the outer loop connects again
+                        except BrokenTransferError as error:
                             problem = f"the checkpoint cannot be received from host {self._hosts.hosts[0]} ({error})"
                             log.warning("%s; trying again", problem)
                             time.sleep(RETRY_SECONDS)

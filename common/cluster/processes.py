@@ -11,13 +11,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Environment variables of a run's processes.
+# Environment variables that a command sets for the processes of its run.
 IS_REPLACEMENT = "LOCKSTEP_RETURNED"  # set if a process replaces one that crashed while the run continued
 STOP_PORT = "LOCKSTEP_STOP_PORT"  # the port on which the chief listens for stops of other ranks; any free port if unset
 
 
 def die_with_parent() -> None:
-    """End this process, and all that it started, as soon as its parent has ended. `supervise` must have started it."""
+    """End this process, and all that it started, as soon as its parent has ended.
+
+    The parent must have started it in a session of its own, with a pipe as standard input, as `supervise` does.
+    """
 
     def watch_standard_input() -> None:
         while os.read(0, 1):

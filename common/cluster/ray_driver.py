@@ -1,7 +1,9 @@
 """Training on the nodes of a Ray cluster: an actor on each node starts the command that a user would start there.
 
 Each attempt uses the nodes that the cluster has then. If one of them fails, the next attempt begins from the newest
-checkpoint.
+checkpoint. The chief's host is the node that runs rank 0. Every attempt keeps it if it can, since a run directory that
+is not on shared storage is there. A placement group is Ray's reservation of resources; each of its bundles is the part
+on one node.
 """
 
 import logging
@@ -29,6 +31,7 @@ from common.cluster.supervisor import Outcome
 from common.cluster.topology import RayNodes, choose_job_port
 from common.config.clusters import ScheduledSettings
 from common.config.command_line import list_arguments_without
+from common.config.resolve import DEFAULT_REPLICAS
 from common.config.schema import Config
 from common.config.strategies import StrategySettings
 from common.errors import FAILURE, USER_ERROR, Interrupted, PeerTimeout, UserError, one_line
@@ -38,9 +41,9 @@ from common.training.stop import SIGNALS, Stop
 
 log = logging.getLogger("lockstep")
 
-LOWEST_PORT = 20_000  # Ray's own processes listen below
-RESERVE_SECONDS = 10.0  # how long to wait for free resources before the nodes are counted again
-END_SECONDS = 60.0  # for the other nodes' commands, once one has ended: they notice a silent host after 30 s
+LOWEST_PORT = 20_000  # Ray's own processes listen on lower ports
+RESERVE_SECONDS = 10.0  # how long Ray may take to reserve resources before the nodes are counted again
+END_SECONDS = 60.0  # how long the other commands may take to end after the first: they notice a lost host in 30 s
 POLL_SECONDS = 0.2
 NODE_SHARE = 0.001  # of the resource node:ADDRESS, of which each node has 1: it pins a command to that node
 
@@ -53,9 +56,9 @@ class NodeCommand:
         module: the module that trains, as `python -m` takes it.
         arguments: the arguments that all nodes have in common.
         directory: the working directory; None for the actor's.
-        port: the first port that the processes of a node listen on.
+        port: the first of the ports that the processes of a node listen on.
         strategy: the settings of the strategy, with the replicas that the user asked for.
-        uses_gpus: whether it trains on GPUs.
+        uses_gpus: whether the run trains on GPUs.
         timeout: seconds to wait for free resources in the cluster.
     """
 
@@ -73,14 +76,14 @@ def run_on_ray(config: Config, nodes: RayNodes, framework: str) -> int:
 
     Raises:
         PeerTimeout: the cluster has no free resources.
-        UserError: the run directory would not last.
+        UserError: the run directory would be lost at the end of the Ray job.
     """
-    stop, restarts, chief = Stop(), 0, ray.util.get_node_ip_address()
+    stop, restarts, chief_host = Stop(), 0, ray.util.get_node_ip_address()
     try:
         command = _make_command(config, nodes, framework)
         while True:
-            with _start_actors(command, chief, stop) as actors:
-                chief, outcome = _run_attempt(actors, chief, command, {RESTARTS: str(restarts)}, stop)
+            with _start_actors(command, chief_host, stop) as actors:
+                chief_host, outcome = _run_attempt(actors, chief_host, command, {RESTARTS: str(restarts)}, stop)
             if outcome.exit_code != FAILURE or restarts == config.train.max_restarts:
                 if outcome.problem:
                     print(f"failed: {outcome.problem}", file=sys.stderr)
@@ -88,7 +91,7 @@ def run_on_ray(config: Config, nodes: RayNodes, framework: str) -> int:
             log.warning("%s; restarting from the newest checkpoint", outcome.problem)
             restarts += 1
     finally:
-        ray.shutdown()  # it replaces the handler of SIGTERM
+        ray.shutdown()  # before `restore`, because it replaces the handler of SIGTERM
         stop.restore()
 
 
@@ -120,14 +123,14 @@ def _make_command(config: Config, nodes: RayNodes, framework: str) -> NodeComman
 
 
 @contextmanager
-def _start_actors(command: NodeCommand, chief: str, stop: Stop) -> Iterator[list[ActorHandle]]:
+def _start_actors(command: NodeCommand, chief_host: str, stop: Stop) -> Iterator[list[ActorHandle]]:
     """Start an actor on each of the nodes that the cluster has now, and end them after the body."""
-    group, bundles = _reserve_nodes(command, chief, stop)
+    group, bundles = _reserve_nodes(command, chief_host, stop)
     try:
         actor_class = ray.remote(NodeActor)
         actors = [
             actor_class.options(
-                max_concurrency=2,
+                max_concurrency=2,  # `run` and `stop` at the same time
                 num_cpus=bundle["CPU"],
                 num_gpus=bundle.get("GPU", 0),
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
@@ -139,15 +142,16 @@ def _start_actors(command: NodeCommand, chief: str, stop: Stop) -> Iterator[list
         remove_placement_group(group)
 
 
-def _reserve_nodes(command: NodeCommand, chief: str, stop: Stop) -> tuple[PlacementGroup, list[dict[str, float]]]:
-    """Reserve resources on as many nodes as the run uses, `chief` among them if it is there.
+def _reserve_nodes(command: NodeCommand, chief_host: str, stop: Stop) -> tuple[PlacementGroup, list[dict[str, float]]]:
+    """Reserve resources on as many nodes as the run uses, `chief_host` among them if it is still a node.
 
-    Counts the nodes again if they have no free resources: Ray takes a while to notice that a node was lost.
+    Returns the reservation, and the amount of each resource on each of its nodes. The nodes are counted again if they
+    have no free resources: Ray takes a while to notice that a node was lost.
     """
     deadline = time.monotonic() + command.timeout
     while True:
-        bundles = _plan_bundles(command.strategy, command.uses_gpus, chief, list_usable_nodes())
-        group = placement_group(bundles, strategy="STRICT_SPREAD")
+        bundles = _plan_bundles(command.strategy, command.uses_gpus, chief_host, list_usable_nodes())
+        group = placement_group(bundles, strategy="STRICT_SPREAD")  # each bundle on another node
         if _wait([group.ready()], min(RESERVE_SECONDS, command.timeout), stop):
             return group, bundles
         remove_placement_group(group)
@@ -172,34 +176,38 @@ def _wait(results: Sequence[ObjectRef], timeout: float, stop: Stop) -> bool:
 
 
 def _plan_bundles(
-    strategy: StrategySettings, uses_gpus: bool, chief: str, nodes: list[RayNodeInfo]
+    strategy: StrategySettings, uses_gpus: bool, chief_host: str, nodes: list[RayNodeInfo]
 ) -> list[dict[str, float]]:
-    """Return the resources to reserve on each of the nodes that a run uses. A run on GPUs never continues on CPUs."""
+    """Return the resources to reserve on each node of a run. A run that has begun on GPUs never continues on CPUs."""
     count = max(1, count_used_nodes(strategy, len(nodes)))
-    replicas = ceil(strategy.replicas / count) if strategy.replicas else count_on_every_node(nodes, "GPU") or 2
+    gpus = count_on_every_node(nodes, "GPU")
+    replicas = ceil(strategy.replicas / count) if strategy.replicas else gpus or DEFAULT_REPLICAS  # of one node
     cpus = max(1, min(replicas, count_on_every_node(nodes, "CPU")))
     resources = {"CPU": cpus, **({"GPU": replicas} if uses_gpus else {})}
     bundles = [dict[str, float](resources) for _ in range(count)]
-    if chief in {node["NodeManagerAddress"] for node in nodes}:
-        bundles[0][f"node:{chief}"] = NODE_SHARE
+    if chief_host in {node["NodeManagerAddress"] for node in nodes}:
+        bundles[0][f"node:{chief_host}"] = NODE_SHARE
     return bundles
 
 
 def _run_attempt(
-    actors: list[ActorHandle], chief: str, command: NodeCommand, environment: Mapping[str, str], stop: Stop
+    actors: list[ActorHandle], chief_host: str, command: NodeCommand, environment: Mapping[str, str], stop: Stop
 ) -> tuple[str, Outcome]:
-    """Run the command on all nodes to its end, its chief on host `chief` if that is a node. Return the chief's host."""
+    """Run the command on all nodes to its end, with the chief on `chief_host` if an actor is there.
+
+    Returns the host of the chief, and how the attempt ended.
+    """
     results: list[ObjectRef[str]] = [actor.address.remote() for actor in actors]
     try:
         if not _wait(results, command.timeout, stop):
-            return chief, Outcome(FAILURE, f"an actor did not start within {command.timeout:g} s")
+            return chief_host, Outcome(FAILURE, f"an actor did not start within {command.timeout:g} s")
         addresses: list[str] = ray.get(results)
     except RayError as error:
-        return chief, Outcome(FAILURE, f"an actor did not start ({one_line(error)})")
-    nodes = sorted(zip(addresses, actors, strict=True), key=lambda node: node[0] != chief)
+        return chief_host, Outcome(FAILURE, f"an actor did not start ({one_line(error)})")
+    nodes = sorted(zip(addresses, actors, strict=True), key=lambda node: node[0] != chief_host)
     hosts = [host for host, _ in nodes]
     log.info("on %d node(s) of the Ray cluster: %s", len(hosts), ", ".join(hosts))
-    cluster_arguments = ["cluster=local"]
+    cluster_arguments = ["cluster=local"]  # for a run on one node
     hosts_by_output: dict[ObjectRefGenerator, str] = {}
     for index, (host, actor) in enumerate(nodes):
         if len(hosts) > 1:
@@ -214,18 +222,18 @@ def _run_attempt(
 
 
 def _print_until_end(
-    hosts_by_output: dict[ObjectRefGenerator, str], chief: str, send_signal: Callable[[int], object], stop: Stop
+    hosts_by_output: dict[ObjectRefGenerator, str], chief_host: str, send_signal: Callable[[int], object], stop: Stop
 ) -> dict[str, int]:
     """Print the output of the commands until all have ended.
 
     Args:
         hosts_by_output: the host of each command, by the generator of its output.
-        chief: the host whose output has no prefix.
-        send_signal: sends all commands a signal.
-        stop: the signals that this process receives.
+        chief_host: the host of the chief, whose output has no prefix.
+        send_signal: sends a signal to all commands.
+        stop: records the signals that this process receives.
 
     Returns:
-        The exit codes by host, without the hosts that were lost.
+        The exit codes by host, without the hosts that were lost or did not end in time.
     """
     exit_codes: dict[str, int] = {}
     deadline, is_stopping = inf, False
@@ -248,13 +256,13 @@ def _print_until_end(
                 exit_codes[host] = item
             else:
                 is_error, line = item
-                prefix = "" if host == chief else f"{host}: "
+                prefix = "" if host == chief_host else f"{host}: "
                 print(prefix + line, end="", file=sys.stderr if is_error else sys.stdout, flush=True)
     return exit_codes
 
 
 def _conclude(hosts: list[str], exit_codes: Mapping[str, int], stop: Stop) -> Outcome:
-    """Return the outcome of an attempt from the exit codes of its nodes."""
+    """Return the outcome of an attempt from the exit codes of its hosts, of which the first is the chief's."""
     if exit_codes.get(hosts[0]) == 0:
         return Outcome(0, None)
     if USER_ERROR in exit_codes.values():

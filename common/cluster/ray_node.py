@@ -1,4 +1,4 @@
-"""The actor on a node of a Ray cluster. It starts the command that a user would start there."""
+"""The actor, a process of Ray on a node of its cluster, which starts the command that a user would start there."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ class NodeActor:
     """Runs the command of one node. Ray calls `run` and `stop` in two threads, so that `stop` can interrupt `run`."""
 
     def __init__(self) -> None:
-        self.signum: int | None = None
+        self.signum: int | None = None  # the signal to send to the command
         self.child: subprocess.Popen[str] | None = None
 
     def address(self) -> str:
@@ -48,7 +48,7 @@ class NodeActor:
             yield OutputLine(True, error)
             yield USER_ERROR
             return
-        # Ray limits an actor to one thread for each CPU that it asked for. Lockstep itself divides the cores.
+        # Ray limits an actor to one thread for each reserved CPU. Lockstep divides the cores among its processes.
         inherited = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
         self.child = subprocess.Popen(
             module_command("common.cluster.child_command", module, *arguments),
@@ -65,7 +65,7 @@ class NodeActor:
             self.stop(self.signum)
         yield from _iterate_output(self.child)
         code = self.child.wait()
-        yield code if code >= 0 else 128 - code
+        yield code if code >= 0 else 128 - code  # -code is the signal that has ended the command
 
     def stop(self, signum: int) -> None:
         """Send the command a signal. If it has not started yet, it gets the signal then."""

@@ -1,4 +1,8 @@
-"""The decision which unit of work is the last before a stop or a checkpoint, and its effect on this process."""
+"""The decision which unit of work is the last before a stop or a checkpoint, and its effect on this process.
+
+A unit is one batch of training or evaluation, as common.training.stop counts them on every rank. The chief asks each
+member (a rank other than the chief) how many units it has begun.
+"""
 
 from collections.abc import Hashable, Iterable
 
@@ -6,15 +10,16 @@ from common.training.stop import SAVE, Stop
 
 
 class StopDecision:
-    """The choice of the last unit: the maximum of all answers, once no member's answer is awaited.
+    """The chief's choice of the last unit: the highest unit that a rank has begun, once no member's answer is awaited.
 
-    signum: the signal that stops the run, or SAVE for a checkpoint. last: the last unit; None until it is decided.
+    signum: the signal that stops the run, or SAVE for a checkpoint. begun: the units that the chief itself has begun.
+    last: the last unit; None until it is decided.
     """
 
     def __init__(self, signum: int, begun: int, members: Iterable[Hashable]) -> None:
         self.signum = signum
         self.highest = begun
-        self.awaited = set(members)
+        self.awaited = set(members)  # the members that have not answered
         self.last: int | None = None
 
     def answer(self, member: Hashable, begun: int) -> None:
@@ -31,7 +36,7 @@ class StopDecision:
 
 
 class LocalStop:
-    """The Stop of this process, or a record of what to pass to a Stop that is attached later.
+    """The Stop of this process. Until one is attached, a record of what to pass to it.
 
     The record holds no checkpoints: no rank asks for one before all ranks have attached their Stop and begun a unit.
     """

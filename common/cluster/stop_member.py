@@ -1,4 +1,8 @@
-"""A member's end of the connection by which the ranks of a run agree on the last unit before a stop."""
+"""A member's end of the connection by which the ranks of a run agree on the last unit before a stop.
+
+A member is a rank other than the chief. A unit is one batch of training or evaluation, as common.training.stop counts
+them.
+"""
 
 import socket
 from contextlib import suppress
@@ -38,8 +42,8 @@ class StopMember:
         self._chief.connection.settimeout(None)
         self._lock = Lock()  # protects the attributes below
         self._local_stop = LocalStop()
-        self._requested: int | None = None
-        self._ended = Event()
+        self._requested: int | None = None  # the signal for which this rank has asked for a stop
+        self._ended = Event()  # set once the connection is closed
         Thread(target=self._listen, args=(messages[1:],), name="stop-member", daemon=True).start()
 
     def attach(self, stop: Stop) -> None:
@@ -63,7 +67,7 @@ class StopMember:
         return self._ended.wait(seconds)
 
     def close(self) -> None:
-        """Leave the group. From then on this rank decides alone about a stop."""
+        """Leave the group of ranks. From then on this rank decides alone about a stop."""
         with suppress(OSError):
             self._chief.connection.shutdown(socket.SHUT_RDWR)
         self._ended.wait(1.0)

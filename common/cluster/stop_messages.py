@@ -1,6 +1,7 @@
 """The messages by which the ranks of a run agree on the last unit before a stop, or before a checkpoint.
 
-A member is a rank other than the chief. It connects to the chief and says hello; the chief welcomes it. A rank asks for
+A unit is one batch of training or evaluation, as common.training.stop counts them on every rank, from 1. A member is a
+rank other than the chief. It connects to the chief and says hello; the chief welcomes it. A rank asks for
 a stop with a StopRequest. The chief then sends Freeze to all members, each answers with the units that it has begun,
 and the chief announces the last unit, or the unit after which all save a checkpoint.
 """
@@ -34,7 +35,7 @@ class Freeze(TypedDict):
 
 
 class BegunUnits(TypedDict):
-    """A member's answer to Freeze: how many units it has begun."""
+    """A member's answer to Freeze: the number of units that it has begun."""
 
     begun: int
 

@@ -1,10 +1,13 @@
 """The chief's end of the connections by which the ranks of a run agree on the last unit before a stop.
 
-Every rank has one TCP connection to the chief. Threads answer, even while the main thread is inside a collective, so no
-answer waits for another rank. If a rank is frozen before unit k and another rank has begun unit k, the first one will
-be told to run unit k too, since the last unit is the maximum of all counts. Thus all ranks enter every collective that
-one of them enters. The ranks agree in the same way on the unit after which all save a checkpoint. For a checkpoint the
-chief waits for every answer, as the next step would.
+A unit is one batch of training or evaluation, as common.training.stop counts them. A member is a rank other than the
+chief, and has one TCP connection to the chief. On each rank a thread answers, even while the main thread is inside a
+collective (an operation in which all ranks take part), so no answer waits for another rank.
+
+The last unit is the highest that any rank has begun. If one rank is frozen before unit k and another has begun unit k,
+the first one still runs unit k. Thus all ranks enter every collective that one of them enters. The ranks agree in the
+same way on the unit after which all save a checkpoint. For a checkpoint the chief waits for every answer without a
+limit, since the next step would wait for the same ranks.
 """
 
 import hmac
@@ -28,7 +31,7 @@ ANSWER_SECONDS = 3.0  # how long the chief waits for the members' answers before
 
 
 class StopServer:
-    """The chief's end. One thread does all the work; members may connect at any time.
+    """The chief's end of the connections. One thread does all the work; members may connect at any time.
 
     address: host, port and token that a StopMember needs. It can be sent as JSON.
 
@@ -46,7 +49,7 @@ class StopServer:
         self._listener.setblocking(False)
         self._token = secrets.token_hex()
         self.address: tuple[str, int, str] = (host, self._listener.getsockname()[1], self._token)
-        self._wake_sender, self._wake_receiver = socket.socketpair()
+        self._wake_sender, self._wake_receiver = socket.socketpair()  # a byte ends the thread's `select`
         self._wake_sender.setblocking(False)
         self._selector = DefaultSelector()
         self._selector.register(self._listener, EVENT_READ)
@@ -57,7 +60,7 @@ class StopServer:
         self._answer_deadline = 0.0
         self._lock = Lock()  # protects the attributes below, which other threads use too
         self._local_stop = LocalStop()
-        self._requested: int | None = None
+        self._requested: int | None = None  # a signal or SAVE that a rank has asked for
         self._closed = False
         self._welcomed = Semaphore(0)  # released once for each member
         self._thread = Thread(target=self._serve, name="stop-server", daemon=True)
@@ -66,8 +69,8 @@ class StopServer:
     def wait_for_members(self, count: int, seconds: float) -> bool:
         """Wait until `count` members have connected, and return whether they have. Call it once.
 
-        Otherwise members could wait for a library that holds the interpreter's lock while it starts, as TensorFlow
-        does.
+        The chief calls it before it starts a library that holds the interpreter's lock, as TensorFlow does: this
+        server's thread could not answer members meanwhile.
         """
         end = time.monotonic() + seconds
         return all(self._welcomed.acquire(timeout=max(0.0, end - time.monotonic())) for _ in range(count))
@@ -83,16 +86,16 @@ class StopServer:
         with self._lock:
             if self._closed:
                 self._local_stop.stop_alone(signum)
-            elif not self._requested:
+            elif not self._requested:  # None, or SAVE, which is 0
                 self._requested = signum
                 self._wake_up()
 
     def wait(self, seconds: float) -> bool:
-        """Return at once: the chief waits for nobody."""
+        """Return True at once: the chief waits for nobody."""
         return True
 
     def close(self) -> None:
-        """Close all connections, which ends the members' `wait`."""
+        """Close all connections, so that the `wait` of each StopMember returns."""
         with self._lock:
             self._closed = True
             self._wake_up()
@@ -185,7 +188,7 @@ class StopServer:
         connection.connection.close()
 
     def _advance_decision(self) -> None:
-        """Begin the decision that was requested, and complete it once no answer is awaited any longer.
+        """Begin the decision that was requested, and complete it once all answers have arrived or their time is over.
 
         A stop replaces a checkpoint that is not decided yet: the ranks are frozen for it already.
         """

@@ -1,7 +1,9 @@
 """The hosts and processes of a run, and the environment variables by which each framework learns them.
 
 PyTorch reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, which torchrun sets too. TensorFlow reads
-TF_CONFIG.
+TF_CONFIG. A role says what a process does: a "worker" computes gradients, a "ps" (parameter server) holds parameters,
+and a "chief" coordinates them; "process" is any of them, since torchrun knows no roles. On each host one command starts
+the processes of that host.
 """
 
 import json
@@ -22,7 +24,7 @@ class HostGroup:
 
     Attributes:
         hosts: the name or address of each host.
-        host_index: the index of this host.
+        host_index: the index of this host; host 0 runs the chief.
         port: the first port that the processes of a host listen on; None on one machine, which uses any free ports.
     """
 
@@ -37,23 +39,24 @@ class HostGroup:
 
     @property
     def ports(self) -> range:
-        """The ports of a host, one for each of its processes."""
+        """The ports that a host may use: one for each of its processes, and two more on host 0."""
         assert self.port is not None
         return range(self.port, 65536)
 
     def monitor_port(self, processes: int) -> int:
-        """Return the port of the first host's command: it comes after the ports of the run's processes."""
+        """Return the port of host 0's command, after the ports of the run's processes. processes: their number."""
         return self.ports[processes]
 
     def stop_port(self, processes: int) -> int:
-        """Return the port on which the chief listens for stops of other ranks: it comes after the command's."""
+        """Return the port on which the chief listens for stops of other ranks, after the port of the command."""
         return self.ports[processes + 1]
 
 
 def choose_job_port(job: str, lowest: int = 10_000) -> int:
-    """Return the first port for the processes of a scheduler's job. Jobs with consecutive ids share no ports.
+    """Return the first port for the processes of a scheduler's job, by the id of the job.
 
-    The port is at least `lowest`, and below 32768, from which Linux assigns ports by itself.
+    Each job has 200 ports, so jobs with consecutive ids share none. The port is at least `lowest`, and below 32768,
+    from which Linux assigns ports by itself.
     """
     number = int(job) if job.isdecimal() else zlib.crc32(job.encode())
     return lowest + number % ((32_000 - lowest) // 200) * 200
@@ -61,12 +64,12 @@ def choose_job_port(job: str, lowest: int = 10_000) -> int:
 
 @dataclass(frozen=True)
 class ClusterMember:
-    """This process, if a scheduler has started it as one of a run and has set the variables of its framework.
+    """This process as a member of a run that another program, such as torchrun or a scheduler, has started.
 
     Attributes:
         is_chief: whether this process is the chief of the run.
         roles: the number of processes of each role.
-        source: the variable that states the roles, for error messages.
+        source: the environment variable that states the roles, for error messages.
     """
 
     is_chief: bool
@@ -76,7 +79,7 @@ class ClusterMember:
 
 @dataclass(frozen=True)
 class RayNodes:
-    """The nodes of a Ray cluster. This process has the run's commands started there and waits for them.
+    """The nodes of a Ray cluster. This process has Ray start the run's commands there and waits for them.
 
     Attributes:
         count: the number of nodes now.
@@ -94,12 +97,12 @@ DiscoveredCluster = HostGroup | ClusterMember | RayNodes
 
 
 class Engine(Protocol):
-    """A module of common/cluster/engines."""
+    """Interface of the modules of common/cluster/engines, each for one kind of cluster."""
 
     def discover(
         self, cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
     ) -> DiscoveredCluster:
-        """Return the hosts of a run, or this process's part in it if it is started already. Raises UserError.
+        """Return the hosts of a run, or the part of this process in a run that is already started. Raises UserError.
 
         Args:
             cluster: the settings of the cluster.
@@ -137,7 +140,7 @@ def place_processes(hosts: Sequence[str], roles: Mapping[str, int], ports: Seque
     processes = []
     for role, count in roles.items():
         for index in range(count):
-            host_index = index * len(hosts) // count
+            host_index = index * len(hosts) // count  # blocks of equal size, up to one process
             if role == "worker" and "ps" in roles:
                 host_index = len(hosts) - 1 - host_index
             host = f"[{hosts[host_index]}]" if ":" in hosts[host_index] else hosts[host_index]

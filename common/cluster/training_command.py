@@ -1,4 +1,7 @@
-"""The life cycle of a training command: preview, launch or join a run, and report its end. Both sides share it."""
+"""The life cycle of a training command: preview, launch or join a run, and report its end.
+
+The commands of both sides, torch_impl.train and tf_impl.train, call it.
+"""
 
 import sys
 from collections.abc import Callable
@@ -25,12 +28,12 @@ def run_training(
 
     Args:
         config: the resolved config.
-        cluster: the hosts that the command found, or its place among processes that are running already.
+        cluster: the hosts that the command found, or the place of this process in a run that another program started.
         framework: "torch" or "tf".
         launch: starts the processes of this host and returns the exit code of the command.
         join: trains as one process of the cluster and returns the exit code of this process.
     """
-    if PLAN:
+    if PLAN:  # the flag --plan
         log_to(None)
         print(describe_plan(config, framework))
         return

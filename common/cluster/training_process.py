@@ -1,4 +1,4 @@
-"""Training runs that another command starts: each is a process that ends with the command and writes to a file."""
+"""Training runs that another command, such as common.compare, starts: each is a process that ends with the command."""
 
 import json
 import subprocess
@@ -10,7 +10,10 @@ from common.run_module import module_command
 
 
 def start_training(framework: str, overrides: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start the command that trains with a framework, "torch" or "tf". It ends when its standard input is closed."""
+    """Start the training command of a framework, "torch" or "tf". It ends when its standard input, a pipe, is closed.
+
+    log: the file for its output.
+    """
     command = module_command("common.cluster.child_command", f"{PACKAGES[framework]}.train", *overrides)
     with log.open("w") as file:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, stderr=file, start_new_session=True)
@@ -24,7 +27,7 @@ def stop_training(process: subprocess.Popen[bytes]) -> None:
 
 
 def read_failure_reason(log: Path, run_dir: Path) -> str:
-    """Return the first error that a training run has printed, or else the one in its summary."""
+    """Return the first error that a training run has printed to `log`, or else the one in its summary."""
     lines = log.read_text(errors="replace").splitlines()
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     summary = run_dir / "summary.json"

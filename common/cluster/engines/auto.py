@@ -1,4 +1,4 @@
-"""Engine of cluster=auto: it chooses another engine by the variables of the environment."""
+"""Engine of cluster=auto: it chooses another engine by the environment variables that are set."""
 
 import sys
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> DiscoveredCluster:
     """Discover by the first engine whose variables are set, else this machine. Print the choice. Raises UserError."""
+    # By variable. If several are set, the first in this order decides.
     engines = {env.VARIABLES[framework]: env, "SLURM_JOB_ID": slurm, "SKYPILOT_NODE_IPS": skypilot}
     engines |= {kubernetes.INDEX: kubernetes, kubernetes.VOLCANO_INDEX: kubernetes}
     engines |= {ray.VARIABLE: ray}

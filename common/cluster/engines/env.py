@@ -1,4 +1,7 @@
-"""Engine of cluster=env: torchrun's variables or TF_CONFIG make this process a member of a cluster."""
+"""Engine of cluster=env: another program has started this process as one of a run, and its variables describe the run.
+
+The variables are RANK, WORLD_SIZE and others that torchrun sets for PyTorch, or TF_CONFIG for TensorFlow.
+"""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +12,7 @@ from common.config.clusters import ClusterSettings
 from common.config.strategies import STRATEGIES, list_strategies
 from common.errors import UserError
 
-VARIABLES = {"torch": "RANK", "tf": "TF_CONFIG"}
+VARIABLES = {"torch": "RANK", "tf": "TF_CONFIG"}  # the variable that shows that a launcher started this process
 STARTERS = {"torch": "torchrun", "tf": "a scheduler that sets it"}
 TF_CONFIG_FORM = '{"cluster": {role: [host:port, ...]}, "task": {"type": role, "index": n}}'
 
@@ -43,7 +46,7 @@ def discover(
 
 
 def check_unset(cluster: ClusterSettings, framework: str, environment: Mapping[str, str]) -> None:
-    """Raise UserError if another launcher has made this process a member of its cluster."""
+    """Raise UserError if torchrun's variables or TF_CONFIG also describe a cluster, since a run can have only one."""
     variable = VARIABLES[framework]
     if variable in environment:
         raise UserError(
@@ -87,7 +90,7 @@ def _read_tf_config(strategy: str, environment: Mapping[str, str]) -> ClusterMem
     counts = {role: len(cluster.get(role, [])) for role in known_roles}
     if has_servers and (counts["chief"] != 1 or not counts["ps"] or not counts["worker"]):
         raise UserError("TF_CONFIG: its cluster must have one chief and at least one worker and one ps")
-    if not has_servers:
+    if not has_servers:  # the chief of MultiWorkerMirroredStrategy is a worker too
         counts = {"worker": counts["chief"] + counts["worker"]}
     is_chief = (role, index) == ("chief" if "chief" in cluster else "worker", 0)
     words = ", ".join(f"{count} {role}" for role, count in counts.items())
@@ -95,7 +98,7 @@ def _read_tf_config(strategy: str, environment: Mapping[str, str]) -> ClusterMem
 
 
 def _list_group_strategies(framework: str) -> str:
-    """Return the strategies that have several processes, for an error message."""
+    """Return the strategies that have several processes, in words for an error message."""
     *kinds, last = [kind for kind in list_strategies(framework) if not STRATEGIES[kind].one_process]
     return f"strategy={', '.join(kinds)} or {last}"
 

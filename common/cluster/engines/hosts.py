@@ -1,4 +1,7 @@
-"""Engine of cluster=hosts: the hosts that the config lists. The user starts the same command on each of them."""
+"""Engine of cluster=hosts: the hosts that `cluster.hosts` lists. The user starts the same command on each of them.
+
+`cluster.node` is the index of the host on which the command is started.
+"""
 
 import socket
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Engine of cluster=kubernetes: the pods of a Job, JobSet, TrainJob or Volcano job, each of which starts the command.
 
-The first three are Indexed Jobs: a pod's name ends with its index. Kubeflow sets torchrun's PET_NNODES and
-PET_MASTER_ADDR in the pods of a TrainJob; the manifest of a Job or JobSet sets them itself.
+The first three are Indexed Jobs: the name of each pod ends with its index, from 0. Kubeflow sets torchrun's variables
+PET_NNODES and PET_MASTER_ADDR in the pods of a TrainJob; the manifest of a Job or JobSet sets them itself.
 """
 
 import re
@@ -38,6 +38,7 @@ def discover(
 
 
 def _list_indexed_job_pods(kind: str, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the pods, such as train-0.train, train-1.train. kind: the value of `cluster`, for errors."""
     if missing := [name for name in VARIABLES if name not in environment]:
         raise UserError(
             f"cluster={kind}: {', '.join(missing)} is not set; start in an Indexed Job that sets PET_NNODES and "
@@ -53,6 +54,7 @@ def _list_indexed_job_pods(kind: str, environment: Mapping[str, str]) -> tuple[s
 
 
 def _list_volcano_pods(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the pods, which Volcano's plugin svc lists in the variable VC_<task>_HOSTS."""
     tasks = sorted(name for name in environment if re.fullmatch("VC_.+_HOSTS", name))
     if not tasks:
         raise UserError(f"{VOLCANO_INDEX} is set but no VC_..._HOSTS; add the plugin svc to the Volcano job")
@@ -62,10 +64,10 @@ def _list_volcano_pods(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _insert_address(hosts: Sequence[str], node: int, timeout: float) -> tuple[str, ...]:
-    """Return the pods' names, as soon as all are known, with the address of this pod in place of its name.
+    """Return the pods' names, once all can be looked up, with the address of this pod in place of its name.
 
-    A pod may not know its own name. The other pods keep their names, because a pod that is started again has another
-    address.
+    A pod may be unable to look up its own name. The other pods keep their names, because a pod that is started again
+    has another address. node: the index of this pod.
     """
     deadline = time.monotonic() + timeout
     address = ""

@@ -10,7 +10,7 @@ from common.config.clusters import ClusterSettings
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> HostGroup | ClusterMember:
-    """Return this machine alone, or the cluster that this process is part of. Raises UserError."""
+    """Return this machine alone, or the cluster that torchrun or TF_CONFIG describes. Raises UserError."""
     if env.VARIABLES[framework] in environment:
         return env.discover(cluster, strategy, framework, environment)
     return HostGroup()

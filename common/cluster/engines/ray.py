@@ -1,4 +1,4 @@
-"""Engine of cluster=ray: the nodes of a Ray cluster. common.cluster.ray_driver starts the command on each of them."""
+"""Engine of cluster=ray: the nodes of a Ray cluster, on each of which common.cluster.ray_driver starts the command."""
 
 import importlib.util
 import logging
@@ -29,6 +29,7 @@ def discover(
 ) -> RayNodes:
     """Return the nodes that the cluster has now. Raises UserError if it cannot be reached."""
     env.check_unset(cluster, framework, environment)
+    # cluster=auto has no address of its own. The name of the key or variable is for errors.
     name, address = "cluster.address", cluster.address if isinstance(cluster, clusters.RaySettings) else "auto"
     if address == "auto" and environment.get(VARIABLE):
         name, address = VARIABLE, environment[VARIABLE]
@@ -49,7 +50,7 @@ def list_usable_nodes() -> list[RayNodeInfo]:
 
 
 def count_on_every_node(nodes: list[RayNodeInfo], resource: str) -> int:
-    """Return how many of a resource every node has: the number of the node that has the fewest."""
+    """Return the amount of a resource, "GPU" or "CPU", that every node has: that of the node with the least."""
     return int(min((node["Resources"].get(resource, 0) for node in nodes), default=0))
 
 
@@ -68,7 +69,7 @@ def _connect(kind: str, name: str, address: str) -> None:
     try:
         if host and port.isdecimal():  # without this check Ray would wait forever for a cluster that does not exist
             socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-        with preserve_handlers():
+        with preserve_handlers():  # of signals, which ray.init replaces
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
         reason = error_reason(error).partition(". ")[0]

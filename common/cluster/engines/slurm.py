@@ -23,7 +23,7 @@ def discover(
         raise UserError(f"cluster={cluster.kind}: SLURM_JOB_ID is not set; {START} in a job, or use cluster=local")
     if missing := [name for name in VARIABLES if name not in environment]:
         if environment.get("SLURM_JOB_NUM_NODES") == "1":
-            return HostGroup()  # the script of a job with one node
+            return HostGroup()  # the batch script of a job with one node, without srun
         raise UserError(f"cluster={cluster.kind}: {', '.join(missing)} is not set; {START}")
     hosts = _expand_host_names(environment["SLURM_STEP_NODELIST"])
     tasks = environment["SLURM_STEP_NUM_TASKS"]
