@@ -1,4 +1,7 @@
-"""Settings of the kinds of clusters.
+"""Settings of the kinds of clusters: where the processes of a run are.
+
+Each field is a key of the config, such as cluster.timeout. `key(HOST, ...)` declares its limits, and that it may differ
+from host to host. The files in conf/cluster have the default values and explain the keys.
 
 A new kind needs a schema here, an engine in common/cluster/engines, and a YAML file in conf/cluster.
 """
@@ -14,9 +17,9 @@ from common.errors import UserError
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """Settings that every kind of cluster has. `timeout` is how long a process waits for another one."""
+    """Settings that every kind of cluster has. `timeout` is how long a process waits for another."""
 
-    engine: ClassVar[str]  # the module whose function `discover` finds the hosts of the run
+    engine: ClassVar[str]  # the module whose function `discover` finds the hosts and processes of the run
 
     kind: str = key(HOST)
     timeout: float = key(HOST, at_least=1, unit="seconds")

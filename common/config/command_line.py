@@ -1,4 +1,8 @@
-"""Behaviour that all commands share: one-line errors, jobs of a sweep, and help."""
+"""Behaviour that all commands share: one-line errors, jobs of a sweep, and help.
+
+Hydra composes the config from the files in conf/ and overrides such as strategy=ddp. With -m it sweeps: it calls the
+training function once for each combination of values, which is a job.
+"""
 
 import argparse
 import os
@@ -20,7 +24,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from common.config.compose import CONF
-from common.config.overrides import MULTIRUN, name_job, normalize_arguments, split_flags
+from common.config.overrides import SWEEP_FLAGS, name_job, normalize_arguments, split_flags
 from common.config.schema import collect_keys
 from common.errors import FAILURE, USER_ERROR, Interrupted, UserError, first_line, one_line
 from common.output import survive_closed_output
@@ -29,17 +33,17 @@ T = TypeVar("T")
 
 PLAN = "--plan" in sys.argv  # print the plan of the run, and do not train
 DEBUG = "--debug" in sys.argv or "HYDRA_FULL_ERROR" in os.environ
-KEYS = "`--cfg job` lists the keys (data=, model= and strategy= choose which exist)"
-FIRST_ERROR_SECONDS = 3.0  # time in which the first process of this machine prints the error that all processes have
+KEYS_HINT = "`--cfg job` lists the keys (data=, model= and strategy= choose which exist)"
+FIRST_ERROR_SECONDS = 3.0  # how long the other processes wait while the first one prints the error that all have
 
-failed_jobs: list[str] = []
+failed_jobs: list[str] = []  # the descriptions of the jobs of this sweep that have failed
 
 
 @contextmanager
 def run_command(strategies: Sequence[str]) -> Iterator[None]:
     """Wrap a call of a `hydra.main` function: report errors in one line, and exit with 1 if jobs of a sweep failed.
 
-    The arguments of the command become readable for Hydra. strategies: see `report_user_errors`.
+    Rewrites the arguments of the command in the form that Hydra reads. strategies: see `report_user_errors`.
     """
     with report_user_errors(strategies):
         sys.argv[1:] = normalize_arguments(sys.argv[1:])
@@ -51,7 +55,7 @@ def run_command(strategies: Sequence[str]) -> Iterator[None]:
 
 @contextmanager
 def run_job(strategies: Sequence[str]) -> Iterator[None]:
-    """Wrap the body of a `hydra.main` function, since Hydra adds a line of its own to an error that leaves a job.
+    """Wrap the body of a `hydra.main` function, so that Hydra adds no lines of its own to an error that leaves a job.
 
     The jobs of a sweep are independent: the next job starts even if this one failed, unless it was interrupted.
     strategies: see `report_user_errors`.
@@ -66,14 +70,14 @@ def run_job(strategies: Sequence[str]) -> Iterator[None]:
         with report_user_errors(strategies):
             yield
     except SystemExit as exit_request:
-        if not isinstance(exit_request.code, int) or exit_request.code > 128:
+        if not isinstance(exit_request.code, int) or exit_request.code > 128:  # a signal has interrupted the job
             raise
         failed_jobs.append(name)
 
 
 def is_sweep_job() -> bool:
     """Check whether this is a job of a sweep."""
-    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
+    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.SWEEP_FLAGS
 
 
 def get_sweep_directory() -> Path:
@@ -87,12 +91,16 @@ def describe_job() -> str:
 
 
 def list_arguments_without(*keys: str) -> list[str]:
-    """Return the arguments of this job except for these keys, for another command that composes the same config."""
+    """Return the arguments of this job without the keys that start with `keys`, for another command.
+
+    The command composes the same config but for these keys.
+    """
     overrides = HydraConfig.get().overrides
     flags, _ = split_flags(sys.argv[1:])
     search_path = [override for override in overrides.hydra if override.startswith("hydra.searchpath=")]
+    # Hydra calls the overrides of the config itself "task", and those of its own settings "hydra".
     task = [override for override in overrides.task if not override.partition("=")[0].lstrip("+~").startswith(keys)]
-    return [*(flag for flag in flags if flag not in MULTIRUN), *search_path, *task]
+    return [*(flag for flag in flags if flag not in SWEEP_FLAGS), *search_path, *task]
 
 
 @contextmanager
@@ -138,14 +146,14 @@ def create_parser(module: str, description: str | None, defaults: Path) -> argpa
 
 
 def compose_options(schema: type[T], name: str, overrides: Sequence[str], keys: str, prefix: str = "") -> T:
-    """Return conf/NAME.yaml with Hydra overrides, as an instance of a schema.
+    """Return conf/NAME.yaml with overrides, as an instance of a schema.
 
     Args:
         schema: a dataclass with the keys of the file.
         name: the file in conf/, without its suffix.
         overrides: arguments of the command line, without the prefix.
-        keys: a sentence that lists the keys, for errors.
-        prefix: the prefix that the keys have on the command line.
+        keys: a sentence that says where the keys are listed, for errors.
+        prefix: the prefix that the keys have on the command line, such as "bench.".
 
     Raises:
         UserError: a key is unknown, or a value is missing or has the wrong type.
@@ -157,7 +165,7 @@ def compose_options(schema: type[T], name: str, overrides: Sequence[str], keys: 
     except MissingMandatoryValue as error:
         raise UserError(f"{prefix}{error.full_key}: has no value; give {prefix}{error.full_key}=...") from error
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(prefix + explain_error(error).replace(KEYS, keys)) from error
+        raise UserError(prefix + explain_error(error).replace(KEYS_HINT, keys)) from error
     assert isinstance(options, schema)
     return options
 
@@ -166,9 +174,9 @@ def explain_error(error: Exception, strategies: Sequence[str] = ()) -> str:
     """Return one line for an error of Lockstep, Hydra or OmegaConf. strategies: see `report_user_errors`."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         return _explain_missing_choice(error.missing_cfg_file, error.options, strategies)
-    text = str(error)
+    text = str(error)  # the patterns below are the messages of Hydra and OmegaConf
     if isinstance(error, OverrideParseException):
-        remedy = "quote the value for Hydra too: 'key=\"value\"'" if "=" in str(error.override) else KEYS
+        remedy = "quote the value for Hydra too: 'key=\"value\"'" if "=" in str(error.override) else KEYS_HINT
         return f"{error.override}: not a key=value that Hydra can read ({first_line(text)}); {remedy}"
     if match := re.match(r"Ambiguous value for argument '(.+?)' *1\. To use it as a list", text, re.DOTALL):
         return f"{match[1].strip()}: has several values; add -m to train with each in turn"
@@ -203,4 +211,4 @@ def _explain_value(error: OmegaConfBaseException, key: str) -> str:
 def _explain_unknown_key(name: str) -> str:
     others = [key for key in collect_keys() if key != name]
     similar = get_close_matches(name, others, 1, 0.8) or [key for key in others if key.endswith(name)]
-    return f"{name}: no such key here; " + (f"did you mean {similar[0]}? " if similar else "") + KEYS
+    return f"{name}: no such key here; " + (f"did you mean {similar[0]}? " if similar else "") + KEYS_HINT

@@ -1,7 +1,9 @@
 """Conversion of the config that Hydra composed to a frozen `Config`, and of a `Config` to config.yaml and back.
 
-Hydra's ConfigStore is not used: `extensions`, a key of the composed config, names the modules that register further
-schemas, so the schemas are known only after composition. They are then merged as OmegaConf's structured configs.
+A config has sections. Those that are groups, such as `model`, have the key `kind`, which decides the schema: the
+dataclass with the keys of the section. Hydra's ConfigStore is not used: `extensions`, a key of the composed config,
+names the modules that register further schemas, so the schemas are known only after composition. They are then merged
+as OmegaConf's structured configs.
 """
 
 import importlib
@@ -21,14 +23,14 @@ from common.errors import UserError
 
 CONF = str(Path(__file__).parents[2] / "conf")
 T = TypeVar("T")
-Section = dict[str, Value]
+Section = dict[str, Value]  # the values of a section by key, without the name of the section
 
 
 def parse_config(composed: DictConfig) -> Config:
     """Return a composed Hydra config as a `Config` whose values have the types that the schemas declare.
 
     Raises:
-        UserError: a value is missing, or `extensions` names a module that does not exist.
+        UserError: a value is missing, a kind does not exist, or `extensions` names a module that does not exist.
         OmegaConfBaseException: a key is unknown, or its value has the wrong type. The error names the key.
     """
     values = _to_section("", OmegaConf.to_container(composed, resolve=True))
@@ -67,7 +69,7 @@ def _to_section(group: str, value: Value) -> Section:
 
 
 def _resolve_alias(section: Section) -> Section:
-    """Return the section of the strategy without `workers`, another name of `replicas`, and with null for `auto`."""
+    """Return the strategy's section with `replicas` alone: `workers` is another name of it, and `auto` means null."""
     section |= {name: None for name in ("workers", "replicas") if section.get(name) == "auto"}
     workers, replicas = section.pop("workers", None), section.get("replicas")
     if workers is not None and replicas not in (None, workers):
@@ -86,7 +88,7 @@ def _find_schema(group: str, section: Section) -> type:
 
 
 def _convert_section(group: str, schema: type[T], section: Section) -> T:
-    """Return a section as an instance of its schema. Errors name the whole key."""
+    """Return a section as an instance of its schema. Errors name the full key, such as train.steps."""
     values = dict(section)
     with _prefix_errors(group):
         node = OmegaConf.structured(schema)
@@ -104,7 +106,7 @@ def _convert_section(group: str, schema: type[T], section: Section) -> T:
 
 @contextmanager
 def _prefix_errors(group: str) -> Iterator[None]:
-    """Put the name of the group before the key that an error names."""
+    """Put the name of the section before the key that an error of the body names."""
     prefix = f"{group}." if group else ""
     try:
         yield
@@ -118,7 +120,10 @@ def _prefix_errors(group: str) -> Iterator[None]:
 
 
 def collect_values(config: Config, *scopes: Scope) -> dict[str, Value]:
-    """Return the values of the keys in these scopes, by full name, or of all keys if no scope is passed."""
+    """Return the values of the keys in these scopes, by full name, or of all keys if no scope is passed.
+
+    The scope of a key, such as CURVE, says where its value must agree: between runs, on all hosts, or nowhere.
+    """
     return {name: value for name, key, value in iterate_keys(config) if not scopes or key.scope in scopes}
 
 
@@ -135,7 +140,7 @@ def load_config(path: Path) -> Config:
 
 
 def _find_package_directory(package: str, *parts: str) -> str:
-    """Return a directory inside of an installed package, for conf/model/minilm.yaml."""
+    """Return a directory inside an installed package, for ${package_directory:...} in conf/model/minilm.yaml."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         distribution = package.replace("_", "-")
@@ -144,13 +149,13 @@ def _find_package_directory(package: str, *parts: str) -> str:
 
 
 def describe_keys(extensions: Iterable[str] = ()) -> str:
-    """Return a line for each key that has choices, limits or a unit, for `--help`.
+    """Return a line for each key that has choices, limits or a unit. `--help` shows the lines.
 
     If the kinds of a group describe a key differently, there is a line for each description, which names the kinds.
     """
     for module in extensions:
         _import_extension(module)
-    kinds_by_description: dict[str, dict[str, list[str]]] = {}  # for each key
+    kinds_by_description: dict[str, dict[str, list[str]]] = {}  # by the full name of a key, then by its description
     schemas = [(kind, schema, f"{group}.") for group, kinds in GROUPS.items() for kind, schema in kinds.items()]
     for kind, schema, prefix in (*schemas, ("", TrainSettings, "train."), ("", RunOptions, "")):
         for name, key in list_keys(schema, prefix):
@@ -163,5 +168,6 @@ def describe_keys(extensions: Iterable[str] = ()) -> str:
     return "\n".join(lines)
 
 
+# conf/ calls these functions as ${package_directory:PACKAGE,PARTS} and ${config_keys:EXTENSIONS}.
 OmegaConf.register_new_resolver("package_directory", _find_package_directory, replace=True)
 OmegaConf.register_new_resolver("config_keys", describe_keys, replace=True)

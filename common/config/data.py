@@ -1,5 +1,9 @@
 """Settings of the kinds of data.
 
+Each field is a key of the config, such as data.train, and `key(SCOPE, ...)` declares its limits. The values of SOURCE
+keys may differ between runs if the data that they name do not. HOST keys may differ from host to host, CURVE keys
+decide the loss curve. The files in conf/data have the default values and explain the keys.
+
 A new kind needs a schema here, a module in common/data that reads it, and a YAML file in conf/data.
 """
 
@@ -19,9 +23,9 @@ class DataSettings:
     `allow_change` lets a run resume from a checkpoint that was trained on other data.
     """
 
-    reads: ClassVar[str]  # the kind of input that models get: "text", "images" or "arrays"
-    cache: ClassVar[str]  # the module whose function `open_cache` builds and opens the cache
-    source: ClassVar[str]  # the module whose functions `read` and `identify` read this kind
+    reads: ClassVar[str]  # the kind of input that models get: "text", "images" or "arrays"; see ModelSettings.reads
+    cache: ClassVar[str]  # the module whose function `open_cache` builds and opens the cache of prepared examples
+    source: ClassVar[str]  # the module whose functions `read` and `identify` read and fingerprint the source
 
     kind: str = key(SOURCE)
     allow_change: bool = key(HOST)

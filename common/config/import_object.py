@@ -9,11 +9,11 @@ from common.errors import UserError
 def import_object(path: str) -> Any:  # noqa: ANN401  a class, a function, or whatever the user's module has
     """Return what a module has under a name. path: `module:name`, such as `my_models.resnet:build`.
 
-    hydra.utils.get_object reads `module.name`. Its errors do not say whether the module or the name is missing.
+    hydra.utils.get_object is not used: it reads `module.name`, and its errors do not say which of the two is missing.
 
     Raises:
         UserError: the module has no such name.
-        Exception: whatever the import of the module raises.
+        Exception: any error that the import of the module raises.
     """
     module_name, _, name = path.partition(":")
     module = importlib.import_module(module_name)

@@ -1,7 +1,9 @@
 """Keys of the config: the limits of their values, and the scope in which a value must agree.
 
-The field of a schema is the only place that declares a key's limits, choices, unit and scope. Validation, `--help`,
-resuming, the agreement of hosts and the comparison of runs all read them from the field.
+A schema is a frozen dataclass; each of its fields is a key, or a section of further keys. The full name of a key
+includes its sections, such as train.early_stopping.patience. The field is the only place that declares a key's limits,
+choices, unit and scope. Validation, `--help`, resuming, the agreement of hosts and the comparison of runs all read them
+from the field.
 """
 
 import math
@@ -12,7 +14,7 @@ from typing import Any
 
 from common.errors import UserError
 
-Value = object  # of a key: a number, text, None, a list of one of these, or a mapping
+Value = object  # the value of a key: a number, a text, None, a list of these, or a mapping
 
 
 class Scope(Enum):
@@ -37,10 +39,10 @@ class Key:
     at_most: float | None = None  # inclusive limit
     above: float | None = None  # exclusive limit
     below: float | None = None  # exclusive limit
-    finite: bool = True  # whether infinity is refused; only keys with limits refuse it
+    finite: bool = True  # whether infinity and nan are refused; keys without limits never refuse them
     unit: str = ""  # the unit of numbers, for --help
-    null: str = ""  # the effect of null in words that follow "null", for errors
-    type: object = None  # the annotation of the field
+    null: str = ""  # for errors, what null means, in words that follow "null", such as "for no clipping"
+    type: object = None  # the annotation of the field; `list_keys` fills it in
 
     def check(self, name: str, value: Value) -> None:
         """Raise UserError if the value is outside the limits. Only numbers and texts have limits."""
@@ -77,9 +79,12 @@ class Key:
         return "; ".join(filter(None, (", ".join(self.choices), self.describe_limits(), self.unit)))
 
 
-# Both functions return a dataclass field. Their type is Any because it must fit the annotation of every field.
+# Both functions return a dataclass field. Their return type is Any, because it must fit the annotation of every field.
 def key(scope: Scope, **limits: Any) -> Any:  # noqa: ANN401  the fields of Key; a field fits any annotation
-    """Return a dataclass field for a config key. It has no default, since the files in conf/ hold the values."""
+    """Return a dataclass field for a config key. limits: the other fields of `Key`.
+
+    The field has no default, since the files in conf/ hold the values.
+    """
     return field(metadata={"key": Key(scope, **limits)})
 
 
@@ -94,7 +99,7 @@ def find_section_schema(schema_field: "Field[object]") -> type | None:
 
 
 def list_keys(schema: type, prefix: str = "") -> Iterator[tuple[str, Key]]:
-    """Yield the full names and the keys of a schema, including its sections."""
+    """Yield the full name and the key of each field of a schema, including its sections. prefix: such as "train."."""
     for schema_field in fields(schema):
         name = f"{prefix}{schema_field.name}"
         if (section_schema := find_section_schema(schema_field)) is not None:

@@ -1,10 +1,10 @@
-"""Conversion of the keys of earlier versions to today's keys, so that old runs and checkpoints stay readable."""
+"""Conversion of config keys of earlier versions to today's keys, so that old runs and checkpoints stay readable."""
 
 from collections.abc import Mapping
 
 from common.config.keys import Value
 
-RENAMED = {
+RENAMED = {  # first version -> today
     "data.name": "data.kind",
     "optimizer.name": "optimizer.kind",
     "schedule.name": "schedule.kind",
@@ -29,7 +29,7 @@ def upgrade_values(flat: Mapping[str, Value]) -> dict[str, Value]:
     Args:
         flat: values by full names of keys.
     """
-    if "optimizer.name" not in flat:
+    if "optimizer.name" not in flat:  # a version after the first
         return {**ADDED, **flat, **_upgrade_dropout(flat)}
     values = {**ADDED, **_upgrade_dropout(flat), **{RENAMED.get(name, name): value for name, value in flat.items()}}
     if values.get("data.kind") == "mnli":
@@ -44,9 +44,10 @@ def upgrade_values(flat: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _upgrade_dropout(flat: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the semantics of dropout, which was always native at first.
+    """Return today's value of model.dropout_semantics. The first versions lacked the key; their dropout was native.
 
-    Without dropout both semantics are the same, which is called aligned.
+    A model without dropout computes the same with both values, so it gets aligned. Only custom models, which have
+    model.arguments, may hide dropout.
     """
     semantics = flat.get("model.dropout_semantics", "native")
     has_no_dropout = semantics == "native" and "model.arguments" not in flat and not flat.get("model.dropout")

@@ -1,5 +1,9 @@
 """Settings of the kinds of models.
 
+Each field is a key of the config, such as model.dropout, and `key(SCOPE, ...)` declares its limits. CURVE keys decide
+the loss curve. The values of SOURCE keys may differ if the weights that they name do not. RUN keys must only be the
+same on all hosts. The files in conf/model have the default values and explain the keys.
+
 A new kind needs a schema here, a spec in common/models, a module in `models` of each side, and a YAML file in
 conf/model.
 """
@@ -19,17 +23,17 @@ ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
 class ModelSettings:
     """Settings that every kind of model has.
 
-    `name` is a label. `dropout_semantics: aligned` draws the same dropout masks on both sides; `native` uses the
-    masks of each framework.
+    `name` is a label. With `dropout_semantics: aligned` both sides use the same dropout masks, with `native` each
+    framework draws its own.
     """
 
     reads: ClassVar[str]  # the kind of input that the model takes: "text", "images" or "arrays"
     tasks: ClassVar[tuple[str, ...]] = ("classification",)  # the kinds of tasks that the model can learn
-    spec: ClassVar[str]  # the module of the names, the shapes and the initial weights: see common.models.spec
+    spec: ClassVar[str]  # the module with the names, shapes and initial values of the parameters
     torch_module: ClassVar[str]  # the module whose function `build` makes the PyTorch model
     tf_module: ClassVar[str]  # the module whose function `build` makes the Keras model
-    supports_unpadded: ClassVar[bool] = False  # whether the model can compute on the real tokens alone
-    supports_aligned_dropout: ClassVar[bool] = False  # whether the model uses the `dropout_keys` of a batch
+    supports_unpadded: ClassVar[bool] = False  # whether the model can compute on the tokens without any padding
+    supports_aligned_dropout: ClassVar[bool] = False  # whether the model draws masks from the `dropout_keys` of a batch
     matmul_precisions: ClassVar[tuple[str, ...]] = ()  # the values of train.matmul_precision that the model supports
 
     kind: str = key(CURVE)
@@ -38,19 +42,19 @@ class ModelSettings:
 
     @property
     def has_aligned_dropout(self) -> bool:
-        """Return whether batches have the keys of aligned dropout masks."""
+        """Return whether batches have `dropout_keys`, from which both sides draw the same dropout masks."""
         return self.dropout_semantics == "aligned"
 
     @property
     def has_global_batch_norm(self) -> bool:
-        """Return whether BatchNorm uses the statistics of the global batch, over all replicas."""
+        """Return whether BatchNorm uses statistics of the global batch, not of each replica's share."""
         return False
 
     def check(self, max_length: int) -> None:
         """Raise UserError if values do not fit together.
 
         Args:
-            max_length: the largest number of tokens of an example.
+            max_length: the largest number of tokens of an example, `train.max_length`.
         """
 
 
@@ -68,7 +72,7 @@ class DropoutModelSettings(ModelSettings):
 
 @dataclass(frozen=True)
 class BertSettings(DropoutModelSettings):
-    """A BERT for classification."""
+    """A BERT for the classification of text."""
 
     reads = "text"
     supports_aligned_dropout = True
@@ -138,7 +142,7 @@ class ConvNetSettings(DropoutModelSettings):
 class CustomModelSettings(ModelSettings):
     """A model of the user, as docs/custom_models.md describes it.
 
-    `torch` and `tf` name the factories as module:function. One of them may be null.
+    `torch` and `tf` name the functions that make the model, as module:function. One of them may be null.
     """
 
     reads = "arrays"
@@ -151,7 +155,7 @@ class CustomModelSettings(ModelSettings):
     torch: str | None = key(SOURCE)
     tf: str | None = key(SOURCE)
     arguments: dict[str, Any] = key(CURVE)  # OmegaConf knows no other type for values of all kinds
-    map: str | None = key(SOURCE)
+    map: str | None = key(SOURCE)  # the file that pairs the variables of both models
     checkpoint: str | None = key(SOURCE)
     sync_batch_norm: bool = key(CURVE)
     prove: bool = key(RUN)

@@ -1,5 +1,8 @@
 """Command-line arguments in the form that Hydra reads: flags before overrides, and texts in quotes if they need them.
 
+An override is an argument such as train.steps=100. An override with several values, such as train.seed=1,2, sweeps:
+with the flag -m each value starts a job, a run of its own.
+
 `hydra.core.override_parser` parses one override, as Hydra's own sweeper plugins do. There is no other way to learn
 whether Hydra's grammar reads a value as text, and whether an override sweeps.
 """
@@ -14,16 +17,16 @@ from hydra.errors import HydraException
 from common.config.schema import GROUPS, collect_keys
 from common.errors import UserError
 
-FREE = "model.arguments"  # the user chooses the keys below this one
-MULTIRUN = {"-m", "--multirun"}
-SWITCHES = {  # Hydra's flags without a value
+FREE_SECTION = "model.arguments"  # the user chooses the keys of this section, so Hydra needs the prefix ++ for them
+SWEEP_FLAGS = {"-m", "--multirun"}
+PLAIN_FLAGS = {  # Hydra's flags without a value
     *("--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--shell-completion", "-sc"),
-    *("--experimental-rerun", *MULTIRUN),
+    *("--experimental-rerun", *SWEEP_FLAGS),
 }
-OPTIONS = {  # Hydra's flags with a value
+VALUE_FLAGS = {  # Hydra's flags with a value
     *("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"),
 }
-INFO = {"--info", "-i"}  # Hydra's flags whose value may be left out
+OPTIONAL_VALUE_FLAGS = {"--info", "-i"}  # Hydra's flags whose value may be left out
 PARSER = OverridesParser.create()
 
 
@@ -34,24 +37,24 @@ def normalize_arguments(arguments: Sequence[str]) -> list[str]:
     refuse it, or would read a number or a list. Raises UserError for mistakes that Hydra answers with a page of text.
     """
     flags, overrides = split_flags(arguments)
-    is_sweep = bool(MULTIRUN & set(flags))
-    sweeping = find_swept(overrides)
+    is_sweep = bool(SWEEP_FLAGS & set(flags))
+    sweeps = find_sweeps(overrides)
     if is_sweep and any(
-        _key(override) == "run_dir" and override not in sweeping and "${" not in override for override in overrides
+        _get_key(override) == "run_dir" and override not in sweeps and "${" not in override for override in overrides
     ):
         raise UserError("run_dir: every job of a sweep needs its own; set hydra.sweep.dir=... instead")
     for group in GROUPS:
         if f"{group}=null" in overrides:
             raise UserError(f"{group}=null: every run has one; choose one with {group}=..., --help lists them")
     text_keys = {name for name, key in collect_keys().items() if key.type in (str, str | None)}
-    added = [f"++{override}" if override.startswith(FREE) else override for override in overrides]
+    prefixed = [f"++{override}" if override.startswith(FREE_SECTION) else override for override in overrides]
     return [
         *flags,
-        *(_quote_text(override, is_sweep) if _key(override) in text_keys else override for override in added),
+        *(_quote_text(override, is_sweep) if _get_key(override) in text_keys else override for override in prefixed),
     ]
 
 
-def find_swept(overrides: Sequence[str]) -> list[str]:
+def find_sweeps(overrides: Sequence[str]) -> list[str]:
     """Return the overrides that give a key several values, one for each job of a sweep."""
     parsed_overrides = {override: _parse(override) for override in overrides}
     return [text for text, parsed in parsed_overrides.items() if parsed is not None and parsed.is_sweep_override()]
@@ -69,13 +72,13 @@ def name_job(arguments: Sequence[str], task: Sequence[str]) -> str:
     """Return the swept values of a job, such as "replicas=2,seed=1", or "" if nothing is swept.
 
     Args:
-        arguments: the arguments of the command.
-        task: the overrides of the job.
+        arguments: the arguments of the command, which sweep.
+        task: the overrides of the job, in which each key has one of the values.
     """
-    swept_keys = {_key(override) for override in find_swept(split_flags(arguments)[1])}
-    pairs = [override.partition("=") for override in task if _key(override) in swept_keys]
-    shown = [(key.rpartition(".")[2], value.strip("'\"/").rpartition("/")[2]) for key, _, value in pairs]
-    return re.sub(r"[^\w.=,+-]", "-", ",".join("=".join(pair) for pair in shown))[:100]
+    swept_keys = {_get_key(override) for override in find_sweeps(split_flags(arguments)[1])}
+    pairs = [override.partition("=") for override in task if _get_key(override) in swept_keys]
+    short_pairs = [(key.rpartition(".")[2], value.strip("'\"/").rpartition("/")[2]) for key, _, value in pairs]
+    return re.sub(r"[^\w.=,+-]", "-", ",".join("=".join(pair) for pair in short_pairs))[:100]
 
 
 def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -87,16 +90,18 @@ def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             overrides.append(argument)
             continue
         name, equals, _ = argument.partition("=")
-        if name not in SWITCHES | OPTIONS | INFO:
+        if name not in PLAIN_FLAGS | VALUE_FLAGS | OPTIONAL_VALUE_FLAGS:
             raise UserError(f"{argument}: no such flag; --help lists the keys, --hydra-help the flags")
         flags.append(argument)
-        next_is_value = name in OPTIONS or (name in INFO and "=" not in "".join(remaining[:1]))
+        is_override_next = "=" in "".join(remaining[:1])
+        next_is_value = name in VALUE_FLAGS or (name in OPTIONAL_VALUE_FLAGS and not is_override_next)
         if next_is_value and not equals and remaining:
             flags.append(remaining.pop(0))
     return flags, overrides
 
 
 def _quote_text(override: str, is_sweep: bool) -> str:
+    """Return an override of a text key with its value in quotes, unless Hydra reads the value as text already."""
     if "=" not in override or override.startswith("~"):  # it deletes a key, or is a mistake
         return override
     parsed = _parse(override)
@@ -107,7 +112,7 @@ def _quote_text(override: str, is_sweep: bool) -> str:
     return key + equals + ",".join(QuotedString(text, Quote.single).with_quotes() for text in values)
 
 
-def _key(override: str) -> str:
+def _get_key(override: str) -> str:
     return override.partition("=")[0].lstrip("+~")
 
 

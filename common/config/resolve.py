@@ -1,4 +1,4 @@
-"""Values that a config leaves open: the replicas, the steps and the schedule. The command fills them in once."""
+"""Resolution of a config: the command fills in once what the user left open: the replicas, the steps, the schedule."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,17 +25,18 @@ def resolve_config(
     Args:
         config: a config that `check_config` has checked.
         hosts: the number of hosts that take part.
-        started: the number of processes of each role if a scheduler has started them already. The config must agree
-            with these numbers or leave them open.
+        started: the number of processes of each role, if another program has started them already: "worker", "ps"
+            (parameter server) and "chief", or only "process". The config must agree or leave the numbers open.
         source: the environment variable that `started` comes from, for errors.
-        gpus: the number of GPUs of each host if this machine is not one of the hosts.
+        gpus: the number of GPUs of each host, if this machine is not one of the hosts.
 
     Raises:
         UserError: the config disagrees with the processes, the GPUs or the hosts.
     """
     strategy = config.strategy
     if started is not None:
-        replicas = _agree("replicas", strategy.replicas, _count_workers(strategy, started, source), source)
+        workers = _count_workers(strategy, started, source)
+        replicas = _require_equal_count("replicas", strategy.replicas, workers, source)
     else:
         gpus_per_host = count_visible_gpus() if gpus is None else gpus
         default = 1 if strategy.kind == "single" else (gpus_per_host or DEFAULT_REPLICAS) * hosts
@@ -43,7 +44,7 @@ def resolve_config(
     if isinstance(strategy, ParameterServerSettings):
         servers = strategy.server_count
         if started is not None and "ps" in started:
-            servers = _agree("parameter_servers", strategy.parameter_servers, started["ps"], source)
+            servers = _require_equal_count("parameter_servers", strategy.parameter_servers, started["ps"], source)
         strategy = replace(strategy, parameter_servers=servers)
     resolved = replace(config, strategy=replace(strategy, replicas=replicas))
     check_replicas(resolved, hosts, has_external_hosts=started is not None or gpus is not None)
@@ -53,7 +54,7 @@ def resolve_config(
 def _count_workers(strategy: StrategySettings, started: Mapping[str, int], source: str) -> int:
     """Return how many of the started processes are workers.
 
-    Some launchers, such as torchrun, only report a total: "process". The other roles are then subtracted.
+    Some launchers, such as torchrun, only report a total as "process". The other roles are then subtracted.
     """
     if "process" not in started:
         return started["worker"]
@@ -65,8 +66,15 @@ def _count_workers(strategy: StrategySettings, started: Mapping[str, int], sourc
     return workers
 
 
-def _agree(name: str, configured: int | None, started: int, source: str) -> int:
-    """Return the number of started processes. Raise UserError if the config has another number."""
+def _require_equal_count(name: str, configured: int | None, started: int, source: str) -> int:
+    """Return the number of started processes. Raise UserError if the config has another number.
+
+    Args:
+        name: the key that configures the number, without "strategy.".
+        configured: the value of the key; None if it is open.
+        started: the number of processes that another program has started.
+        source: the environment variable that `started` comes from.
+    """
     if configured not in (None, started):
         raise UserError(
             f"strategy.{name}={configured}, but {source} gives {started}; remove strategy.{name} or make them equal"
@@ -78,7 +86,7 @@ def resolve_steps(config: Config, steps_of_epochs: int | None) -> Config:
     """Return a config with the steps of the run and of its schedule filled in.
 
     Args:
-        config: a config of any state.
+        config: a config, resolved or not.
         steps_of_epochs: the number of steps in `train.epochs` epochs of the corpus, if `train.epochs` is set.
     """
     train = config.train

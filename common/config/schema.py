@@ -1,6 +1,12 @@
 """The config of a training run.
 
-The files in conf/ hold the values. No key has a default here, so the config.yaml of a run states all that it used.
+A key is a field of one of the schemas, which are these dataclasses, and has a full name such as train.steps. A group is
+a section, such as `model`, whose schema depends on its key `kind`. `key(SCOPE, ...)` declares the limits of a key, and
+where its value must agree: CURVE keys decide the loss curve, RUN keys must be the same on all hosts, HOST keys may
+differ.
+
+The files in conf/ hold the values and explain the keys. No key has a default here, so the config.yaml of a run states
+all values that the run used.
 """
 
 from collections.abc import Mapping
@@ -17,7 +23,10 @@ from common.errors import UserError
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """Settings of the optimizer. `momentum` is for sgd; `beta1`, `beta2` and `epsilon` are for adam and adamw."""
+    """Settings of the optimizer. `momentum` is for sgd; `beta1`, `beta2` and `epsilon` are for adam and adamw.
+
+    With `semantics: aligned` both sides compute PyTorch's update, with `native` each framework computes its own.
+    """
 
     kind: str = key(CURVE)
     semantics: str = key(CURVE, choices=("aligned", "native"))
@@ -37,7 +46,7 @@ class OptimizerSettings:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The optimizer slots of a parameter, by PyTorch's names."""
+        """PyTorch's names of the slots, the arrays that the optimizer keeps for each parameter."""
         if self.kind == "sgd":
             return ("momentum_buffer",) if self.momentum else ()
         return ("exp_avg", "exp_avg_sq")
@@ -102,7 +111,7 @@ class TrainSettings:
         return self.matmul_precision or self.precision
 
     def check(self) -> None:
-        """Raise UserError if two precisions are named, or if early stopping has no evaluations to count."""
+        """Raise UserError if two precisions are set, or if early stopping has no evaluations to count."""
         if self.matmul_precision is not None and self.precision != "float32":
             raise UserError(
                 f"train.matmul_precision={self.matmul_precision}: is for train.precision=float32; give one of them"
@@ -113,7 +122,7 @@ class TrainSettings:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The keys outside the groups. `extensions` names modules with further kinds, which every process imports."""
+    """The keys outside all sections. `extensions` names modules that every process imports to add further kinds."""
 
     run_dir: str | None = key(HOST)
     resume: str | None = key(HOST)
@@ -137,7 +146,7 @@ class Config(RunOptions):
     train: TrainSettings = section()
 
 
-# The schema of each kind, by the group and the kind.
+# The schema of each kind, by the group and the kind. A module that `extensions` names may add kinds.
 GROUPS: dict[str, Mapping[str, type]] = {
     "data": DATA,
     "model": MODELS,

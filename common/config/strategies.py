@@ -1,4 +1,8 @@
-"""Settings of the kinds of strategies.
+"""Settings of the kinds of strategies: the ways to train data-parallel. A replica is one copy of the model.
+
+Each field is a key of the config, such as strategy.replicas. `key(RUN, ...)` declares its limits and that all hosts
+must have the same value. The files in conf/strategy have the default values and explain the keys. In a resolved config,
+the values that a user may leave open are filled in. "torch" and "tf" are the two sides.
 
 A new kind needs a schema here, a YAML file in conf/strategy, and a module in `strategies` of each side that has it.
 """
@@ -25,8 +29,8 @@ class StrategySettings:
 
     sides: ClassVar[dict[str, str]]  # "module:class" for each side that has the strategy: "torch", "tf"
     one_process: ClassVar[bool] = True  # whether one process holds all replicas
-    compiles: ClassVar[tuple[str, ...]] = ("torch", "tf")  # the sides that support train.compile
-    profiles: ClassVar[tuple[str, ...]] = ("torch", "tf")  # the sides that support train.profile
+    compiles: ClassVar[tuple[str, ...]] = ("torch", "tf")  # the sides on which it supports train.compile
+    profiles: ClassVar[tuple[str, ...]] = ("torch", "tf")  # the sides on which it supports train.profile
 
     kind: str = key(RUN)
     replicas: int | None = key(RUN, at_least=1)
@@ -39,12 +43,15 @@ class StrategySettings:
 
     @property
     def roles(self) -> dict[str, int]:
-        """The number of processes of each role. The first process of the first role is the chief."""
+        """The number of processes of each role: "worker" (computes gradients), "ps" (parameter server) or "chief".
+
+        The first process of the first role is the chief of the run.
+        """
         return {"worker": 1 if self.one_process else self.world_size}
 
     @property
     def processes(self) -> int:
-        """The number of processes."""
+        """The number of processes of the run."""
         return sum(self.roles.values())
 
     @property
@@ -63,7 +70,7 @@ class StrategySettings:
 
 @dataclass(frozen=True)
 class SingleSettings(StrategySettings):
-    """One replica."""
+    """Training with one replica, whose curve every synchronous strategy must reproduce."""
 
     sides: ClassVar[dict[str, str]] = {
         "torch": "torch_impl.strategies.single:Single",
@@ -78,9 +85,9 @@ class SingleSettings(StrategySettings):
 
 @dataclass(frozen=True)
 class DpSettings(StrategySettings):
-    """DataParallel.
+    """PyTorch's DataParallel.
 
-    `loss` names the place that computes the loss. `output_device` is the index of the replica that gathers outputs.
+    `loss` says where the loss is computed. `output_device` is the index of the replica that gathers the outputs.
     """
 
     sides: ClassVar[dict[str, str]] = {"torch": "torch_impl.strategies.dp:DP"}
@@ -99,9 +106,10 @@ class DpSettings(StrategySettings):
 
 @dataclass(frozen=True)
 class DdpSettings(StrategySettings):
-    """DistributedDataParallel, with its arguments.
+    """PyTorch's DistributedDataParallel, with its arguments.
 
-    `accumulate` is the number of passes that make one update. Only the last pass reduces gradients.
+    `accumulate` is the number of forward and backward passes that make one update. Only the last pass reduces
+    gradients.
     """
 
     sides: ClassVar[dict[str, str]] = {"torch": "torch_impl.strategies.ddp:DDP"}
@@ -125,7 +133,7 @@ class DdpSettings(StrategySettings):
 
 @dataclass(frozen=True)
 class AllReduceSettings(StrategySettings):
-    """All-reduce by an algorithm of Lockstep. `bucket_cap_mb: null` reduces every parameter on its own."""
+    """All-reduce by an algorithm of Lockstep. `bucket_cap_mb: null` reduces each parameter's gradient on its own."""
 
     sides: ClassVar[dict[str, str]] = {"torch": "torch_impl.strategies.allreduce:AllReduce"}
     one_process = False
@@ -137,14 +145,14 @@ class AllReduceSettings(StrategySettings):
 
 @dataclass(frozen=True)
 class MirroredSettings(StrategySettings):
-    """MirroredStrategy."""
+    """TensorFlow's MirroredStrategy."""
 
     sides: ClassVar[dict[str, str]] = {"tf": "tf_impl.strategies.mirrored:Mirrored"}
 
 
 @dataclass(frozen=True)
 class CentralStorageSettings(StrategySettings):
-    """CentralStorageStrategy."""
+    """TensorFlow's CentralStorageStrategy."""
 
     sides: ClassVar[dict[str, str]] = {"tf": "tf_impl.strategies.central_storage:CentralStorage"}
     compiles = ()  # XLA cannot read variables of another device
@@ -152,7 +160,7 @@ class CentralStorageSettings(StrategySettings):
 
 @dataclass(frozen=True)
 class MultiWorkerSettings(StrategySettings):
-    """MultiWorkerMirroredStrategy; `bytes_per_pack: 0` lets TensorFlow choose."""
+    """TensorFlow's MultiWorkerMirroredStrategy. `bytes_per_pack: 0` lets TensorFlow choose."""
 
     sides: ClassVar[dict[str, str]] = {"tf": "tf_impl.strategies.multiworker:MultiWorker"}
     one_process = False
@@ -164,9 +172,10 @@ class MultiWorkerSettings(StrategySettings):
 
 @dataclass(frozen=True)
 class ParameterServerSettings(StrategySettings):
-    """Parameter servers with workers. Every worker has one replica.
+    """Asynchronous training: workers, one replica each, send gradients to servers that hold the parameters.
 
-    `batch: replica` computes an update from the share of one replica, `global` from a whole global batch.
+    With `batch: replica`, a worker computes an update from one replica's share of a global batch; with `batch: global`,
+    from a whole global batch.
     `max_staleness` bounds the number of updates between a worker's read and its own update; null sets no bound, and 0
     makes the updates synchronous.
     """
@@ -199,7 +208,7 @@ class ParameterServerSettings(StrategySettings):
 
     @property
     def synchronous(self) -> bool:
-        """Return whether the gradients of all workers make one update."""
+        """Return whether the gradients of all workers together make one update."""
         return self.max_staleness == 0
 
     @property

@@ -1,5 +1,8 @@
 """Settings of the kinds of tasks. A task defines the loss and the metric.
 
+Each field is a key of the config, such as task.label_smoothing. `key(CURVE, ...)` declares its limits, and that it
+decides the loss curve. The files in conf/task have the default values and explain the keys.
+
 A new kind needs a schema here, a YAML file in conf/task, and a function in `task.py` of each side.
 """
 
@@ -20,7 +23,7 @@ class TaskSettings:
     The loss of a global batch is the mean of the losses of its examples, weighted by the weights of the examples.
     """
 
-    metric: ClassVar[str | None]  # the name of the second value of an evaluation, a weighted mean as the loss is
+    metric: ClassVar[str | None]  # the name of the value that an evaluation reports besides the loss; None for none
 
     kind: str = key(CURVE)
 
@@ -30,7 +33,7 @@ class TaskSettings:
         return getattr(self, "class_weights", None)
 
     def values(self, loss: float, metric: float) -> dict[str, float]:
-        """Return the values that an evaluation reports, by name."""
+        """Return the values that an evaluation reports, by name. metric: the value of `self.metric`."""
         return {"loss": loss} | ({} if self.metric is None else {self.metric: metric})
 
     def check(self) -> None:
@@ -39,7 +42,7 @@ class TaskSettings:
 
 @dataclass(frozen=True)
 class ClassTaskSettings(TaskSettings):
-    """A task with classes. `label_smoothing` is the share of a label that is spread over all classes."""
+    """A task with classes. `label_smoothing` is the share of a label's weight that is spread over all classes."""
 
     metric = "accuracy"
 
@@ -82,14 +85,14 @@ class RegressionSettings(TaskSettings):
 class LanguageModelSettings(TaskSettings):
     """Choose a class for each token.
 
-    Logits are [n, tokens, vocabulary], labels [n, tokens]. Labels below 0 do not count.
+    Logits are [examples, tokens, vocabulary], labels [examples, tokens]. Tokens with a label below 0 do not count.
     """
 
     metric = "accuracy"
 
     @override
     def values(self, loss: float, metric: float) -> dict[str, float]:
-        return {**super().values(loss, metric), "perplexity": math.exp(min(loss, 700.0))}
+        return {**super().values(loss, metric), "perplexity": math.exp(min(loss, 700.0))}  # exp(710) overflows
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Checks of the values of a config. They find a mistake before any process starts."""
+"""Checks of the values of a config. They find a mistake before any process starts.
+
+A resolved config is one whose open values, such as the number of replicas, are filled in.
+"""
 
 from importlib.util import find_spec
 
@@ -18,8 +21,8 @@ def check_config(config: Config, framework: str | None = None) -> None:
     """Check all values that do not depend on the hosts. Raises UserError.
 
     Args:
-        config: a config before its resolution.
-        framework: "torch" or "tf" if this framework is about to train.
+        config: a config that need not be resolved.
+        framework: "torch" or "tf" if this framework is about to train; None to check for both.
     """
     if framework is not None:
         _check_framework(config, framework)
@@ -42,7 +45,7 @@ def check_config(config: Config, framework: str | None = None) -> None:
 def _check_framework(config: Config, framework: str) -> None:
     strategy = config.strategy
     if framework not in strategy.sides:
-        (other,) = strategy.sides
+        (other,) = strategy.sides  # the strategy exists only there
         raise UserError(
             f"strategy={strategy.kind}: a {TITLES[other]} strategy; run it with {COMMANDS[other]} "
             f"strategy={strategy.kind}"
@@ -76,6 +79,7 @@ def _check_compilation(config: Config, framework: str) -> None:
 
 
 def _check_data_fits_model(config: Config) -> None:
+    """Raise UserError if the model reads another kind of input than the data has, such as images instead of text."""
     data, model = config.data, config.model
     if data.reads == model.reads:
         return
@@ -99,7 +103,7 @@ def _check_task(config: Config) -> None:
 
 
 def _check_model_support(config: Config) -> None:
-    """Raise UserError if the model lacks what the training loop would use."""
+    """Raise UserError if the model does not support what the config asks for."""
     model, train = config.model, config.train
     if train.padding == "unpadded" and not model.supports_unpadded:
         raise UserError(
@@ -149,7 +153,7 @@ def check_replicas(config: Config, hosts: int, has_external_hosts: bool = False)
     Args:
         config: a resolved config.
         hosts: the number of hosts.
-        has_external_hosts: whether a scheduler chooses the hosts, so that this machine's GPUs are not those of the run.
+        has_external_hosts: whether another program chooses the hosts, so that this machine's GPUs are not the run's.
     """
     strategy, replicas = config.strategy, config.strategy.world_size
     strategy.check()
@@ -164,7 +168,7 @@ def check_replicas(config: Config, hosts: int, has_external_hosts: bool = False)
         raise UserError(
             f"cluster={config.cluster.kind}: strategy={strategy.kind} is one process; use {', '.join(others)}"
         )
-    if hosts > strategy.processes or (hosts > replicas and "ps" not in strategy.roles):
+    if hosts > strategy.processes or (hosts > replicas and "ps" not in strategy.roles):  # "ps": parameter servers
         raise UserError(f"strategy.replicas={replicas}: fewer than the {hosts} hosts; raise it or name fewer")
     if config.train.global_batch_size < replicas:
         raise UserError(
