@@ -15,7 +15,14 @@ from typing import BinaryIO
 
 from common.cluster.peer_messages import CheckpointOffer
 from common.errors import UserError, build_write_error
-from common.run.checkpoint import DIRECTORY, STATE, Checkpoint, list_checkpoints, open_checkpoint, reopen_checkpoint
+from common.run.checkpoint import (
+    CHECKPOINTS_DIRECTORY,
+    STATE_FILE,
+    Checkpoint,
+    list_checkpoints,
+    open_checkpoint,
+    reopen_checkpoint,
+)
 from common.run.context import RunContext
 from common.run.directory import find_chief_run_dir
 from common.run.inputs import open_prepared_checkpoint
@@ -86,7 +93,7 @@ class CheckpointTransfer:
         return None
 
     def _receive(self, step: int, fingerprint: str, fetch: Callable[[str], BinaryIO]) -> Checkpoint:
-        directory = self._run_dir / DIRECTORY / f"step-{step:08}"
+        directory = self._run_dir / CHECKPOINTS_DIRECTORY / f"step-{step:08}"
         log.info("receiving the checkpoint of step %d from the first host", step)
         try:
             stream = fetch(fingerprint)
@@ -98,7 +105,7 @@ class CheckpointTransfer:
 
 def pack_checkpoint(checkpoint: Checkpoint) -> Iterator[bytes]:
     """Yield a checkpoint as a stream of bytes. Raises OSError if it cannot be read."""
-    for name in (STATE, *checkpoint.state["checksums"]):
+    for name in (STATE_FILE, *checkpoint.state["checksums"]):
         path = checkpoint.directory / name
         yield path.stat().st_size.to_bytes(8)
         with path.open("rb") as file:
@@ -129,14 +136,14 @@ def unpack_checkpoint(stream: BinaryIO, directory: Path, fingerprint: str) -> Ch
 
 
 def _unpack_files(stream: BinaryIO, partial: Path, fingerprint: str) -> None:
-    _unpack_file(stream, partial / STATE)
+    _unpack_file(stream, partial / STATE_FILE)
     try:
         checkpoint = reopen_checkpoint(partial)
         if checkpoint.fingerprint != fingerprint:
             raise BrokenTransferError(f"it has fingerprint {checkpoint.fingerprint}, not {fingerprint}")
         for name in checkpoint.state["checksums"]:
             path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts or name == STATE:
+            if path.is_absolute() or ".." in path.parts or name == STATE_FILE:
                 raise BrokenTransferError(f"{name} is no file of a checkpoint")
             (partial / path).parent.mkdir(parents=True, exist_ok=True)
             _unpack_file(stream, partial / path)

@@ -1,8 +1,9 @@
 """Framework-neutral checkpoints: weights and optimizer slots under Hugging Face names, and the position of the run.
 
-A checkpoint is a directory in Hugging Face format, checkpoints/step-00000100, with two more files,
-optimizer.safetensors and state.json. The directory appears complete or not at all. It is opened only if its files match
-their checksums.
+A checkpoint is a directory in Hugging Face format, such as checkpoints/step-00000100 in a run directory, with two more
+files, optimizer.safetensors and state.json. The directory appears complete or not at all. It is opened only if its
+files match the checksums in state.json. The curve settings in state.json are the values that decide the loss curve: a
+run that resumes from the checkpoint must have the same.
 """
 
 import json
@@ -22,18 +23,18 @@ from common.training.state import Position, PositionValues, State
 
 log = logging.getLogger("lockstep")
 
-FORMAT = 2  # the settings of format 1 have the config keys of the first edition
-DIRECTORY, OPTIMIZER, STATE = "checkpoints", "optimizer.safetensors", "state.json"
-DATA, PLAN = "data", "plan_version"  # settings that are no config keys
+FORMAT = 2  # of state.json; in format 1 the settings have the names that config keys had in the first edition
+CHECKPOINTS_DIRECTORY, OPTIMIZER_FILE, STATE_FILE = "checkpoints", "optimizer.safetensors", "state.json"
+DATA, PLAN = "data", "plan_version"  # curve settings besides config keys: the data's fingerprint, the plan's version
 
 
 class CheckpointState(TypedDict):
-    """The contents of state.json that Lockstep reads; the file has a seal besides."""
+    """The contents of state.json that Lockstep reads. The file also has a seal, the checksum of state.json itself."""
 
     format: int
     position: PositionValues
     config_fingerprint: str
-    settings: dict[str, object]
+    settings: dict[str, object]  # curve settings by the full name of the config key
     checksums: dict[str, str]  # file name -> checksum
 
 
@@ -51,7 +52,8 @@ class Checkpoint:
 
     @property
     def settings(self) -> dict[str, object]:
-        """Return the curve settings of the run that saved the checkpoint. Version 1 of the batch plan is not saved."""
+        """Return the curve settings of the run that saved the checkpoint, by today's names of the keys."""
+        # Before version 2 of the batch plan the version was not saved.
         return {PLAN: 1, **upgrade_values(self.state["settings"])}
 
     @property
@@ -61,12 +63,12 @@ class Checkpoint:
 
     def load(self) -> State:
         """Return the weights and the optimizer slots."""
-        return State(load_file(self.directory / WEIGHTS), load_file(self.directory / OPTIMIZER))
+        return State(load_file(self.directory / WEIGHTS), load_file(self.directory / OPTIMIZER_FILE))
 
 
 def open_checkpoint(directory: Path) -> Checkpoint:
     """Open and verify a checkpoint. Raises UserError if it is not complete."""
-    state, problem = verify_directory(directory, STATE)
+    state, problem = verify_directory(directory, STATE_FILE)
     if state is None:
         raise UserError(f"{directory}: {problem or 'no such checkpoint'}; choose another checkpoint")
     if not 1 <= state["format"] <= FORMAT:
@@ -78,8 +80,8 @@ def open_checkpoint(directory: Path) -> Checkpoint:
 
 
 def reopen_checkpoint(directory: Path) -> Checkpoint:
-    """Open a checkpoint that has been verified before."""
-    return Checkpoint(directory, cast(CheckpointState, read_manifest(directory, STATE)))
+    """Open a checkpoint that has been verified before, without verifying it again."""
+    return Checkpoint(directory, cast(CheckpointState, read_manifest(directory, STATE_FILE)))
 
 
 def find_newest_checkpoint(run_dir: Path) -> Checkpoint | None:
@@ -100,7 +102,7 @@ def find_best_checkpoint(run_dir: Path) -> Checkpoint | None:
 
 def list_checkpoints(run_dir: Path) -> list[Path]:
     """Return the directories of all checkpoints of a run in the order of their steps, damaged ones included."""
-    directories = (run_dir / DIRECTORY).glob("step-*")
+    directories = (run_dir / CHECKPOINTS_DIRECTORY).glob("step-*")
     return sorted((path for path in directories if path.name.removeprefix("step-").isdigit()), key=parse_step)
 
 
@@ -114,5 +116,5 @@ def select_lowest_loss(directories: list[Path]) -> Path | None:
     losses = {}
     for path in directories:
         with suppress(OSError, ValueError, KeyError, TypeError):
-            losses[path] = float(json.loads((path / STATE).read_text())["position"]["validation"]["loss"])
+            losses[path] = float(json.loads((path / STATE_FILE).read_text())["position"]["validation"]["loss"])
     return min(losses, key=lambda path: losses[path], default=None)

@@ -13,7 +13,14 @@ from typing_extensions import override
 from common.data.atomic_directory import MANIFEST, compute_fingerprint, publish, verify_directory, write_manifest
 from common.errors import build_write_error
 from common.models.initial_weights import WEIGHTS
-from common.run.checkpoint import DIRECTORY, FORMAT, OPTIMIZER, STATE, list_checkpoints, select_lowest_loss
+from common.run.checkpoint import (
+    CHECKPOINTS_DIRECTORY,
+    FORMAT,
+    OPTIMIZER_FILE,
+    STATE_FILE,
+    list_checkpoints,
+    select_lowest_loss,
+)
 from common.run.context import RunContext
 from common.run.curve_settings import collect_curve_settings
 from common.training.observer import Observer
@@ -25,7 +32,7 @@ class CheckpointWriter(Observer):
 
     def __init__(self, context: RunContext) -> None:
         config, inputs = context.config, context.inputs
-        self.directory, self.keep = context.run_dir / DIRECTORY, config.train.keep_checkpoints
+        self.directory, self.keep = context.run_dir / CHECKPOINTS_DIRECTORY, config.train.keep_checkpoints
         self.initial, self.settings = inputs.initial, collect_curve_settings(config, inputs.cache.fingerprint)
         self.directory.mkdir(exist_ok=True)
         for abandoned in self.directory.glob("*.partial"):
@@ -52,23 +59,23 @@ class CheckpointWriter(Observer):
 
     def _write(self, state: State, position: Position) -> None:
         directory = self.directory / f"step-{position.step:08}"
-        extra = {
+        extra_fields = {
             "format": FORMAT,
             "position": asdict(position),
             "config_fingerprint": compute_fingerprint(self.settings),
             "settings": self.settings,
         }
-        manifest, _ = verify_directory(directory, STATE)
-        if manifest is not None:  # it was saved when a signal arrived, and has been evaluated since
-            write_manifest(directory, {**manifest, **extra}, STATE)
+        manifest, _ = verify_directory(directory, STATE_FILE)
+        if manifest is not None:  # it was saved after a signal; since then the resumed run has evaluated its step
+            write_manifest(directory, {**manifest, **extra_fields}, STATE_FILE)
         else:
             _remove(directory)
             partial = directory.with_suffix(".partial")
             try:
                 shutil.copytree(self.initial.directory, partial, ignore=shutil.ignore_patterns(WEIGHTS, MANIFEST))
                 save_file(state.weights, partial / WEIGHTS, metadata={"format": "pt"})
-                save_file(state.slots, partial / OPTIMIZER)
-                publish(partial, directory, extra, STATE)
+                save_file(state.slots, partial / OPTIMIZER_FILE)
+                publish(partial, directory, extra_fields, STATE_FILE)
             except (OSError, SafetensorError) as error:
                 raise build_write_error(directory, error) from error
             finally:
@@ -76,7 +83,7 @@ class CheckpointWriter(Observer):
         self._prune()
 
     def _prune(self) -> None:
-        """Remove all but the newest `keep` checkpoints and the one with the lowest validation loss."""
+        """Remove all checkpoints but the newest `keep` ones and the one with the lowest validation loss."""
         directories = list_checkpoints(self.directory.parent)
         best = select_lowest_loss(directories)
         for path in directories[: -self.keep]:

@@ -1,4 +1,4 @@
-"""The chief of a run: it trains like every rank, and writes the run directory."""
+"""The chief of a run, which is rank 0: it trains like every rank, and writes the run directory."""
 
 import logging
 import shutil
@@ -24,7 +24,10 @@ log = logging.getLogger("lockstep")
 
 @dataclass(frozen=True)
 class Ending:
-    """The end of a run: the status and the error of summary.json, and the exit code of the chief."""
+    """The end of a run: the status and the error that summary.json reports, and the exit code of the chief.
+
+    The status is "completed", "interrupted" or "failed".
+    """
 
     status: str
     exit_code: int
@@ -32,7 +35,7 @@ class Ending:
 
 
 class RunRecord:
-    """The files and displays that the chief updates while it trains."""
+    """The files, displays and trackers that the chief updates while it trains."""
 
     def __init__(self, context: RunContext, replicas: int) -> None:
         from common.run.recorder import Recorder  # imports TensorBoard's writer, which no other process needs
@@ -40,6 +43,7 @@ class RunRecord:
 
         config, start = context.config, context.inputs.start
         strategy = config.strategy
+        # A global batch makes several updates if each worker updates the parameters with its own part of it.
         updates = start.step + (config.train.steps - start.plan_position) * strategy.updates_per_batch
         if strategy.updates_per_batch > 1:
             log.info(
@@ -76,7 +80,15 @@ def train_as_chief(
 ) -> int:
     """Train, and record checkpoints, rows and a summary, however training ends. Returns the exit code.
 
-    The command prints the summary, so that the end of the run is reported even if this process is killed.
+    The command that started this process prints the summary, so that the end of the run is reported even if this
+    process is killed.
+
+    Args:
+        context: the context of the run.
+        strategy: the strategy, loaded with the checkpoint if the run resumes from one.
+        stop: ends training at the same step on all ranks.
+        profile: opens a context that writes a trace of its body; None for no trace.
+        count_compilations: returns the fields of summary.json about compilation.
     """
     log_to(context.run_dir)
     cache, start = context.inputs.cache, context.inputs.start
@@ -97,7 +109,7 @@ def train_as_chief(
         _export_model(context)
         ending = Ending("completed", 0)
     except Exception as error:
-        ending = _ending_of(error, context)
+        ending = _describe_ending(error, context)
     finally:
         record.close_files()
         _write_end(context, facts, report, ending)
@@ -111,8 +123,8 @@ def _export_model(context: RunContext) -> None:
     export_model(context.run_dir, context.run_dir / "model", of_best=False)
 
 
-def _ending_of(error: Exception, context: RunContext) -> Ending:
-    """Return the ending for an exception; the stack trace of an unexpected one goes to train.log."""
+def _describe_ending(error: Exception, context: RunContext) -> Ending:
+    """Return the ending for an error, and write the stack trace of an unexpected error to train.log."""
     if isinstance(error, Interrupted):
         return Ending("interrupted", error.exit_code, str(error))
     if isinstance(error, NonFiniteLossError | UserError):
@@ -124,7 +136,7 @@ def _ending_of(error: Exception, context: RunContext) -> Ending:
 
 
 def _write_end(context: RunContext, facts: RunFacts, report: Mapping[str, object], ending: Ending) -> None:
-    """Write summary.json; on a full disk print the error, which the command then cannot read."""
+    """Write summary.json. On a full disk, where the command cannot read the error from it, print the error."""
     write_summary(context.run_dir, context.config, facts, ending.status, report, ending.error)
     if ending.error and not (context.run_dir / "summary.json").exists():
         print(f"{ending.status}: {ending.error}", file=sys.stderr)

@@ -16,7 +16,7 @@ class RunContext:
         config: the resolved config; its `run_dir` is the run directory of this host.
         framework: "torch" or "tf".
         inputs: the data, the initial weights and the checkpoint that the run starts from.
-        is_chief: whether this process is the chief, which writes into the run directory.
+        is_chief: whether this process is the chief, rank 0, which writes into the run directory.
     """
 
     config: Config
@@ -26,12 +26,12 @@ class RunContext:
 
     @property
     def run_dir(self) -> Path:
-        """Return the run directory. Only a process that another program started may have none."""
+        """Return the run directory. Only a process that another program, such as torchrun, started may have none."""
         assert self.config.run_dir is not None
         return Path(self.config.run_dir)
 
 
 def open_context(run_dir: Path, framework: str, is_chief: bool) -> RunContext:
-    """Return the context of a process that the launcher started: its command has prepared the run directory."""
+    """Return the context of a process that a command has started, after the command prepared the run directory."""
     config = load_config(run_dir / "config.yaml")
     return RunContext(config, framework, open_inputs(config, run_dir), is_chief)

@@ -1,4 +1,8 @@
-"""The settings that decide the curve of a run: a resumed run must have the values of its checkpoint."""
+"""The settings that decide the loss curve of a run: a resumed run must have the values of its checkpoint.
+
+These are the values of the config keys with the scope CURVE, the fingerprint of the data (DATA), and the version of the
+batch plan, which orders the examples (PLAN).
+"""
 
 from common.config.compose import collect_values
 from common.config.keys import CURVE
@@ -13,7 +17,7 @@ from common.run.checkpoint import DATA, PLAN, Checkpoint
 
 
 def collect_curve_settings(config: Config, data_fingerprint: str) -> dict[str, object]:
-    """Return the values of the config keys that decide the curve, the fingerprint of the data and the plan version."""
+    """Return the settings that decide the curve of a run with this config, by the full names of the keys."""
     return {**upgrade_values(collect_values(config, CURVE)), DATA: data_fingerprint, PLAN: batch_plan.PLAN_VERSION}
 
 
@@ -31,6 +35,7 @@ def check_resume(config: Config, cache: Cache, checkpoint: Checkpoint) -> None:
             f"data={config.data.kind}: differs from the data of {checkpoint.directory} (fingerprint {wanted[DATA]}, "
             f"not {saved[DATA]}); pass the same data, or data.allow_change=true to continue with this data"
         )
+    # Keys that a later version of Lockstep no longer knows still count.
     keys = [key for key in {**saved, **wanted} if key != DATA and (key not in table or table[key].scope is CURVE)]
     if differing := [key for key in keys if saved.get(key) != wanted.get(key)]:
         listed = ", ".join(f"{key} ({wanted.get(key)}, not {saved.get(key)})" for key in differing)

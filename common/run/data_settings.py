@@ -1,4 +1,7 @@
-"""The settings that depend on the data: the number of steps and the padding."""
+"""The settings that depend on the data: the number of steps and the padding.
+
+A virtual epoch is a number of examples that `train.virtual_epoch_examples` sets, whatever the size of the data.
+"""
 
 import logging
 from dataclasses import replace
@@ -13,7 +16,7 @@ log = logging.getLogger("lockstep")
 
 
 def complete_config(config: Config, split: Split) -> Config:
-    """Return the config with its number of steps and its padding, which depend on the training examples.
+    """Return the config with its number of steps and its padding filled in. split: the training examples.
 
     Warnings name settings that are allowed but rarely intended. Raises UserError if the steps contradict the schedule.
     """
@@ -26,16 +29,17 @@ def complete_config(config: Config, split: Split) -> Config:
         log.info("train.epochs=%d: %d steps (train.steps is not used)", train.epochs, steps)
     config = resolve_steps(config, steps)
     if config.model.has_global_batch_norm and train.padding == "auto":
-        config = replace(config, train=replace(config.train, padding="global"))  # statistics are over the global batch
+        config = replace(config, train=replace(config.train, padding="global"))  # statistics are of the global batch
     elif train.padding == "auto":
-        replicas, unpadded = config.strategy.replicas or 1, config.model.supports_unpadded
-        padding = choose_padding(split, train.global_batch_size, train.seed, replicas, unpadded)
+        replicas, supports_unpadded = config.strategy.replicas or 1, config.model.supports_unpadded
+        padding = choose_padding(split, train.global_batch_size, train.seed, replicas, supports_unpadded)
         config = replace(config, train=replace(config.train, padding=padding))
     _warn_of_unlikely_settings(config, examples)
     return config
 
 
 def _warn_of_unlikely_settings(config: Config, examples: int) -> None:
+    """Log warnings for a config whose training data has this number of examples."""
     train, warmup = config.train, config.schedule.warmup_steps
     if train.global_batch_size > examples:
         log.warning(

@@ -1,4 +1,4 @@
-"""The run directory: created or entered again by a run, and locked while the run uses it."""
+"""The run directory: a run creates it, or enters it again to resume, and locks it while it trains."""
 
 import re
 import shutil
@@ -17,13 +17,13 @@ from common.errors import Interrupted, UserError
 from common.run.summary import count_restarts, write_aborted_summary
 from common.training.stop import interrupt_on_signals
 
-RUNS = Path("runs")
-LOCK, LOCK_SECONDS = ".lock", 5.0  # the processes of a run that was killed have ended by then
+RUNS_DIRECTORY = Path("runs")
+LOCK_FILE, LOCK_SECONDS = ".lock", 5.0  # seconds in which the processes of a killed run end
 
 
 @contextmanager
 def open_run_dir(config: Config, framework: str, host_index: int = 0) -> Iterator[Path]:
-    """Create the directory of a run and write its config, or with resume=auto enter the directory again.
+    """Create the directory of a run and write its config, or enter the directory again to resume or restart the run.
 
     No other run can use the directory until the context ends. If the body raises UserError, a new directory is removed;
     if the body is interrupted, the summary records the interruption.
@@ -31,13 +31,13 @@ def open_run_dir(config: Config, framework: str, host_index: int = 0) -> Iterato
     Args:
         config: the resolved config.
         framework: "torch" or "tf".
-        host_index: the index of this host. The directories of hosts after the first stand beside that of the first.
+        host_index: the index of this host. The directory of host 1 is that of the first host, with the suffix -node1.
     """
     existed = config.run_dir is not None and Path(config.run_dir).expanduser().exists()
-    run_dir = _create(config, framework, f"-node{host_index}" if host_index else "")
-    _check_new(run_dir, config)  # before the lock leaves its file in a directory that is not a run directory
-    with _locked(run_dir), interrupt_on_signals():
-        _check_new(run_dir, config)  # another run may have entered meanwhile
+    run_dir = _create_run_dir(config, framework, f"-node{host_index}" if host_index else "")
+    _check_may_use(run_dir, config)  # before the lock leaves its file in a directory that is not a run directory
+    with _lock(run_dir), interrupt_on_signals():
+        _check_may_use(run_dir, config)  # another run may have entered meanwhile
         try:
             if not (run_dir / "config.yaml").exists():
                 compose.save_config(replace(config, run_dir=str(run_dir)), run_dir / "config.yaml")
@@ -46,18 +46,21 @@ def open_run_dir(config: Config, framework: str, host_index: int = 0) -> Iterato
             write_aborted_summary(run_dir, config, framework, "interrupted", str(interruption))
             raise
         except UserError:
-            if not existed and {path.name for path in run_dir.iterdir()} <= {"config.yaml", LOCK}:
+            if not existed and {path.name for path in run_dir.iterdir()} <= {"config.yaml", LOCK_FILE}:
                 shutil.rmtree(run_dir)
-                if run_dir.parent == RUNS and not any(RUNS.iterdir()):
-                    RUNS.rmdir()
+                if run_dir.parent == RUNS_DIRECTORY and not any(RUNS_DIRECTORY.iterdir()):
+                    RUNS_DIRECTORY.rmdir()
             raise
 
 
 def choose_run_dir(config: Config, framework: str, time: str) -> Path:
-    """Return the directory for a run without `run_dir`. A job of a sweep is named after its overrides."""
+    """Return the directory for a run without `run_dir`. A job of a sweep is named after its overrides.
+
+    time: the start of the run, as it appears in the name of the directory.
+    """
     name = config.run_name or f"{framework}-{config.strategy.kind}"
     if not is_sweep_job():
-        return RUNS / f"{time}-{name}"
+        return RUNS_DIRECTORY / f"{time}-{name}"
     values = re.sub("(^|,)strategy=[^,]*", "", describe_job()).lstrip(",")
     return get_sweep_directory() / "-".join(filter(None, (name, values)))
 
@@ -73,8 +76,8 @@ def find_chief_run_dir(run_dir: Path, host_index: int) -> Path:
 
 
 @contextmanager
-def _locked(run_dir: Path) -> Iterator[None]:
-    lock = FileLock(run_dir / LOCK)
+def _lock(run_dir: Path) -> Iterator[None]:
+    lock = FileLock(run_dir / LOCK_FILE)
     try:
         lock.acquire(timeout=LOCK_SECONDS)
     except Timeout:
@@ -87,9 +90,9 @@ def _locked(run_dir: Path) -> Iterator[None]:
         lock.release()
 
 
-def _check_new(run_dir: Path, config: Config) -> None:
-    """Raise UserError if the directory has files, unless they belong to the run that is resumed or restarted."""
-    names = {path.name for path in run_dir.iterdir()} - {LOCK}
+def _check_may_use(run_dir: Path, config: Config) -> None:
+    """Raise UserError if the directory has files, unless they are those of the run that is resumed or restarted."""
+    names = {path.name for path in run_dir.iterdir()} - {LOCK_FILE}
     may_enter = config.resume == "auto" or count_restarts() > 0
     if names and not (may_enter and "config.yaml" in names):
         raise UserError(
@@ -98,7 +101,8 @@ def _check_new(run_dir: Path, config: Config) -> None:
         )
 
 
-def _create(config: Config, framework: str, suffix: str) -> Path:
+def _create_run_dir(config: Config, framework: str, suffix: str) -> Path:
+    """Create the run directory, by default a new one in runs/. Raises UserError if it cannot be written."""
     try:
         if config.run_dir is not None:
             run_dir = Path(config.run_dir + suffix).expanduser()

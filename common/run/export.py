@@ -7,16 +7,25 @@ import shutil
 from pathlib import Path
 
 from common.errors import UserError
-from common.run.checkpoint import DIRECTORY, OPTIMIZER, STATE, Checkpoint, find_best_checkpoint, find_newest_checkpoint
+from common.run.checkpoint import (
+    CHECKPOINTS_DIRECTORY,
+    OPTIMIZER_FILE,
+    STATE_FILE,
+    Checkpoint,
+    find_best_checkpoint,
+    find_newest_checkpoint,
+)
 
 
 def export_model(run_dir: Path, out: Path, of_best: bool) -> Checkpoint:
-    """Copy the model of the newest checkpoint, or of the checkpoint with the lowest validation loss.
+    """Copy the model of the newest checkpoint, or of the one with the lowest validation loss, to the directory `out`.
 
     Returns the checkpoint. Raises UserError if the run has no such checkpoint or the output cannot be written.
+
+    of_best: whether to take the checkpoint with the lowest validation loss.
     """
-    if not (run_dir / DIRECTORY).is_dir():
-        raise UserError(f"{run_dir}: has no {DIRECTORY}/; pass a run directory")
+    if not (run_dir / CHECKPOINTS_DIRECTORY).is_dir():
+        raise UserError(f"{run_dir}: has no {CHECKPOINTS_DIRECTORY}/; pass a run directory")
     checkpoint = find_best_checkpoint(run_dir) if of_best else find_newest_checkpoint(run_dir)
     if checkpoint is None:
         raise UserError(
@@ -27,7 +36,9 @@ def export_model(run_dir: Path, out: Path, of_best: bool) -> Checkpoint:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: exists and is not an empty directory; choose another path")
     try:
-        shutil.copytree(checkpoint.directory, out, ignore=shutil.ignore_patterns(OPTIMIZER, STATE), dirs_exist_ok=True)
+        shutil.copytree(
+            checkpoint.directory, out, ignore=shutil.ignore_patterns(OPTIMIZER_FILE, STATE_FILE), dirs_exist_ok=True
+        )
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror}); choose another path") from error
     return checkpoint

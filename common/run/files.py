@@ -16,12 +16,13 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def drop_rows_after(run_dir: Path, position: Position) -> list[Row]:
-    """Drop the rows after a position, which training will write again.
+    """Drop the rows after the position of a checkpoint, since training writes them again when it resumes from there.
 
     Returns the remaining rows of metrics.jsonl and evals.jsonl.
     """
     remaining: list[Row] = []
     for name in ROW_FILES:
+        # A checkpoint may be older than the evaluation of its step, which the run then repeats.
         is_evaluated = name != "evals.jsonl" or position.validation is not None
         last_step = position.step if is_evaluated else position.step - 1
         path = run_dir / name

@@ -1,7 +1,7 @@
 """The prepared inputs of a run on one host, and prepared.json, through which the command passes them to its processes.
 
-The command verifies the inputs once. The processes open them without verifying them again, so their start-up does not
-grow with the corpus.
+The command is what the user starts; it starts the training processes. The command verifies the inputs once. The
+processes open them without verifying them again, so their start-up does not grow with the corpus.
 """
 
 import json
@@ -80,7 +80,7 @@ def open_inputs(config: Config, run_dir: Path) -> PreparedInputs:
         reopen_initial_checkpoint(Path(paths["initial"])),
         open_prepared_checkpoint(run_dir),
     )
-    # The fingerprint of a checkpoint changes if the checkpoint is evaluated after it was saved.
+    # The checkpoint is left out: its fingerprint changes if the run evaluates it after it was saved.
     now, prepared = ({**each, "checkpoint": None} for each in (inputs.fingerprints, paths["fingerprints"]))
     assert now == prepared, "the prepared inputs have changed"
     return inputs

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from common.config.schema import Config
 from common.errors import UserError
-from common.run.checkpoint import DIRECTORY, STATE, Checkpoint, find_newest_checkpoint, open_checkpoint
+from common.run.checkpoint import CHECKPOINTS_DIRECTORY, STATE_FILE, Checkpoint, find_newest_checkpoint, open_checkpoint
 from common.run.files import ROW_FILES, drop_rows_after
 
 AUTO = "auto"
@@ -22,7 +22,7 @@ def find_checkpoint(config: Config, run_dir: Path | None) -> Checkpoint | None:
     if checkpoint is not None or config.resume is None or config.resume == AUTO:
         return checkpoint
     path = Path(config.resume).expanduser()
-    if (path / STATE).exists():
+    if (path / STATE_FILE).exists():
         return open_checkpoint(path)
     if not path.is_dir():
         raise UserError(f"resume={path}: no such directory; pass a run directory, a checkpoint directory, or auto")
@@ -38,7 +38,7 @@ def adopt_checkpoint(checkpoint: Checkpoint, run_dir: Path) -> Checkpoint:
     Returns:
         The copy, or the checkpoint itself if the run owns it already.
     """
-    target = run_dir / DIRECTORY / checkpoint.directory.name
+    target = run_dir / CHECKPOINTS_DIRECTORY / checkpoint.directory.name
     if checkpoint.directory.absolute() == target.absolute():
         return checkpoint
     partial = target.with_suffix(".partial")
@@ -46,7 +46,7 @@ def adopt_checkpoint(checkpoint: Checkpoint, run_dir: Path) -> Checkpoint:
     shutil.copytree(checkpoint.directory, partial)
     for name in ROW_FILES:
         source = checkpoint.directory.parents[1] / name
-        if checkpoint.directory.parent.name == DIRECTORY and source.exists():
+        if checkpoint.directory.parent.name == CHECKPOINTS_DIRECTORY and source.exists():
             shutil.copyfile(source, run_dir / name)
     partial.rename(target)
     drop_rows_after(run_dir, checkpoint.position)

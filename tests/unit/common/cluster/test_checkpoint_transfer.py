@@ -18,7 +18,7 @@ from common.cluster.checkpoint_transfer import (
 from common.config.schema import Config
 from common.data.atomic_directory import write_manifest
 from common.errors import UserError
-from common.run.checkpoint import STATE, Checkpoint, find_newest_checkpoint, open_checkpoint, reopen_checkpoint
+from common.run.checkpoint import STATE_FILE, Checkpoint, find_newest_checkpoint, open_checkpoint, reopen_checkpoint
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import RunContext, open_context
 from common.run.inputs import open_inputs
@@ -175,7 +175,7 @@ def test_the_first_host_cannot_be_reached(hosts: Hosts) -> None:
 def parts(checkpoint: Checkpoint) -> Iterator[int]:
     """Return positions at which the stream may end or be damaged: in each file, and in its size."""
     position = 0
-    for name in (STATE, *checkpoint.state["checksums"]):
+    for name in (STATE_FILE, *checkpoint.state["checksums"]):
         size = (checkpoint.directory / name).stat().st_size
         yield from (position + 7, position + 8, position + 8 + size // 2, position + 7 + size)
         position += 8 + size
@@ -216,12 +216,12 @@ def test_another_checkpoint_than_was_offered(checkpoint: Checkpoint, place: Path
     assert_broken(checkpoint, b"".join(pack_checkpoint(checkpoint)), place, "0123456789abcdef")
 
 
-@pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "a/../../escaped", STATE])
+@pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "a/../../escaped", STATE_FILE])
 def test_files_outside_of_the_checkpoint(checkpoint: Checkpoint, place: Path, name: str) -> None:
     """Such files are refused even if the first host's command names them."""
     state = {**checkpoint.state, "checksums": {name: "0"}}
-    write_manifest(checkpoint.directory, state, STATE)
-    content = (checkpoint.directory / STATE).read_bytes()
+    write_manifest(checkpoint.directory, state, STATE_FILE)
+    content = (checkpoint.directory / STATE_FILE).read_bytes()
     stream = len(content).to_bytes(8) + content + (7).to_bytes(8) + b"escaped"
     assert_broken(checkpoint, stream, place, reopen_checkpoint(checkpoint.directory).fingerprint)
     assert not list(place.parent.rglob("escaped")) and not Path("/tmp/escaped").exists()
