@@ -22,7 +22,10 @@ def collect_curve_settings(config: Config, data_fingerprint: str) -> dict[str, o
 
 
 def check_resume(config: Config, cache: Cache, checkpoint: Checkpoint) -> None:
-    """Raise UserError if a run with this config and data would not continue the curve of the checkpoint."""
+    """Raise UserError if a run with this config and data would not continue the curve of the checkpoint.
+
+    cache: the examples of the run.
+    """
     wanted, saved, table = collect_curve_settings(config, cache.fingerprint), checkpoint.settings, collect_keys()
     if saved[PLAN] != wanted[PLAN]:
         raise UserError(

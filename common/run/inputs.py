@@ -28,7 +28,7 @@ class PreparedInputs:
 
     Attributes:
         cache: the training and validation examples.
-        initial: the initial weights.
+        initial: the initial weights, in a directory in Hugging Face format.
         checkpoint: the checkpoint to resume from; None if training starts from the initial weights.
     """
 
@@ -53,7 +53,7 @@ class PreparedInputs:
 
 
 class InputPaths(TypedDict):
-    """The contents of prepared.json: directories and fingerprints."""
+    """The contents of prepared.json: the directories of the inputs, and their fingerprints."""
 
     cache: str
     initial: str
@@ -73,7 +73,7 @@ def save_inputs(inputs: PreparedInputs, run_dir: Path) -> None:
 
 
 def open_inputs(config: Config, run_dir: Path) -> PreparedInputs:
-    """Open the inputs that the command prepared, without verifying their contents."""
+    """Open the inputs that the command prepared, without verifying their contents. Each training process calls it."""
     paths = _read_paths(run_dir)
     inputs = PreparedInputs(
         reopen_cache(config, Path(paths["cache"])),

@@ -1,4 +1,8 @@
-"""Preparation of a run on one host: its data, initial weights and checkpoint are built or found, and verified once."""
+"""Preparation of a run on one host: its data, initial weights and checkpoint are built or found, and verified once.
+
+The command, which the user starts, does this before it starts the training processes. host_index is the index of this
+host among the hosts of the run; the first host, 0, has the chief and decides which checkpoint all hosts start from.
+"""
 
 import logging
 from collections.abc import Iterator
@@ -35,7 +39,7 @@ def open_run(config: Config, framework: str, host_index: int = 0) -> Iterator[Ru
 def prepare_run(config: Config, framework: str, run_dir: Path, host_index: int = 0) -> RunContext:
     """Prepare the inputs, and write config.yaml and prepared.json for the processes of the run. Raises UserError.
 
-    A host after the first need not see the checkpoint: common.cluster.checkpoint_transfer sends it.
+    Another host than the first need not have the checkpoint: common.cluster.checkpoint_transfer brings it later.
     """
     is_first_host = host_index == 0
     try:
@@ -44,7 +48,7 @@ def prepare_run(config: Config, framework: str, run_dir: Path, host_index: int =
         if is_first_host:
             raise
         checkpoint = None
-    config, inputs = _prepare(config, checkpoint)
+    config, inputs = _build_inputs(config, checkpoint)
     if inputs.checkpoint is not None:
         log.info("resuming from %s", inputs.checkpoint.directory)
         if config.resume != AUTO and is_first_host:
@@ -69,13 +73,14 @@ def prepare_inputs(config: Config, run_dir: Path | None) -> tuple[Config, Prepar
     Returns:
         The config, completed with the values that depend on the data, and the inputs.
     """
-    return _prepare(config, find_checkpoint(config, run_dir))
+    return _build_inputs(config, find_checkpoint(config, run_dir))
 
 
-def _prepare(config: Config, checkpoint: Checkpoint | None) -> tuple[Config, PreparedInputs]:
-    source = find_source(config)
+def _build_inputs(config: Config, checkpoint: Checkpoint | None) -> tuple[Config, PreparedInputs]:
+    """Build or open the inputs and verify them. checkpoint: where the run resumes; None to start from the beginning."""
+    source = find_source(config)  # the pretrained checkpoint of the config, which may bring a tokenizer; or None
     if checkpoint is not None and config.data.allow_change and isinstance(config.model, TrainedTokenizerSettings):
-        source = open_source(checkpoint.directory, config)  # new data must not bring a new tokenizer
+        source = open_source(checkpoint.directory, config)  # keeps the tokenizer: the new data would train another one
     cache = open_cache(config, source)
     initial = open_initial_checkpoint(config, cache, source)
     config = complete_config(config, cache.train)
@@ -94,10 +99,10 @@ def is_complete(context: RunContext) -> bool:
 
 
 def prepare_restart(context: RunContext) -> None:
-    """Have the processes that the first host starts next resume from the newest checkpoint."""
+    """Make the processes that the first host starts next resume from the newest checkpoint."""
     prepare_start(context, find_checkpoint(context.config, context.run_dir))
 
 
 def prepare_start(context: RunContext, checkpoint: Checkpoint | None) -> None:
-    """Have the processes that are started next start from this checkpoint; None for the initial weights."""
+    """Make the processes that this host starts next begin from this checkpoint; None for the initial weights."""
     save_inputs(replace(context.inputs, checkpoint=checkpoint), context.run_dir)

@@ -1,4 +1,4 @@
-"""Preview of a run for `--plan`: the inputs are prepared, and nothing is trained."""
+"""Preview of a run for the flag --plan: the inputs are prepared, and nothing is trained."""
 
 from pathlib import Path
 
@@ -19,7 +19,8 @@ def describe_plan(config: Config, framework: str) -> str:
     examples, steps = len(cache.train), train.steps
     batch = min(train.global_batch_size, examples)
     trained = count_examples_until(examples, train.global_batch_size, steps)
-    shards = np.unique(np.diff(compute_shard_bounds(batch, strategy.world_size)))[::-1]
+    # A shard is one replica's part of a global batch. The sizes of the shards differ by at most one example.
+    shard_sizes = np.unique(np.diff(compute_shard_bounds(batch, strategy.world_size)))[::-1]
     processes = ", ".join(f"{count} {role}" for role, count in strategy.roles.items())
     peak = max(compute_learning_rate(config, step) for step in {1, min(steps, schedule.warmup_steps or 1), steps})
     parameters = count_parameters(config.model, inputs.initial.hf_config)
@@ -31,10 +32,10 @@ def describe_plan(config: Config, framework: str) -> str:
         **{f"class {name}": count for name, count in _count_classes(cache.train.labels, cache.classes).items()},
         "steps": f"{steps:,} of {batch:,} examples: {trained:,} examples, {trained / examples:.2f} epochs",
         **({"updates": f"{steps * strategy.updates_per_batch:,}"} if strategy.updates_per_batch > 1 else {}),
-        "shards": f"{' or '.join(map(str, shards))} examples of a step for each replica",
+        "shards": f"{' or '.join(map(str, shard_sizes))} examples of a step for each replica",
         "learning rate": f"{schedule.kind}, at most {peak:g}; {schedule.warmup_steps} steps of warm-up",
-        "evaluations": _format_times(train.eval_every, train.virtual_epoch_examples),
-        "checkpoints": _format_times(train.checkpoint_every, train.virtual_epoch_examples, train.checkpoint_seconds),
+        "evaluations": _format_every(train.eval_every, train.virtual_epoch_examples),
+        "checkpoints": _format_every(train.checkpoint_every, train.virtual_epoch_examples, train.checkpoint_seconds),
         "starts from": f"{start}, step {inputs.start.step}",
         "would write": config.run_dir or choose_run_dir(config, framework, "<time>"),
         "cache": cache.directory,
@@ -53,11 +54,12 @@ def _count_classes(labels: np.ndarray, classes: list[str]) -> dict[str, str]:
     return lines if len(lines) <= 20 else dict([*list(lines.items())[:10], *list(lines.items())[-10:]])
 
 
-def _format_times(steps: int | None, epoch: int | None, seconds: float | None = None) -> str:
-    times = {
+def _format_every(steps: int | None, epoch: int | None, seconds: float | None = None) -> str:
+    """Return in words when something is due: every `steps` steps, after every `epoch` examples, every `seconds`."""
+    intervals = {
         "every {:,} steps": steps if epoch is None else None,
         "after every {:,} examples": epoch,
         "every {:g} s": seconds,
     }
-    words = [words.format(number) for words, number in times.items() if number is not None]
+    words = [text.format(number) for text, number in intervals.items() if number is not None]
     return ", ".join([*words, "and at the end"]) if words else "at the end"

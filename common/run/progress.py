@@ -20,9 +20,9 @@ log = logging.getLogger("lockstep")
 
 
 def log_to(run_dir: Path | None) -> None:
-    """Send Lockstep's messages to standard output and, in the chief, to the run's train.log.
+    """Send Lockstep's messages to standard output, and to train.log of the run directory if there is one.
 
-    On a terminal the chief leaves standard output to the progress bar.
+    The chief passes its run directory. On a terminal it leaves standard output to the progress bar.
     """
     handlers: list[logging.Handler] = []
     if run_dir is not None:
@@ -36,14 +36,20 @@ def log_to(run_dir: Path | None) -> None:
 
 
 class TrainingProgress(Observer):
-    """Observer that shows the steps and evaluations of a run."""
+    """Observer that shows the steps and evaluations of a run.
+
+    Args:
+        title: text before the progress bar.
+        total_steps: number of updates of the whole run.
+        log_every: number of updates between plain lines; the first update gets a line too.
+    """
 
     def __init__(self, title: str, total_steps: int, log_every: int) -> None:
         self._total, self._log_every = total_steps, log_every
-        self._started = False
+        self._has_logged = False
         self._bar: Progress | None = None
         if sys.stdout.isatty():
-            self._bar = _bar(title)
+            self._bar = _make_bar(title)
             self._task = self._bar.add_task("train", total=total_steps, loss=float("nan"), speed=0.0)
             self._bar.start()
 
@@ -53,8 +59,8 @@ class TrainingProgress(Observer):
         last = rows[-1]
         if self._bar is not None:
             self._bar.update(self._task, completed=last["step"], loss=last["loss"], speed=speed)
-        if last["step"] % self._log_every == 0 or last["step"] == self._total or not self._started:
-            self._started = True
+        if last["step"] % self._log_every == 0 or last["step"] == self._total or not self._has_logged:
+            self._has_logged = True
             log.info(
                 "step %d/%d  loss %.6f  grad_norm %.4f  learning_rate %.3g  %.1f examples/s",
                 *(last["step"], self._total, last["loss"], last["grad_norm"], last["learning_rate"], speed),
@@ -62,7 +68,7 @@ class TrainingProgress(Observer):
 
     @override
     def record_evaluation(self, row: Row) -> None:
-        """Show a line; on a terminal it stands above the bar."""
+        """Show a line, which stands above the progress bar on a terminal."""
         metrics = "".join(f"  {name.replace('_', ' ')} {row[name]:.4f}" for name in METRICS if name in row)
         text = f"step {row['step']}  validation loss {row['loss']:.6f}{metrics} ({row['count']} examples)"
         if self._bar is not None:
@@ -75,7 +81,7 @@ class TrainingProgress(Observer):
             self._bar.stop()
 
 
-def _bar(title: str) -> "Progress":
+def _make_bar(title: str) -> "Progress":
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -92,7 +98,7 @@ def _bar(title: str) -> "Progress":
 def report_end(run_dir: Path, exit_code: int) -> None:
     """Print a table of the results of a run, and its error on standard error. Only the command of a run calls it.
 
-    Print nothing for a user's error, which the chief has printed, or if a full disk left no summary.
+    Print nothing for a user's error, which the chief has printed, or if there is no summary because the disk was full.
     """
     summary = None if exit_code == USER_ERROR else read_summary(run_dir)
     if summary is None:

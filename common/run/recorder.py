@@ -1,4 +1,4 @@
-"""Recorder: an observer that writes the rows of a run and its TensorBoard events."""
+"""Recorder: an observer of the training loop that writes the rows of a run and its TensorBoard events."""
 
 import os
 import shutil
@@ -9,7 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO
 
-sys.modules.setdefault("tensorboard.compat.notf", ModuleType("notf"))  # its event writer then imports no TensorFlow
+# With this module present, TensorBoard's event writer imports no TensorFlow.
+sys.modules.setdefault("tensorboard.compat.notf", ModuleType("notf"))
 
 from tensorboard.compat.proto.event_pb2 import Event  # noqa: E402
 from tensorboard.compat.proto.summary_pb2 import Summary  # noqa: E402
@@ -32,13 +33,13 @@ class Recorder(Observer):
 
     Args:
         run_dir: the run directory.
-        start: the position at which the run starts. Later rows are dropped, since training writes them again.
-        trained_by: the framework and the strategy, a field of the first row that this process writes.
+        start: the position after which training starts. Later rows are dropped, since training writes them again.
+        trained_by: the framework and the strategy, such as "torch ddp", a field of the first row of this process.
     """
 
     def __init__(self, run_dir: Path, start: Position, trained_by: str) -> None:
         self.run_dir = run_dir
-        self._first_row_fields: Row = {"trained_by": trained_by}
+        self._first_row_fields: Row = {"trained_by": trained_by}  # empty once they are written
         earlier_rows = drop_rows_after(run_dir, start)
         shutil.rmtree(run_dir / "tensorboard", ignore_errors=True)
         self._metrics = (run_dir / "metrics.jsonl").open("ab")
@@ -70,7 +71,7 @@ class Recorder(Observer):
 
     @override
     def save(self, state: State, position: Position) -> None:
-        """Flush the rows to the disk: a checkpoint must not survive a power failure that its rows do not.
+        """Flush the rows to the disk, so that no power failure leaves a checkpoint without the rows before it.
 
         Raises UserError if the disk is full.
         """
@@ -83,7 +84,7 @@ class Recorder(Observer):
     def close(self) -> None:
         """Flush and close every file."""
         for file in filter(None, (self._metrics, self._evals, self._traffic, self._events)):
-            with suppress(OSError):  # a full disk has been reported
+            with suppress(OSError):  # the full disk has been reported already
                 file.close()
 
     def _write_scalars(self, row: Row) -> None:

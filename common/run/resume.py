@@ -1,4 +1,7 @@
-"""The start of a run: its newest complete checkpoint, the checkpoint of another run, or the initial weights."""
+"""Choice of the checkpoint that a run starts from: its own newest one, one of another run, or none.
+
+Without a checkpoint, a run starts from the initial weights.
+"""
 
 import shutil
 from pathlib import Path
@@ -33,19 +36,19 @@ def find_checkpoint(config: Config, run_dir: Path | None) -> Checkpoint | None:
 
 
 def adopt_checkpoint(checkpoint: Checkpoint, run_dir: Path) -> Checkpoint:
-    """Copy a checkpoint and the rows that led to it into the directory of a new run.
+    """Copy a checkpoint and the rows of the steps before it into the directory of a new run.
 
     Returns:
-        The copy, or the checkpoint itself if the run owns it already.
+        The copy, or the checkpoint itself if it is in this run directory already.
     """
     target = run_dir / CHECKPOINTS_DIRECTORY / checkpoint.directory.name
     if checkpoint.directory.absolute() == target.absolute():
         return checkpoint
     partial = target.with_suffix(".partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of a command that was killed
+    shutil.rmtree(partial, ignore_errors=True)  # a killed command may have left it
     shutil.copytree(checkpoint.directory, partial)
     for name in ROW_FILES:
-        source = checkpoint.directory.parents[1] / name
+        source = checkpoint.directory.parents[1] / name  # of the run that saved the checkpoint
         if checkpoint.directory.parent.name == CHECKPOINTS_DIRECTORY and source.exists():
             shutil.copyfile(source, run_dir / name)
     partial.rename(target)

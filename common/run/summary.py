@@ -1,4 +1,4 @@
-"""summary.json: facts about a run, its end and its speed. Until the run ends, running.json holds the facts."""
+"""summary.json: facts about a run, its end and its speed. While the run trains, running.json holds the facts."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from common.run.context import RunContext
 from common.run.files import replace_text
 from common.training.rows import Row, read_rows
 
-RESTARTS = "LOCKSTEP_RESTARTS"  # the environment variable with the number of restarts of the run
+RESTARTS = "LOCKSTEP_RESTARTS"  # environment variable with the number of times that the run was restarted after crashes
 RUNNING, SUMMARY = "running.json", "summary.json"
 PACKAGES = {"torch": ("torch", "transformers"), "tf": ("tensorflow", "keras", "keras-hub")}
 
@@ -51,8 +51,8 @@ class Summary(RunFacts):
     accuracy: float | None
     error: NotRequired[str]
     resumed_from: NotRequired[int]  # the step of the checkpoint
-    replicas_changed: NotRequired[list[Row]]
-    trained_by: NotRequired[list[Row]]
+    replicas_changed: NotRequired[list[Row]]  # each number of replicas with its first step, if a resume changed it
+    trained_by: NotRequired[list[Row]]  # each "framework strategy" with its first step, if a resume changed it
     staleness: NotRequired[dict[str, int]]  # staleness -> number of updates
 
 
@@ -87,7 +87,7 @@ def _collect_facts(config: Config, framework: str, fingerprints: dict[str, str])
 
 
 def find_versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of packages. Packages that are not installed are left out: Lockstep may be a checkout."""
+    """Return the versions of packages. Packages that are not installed are left out, such as Lockstep in a checkout."""
     versions = {}
     for name in names:
         with suppress(metadata.PackageNotFoundError):
@@ -121,7 +121,7 @@ def write_summary(
         config: the config of the run.
         facts: the fields that were known before training.
         status: "completed", "interrupted" or "failed".
-        report: the fields that the strategy adds.
+        report: the fields that the strategy adds, and `resumed_from`, the step of the checkpoint.
         error: why the run did not complete.
 
     Returns:
@@ -129,13 +129,14 @@ def write_summary(
     """
     steps, evaluations = read_rows(run_dir / "metrics.jsonl"), read_rows(run_dir / "evals.jsonl")
     replicas_changed, trained_by = _find_changes(steps, "replicas"), _find_changes(steps, "trained_by")
+    # The speed is measured after the last resume and the last change of the number of replicas.
     last_change = replicas_changed[-1]["step"] - 1 if replicas_changed else 0
-    untimed = max(cast(int, report.get("resumed_from", 0)), last_change) + config.train.warmup_steps_untimed
+    untimed_steps = max(cast(int, report.get("resumed_from", 0)), last_change) + config.train.warmup_steps_untimed
     summary: dict[str, object] = {
         **facts,
         "status": status,
         "steps": len(steps),
-        **_measure_speed(steps, evaluations, untimed),
+        **_measure_speed(steps, evaluations, untimed_steps),
         "peak_memory_bytes": [],
         **report,
         "final_loss": steps[-1]["loss"] if steps else None,
@@ -174,12 +175,12 @@ def _find_changes(steps: Sequence[Row], key: str) -> list[Row]:
     return changes if len(changes) > 1 else []
 
 
-def _measure_speed(steps: Sequence[Row], evaluations: Sequence[Row], untimed: int) -> dict[str, float | None]:
-    """Return examples and tokens per second after the first `untimed` steps, without the time of evaluations."""
-    if len(steps) <= untimed:
+def _measure_speed(steps: Sequence[Row], evaluations: Sequence[Row], untimed_steps: int) -> dict[str, float | None]:
+    """Return examples and tokens per second after the first `untimed_steps` steps, without the time of evaluations."""
+    if len(steps) <= untimed_steps:
         return {"examples_per_second": None, "tokens_per_second": None}
     last = steps[-1]
-    first = steps[untimed - 1] if untimed else {"step": 0, "examples": 0, "tokens": 0, "seconds": 0.0}
+    first = steps[untimed_steps - 1] if untimed_steps else {"step": 0, "examples": 0, "tokens": 0, "seconds": 0.0}
     seconds = last["seconds"] - first["seconds"]
     seconds -= sum(row["duration"] for row in evaluations if first["step"] <= row["step"] < last["step"])
     if seconds <= 0:

@@ -1,4 +1,7 @@
-"""Experiment trackers: MLflow and Weights & Biases receive the scalars of a run under their TensorBoard names."""
+"""Experiment trackers: services such as MLflow and Weights & Biases, which record runs.
+
+They receive the scalars of the rows under their TensorBoard names, such as train/loss.
+"""
 
 import json
 import logging
@@ -23,8 +26,8 @@ log = logging.getLogger("lockstep")
 
 IDS = "trackers.json"  # in the run directory: the id of the run in each tracker, so that a resumed run continues it
 PROJECT = "lockstep"
-MAX_PARAM_LENGTH, MAX_METRICS = 500, 1000  # limits of MLflow: characters of a setting, values of a request
-COMPLETED_TIMEOUT, STOPPED_TIMEOUT = 30.0, 3.0  # seconds for the last rows, if the run completed or was stopped
+MAX_PARAM_LENGTH, MAX_METRICS = 500, 1000  # limits of MLflow: characters of a setting, values in one request
+COMPLETED_TIMEOUT, STOPPED_TIMEOUT = 30.0, 3.0  # seconds to send the last rows of a run that completed or did not
 
 
 class TrackerRun(Protocol):
@@ -44,7 +47,13 @@ class TrackerRun(Protocol):
 
 
 class MlflowRun(TrackerRun):
-    """A run in MLflow, at MLFLOW_TRACKING_URI in the experiment MLFLOW_EXPERIMENT_NAME."""
+    """A run in MLflow, at MLFLOW_TRACKING_URI in the experiment MLFLOW_EXPERIMENT_NAME.
+
+    Args:
+        run_dir: the run directory, which gives the run its name.
+        settings: the values of the config by the full names of the keys.
+        known_id: the id of the run if the tracker has it already, because this run was resumed.
+    """
 
     def __init__(self, run_dir: Path, settings: Mapping[str, object], known_id: str | None) -> None:
         from mlflow import MlflowClient
@@ -77,7 +86,10 @@ class MlflowRun(TrackerRun):
 
 
 class WandbRun(TrackerRun):
-    """A run in the Weights & Biases project WANDB_PROJECT. By default it is offline; `wandb sync` uploads it."""
+    """A run in the Weights & Biases project WANDB_PROJECT. By default it is offline; `wandb sync` uploads it.
+
+    Its arguments are those of MlflowRun.
+    """
 
     def __init__(self, run_dir: Path, settings: Mapping[str, object], known_id: str | None) -> None:
         import wandb
@@ -120,10 +132,11 @@ class Trackers(Observer):
     def __init__(self, config: Config, run_dir: Path) -> None:
         self._ids = run_dir / IDS
         self._lock = Lock()
+        # By tracker: the rows to send, and at last the status of the run.
         self._queues: dict[str, Queue[Row | str]] = {name: Queue() for name in config.trackers}
         settings = collect_values(config)
         self._threads = {
-            name: Thread(target=self._follow, args=(name, queue, run_dir, settings), daemon=True)
+            name: Thread(target=self._send_rows, args=(name, queue, run_dir, settings), daemon=True)
             for name, queue in self._queues.items()
         }
         for thread in self._threads.values():
@@ -143,7 +156,7 @@ class Trackers(Observer):
             queue.put(row)
 
     def close(self, status: str) -> None:
-        """Wait until the remaining rows are sent, and end the run in every tracker."""
+        """Wait until the remaining rows are sent, but not for long, and end the run in every tracker."""
         for queue in self._queues.values():
             queue.put(status)
         deadline = time.monotonic() + (COMPLETED_TIMEOUT if status == "completed" else STOPPED_TIMEOUT)
@@ -156,8 +169,8 @@ class Trackers(Observer):
         ids: dict[str, str] = json.loads(self._ids.read_text()) if self._ids.exists() else {}
         return ids
 
-    def _follow(self, name: str, queue: "Queue[Row | str]", run_dir: Path, settings: Mapping[str, object]) -> None:
-        """Send the rows of a queue to one tracker until the run has ended."""
+    def _send_rows(self, name: str, queue: "Queue[Row | str]", run_dir: Path, settings: Mapping[str, object]) -> None:
+        """Send the rows of a queue to one tracker until the run has ended. Runs in a thread of its own."""
         try:
             with self._lock:
                 known_id = self._read_ids().get(name)

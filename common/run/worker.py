@@ -1,4 +1,4 @@
-"""One process of a run: it joins its group, makes the strategy and trains."""
+"""One process of a run, on either side: it joins the group of all ranks, makes the strategy and trains."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -17,11 +17,11 @@ from common.training.loop import Loop, Profile
 from common.training.stop import Stop
 from common.training.strategy import Strategy
 
-WAIT_SECONDS = 9.0  # for the chief to save the checkpoint of an agreed stop
+WAIT_SECONDS = 9.0  # how long another rank waits for the chief to save the last checkpoint before a stop
 
 
 class StopChannel(Protocol):
-    """Connection between the stops of the ranks; common.cluster.stop_server implements it."""
+    """Connection over which the ranks agree on the step to stop after; common.cluster.stop_server implements it."""
 
     def attach(self, stop: Stop) -> None:
         """Let the channel decide when this rank stops."""
@@ -53,9 +53,9 @@ class SideRuntime(Generic[AnyGroup]):
     """The functions of one framework that a training process calls.
 
     Attributes:
-        join_group: waits for the other ranks of the run.
-        make_strategy: the constructor of the strategy of the config.
-        profile: a context manager that writes a trace of its body to a path.
+        join_group: waits for the other ranks of the run, and returns their group.
+        make_strategy: makes the strategy of the config.
+        profile: opens a context that writes a trace of its body to a path.
         count_compilations: returns the fields of summary.json about compilation.
     """
 
@@ -66,7 +66,7 @@ class SideRuntime(Generic[AnyGroup]):
 
 
 def train_rank(context: RunContext, side: SideRuntime[AnyGroup]) -> int:
-    """Train as one rank of a run. Returns the exit code of this process."""
+    """Train as one rank of a run. Returns the exit code of this process. Only the main thread may call it."""
     stop = Stop()
     try:
         group = side.join_group(context)
@@ -78,8 +78,8 @@ def train_rank(context: RunContext, side: SideRuntime[AnyGroup]) -> int:
     except UserError as error:
         _report_failed_start(context, error)
         return error.exit_code
-    stop.listen()  # TensorFlow's collectives have taken SIGTERM
-    profile = _profile(context, side, group.rank)
+    stop.listen()  # again, since TensorFlow's collectives have replaced the handler of SIGTERM
+    profile = _choose_profile(context, side, group.rank)
     try:
         if context.is_chief:
             return train_as_chief(context, strategy, stop, profile, side.count_compilations)
@@ -97,14 +97,17 @@ def train_rank(context: RunContext, side: SideRuntime[AnyGroup]) -> int:
 
 
 def _report_failed_start(context: RunContext, error: UserError) -> None:
-    """Record an error before the first step. The command prints what the chief records, unless a user can fix it."""
+    """Record an error before the first step. A process prints it if the command will not print it.
+
+    The command, which started this process, prints what the chief records, unless it is an error that a user can fix.
+    """
     if not context.is_chief or error.exit_code == USER_ERROR:
         print(f"error: {error}", file=sys.stderr)
     if context.is_chief:
         write_aborted_summary(context.run_dir, context.config, context.framework, "failed", str(error))
 
 
-def _profile(context: RunContext, side: SideRuntime[AnyGroup], rank: int) -> Profile | None:
+def _choose_profile(context: RunContext, side: SideRuntime[AnyGroup], rank: int) -> Profile | None:
     if not context.config.train.profile or context.config.run_dir is None:
         return None
     return partial(side.profile, make_profile_path(context.run_dir, rank))
