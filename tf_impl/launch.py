@@ -63,7 +63,7 @@ def _make_processes(
     placed = place_local_processes(context, hosts, ports)
     processes = []
     for process in placed.local:
-        environment = make_tf_config(placed.every, process)
+        environment = make_tf_config(placed.all_processes, process)
         environment |= select_gpu(placed.workers.index(process) if process in placed.workers else None)
         environment |= {**shared, "TF_NUM_INTRAOP_THREADS": str(placed.threads)}
         serves = restartable = False

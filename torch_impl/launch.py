@@ -58,13 +58,13 @@ def _make_processes(context: RunContext, hosts: HostGroup, shared: Mapping[str, 
     placed = place_local_processes(context, hosts, [hosts.port or 0] * 1000)
     processes = []
     for process in placed.local:
-        environment = make_torch_environment(placed.every, process)
+        environment = make_torch_environment(placed.all_processes, process)
         environment |= {**shared, "OMP_NUM_THREADS": str(placed.threads)}
         serves = restartable = False
         if isinstance(strategy, ParameterServerSettings):
             serves = process.role != "chief"
             restartable = process.role == "worker" and not strategy.synchronous
-        name = f"rank {placed.every.index(process)}"
+        name = f"rank {placed.all_processes.index(process)}"
         processes.append(Process(name, command, environment, serves, restartable))
     return processes
 

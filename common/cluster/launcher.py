@@ -39,7 +39,7 @@ def start(context: RunContext, hosts: HostGroup, processes: list[Process]) -> in
 
     Raises:
         PeerTimeout: the commands of other hosts do not arrive.
-        UserError: a checkpoint cannot be written or read.
+        UserError: a checkpoint cannot be has_summary or read.
         Interrupted: a signal has stopped the preparation.
     """
     monitor = PeerMonitor(hosts, context.config.strategy.processes, CheckpointTransfer(context, hosts.host_index))
@@ -72,7 +72,7 @@ def _run_attempts(context: RunContext, hosts: HostGroup, processes: list[Process
             return Outcome(FAILURE, f"{outcome.problem}; {error}")
         (context.run_dir / "summary.json").unlink(missing_ok=True)
         outcome = _find_peer_outcome(monitor) or _run_attempt(context, hosts, processes, monitor, attempt)
-        # The first host counts the restarts of all hosts.
+        # The first host counts the restarts for all hosts.
         is_last = not config.train.max_restarts or (attempt == last_attempt and not hosts.host_index)
         if outcome.exit_code != FAILURE or monitor.is_final or is_last:
             return outcome
@@ -88,11 +88,11 @@ def _run_attempt(
     outcome = supervise(
         [replace(process, environment={**process.environment, RESTARTS: str(attempt)}) for process in processes],
         context.run_dir / "train.log",
-        not hosts.host_index,  # only the first host has the chief
-        PeerStatus(lambda: monitor.error, lambda: monitor.stop_signal),
-        lambda pids: replace_text(context.run_dir / PROCESSES, json.dumps(pids, indent=1) + "\n"),
-        context.config.cluster.timeout
-        / 2,  # shorter than other processes wait, so that the error names the stopped one
+        chief_inherits_stdio=not hosts.host_index,  # only the first host has the chief
+        peers=PeerStatus(lambda: monitor.error, lambda: monitor.stop_signal),
+        on_started=lambda pids: replace_text(context.run_dir / PROCESSES, json.dumps(pids, indent=1) + "\n"),
+        # The other processes wait longer, so that the error names the suspended process.
+        max_suspended_seconds=context.config.cluster.timeout / 2,
     )
     if hosts.host_index and outcome.exit_code == 0:
         monitor.wait_for_leader()
@@ -119,9 +119,9 @@ def _report(context: RunContext, hosts: HostGroup, chief: str, outcome: Outcome)
             errors = [line for line in lines if line.startswith("error: ")]  # mistakes that a user can fix
             print(*errors[-1:] or [f"{status}: {outcome.problem}{point_to_log(run_dir)}"], file=sys.stderr)
         return
-    written = (run_dir / "summary.json").exists()
-    if not written:
+    has_summary = (run_dir / "summary.json").exists()  # the chief has written it
+    if not has_summary:
         write_aborted_summary(run_dir, context.config, context.framework, status, outcome.problem)
     report_end(run_dir, outcome.exit_code)
-    if written and outcome.problem and not outcome.problem.startswith(f"{chief} ") and outcome.exit_code == FAILURE:
+    if has_summary and outcome.problem and not outcome.problem.startswith(f"{chief} ") and outcome.exit_code == FAILURE:
         print(f"failed: {outcome.problem}", file=sys.stderr)  # the chief does not know which rank crashed

@@ -13,12 +13,12 @@ class LocalProcesses:
     """The processes of a run on this host.
 
     Attributes:
-        every: the processes of the run on all hosts, in the order of their ranks.
+        all_processes: the processes of the run on all hosts, in the order of their ranks.
         local: the processes of this host.
         workers: the processes of this host that compute gradients, which are those of the role "worker".
     """
 
-    every: list[PlacedProcess]
+    all_processes: list[PlacedProcess]
     local: list[PlacedProcess]
     workers: list[PlacedProcess]
 
@@ -30,6 +30,6 @@ class LocalProcesses:
 
 def place_local_processes(context: RunContext, hosts: HostGroup, ports: Sequence[int]) -> LocalProcesses:
     """Place the processes of a run on its hosts, and select those of this host. ports: as for `place_processes`."""
-    every = place_processes(hosts.hosts, context.config.strategy.roles, ports)
-    local = [process for process in every if process.host_index == hosts.host_index]
-    return LocalProcesses(every, local, [process for process in local if process.role == "worker"])
+    all_processes = place_processes(hosts.hosts, context.config.strategy.roles, ports)
+    local = [process for process in all_processes if process.host_index == hosts.host_index]
+    return LocalProcesses(all_processes, local, [process for process in local if process.role == "worker"])

@@ -98,7 +98,7 @@ def run_on_ray(config: Config, nodes: RayNodes, framework: str) -> int:
 def _make_command(config: Config, nodes: RayNodes, framework: str) -> NodeCommand:
     assert isinstance(config.cluster, ScheduledSettings)
     ray_context = ray.get_runtime_context()
-    is_copied = bool(ray_context.runtime_env.get("working_dir"))
+    is_copied = bool(ray_context.runtime_env.get("working_dir"))  # by ray job submit --working-dir
     if is_copied and not Path(config.run_dir or "").expanduser().is_absolute():
         raise UserError(
             f"run_dir={config.run_dir}: would be in Ray's copy of the working directory, which Ray deletes; use an "

@@ -58,6 +58,7 @@ class LocalStop:
         """Begin no further unit. Return the number of units that this process has begun."""
         if self.signum is None and signum != SAVE:
             self.signum = signum
+        # A signal that has arrived before stays: a stop saves a checkpoint too.
         return self.stop.freeze(self.signum or SAVE) if self.stop is not None else 0
 
     def decide(self, last: int) -> None:

@@ -17,20 +17,20 @@ from common.run.checkpoint import (
 )
 
 
-def export_model(run_dir: Path, out: Path, of_best: bool) -> Checkpoint:
+def export_model(run_dir: Path, out: Path, use_best: bool) -> Checkpoint:
     """Copy the model of the newest checkpoint, or of the one with the lowest validation loss, to the directory `out`.
 
     Returns the checkpoint. Raises UserError if the run has no such checkpoint or the output cannot be written.
 
-    of_best: whether to take the checkpoint with the lowest validation loss.
+    use_best: whether to take the checkpoint with the lowest validation loss.
     """
     if not (run_dir / CHECKPOINTS_DIRECTORY).is_dir():
         raise UserError(f"{run_dir}: has no {CHECKPOINTS_DIRECTORY}/; pass a run directory")
-    checkpoint = find_best_checkpoint(run_dir) if of_best else find_newest_checkpoint(run_dir)
+    checkpoint = find_best_checkpoint(run_dir) if use_best else find_newest_checkpoint(run_dir)
     if checkpoint is None:
         raise UserError(
             f"{run_dir}: has no complete checkpoint"
-            + (" that was evaluated" if of_best else "")
+            + (" that was evaluated" if use_best else "")
             + "; pass another run directory"
         )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

@@ -74,7 +74,8 @@ class Loop:
         """
         try:
             while True:
-                if self._evaluation_is_due():
+                # The evaluation comes first, so that the checkpoint of the same position includes its result.
+                if self._is_evaluation_due():
                     self.evaluate()
                 if self._is_done() or self._is_due(self.config.train.checkpoint_every) or self.stop.saving:
                     self.save()
@@ -99,9 +100,9 @@ class Loop:
             reason = f"train.early_stopping.patience={stopping.patience}: no better validation {stopping.metric}"
             log.info("%s; stopping early", reason)
 
-    def _evaluation_is_due(self) -> bool:
-        ends = self.position.plan_position >= self.config.train.steps
-        return self.position.validation is None and (ends or self._is_due(self.config.train.eval_every))
+    def _is_evaluation_due(self) -> bool:
+        is_end = self.position.plan_position >= self.config.train.steps
+        return self.position.validation is None and (is_end or self._is_due(self.config.train.eval_every))
 
     def _is_due(self, every: int | None) -> bool:
         return is_due(self.config, len(self.cache.train), self.position.plan_position, every)
