@@ -65,8 +65,8 @@ class PeerStatus:
     """The state of the run's other hosts.
 
     Attributes:
-        error: returns the error, once another host was lost or has failed, or None.
-        stop_signal: returns the signal that has stopped another host's command, or None.
+        error: returns the error if another host was lost or has failed, else None.
+        stop_signal: returns the signal if one has stopped another host's command, else None.
     """
 
     error: Callable[[], str | None] = lambda: None
@@ -134,7 +134,7 @@ class _ProcessGroup:
 
     def watch(self, stop: Stop, peers: PeerStatus) -> Outcome:
         """Wait until the chief ends, a process that the run needs crashes, or a stop takes too long."""
-        deadline, problem = math.inf, None
+        deadline, problem = math.inf, None  # after the deadline, `kill` ends the remaining processes
         signum: int | None = None
         while time.monotonic() < deadline:
             if self.children[0].poll() is not None and (signum is not None or not self._should_restart(0)):

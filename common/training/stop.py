@@ -19,7 +19,7 @@ from common.errors import Interrupted
 log = logging.getLogger("lockstep")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-IGNORED = {signum for signum in SIGNALS if signal.getsignal(signum) is signal.SIG_IGN}  # nohup sets SIGHUP so
+IGNORED = {signum for signum in SIGNALS if signal.getsignal(signum) is signal.SIG_IGN}  # such as SIGHUP by nohup
 SAVE = 0  # in place of the number of a signal: requests a checkpoint, after which the run continues
 DECISION_SECONDS = 8.0  # how long a rank waits for the decision before it stops alone
 
@@ -29,7 +29,7 @@ Handler = Callable[[int, FrameType | None], object] | int | None  # as signal.ge
 
 
 class Channel(Protocol):
-    """Connection between the Stops of all ranks; its thread calls `freeze` and `decide`."""
+    """Connection between the Stops of all ranks. A thread of it calls `freeze`, `decide` and `save_after`."""
 
     def request(self, signum: int) -> None:
         """Ask for a stop of all ranks, or for a checkpoint. Must not raise if they cannot be reached."""
@@ -51,20 +51,20 @@ class Stop:
         self._last_unit: int | None = None  # None until it is decided
         self._save_units: deque[int] = deque()  # decided units after which to save
         self._frozen = False
-        self._changed = Condition()
+        self._changed = Condition()  # guards the attributes above
         self._requested = False
-        self._requests: SimpleQueue[int] = SimpleQueue()
+        self._requests: SimpleQueue[int] = SimpleQueue()  # the first request, for the channel
         self._channel: Channel | None = None
-        self._previous = _get_handlers()
+        self._previous_handlers = _get_handlers()
         self.listen()
 
     def listen(self) -> None:
         """Handle the signals. Call it again after a library, such as TensorFlow, has installed its own handlers."""
-        _on_signals(self._handle)
+        _install_handler(self._handle)
 
     def restore(self) -> None:
         """Reinstall the handlers that were there before."""
-        _install(self._previous)
+        _reinstall_handlers(self._previous_handlers)
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         self.request(signum)
@@ -86,9 +86,9 @@ class Stop:
         """Let a channel decide from now on. An earlier request is sent to the channel."""
         self._channel = channel
         self._last_unit = None  # a request without a channel may have decided it
-        Thread(target=self._send, args=(channel,), name="stop-requests", daemon=True).start()
+        Thread(target=self._send_request, args=(channel,), name="stop-requests", daemon=True).start()
 
-    def _send(self, channel: Channel) -> None:
+    def _send_request(self, channel: Channel) -> None:
         channel.request(self._requests.get())
 
     def save(self) -> None:
@@ -171,7 +171,7 @@ def interrupt_on_signals() -> Iterator[None]:
         raise Interrupted(signum)
 
     with preserve_handlers():
-        _on_signals(interrupt)
+        _install_handler(interrupt)
         yield
 
 
@@ -182,10 +182,10 @@ def preserve_handlers() -> Iterator[None]:
     try:
         yield
     finally:
-        _install(handlers)
+        _reinstall_handlers(handlers)
 
 
-def _on_signals(handler: Callable[[int, FrameType | None], None]) -> None:
+def _install_handler(handler: Callable[[int, FrameType | None], None]) -> None:
     for signum in SIGNALS:
         if signum not in IGNORED:
             signal.signal(signum, handler)
@@ -195,6 +195,6 @@ def _get_handlers() -> dict[int, Handler]:
     return {signum: signal.getsignal(signum) for signum in SIGNALS}
 
 
-def _install(handlers: Mapping[int, Handler]) -> None:
+def _reinstall_handlers(handlers: Mapping[int, Handler]) -> None:
     for signum, handler in handlers.items():
         signal.signal(signum, signal.SIG_DFL if handler is None else handler)
