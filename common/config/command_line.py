@@ -77,7 +77,7 @@ def run_job(strategies: Sequence[str]) -> Iterator[None]:
 
 def is_sweep_job() -> bool:
     """Check whether this is a job of a sweep."""
-    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.SWEEP_FLAGS
+    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
 
 
 def get_sweep_directory() -> Path:
