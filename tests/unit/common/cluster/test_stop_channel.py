@@ -259,7 +259,7 @@ def test_signals_reach_the_channel_from_the_main_thread(make_ranks: MakeRanks) -
         time.sleep(0.001)
     assert next(units[1], None) is None
     assert chief.signum == other.signum == TERM
-    assert chief._begun == other._begun > 0
+    assert chief._begun_units == other._begun_units > 0
 
 
 def test_a_member_that_never_answers(
@@ -359,7 +359,7 @@ def test_a_late_member_learns_the_decision(make_ranks: MakeRanks, server: StopSe
     stop = Stop()
     late.attach(stop)
     wait_until(lambda: stop.signum is not None)
-    assert sum(1 for _ in stop.yield_until_stop(iter(int, 1))) == stops[0]._last
+    assert sum(1 for _ in stop.yield_until_stop(iter(int, 1))) == stops[0]._last_unit
     assert traces[0] == traces[1]
 
 
@@ -372,7 +372,7 @@ def test_a_late_member_joins_the_agreement(
     assert json.loads(silent.recv(4096)) == {"freeze": TERM}
     late = LateMember(server, stack)
     assert next(late) == {"welcome": True} and next(late) == {"freeze": TERM}
-    assert chief._last is None
+    assert chief._last_unit is None
     late.send(b'{"begun": 7}\n')
     silent.sendall(b'{"begun": 3}\n')
     assert json.loads(silent.recv(4096)) == next(late) == {"last": 7}

@@ -274,7 +274,7 @@ def test_a_storm_of_signals() -> None:
             threading.Timer(randomness.random() * 0.02, os.kill, (os.getpid(), signal.SIGTERM)).start()
         begun = sum(1 for _ in stop.yield_until_stop(iter(int, 1)))
         agreeing.join(5)
-        assert stop._begun == begun == stop._last
+        assert stop._begun_units == begun == stop._last_unit
         time.sleep(0.02)  # wait for late signals
         assert channel.requests.empty()
 
