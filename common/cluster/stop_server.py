@@ -55,8 +55,8 @@ class StopServer:
         self._selector.register(self._listener, EVENT_READ)
         self._selector.register(self._wake_receiver, EVENT_READ)
         self._unauthenticated: dict[JsonLineSocket, float] = {}  # connections without a Hello, and their deadlines
-        self._member_names: dict[JsonLineSocket, str] = {}
-        self._decision: StopDecision | None = None
+        self._member_names: dict[JsonLineSocket, str] = {}  # connections whose Hello had the token
+        self._decision: StopDecision | None = None  # the one that was begun last; a decided checkpoint leaves None
         self._answer_deadline = 0.0
         self._lock = Lock()  # protects the attributes below, which other threads use too
         self._local_stop = LocalStop()
@@ -106,6 +106,7 @@ class StopServer:
             self._wake_sender.send(b".")
 
     def _serve(self) -> None:
+        """Handle connections, messages and deadlines until the server is closed. Only its thread calls this."""
         while True:
             ready = self._selector.select(self._seconds_to_deadline())
             with self._lock:
@@ -179,6 +180,7 @@ class StopServer:
                 raise ConnectionError(f"no message of a member: {message}")
 
     def _drop(self, connection: JsonLineSocket) -> None:
+        """Close a connection. An answer that it owes is no longer awaited."""
         self._unauthenticated.pop(connection, None)
         self._member_names.pop(connection, None)
         if self._decision is not None:

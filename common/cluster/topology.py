@@ -39,7 +39,7 @@ class HostGroup:
 
     @property
     def ports(self) -> range:
-        """The ports that a host may use: one for each of its processes, and two more on host 0."""
+        """All ports from the first one. A host uses one for each of its processes, and host 0 two more."""
         assert self.port is not None
         return range(self.port, 65536)
 

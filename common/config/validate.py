@@ -43,6 +43,7 @@ def check_config(config: Config, framework: str | None = None) -> None:
 
 
 def _check_framework(config: Config, framework: str) -> None:
+    """Raise UserError if this framework cannot train with the config."""
     strategy = config.strategy
     if framework not in strategy.sides:
         (other,) = strategy.sides  # the strategy exists only there

@@ -61,6 +61,7 @@ def choose_run_dir(config: Config, framework: str, time: str) -> Path:
     name = config.run_name or f"{framework}-{config.strategy.kind}"
     if not is_sweep_job():
         return RUNS_DIRECTORY / f"{time}-{name}"
+    # The name has the strategy already.
     values = re.sub("(^|,)strategy=[^,]*", "", describe_job()).lstrip(",")
     return get_sweep_directory() / "-".join(filter(None, (name, values)))
 
