@@ -134,8 +134,8 @@ def train_with_unreached_layers(configs: list[Config], calling_ranks: list[int])
             is_ddp = config.strategy.kind == "ddp"
             strategy = make(config, one_host=True) if is_ddp else AllReduce(context_of(config), group)
             trained.append((train(config, strategy), strategy.state().weights))
-        strategy = make_single(configs[0])
-        trained.append((train(configs[0], strategy), strategy.state().weights))
+        reference = make_single(configs[0])
+        trained.append((train(configs[0], reference), reference.state().weights))
     finally:
         for module in (ddp, allreduce, single_strategy):
             module.build_model = build_model  # type: ignore[attr-defined]
