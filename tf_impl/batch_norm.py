@@ -1,4 +1,8 @@
-"""BatchNorm over several replicas: the statistics of each replica's shard, or of the global batch."""
+"""BatchNorm over several replicas: the statistics of each replica's shard, or of the global batch.
+
+A batch that is too small for all replicas is filled up with padding rows, which must not count in the statistics. Real
+rows belong to examples.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +35,7 @@ class AlignedBatchNorm(BatchNormalization):
         x, axes = tf.cast(inputs, self.moving_mean.dtype), self._reduction_axes
         real = self._broadcast_real_rows(x)
         values_per_row = tf.cast(tf.size(x[0]) / tf.shape(x)[self.axis], x.dtype)
+        # The sum of each channel, then the number of values in each channel, in one tensor for one all-reduce.
         local_sums = tf.concat((tf.reduce_sum(x * real, axes), [tf.reduce_sum(real) * values_per_row]), 0)
         sums = self._sum_over_replicas(local_sums)
         count = sums[-1]
@@ -38,7 +43,8 @@ class AlignedBatchNorm(BatchNormalization):
         centred = x - self._broadcast_channels(mean, x)
         variance = self._sum_over_replicas(tf.reduce_sum(tf.square(centred) * real, axes)) / count
         self._update_moving_statistic(self.moving_mean, mean)
-        self._update_moving_statistic(self.moving_variance, variance * (count / (count - 1)))
+        unbiased = variance * (count / (count - 1))
+        self._update_moving_statistic(self.moving_variance, unbiased)
         x = centred * self._broadcast_channels(tf.math.rsqrt(variance + self.epsilon), x)
         if self.scale:
             x *= self._broadcast_channels(self.gamma, x)
@@ -66,7 +72,7 @@ class AlignedBatchNorm(BatchNormalization):
         return tf.reshape(tf.convert_to_tensor(values), shape)
 
     def _update_moving_statistic(self, variable: keras.Variable, value: tf.Tensor) -> None:
-        """Update this replica's copy alone; `build_statistics_averaging` averages the copies."""
+        """Update only this replica's copy of a statistic. `build_statistics_averaging` averages the copies."""
         updated = variable.value * self.momentum + value * (1 - self.momentum)
         tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=tf.stop_gradient(updated))
 
@@ -102,8 +108,8 @@ def use_real_rows(real_rows: tf.Tensor | None) -> Iterator[None]:
 def build_statistics_averaging(strategy: tf.distribute.Strategy, model: keras.Model) -> Callable[[], None]:
     """Return a function that sets the moving statistics of every replica to their mean over all replicas.
 
-    Moving statistics are linear in the statistics of the batches. Their mean after any number of steps therefore
-    equals what averaging in every step would give.
+    It is enough to call it before the statistics are read: they are linear in the statistics of the batches, so their
+    mean after any number of steps equals what averaging in every step would give.
     """
     statistics = find_moving_statistics(model)
 

@@ -12,7 +12,7 @@ def to_tensors(shard: list[Arrays], compiled: bool = False) -> list[dict[str, tf
     """Convert the micro-batches of a shard to tensors.
 
     Args:
-        shard: The arrays of each micro-batch, as `common.data.batches` assembles them.
+        shard: The arrays of each micro-batch by name, as `GlobalBatch.shard` returns them.
         compiled: Whether XLA compiles the model; shapes are then rounded up, so that there are few of them.
     """
     if compiled:
@@ -22,12 +22,12 @@ def to_tensors(shard: list[Arrays], compiled: bool = False) -> list[dict[str, tf
 
 def build_input_signature(config: Config, split: Split) -> list[dict[str, tf.TensorSpec]]:
     """Return the `input_signature` of a tf.function that takes a shard of this split; every axis has any length."""
-    shard = find_batch(config, split, 1).shard(0, 1)
+    shard = find_batch(config, split, 1).shard(0, 1)  # of step 1; all steps have the same names and types
     return [
         {name: tf.TensorSpec([None] * array.ndim, array.dtype) for name, array in arrays.items()} for arrays in shard
     ]
 
 
 def select_replica_shard(shards: list[list[dict[str, tf.Tensor]]]) -> list[dict[str, tf.Tensor]]:
-    """Return the shard of the current replica. Call it in a function that a strategy runs on every replica."""
+    """Return the shard of the current replica. Call it in a function that `tf.distribute` runs on every replica."""
     return shards[int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))]

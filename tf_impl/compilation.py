@@ -1,4 +1,4 @@
-"""Compilation with XLA (`train.compile`): one graph for each input shape. Shapes are rounded up to few ones."""
+"""Compilation with XLA (`train.compile`): one graph for each input shape. Shapes are rounded up, so that few occur."""
 
 import keras
 import tensorflow as tf

@@ -1,4 +1,9 @@
-"""A user's model in float64: a description of its layers, and its outputs and gradients, for common.map."""
+"""A user's model in float64: a description of its layers, and its outputs and gradients, for common.map.
+
+common.map pairs the variables of a user's PyTorch model with the variables of the user's Keras model, and checks that
+both models compute the same. The path of a layer is its name in the model. The role of a variable is its name in its
+layer.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,7 +32,7 @@ from tf_impl.keras_paths import variables_by_path
 from tf_impl.layer_attributes import get_layer_attributes, get_layer_kind
 from tf_impl.nested_tensors import name_tensors
 
-KEY = "model.tf"
+CONFIG_KEY = "model.tf"  # names the factory; errors begin with it
 
 
 class DescribedModel:
@@ -47,7 +52,7 @@ class DescribedModel:
             factory: The user's factory as module:function.
             arguments: The factory's keyword arguments.
             inputs: The inputs of the model by name.
-            arrays: Their values by name.
+            arrays: The values of the inputs by name.
             seed: The seed of the initial weights.
 
         Raises:
@@ -58,13 +63,15 @@ class DescribedModel:
         patch_strided_convolutions()
         keras.utils.clear_session()  # the numbers in names of layers start again
         keras.utils.set_random_seed(seed)
-        model = call_factory(KEY, factory, arguments)
+        model = call_factory(CONFIG_KEY, factory, arguments)
         if not isinstance(model, keras.Layer):
-            raise UserError(f"{KEY}={factory}: returned {type(model).__name__}, not a keras.Model or keras.Layer")
+            raise UserError(
+                f"{CONFIG_KEY}={factory}: returned {type(model).__name__}, not a keras.Model or keras.Layer"
+            )
         self.model = model
         self.inputs = {name: tf.convert_to_tensor(array) for name, array in arrays.items()}
         self.has_channels = any(model_input.channels for model_input in inputs.values())
-        self.adapt_inputs = build_input_adapter(KEY, model, list(inputs))
+        self.adapt_inputs = build_input_adapter(CONFIG_KEY, model, list(inputs))
         self.outputs = self._call(training=False)  # layers create their variables at the first call
         self.dropouts, self.other_dropouts = find_dropouts(model)
         disable_dropout(model)
@@ -78,23 +85,30 @@ class DescribedModel:
         if any(isinstance(count, int) and count > 1 for count in groups):
             tf.config.run_functions_eagerly(False)  # on a CPU, gradients of grouped convolutions need XLA
         dropout_functions = self._find_dropout_functions()
-        tensors = self._variables()
-        names = {id(variable): name for name, variable in tensors.items()}
-        layers, used, updated = [], set(), set()
+        tensors = self._get_variables()
+        names_by_id = {id(variable): name for name, variable in tensors.items()}
+        layers, used, moving_statistics = [], set(), set()  # names of variables in the two sets
         for path, layer in trace.entered.items():
-            roles = {role: names[id(tensor)] for role, tensor in _variables_of(layer).items() if id(tensor) in names}
+            roles = {
+                role: names_by_id[id(tensor)]
+                for role, tensor in _get_variables_by_role(layer).items()
+                if id(tensor) in names_by_id
+            }
             used |= set(roles.values())
-            updated |= {name for role, name in roles.items() if role.startswith("moving_")}
+            moving_statistics |= {name for role, name in roles.items() if role.startswith("moving_")}
             if roles:
                 kind, attributes = get_layer_kind(layer), get_layer_attributes(layer)
                 layers.append(LayerDescription(kind, path, attributes, roles, trace.unflattened_shapes.get(path)))
         return ModelDescription(
             layers=layers,
-            variables={name: _describe_variable(name, variable, name in updated) for name, variable in tensors.items()},
+            variables={
+                name: _describe_variable(name, variable, name in moving_statistics)
+                for name, variable in tensors.items()
+            },
             unused=[name for name in tensors if name not in used],
             channels=self.has_channels,
             outputs={name: tuple(tensor.shape) for name, tensor in self.outputs.items()},
-            statistics=sorted(updated),
+            statistics=sorted(moving_statistics),
             dropouts={
                 path: replace(self.dropouts[id(layer)], unflattened_shape=trace.unflattened_shapes.get(path))
                 for path, layer in trace.entered.items()
@@ -106,7 +120,7 @@ class DescribedModel:
 
     def weights(self) -> dict[str, np.ndarray]:
         """Return copies of all variables by name."""
-        return {name: variable.numpy() for name, variable in self._variables().items()}
+        return {name: variable.numpy() for name, variable in self._get_variables().items()}
 
     def read_checkpoint(self, path: str) -> dict[str, np.ndarray]:
         """Return the variables of a Keras checkpoint. Raise UserError if the model cannot load it."""
@@ -116,22 +130,22 @@ class DescribedModel:
         except Exception as error:
             raise UserError(f"model.checkpoint={path}: cannot be read ({describe_error(error)})") from error
         weights = self.weights()
-        for name, variable in self._variables().items():
+        for name, variable in self._get_variables().items():
             variable.assign(before[name])
         return weights
 
     def compute(
         self, weights: Mapping[str, np.ndarray], training: bool, projections: Mapping[str, np.ndarray]
     ) -> ComputedPass:
-        """Compute a forward pass, and the gradients of the projected outputs.
+        """Compute a forward pass, and the gradients of the sum of all outputs, each multiplied by its projection.
 
         Args:
             weights: The variables to set before the pass, by name.
             training: Whether the model is in training mode.
-            projections: The array to multiply each output by before they are summed; without any, there are no
-                gradients.
+            projections: An array of the shape of the output for each output, by name; if there are none, no gradients
+                are computed.
         """
-        variables = self._variables()
+        variables = self._get_variables()
         for name, array in weights.items():
             variables[name].assign(array)
         trainable = {name: variable for name, variable in variables.items() if variable.trainable}
@@ -148,35 +162,36 @@ class DescribedModel:
         return ComputedPass(arrays, trace.calls, gradients, self.weights())
 
     def _find_dropout_functions(self) -> list[str]:
-        """Return the layers that call functions of dropout in training mode."""
+        """Return the layers that call dropout functions in training mode, as "path (function)"."""
         before = self.weights()
         with ForwardTrace(self.model) as trace:
             self._call(training=True)
-        for name, variable in self._variables().items():
+        for name, variable in self._get_variables().items():
             variable.assign(before[name])
         return trace.noise
 
-    def _variables(self) -> dict[str, keras.Variable]:
+    def _get_variables(self) -> dict[str, keras.Variable]:
         """Return the floating-point variables by path."""
         variables = variables_by_path(self.model)
         return {path: variable for path, variable in variables.items() if "float" in variable.dtype}
 
     def _call(self, training: bool) -> dict[str, tf.Tensor]:
+        """Return the outputs by name. Raise UserError if the user's forward pass fails or has no usable output."""
         try:
             args, kwargs = self.adapt_inputs(self.inputs)
             returned = self.model(*args, **kwargs, **get_training_argument(self.model, training))
         except Exception as error:
-            raise UserError(f"{KEY}={self.factory}: its forward pass raised {describe_error(error)}") from error
+            raise UserError(f"{CONFIG_KEY}={self.factory}: its forward pass raised {describe_error(error)}") from error
         outputs = name_tensors(returned)
         if not any(tensor.dtype.is_floating for tensor in outputs.values()):
-            raise UserError(f"{KEY}={self.factory}: its forward pass returned no floating-point tensor")
+            raise UserError(f"{CONFIG_KEY}={self.factory}: its forward pass returned no floating-point tensor")
         return outputs
 
 
 def find_dropouts(model: keras.Layer) -> tuple[dict[int, DropoutDescription], list[str]]:
     """Return the dropout layers that `align_dropout` replaces, by id, and all other layers that drop.
 
-    Attentions are not among the latter, because they contain a dropout layer.
+    An attention is not another layer that drops: the dropout layer that it contains drops.
     """
     dropouts = {
         id(layer): DropoutDescription(layer.rate, name)
@@ -194,7 +209,10 @@ def find_dropouts(model: keras.Layer) -> tuple[dict[int, DropoutDescription], li
 
 
 def disable_dropout(model: keras.Layer) -> None:
-    """Set all rates to 0, because the two frameworks draw different masks. ForwardTrace disables dropout functions."""
+    """Set all dropout rates to 0, because the two frameworks draw different masks.
+
+    A ForwardTrace disables dropout that is not a layer but a function.
+    """
     for layer in model._flatten_layers():
         if "Dropout" in type(layer).__name__ and hasattr(layer, "rate"):
             layer.rate = 0.0
@@ -210,12 +228,12 @@ def _has_dropout_layers(layer: keras.Layer) -> bool:
     return any(isinstance(inner, keras.layers.Dropout) for inner in layer._flatten_layers(include_self=False))
 
 
-def _describe_variable(name: str, variable: keras.Variable, is_updated: bool) -> VariableDescription:
-    constant = not variable.trainable and not is_updated
+def _describe_variable(name: str, variable: keras.Variable, is_moving_statistic: bool) -> VariableDescription:
+    constant = not variable.trainable and not is_moving_statistic
     return VariableDescription(name, tuple(variable.shape), variable.trainable, constant)
 
 
-def _variables_of(layer: keras.Layer) -> dict[str, keras.Variable]:
-    """Return the variables of a layer by role. Those of a recurrent layer are its cell's."""
+def _get_variables_by_role(layer: keras.Layer) -> dict[str, keras.Variable]:
+    """Return the variables of a layer by role. The variables of a recurrent layer belong to its cell."""
     owner = layer.cell if get_layer_kind(layer) in RECURRENT_KINDS and hasattr(layer, "cell") else layer
     return {variable.name: variable for variable in (*owner._trainable_variables, *owner._non_trainable_variables)}

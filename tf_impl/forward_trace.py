@@ -1,4 +1,8 @@
-"""A trace of one forward pass of any model: its layers, what they receive and return, and what is flattened."""
+"""A trace of one forward pass of any model: its layers, what they receive and return, and which inputs are flattened.
+
+The two frameworks flatten images in different orders, so common.map must know the shape before. "Path" is the name of a
+layer in the model.
+"""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,31 +19,33 @@ from tf_impl.layer_attributes import get_layer_kind
 from tf_impl.nested_tensors import first_tensor, replace_first_tensor, to_array
 
 LayerCall = Callable[..., object]  # keras.Layer.__call__, or a function that computes the same
-RESHAPE = (tf, "reshape")
-DROPOUTS = ((keras.random, "dropout"), (tf.nn, "dropout"), (tf.nn.experimental, "stateless_dropout"))
+RESHAPE_FUNCTION = (tf, "reshape")
+DROPOUT_FUNCTIONS = ((keras.random, "dropout"), (tf.nn, "dropout"), (tf.nn.experimental, "stateless_dropout"))
 
-is_tracing = False  # set by ForwardTrace: what `apply_layer` computes must not be hidden in a tf.function then
+# True within a ForwardTrace. A model must then call `apply_layer` outside of every tf.function: a tf.function that was
+# traced before would not call it again.
+is_tracing = False
 
 
 class ForwardTrace:
     """A context manager around one forward pass of a model that records what the pass does.
 
-    A layer can be given the first call of its counterpart in another model. It then computes on what the counterpart
-    received, and the layers after it receive what the counterpart returned. `calls` still records what the layer
-    itself received from the layers before it, and what it computed.
+    `replacements` can hold, for a layer, the first call of its counterpart in another model. The layer then computes on
+    what the counterpart received, and the layers after it receive what the counterpart returned. `calls` still records
+    what the layer itself received from the layers before it, and what it computed.
 
-    Functions of dropout drop nothing within the context.
+    Dropout functions drop nothing within the context.
 
     Attributes:
         entered: The layers by path, in the order in which the pass entered them.
-        unflattened_shapes: The shape of an example before the model flattened it for a layer, by the layer's path.
+        unflattened_shapes: The shape that one example had before it was flattened, by the path of the layer that receives it.
         calls: The first call of each layer, by path. A layer with an activation is recorded as returning what the
             activation receives, because PyTorch's layers have no activation.
         noise: Layers that drop by calling functions instead of dropout layers, as "path (function)".
     """
 
     def __init__(self, model: keras.Layer, replacements: Mapping[str, RecordedCall] | None = None) -> None:
-        """Prepare to trace a model. replacements: the calls of counterparts, by the path of the layer here."""
+        """Prepare to trace a model. replacements: the calls of counterparts, by the path of the layer in this model."""
         self.entered: dict[str, keras.Layer] = {}
         self.unflattened_shapes: dict[str, tuple[int, ...]] = {}
         self.calls: dict[str, RecordedCall] = {}
@@ -48,15 +54,15 @@ class ForwardTrace:
         self._paths: dict[int, str] = {id(model): "model"}
         self._stack: list[keras.Layer] = []  # the layers that the pass is in
         self._shapes: dict[int, tuple[int, ...]] = {}  # of examples before they were flattened, by their flat size
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], None]] = []  # functions that remove the hooks and patches of this trace
 
     def __enter__(self) -> "ForwardTrace":
         this_module = sys.modules[__name__]
         self._patch(keras.Layer, "__call__", self._wrap_call(keras.Layer.__call__))
         self._patch(this_module, "apply_layer", self._apply_layer)
         self._patch(this_module, "is_tracing", True)
-        self._patch(*RESHAPE, self._wrap_reshape(tf.reshape))
-        for module, name in DROPOUTS:
+        self._patch(*RESHAPE_FUNCTION, self._wrap_reshape(tf.reshape))
+        for module, name in DROPOUT_FUNCTIONS:
             self._patch(module, name, self._make_dropout(name))
         return self
 
@@ -73,7 +79,7 @@ class ForwardTrace:
         self._undo.append(lambda: setattr(owner, name, original))
 
     def _make_dropout(self, name: str) -> Callable[..., object]:
-        """Return a function of dropout that drops nothing and records who called it."""
+        """Return a dropout function that drops nothing and records which layer called it."""
 
         def drop(inputs: object, rate: float, *args: object, **kwargs: object) -> object:
             source = f"{self._find_path(self._stack[-1]) if self._stack else 'model'} ({name})"
@@ -84,6 +90,7 @@ class ForwardTrace:
         return drop
 
     def _apply_layer(self, layer: keras.Layer, compute: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor) -> tf.Tensor:
+        """Record `compute(x)` as a call of the layer."""
         return self._wrap_call(lambda _, x: compute(x))(layer, x)
 
     def _wrap_call(self, original: LayerCall) -> LayerCall:
@@ -116,14 +123,15 @@ class ForwardTrace:
         self.entered[path] = layer
         if received is not None and len(received.shape) == 2 and received.shape[1] in self._shapes:
             self.unflattened_shapes[path] = self._shapes[received.shape[1]]
-            if get_layer_kind(layer) == "Dense":
+            if get_layer_kind(layer) == "Dense":  # later inputs of this size come from a Dense layer
                 del self._shapes[received.shape[1]]
 
     def _wrap_reshape(self, original: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
         def reshape(tensor: tf.Tensor, shape: tf.Tensor | Sequence[int], name: str | None = None) -> tf.Tensor:
             returned = original(tensor, shape, name)
             before, after = tf.convert_to_tensor(tensor).shape, returned.shape
-            in_known_layer = self._stack and get_layer_kind(self._stack[-1]) in KNOWN_KINDS  # it reshapes its weights
+            # Such a layer reshapes its weights, not what another layer receives.
+            in_known_layer = self._stack and get_layer_kind(self._stack[-1]) in KNOWN_KINDS
             if len(before) >= 3 and len(after) == 2 and after[0] == before[0] and not in_known_layer:
                 self._shapes[after[1]] = tuple(before[1:])
             return returned
@@ -142,7 +150,7 @@ class _ActivationRecorder:
     """A context manager around the call of a layer that records what the layer's activation receives."""
 
     def __init__(self, layer: keras.Layer, replacement: np.ndarray | None = None) -> None:
-        """Prepare for a layer. replacement: what the activation receives instead."""
+        """Prepare for a layer. replacement: what the activation receives instead of the layer's own result."""
         self.received: tf.Tensor | None = None
         self._replacement = replacement
         self._attributes = vars(layer)

@@ -43,7 +43,7 @@ class Optimizer:
         self.settings, self.config, self.model = config.optimizer, config, model
         self.on_servers = isinstance(config.strategy, ParameterServerSettings)  # several workers share the parameters
         self.extra_updates = 0  # beyond the plan's global batches: asynchronous updates use only parts of a batch
-        self.parameters = [shard for variable in model.trainable_variables for shard in _shards_of(variable.value)]
+        self.parameters = [shard for variable in model.trainable_variables for shard in _get_shards(variable.value)]
         self.rate = 1.0  # the learning rate of the last update
         self._native = _build_native(config, model) if self.settings.semantics == "native" else None
         if self._native is not None:
@@ -199,7 +199,7 @@ class Optimizer:
             shards = iter(all_shards)
             for variable in self.model.trainable_variables:
                 parameter = parameters[id(variable)]
-                yield _Slot(name, parameter, [next(shards) for _ in _shards_of(variable.value)], factor)
+                yield _Slot(name, parameter, [next(shards) for _ in _get_shards(variable.value)], factor)
 
     def _slot_factors(self) -> list[float]:
         """Return each slot divided by PyTorch's: Keras's SGD has -rate in it, and the fused Adam a rounding factor."""
@@ -213,7 +213,7 @@ class Optimizer:
         return [_rounding_factor(settings.beta1, dtype), _rounding_factor(settings.beta2, dtype)]
 
 
-def _shards_of(variable: tf.Variable) -> list[tf.Variable]:
+def _get_shards(variable: tf.Variable) -> list[tf.Variable]:
     """Return the parts of a variable on the parameter servers; the variable itself if it is not divided."""
     shards: list[tf.Variable] = getattr(variable, "variables", [variable])
     return shards
@@ -242,7 +242,7 @@ def _find_native_slots(optimizer: keras.Optimizer, kind: str) -> list[list[tf.Va
     slots: Sequence[Sequence[keras.Variable]]
     slots = [optimizer.momentums] if kind == "sgd" else [optimizer._momentums, optimizer._velocities]
     return [
-        [shard for variable in variables for shard in _shards_of(variable.value)] for variables in slots if variables
+        [shard for variable in variables for shard in _get_shards(variable.value)] for variables in slots if variables
     ]
 
 

@@ -75,16 +75,16 @@ def seed_dropout(model: keras.Model, step: int) -> None:
             variable.assign(variable + np.array([0, step - 1], variable.dtype))
 
 
-def evaluate(batches: Iterable[GlobalBatch], sums_of: Callable[[GlobalBatch], tf.Tensor]) -> Evaluation:
+def evaluate(batches: Iterable[GlobalBatch], compute_sums: Callable[[GlobalBatch], tf.Tensor]) -> Evaluation:
     """Evaluate every batch.
 
     Args:
         batches: The global batches.
-        sums_of: A function that returns the `compute_evaluation_sums` of a global batch, over all replicas.
+        compute_sums: A function that returns the `compute_evaluation_sums` of a global batch, over all replicas.
     """
     sums, weight, count = tf.zeros([2], tf.float64), 0.0, 0
     for batch in batches:
-        sums += sums_of(batch)
+        sums += compute_sums(batch)
         weight += batch.weight
         count += batch.size
     summed_loss, summed_metric = sums.numpy().tolist()

@@ -1,4 +1,8 @@
-"""Attentions of PyTorch and transformers with their own dropout layer, as Keras's MultiHeadAttention has one."""
+"""Unfolded attention: computed step by step, with a dropout layer for its probabilities, as Keras's attention has.
+
+The attentions of PyTorch and transformers drop inside one fused function, which draws its own mask. A dropout layer can
+use the mask that both frameworks share.
+"""
 
 import math
 import sys
@@ -15,17 +19,18 @@ from common.errors import UserError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-UNFOLDED = "unfolded"  # the attention implementation of transformers that this file registers
-REPLACED_IMPLEMENTATIONS = ("eager", "sdpa")  # those that it replaces
-DROPOUT_NAMES = ("attention_dropout", "attn_dropout", "attn_drop", "dropout")  # in the attentions of transformers
-SINK_ARGUMENTS = ("s_aux", "sinks")  # by which some models weight the keys in their own way
+UNFOLDED = "unfolded"  # the attention implementation that this file registers in transformers
+REPLACED_IMPLEMENTATIONS = ("eager", "sdpa")  # the implementations of transformers that UNFOLDED replaces
+# The attributes in which the attentions of transformers have their dropout layer or dropout rate.
+DROPOUT_ATTRIBUTES = ("attention_dropout", "attn_dropout", "attn_drop", "dropout")
+SINK_ARGUMENTS = ("s_aux", "sinks")  # attention sinks: scores of some models that belong to no key
 AttentionForward = Callable[..., tuple[torch.Tensor, torch.Tensor]]  # the signature of `unfolded_attention_forward`
 
 
 class UnfoldedAttention(MultiheadAttention):
-    """MultiheadAttention step by step, whose probabilities [n, heads, queries, keys] pass `attention_dropout`."""
+    """MultiheadAttention, computed step by step."""
 
-    attention_dropout: Dropout
+    attention_dropout: Dropout  # receives the probabilities [n, heads, queries, keys]
 
     @override
     def forward(
@@ -39,7 +44,7 @@ class UnfoldedAttention(MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Compute what MultiheadAttention computes. A query without an axis of examples is left to PyTorch.
+        """Compute what MultiheadAttention computes. PyTorch itself computes a query without an axis of examples.
 
         `is_causal` is ignored: it only describes `attn_mask`.
         """
@@ -78,7 +83,7 @@ class UnfoldedAttention(MultiheadAttention):
 
 
 class AlignedAttention(UnfoldedAttention):
-    """An unfolded attention that uses PyTorch's own computation in evaluation, because it is faster."""
+    """Unfolded attention in training. In evaluation PyTorch's own computation is used, which is faster."""
 
     @override
     def forward(
@@ -105,11 +110,11 @@ def unfold_attention(model: Module, kind: type[UnfoldedAttention]) -> None:
     """Make every attention with dropout pass its probabilities through a dropout layer.
 
     Args:
-        model: The model, whose modules are changed in place.
-        kind: The class that replaces PyTorch's MultiheadAttention.
+        model: The model, whose attentions are changed in place.
+        kind: The class that the model's MultiheadAttentions get.
     """
     for module in list(model.modules()):
-        if hasattr(module, "set_attn_implementation"):
+        if hasattr(module, "set_attn_implementation"):  # a model of transformers
             _unfold_transformers(cast("PreTrainedModel", module))
         if type(module) is MultiheadAttention and module.dropout > 0 and not _adds_keys(module):
             module.attention_dropout = Dropout(module.dropout).train(module.training)
@@ -117,9 +122,12 @@ def unfold_attention(model: Module, kind: type[UnfoldedAttention]) -> None:
 
 
 def _unfold_transformers(model: "PreTrainedModel") -> None:
-    """Unfold the attentions of a model of transformers, and turn their rates into dropout layers of the same name."""
-    names = {module: name for module in model.modules() if (name := _find_dropout_name(module)) is not None}
-    rates = {module: getattr(getattr(module, name), "p", getattr(module, name)) for module, name in names.items()}
+    """Unfold the attentions of a model of transformers.
+
+    An attribute that holds the dropout rate of an attention gets a dropout layer of that rate instead.
+    """
+    attributes = {module: name for module in model.modules() if (name := _find_dropout_attribute(module)) is not None}
+    rates = {module: getattr(getattr(module, name), "p", getattr(module, name)) for module, name in attributes.items()}
     if not any(rates.values()) or model.config._attn_implementation not in REPLACED_IMPLEMENTATIONS:
         return
     from transformers import AttentionInterface
@@ -130,17 +138,17 @@ def _unfold_transformers(model: "PreTrainedModel") -> None:
     model.set_attn_implementation(UNFOLDED)
     if model.config._attn_implementation != UNFOLDED:
         return  # the model computes attention itself
-    for module, name in names.items():
+    for module, name in attributes.items():
         if not isinstance(getattr(module, name), Dropout):
             delattr(module, name)
             setattr(module, name, Dropout(rates[module]).train(module.training))
 
 
-def _find_dropout_name(module: Module) -> str | None:
+def _find_dropout_attribute(module: Module) -> str | None:
     """Return the attribute with the dropout layer or rate of an attention of transformers; None for other modules."""
-    if not hasattr(module, "is_causal"):
+    if not hasattr(module, "is_causal"):  # not an attention
         return None
-    return next((name for name in DROPOUT_NAMES if isinstance(getattr(module, name, None), Dropout | float)), None)
+    return next((name for name in DROPOUT_ATTRIBUTES if isinstance(getattr(module, name, None), Dropout | float)), None)
 
 
 def unfolded_attention_forward(  # noqa: PLR0913  the signature of transformers
@@ -156,12 +164,12 @@ def unfolded_attention_forward(  # noqa: PLR0913  the signature of transformers
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute attention step by step: [n, heads, tokens, size] -> [n, tokens, heads, size].
 
-    It has the signature of an attention function of transformers. Attention with sinks is computed by the model's own
-    function, whose dropout `torch_impl.described_model` finds and names.
+    It has the signature of an attention function of transformers. The model's own function computes attention with
+    sinks. It draws its own dropout mask, which `torch_impl.described_model` reports as not alignable.
     """
-    name = _find_dropout_name(module)
-    assert name is not None
-    dropout = module.get_submodule(name)
+    attribute = _find_dropout_attribute(module)
+    assert attribute is not None
+    dropout = module.get_submodule(attribute)
     if any(kwargs.get(argument) is not None for argument in SINK_ARGUMENTS):
         assert isinstance(dropout, Dropout)
         optional = {"scaling": scaling, "position_bias": position_bias, "softcap": softcap}
@@ -186,7 +194,10 @@ def _find_eager_forward(module: Module) -> AttentionForward:
 
 
 def set_dropout_batch_first(model: Module) -> None:
-    """Set `batch_first` of the dropout layers in PyTorch's transformer layers to that of the layer around them."""
+    """Tell the dropout layers in PyTorch's transformer layers whether their input is [n, tokens, features].
+
+    Otherwise it is [tokens, n, features]. The transformer layer around them knows.
+    """
     for module in model.modules():
         if isinstance(module, TransformerEncoderLayer | TransformerDecoderLayer):
             for child in module.children():
@@ -195,11 +206,12 @@ def set_dropout_batch_first(model: Module) -> None:
 
 
 def _adds_keys(module: MultiheadAttention) -> bool:
+    """Check whether an attention adds keys to those of its input, which UnfoldedAttention does not compute."""
     return module.bias_k is not None or module.add_zero_attn
 
 
 def _mask_scores(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Apply a mask: bool, true for keys that a query may not attend to; or floating-point, which is added."""
+    """Apply a mask to scores: bool, true for keys that a query may not attend to; or floating-point, which is added."""
     return scores.masked_fill(mask, -math.inf) if mask.dtype == torch.bool else scores + mask
 
 

@@ -1,4 +1,8 @@
-"""BatchNorm over several replicas: the statistics of each replica's shard, or of the global batch."""
+"""BatchNorm over several replicas: the statistics of each replica's shard, or of the global batch.
+
+A batch that is too small for all replicas is filled up with padding rows, which must not count in the statistics. Real
+rows belong to examples.
+"""
 
 from collections.abc import Callable
 from threading import Barrier, local
@@ -22,8 +26,8 @@ def find_moving_statistics(model: Module) -> dict[str, torch.Tensor]:
 def average_statistics(model: Module, all_reduce: Callable[[torch.Tensor], object], world_size: int) -> None:
     """Set the moving statistics of every replica to their mean over all replicas.
 
-    Moving statistics are linear in the statistics of the batches. Their mean after any number of steps therefore
-    equals what averaging in every step would give.
+    It is enough to call it before the statistics are read: they are linear in the statistics of the batches, so their
+    mean after any number of steps equals what averaging in every step would give.
 
     Args:
         model: The model of this rank.
@@ -56,13 +60,15 @@ class SynchronizedBatchNorm(_BatchNorm):
         shape = [1, -1, *[1] * (input.dim() - 2)]
         x = input if input.dtype == torch.float64 else input.float()
         real = self._broadcast_real_rows(x)
+        # The sum of each channel, then the number of values in each channel, in one tensor for one all-reduce.
         local_sums = torch.cat(((x * real).sum(axes), real.sum().view(1) * x[0, 0].numel()))
         sums = self.sum_over_replicas(local_sums)
         count = sums[-1].detach()
         mean = sums[:-1] / count
         centred = x - mean.view(shape)
         variance = self.sum_over_replicas((centred.square() * real).sum(axes)) / count
-        self._update_moving_statistics(mean.detach(), variance.detach() * (count / (count - 1)))
+        unbiased = variance.detach() * (count / (count - 1))  # as torch.nn.BatchNorm averages it
+        self._update_moving_statistics(mean.detach(), unbiased)
         x = centred * torch.rsqrt(variance + self.eps).view(shape)
         if self.weight is not None:
             x = x * self.weight.view(shape) + self.bias.view(shape)
@@ -106,7 +112,10 @@ def use_real_rows(model: Module, real_rows: torch.Tensor | None) -> None:
 
 
 def make_sum_over_ranks() -> SumOverReplicas:
-    """Return a sum over processes. It has its own process group: another thread may reduce gradients meanwhile."""
+    """Return a function that sums over all ranks.
+
+    It has its own process group, because another thread may reduce gradients at the same time.
+    """
     group = dist.new_group()
 
     class SumOverRanks(torch.autograd.Function):
@@ -139,7 +148,7 @@ class SumOverThreads:
         self._replica.index = replica
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the sum of what all replicas pass. It waits until every replica has called it."""
+        """Return the sum of the tensors of all replicas. Wait until every replica has passed its tensor."""
         self._terms[self._replica.index] = x
         self._barrier.wait()
         total = torch.stack([term.to(x.device) for term in self._terms]).sum(0)
@@ -151,4 +160,4 @@ class SumOverThreads:
         self._barrier.abort()
 
     def __deepcopy__(self, memo: dict[int, object]) -> "SumOverThreads":
-        return self
+        return self  # copies of a model are the replicas, which sum with each other

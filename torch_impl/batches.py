@@ -10,7 +10,7 @@ def to_tensors(shard: list[Arrays], device: torch.device) -> list[dict[str, torc
     """Copy the micro-batches of a shard to a device. Integers become int64, which PyTorch's embeddings and losses take.
 
     Args:
-        shard: The arrays of each micro-batch, as `common.data.batches` assembles them.
+        shard: The arrays of each micro-batch by name, as `GlobalBatch.shard` returns them.
         device: The device of the replica.
     """
     return [{name: _to_tensor(array, device) for name, array in arrays.items()} for arrays in shard]

@@ -12,12 +12,12 @@ def compile_model(model: Module) -> None:
     """Compile the layers that a model repeats when they are first called; if it repeats none, the whole model.
 
     Repeated layers share their code, so one compilation serves all of them. DDP receives the gradients of a layer when
-    the layer's backward pass ends, and reduces them during the next layer's. If the whole model were one graph, DDP
-    would receive all gradients at the end.
+    the backward pass of the layer ends, and reduces them during the backward pass of the next layer. If the whole model
+    were one graph, DDP would receive all gradients at the end.
     """
     _record_compilations()
-    repeated = [layer for module in model.modules() if isinstance(module, ModuleList) for layer in module]
-    for layer in repeated or [model]:
+    repeated_layers = [layer for module in model.modules() if isinstance(module, ModuleList) for layer in module]
+    for layer in repeated_layers or [model]:
         layer.compile(dynamic=True)
 
 

@@ -1,4 +1,9 @@
-"""A user's module in float64: a description of its layers, and its outputs and gradients, for common.map."""
+"""A user's module in float64: a description of its layers, and its outputs and gradients, for common.map.
+
+common.map pairs the variables of a user's PyTorch model with the variables of the user's Keras model, and checks that
+both models compute the same. The path of a layer is its name in the model. The role of a variable is its name in its
+layer.
+"""
 
 from collections.abc import Mapping
 
@@ -16,13 +21,13 @@ from common.map.description import (
 from common.map.factory import call_factory, list_user_files
 from common.map.input_specs import InputSpec
 from torch_impl.attention import UnfoldedAttention, set_dropout_batch_first, unfold_attention
-from torch_impl.dropout import ALIGNED
+from torch_impl.dropout import ALIGNED_CLASSES
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.input_adapter import build_input_adapter
 from torch_impl.layer_attributes import get_layer_attributes, get_layer_kind
 from torch_impl.nested_tensors import name_tensors
 
-KEY = "model.torch"
+CONFIG_KEY = "model.torch"  # names the factory; errors begin with it
 
 
 class DescribedModel:
@@ -42,7 +47,7 @@ class DescribedModel:
             factory: The user's factory as module:function.
             arguments: The factory's keyword arguments.
             inputs: The inputs of the model by name.
-            arrays: Their values by name.
+            arrays: The values of the inputs by name.
             seed: The seed of the initial weights.
 
         Raises:
@@ -52,14 +57,14 @@ class DescribedModel:
         torch.backends.mha.set_fastpath_enabled(False)  # the fast path would not call the layers
         torch.set_default_dtype(torch.float64)
         torch.manual_seed(seed)
-        model = call_factory(KEY, factory, arguments)
+        model = call_factory(CONFIG_KEY, factory, arguments)
         if not isinstance(model, torch.nn.Module):
-            raise UserError(f"{KEY}={factory}: returned {type(model).__name__}, not a torch.nn.Module")
+            raise UserError(f"{CONFIG_KEY}={factory}: returned {type(model).__name__}, not a torch.nn.Module")
         self.model = model.double()
         self.inputs = {name: torch.from_numpy(arrays[name]) for name in inputs}
         channels = [name for name, model_input in inputs.items() if model_input.channels]
         self.has_channels = bool(channels)
-        self.adapt_inputs = build_input_adapter(KEY, model, list(inputs), channels)
+        self.adapt_inputs = build_input_adapter(CONFIG_KEY, model, list(inputs), channels)
         with torch.no_grad():
             self.outputs = self._call(training=False)  # lazy layers create their parameters at the first call
         unfold_attention(model, UnfoldedAttention)
@@ -72,23 +77,29 @@ class DescribedModel:
         with ForwardTrace(self.model) as trace, torch.no_grad():
             self._call(training=False)
         dropout_functions = self._find_dropout_functions()
-        tensors = self._variables()
-        names = {id(tensor): name for name, tensor in tensors.items()}
-        layers, used, updated = [], set(), set()
+        tensors = self._get_variables()
+        names_by_id = {id(tensor): name for name, tensor in tensors.items()}
+        layers, used, moving_statistics = [], set(), set()  # names of variables in the two sets
         for path, module in trace.entered.items():
-            roles = {role: names[id(tensor)] for role, tensor in _variables_of(module).items() if id(tensor) in names}
+            roles = {
+                role: names_by_id[id(tensor)]
+                for role, tensor in _get_variables_by_role(module).items()
+                if id(tensor) in names_by_id
+            }
             used |= set(roles.values())
-            updated |= {name for role, name in roles.items() if role.startswith("running_")}
+            moving_statistics |= {name for role, name in roles.items() if role.startswith("running_")}
             if roles:
                 kind, attributes = get_layer_kind(module), get_layer_attributes(module)
                 layers.append(LayerDescription(kind, path, attributes, roles, trace.unflattened_shapes.get(path)))
         return ModelDescription(
             layers=layers,
-            variables={name: _describe_variable(name, tensor, name in updated) for name, tensor in tensors.items()},
+            variables={
+                name: _describe_variable(name, tensor, name in moving_statistics) for name, tensor in tensors.items()
+            },
             unused=[name for name in tensors if name not in used],
             channels=self.has_channels,
             outputs={name: tuple(tensor.shape) for name, tensor in self.outputs.items()},
-            statistics=sorted(updated),
+            statistics=sorted(moving_statistics),
             dropouts={
                 path: DropoutDescription(self.dropout_rates[path], path, trace.unflattened_shapes.get(path))
                 for path in trace.entered
@@ -100,7 +111,7 @@ class DescribedModel:
 
     def weights(self) -> dict[str, np.ndarray]:
         """Return copies of all variables by name."""
-        return {name: tensor.detach().numpy().copy() for name, tensor in self._variables().items()}
+        return {name: tensor.detach().numpy().copy() for name, tensor in self._get_variables().items()}
 
     def read_checkpoint(self, path: str) -> dict[str, np.ndarray]:
         """Return the floating-point tensors of a state dict. Raise UserError if the file is no state dict."""
@@ -117,15 +128,15 @@ class DescribedModel:
     def compute(
         self, weights: Mapping[str, np.ndarray], training: bool, projections: Mapping[str, np.ndarray]
     ) -> ComputedPass:
-        """Compute a forward pass, and the gradients of the projected outputs.
+        """Compute a forward pass, and the gradients of the sum of all outputs, each multiplied by its projection.
 
         Args:
             weights: The variables to set before the pass, by name.
             training: Whether the model is in training mode.
-            projections: The array to multiply each output by before they are summed; without any, there are no
-                gradients.
+            projections: An array of the shape of the output for each output, by name; if there are none, no gradients
+                are computed.
         """
-        variables = self._variables()
+        variables = self._get_variables()
         with torch.no_grad():
             for name, array in weights.items():
                 variables[name].copy_(torch.from_numpy(array))
@@ -147,45 +158,46 @@ class DescribedModel:
         return {name: gradient.numpy() for name, gradient in zip(trainable, gradients, strict=True)}
 
     def _find_dropout_functions(self) -> list[str]:
-        """Return the layers that call functions of dropout in training mode."""
+        """Return the layers that call dropout functions in training mode, as "path (function)"."""
         before = self.weights()
         with ForwardTrace(self.model) as trace, torch.no_grad():
             self._call(training=True)
-            for name, tensor in self._variables().items():
+            for name, tensor in self._get_variables().items():
                 tensor.copy_(torch.from_numpy(before[name]))
         return trace.noise
 
-    def _variables(self) -> dict[str, torch.Tensor]:
-        """Return the floating-point parameters and buffers by name, tied ones once.
+    def _get_variables(self) -> dict[str, torch.Tensor]:
+        """Return the floating-point parameters and buffers by name, tied parameters once.
 
-        They are read anew at each use because a forward pass may replace a buffer by another tensor.
+        Call it for every use: a forward pass may replace a buffer by another tensor.
         """
         tensors = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         return {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
 
     def _call(self, training: bool) -> dict[str, torch.Tensor]:
+        """Return the outputs by name. Raise UserError if the user's forward pass fails or has no usable output."""
         self.model.train(training)
         try:
             args, kwargs = self.adapt_inputs(self.inputs)
             returned = self.model(*args, **kwargs)
         except Exception as error:
-            raise UserError(f"{KEY}={self.factory}: its forward pass raised {describe_error(error)}") from error
+            raise UserError(f"{CONFIG_KEY}={self.factory}: its forward pass raised {describe_error(error)}") from error
         outputs = name_tensors(returned)
         if not any(tensor.is_floating_point() for tensor in outputs.values()):
-            raise UserError(f"{KEY}={self.factory}: its forward pass returned no floating-point tensor")
+            raise UserError(f"{CONFIG_KEY}={self.factory}: its forward pass returned no floating-point tensor")
         return outputs
 
 
 def find_dropouts(model: torch.nn.Module) -> tuple[dict[str, float], list[str]]:
     """Return the rates of the dropout layers that `align_dropout` replaces, by path, and all other layers that drop.
 
-    Unfolded attentions are not among the latter, because they contain a dropout layer.
+    An unfolded attention is not another layer that drops: the dropout layer that it contains drops.
     """
     rates, others = {}, []
     for name, module in model.named_modules():
         rate = getattr(module, "p" if "Dropout" in type(module).__name__ else "dropout", 0.0)
         if isinstance(rate, float) and rate > 0 and not isinstance(module, UnfoldedAttention):
-            if type(module) in ALIGNED:
+            if type(module) in ALIGNED_CLASSES:
                 rates[name or "model"] = rate
             else:
                 others.append(f"{name or 'model'} ({type(module).__name__})")
@@ -193,20 +205,25 @@ def find_dropouts(model: torch.nn.Module) -> tuple[dict[str, float], list[str]]:
 
 
 def disable_dropout(model: torch.nn.Module) -> None:
-    """Set all rates to 0, because the two frameworks draw different masks. ForwardTrace disables dropout functions."""
+    """Set all dropout rates to 0, because the two frameworks draw different masks.
+
+    A ForwardTrace disables dropout that is not a layer but a function.
+    """
     for module in model.modules():
         for name in ("dropout", *(["p"] if "Dropout" in type(module).__name__ else [])):
             if isinstance(getattr(module, name, None), float):
                 setattr(module, name, 0.0)
 
 
-def _describe_variable(name: str, tensor: torch.Tensor, is_updated: bool) -> VariableDescription:
+def _describe_variable(name: str, tensor: torch.Tensor, is_moving_statistic: bool) -> VariableDescription:
     is_parameter = isinstance(tensor, torch.nn.Parameter)
     trainable = is_parameter and tensor.requires_grad
-    return VariableDescription(name, tuple(tensor.shape), trainable, constant=not is_parameter and not is_updated)
+    return VariableDescription(
+        name, tuple(tensor.shape), trainable, constant=not is_parameter and not is_moving_statistic
+    )
 
 
-def _variables_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return the variables of a layer by role. Those of an attention include its output projection's."""
+def _get_variables_by_role(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the variables of a layer by role. An attention includes the variables of its output projection."""
     recurse = get_layer_kind(module) == "MultiheadAttention"
     return {**dict(module.named_parameters(recurse=recurse)), **dict(module.named_buffers(recurse=recurse))}

@@ -1,4 +1,8 @@
-"""A trace of one forward pass of any module: its layers, what they receive and return, and what is flattened."""
+"""A trace of one forward pass of any module: its layers, what they receive and return, and which inputs are flattened.
+
+The two frameworks flatten images in different orders, so common.map must know the shape before. "Path" is the name of a
+layer in the model.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -14,46 +18,47 @@ from torch_impl.layer_attributes import get_layer_kind
 from torch_impl.nested_tensors import first_tensor, replace_first_tensor, to_array
 
 RESHAPES = {"flatten", "view", "reshape"}
-DROPOUT_PARAMETERS = ("input", "p", "training")  # of the functions in torch.nn.functional
-ATTENTION_PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+DROPOUT_PARAMETERS = ("input", "p", "training")  # of the dropout functions in torch.nn.functional
+ATTENTION_PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")  # of its attention function
 
 
 class ForwardTrace:
     """A context manager around one forward pass of a model that records what the pass does.
 
-    A layer can be given the first call of its counterpart in another model. It then computes on what the counterpart
-    received, and the layers after it receive what the counterpart returned. `calls` still records what the layer
-    itself received from the layers before it, and what it computed.
+    `replacements` can hold, for a layer, the first call of its counterpart in another model. The layer then computes on
+    what the counterpart received, and the layers after it receive what the counterpart returned. `calls` still records
+    what the layer itself received from the layers before it, and what it computed.
 
-    Functions of dropout drop nothing within the context.
+    Dropout functions drop nothing within the context.
 
     Attributes:
         entered: The layers by path, in the order in which the pass entered them.
-        unflattened_shapes: The shape of an example before the model flattened it for a layer, by the layer's path.
+        unflattened_shapes: The shape that one example had before it was flattened, by the path of the layer that receives it.
         calls: The first call of each layer, by path.
         noise: Layers that drop by calling functions instead of dropout layers, as "path (function)".
     """
 
     def __init__(self, model: torch.nn.Module, replacements: Mapping[str, RecordedCall] | None = None) -> None:
-        """Prepare to trace a model. replacements: the calls of counterparts, by the path of the layer here."""
+        """Prepare to trace a model. replacements: the calls of counterparts, by the path of the layer in this model."""
         self.entered: dict[str, torch.nn.Module] = {}
         self.unflattened_shapes: dict[str, tuple[int, ...]] = {}
         self.calls: dict[str, RecordedCall] = {}
         self.noise: list[str] = []
         self._stack: list[str] = []  # the paths of the layers that the pass is in
         self._model, self._replacements = model, replacements or {}
-        self._received: dict[str, np.ndarray | None] = {}  # by layers that compute on what a counterpart received
+        # By path: what a layer with a replacement itself received.
+        self._received: dict[str, np.ndarray | None] = {}
         self._shapes: dict[int, tuple[int, ...]] = {}  # of examples before they were flattened, by their flat size
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], None]] = []  # functions that remove the hooks and patches of this trace
 
     def __enter__(self) -> "ForwardTrace":
         for name, module in self._model.named_modules():
             path = name or "model"
             self._undo.append(module.register_forward_pre_hook(self._make_pre_hook(path), with_kwargs=True).remove)
             self._undo.append(module.register_forward_hook(self._make_hook(path), with_kwargs=True).remove)
-        mode = _FunctionObserver(self._shapes, self._note_noise)
-        mode.__enter__()
-        self._undo.append(lambda: mode.__exit__(None, None, None))
+        observer = _FunctionObserver(self._shapes, self._record_noise)
+        observer.__enter__()
+        self._undo.append(lambda: observer.__exit__(None, None, None))
         return self
 
     def __exit__(
@@ -62,7 +67,7 @@ class ForwardTrace:
         for undo in reversed(self._undo):
             undo()
 
-    def _note_noise(self, function: str) -> None:
+    def _record_noise(self, function: str) -> None:
         source = f"{self._stack[-1] if self._stack else 'model'} ({function})"
         if source not in self.noise:
             self.noise.append(source)
@@ -78,7 +83,7 @@ class ForwardTrace:
             received = first_tensor((args, kwargs))
             if received is not None and received.dim() == 2 and received.shape[1] in self._shapes:
                 self.unflattened_shapes[path] = self._shapes[received.shape[1]]
-                if get_layer_kind(module) == "Linear":
+                if get_layer_kind(module) == "Linear":  # later inputs of this size come from a Linear layer
                     del self._shapes[received.shape[1]]
             if path not in self._replacements:
                 return None
@@ -109,11 +114,11 @@ class ForwardTrace:
 
 
 class _FunctionObserver(TorchFunctionMode):
-    """A mode that records what is flattened and which functions drop, and keeps them from dropping."""
+    """A mode in which PyTorch passes every function call here. It records reshapes, and disables dropout functions."""
 
-    def __init__(self, shapes: dict[int, tuple[int, ...]], note_noise: Callable[[str], None]) -> None:
+    def __init__(self, shapes: dict[int, tuple[int, ...]], record_noise: Callable[[str], None]) -> None:
         super().__init__()
-        self.shapes, self.note_noise = shapes, note_noise
+        self.shapes, self.record_noise = shapes, record_noise
 
     @override
     def __torch_function__(
@@ -127,12 +132,12 @@ class _FunctionObserver(TorchFunctionMode):
         if "dropout" in name:
             named = dict(zip(DROPOUT_PARAMETERS, args, strict=False)) | kwargs
             if named.get("p", 0.5) > 0 and named.get("training", named.get("train", True)):
-                self.note_noise(name)
+                self.record_noise(name)
             return named["input"]
         if name == "scaled_dot_product_attention":
             args, kwargs = (), dict(zip(ATTENTION_PARAMETERS, args, strict=False)) | kwargs
             if kwargs.pop("dropout_p", 0.0) > 0:
-                self.note_noise(name)
+                self.record_noise(name)
         returned = func(*args, **kwargs)
         if name in RESHAPES and returned.dim() == 2:
             source = args[0] if args else kwargs["input"]

@@ -83,19 +83,19 @@ def seed_dropout(config: Config, step: int, replica: int = 0) -> None:
 @torch.no_grad()
 def evaluate(
     batches: Iterable[GlobalBatch],
-    sums_of: Callable[[GlobalBatch], torch.Tensor],
+    compute_sums: Callable[[GlobalBatch], torch.Tensor],
     all_reduce: Callable[[torch.Tensor], object] = lambda sums: None,
 ) -> Evaluation:
     """Evaluate every batch.
 
     Args:
         batches: The global batches.
-        sums_of: A function that returns this rank's `compute_evaluation_sums` of a global batch.
+        compute_sums: A function that returns this rank's `compute_evaluation_sums` of a global batch.
         all_reduce: A function that sums a tensor over the ranks, in place.
     """
     sums, weight, count = torch.zeros(2, dtype=torch.float64), 0.0, 0
     for batch in batches:
-        batch_sums = sums_of(batch)
+        batch_sums = compute_sums(batch)
         sums = sums.to(batch_sums.device) + batch_sums
         weight += batch.weight
         count += batch.size

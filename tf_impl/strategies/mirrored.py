@@ -46,10 +46,10 @@ class Mirrored(Strategy[MirroredSettings]):
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
             scalars = self.optimizer.compute_scalars(batch.step)
-            loss, grad_norm = self.train_step(self._shards(batch), batch.weight, scalars)
+            loss, grad_norm = self.train_step(self._make_shards(batch), batch.weight, scalars)
             yield StepResult(batch, loss, grad_norm)
 
-    def _shards(self, batch: GlobalBatch) -> list[list[MicroBatch]]:
+    def _make_shards(self, batch: GlobalBatch) -> list[list[MicroBatch]]:
         return [to_tensors(batch.shard(replica, self.world_size), self.compiled) for replica in range(self.world_size)]
 
     def _train_step(
@@ -74,10 +74,10 @@ class Mirrored(Strategy[MirroredSettings]):
     @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.average_statistics()
-        return evaluate(batches, self._evaluation_sums)
+        return evaluate(batches, self._compute_evaluation_sums)
 
-    def _evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
-        return self.evaluation_step(self._shards(batch))
+    def _compute_evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
+        return self.evaluation_step(self._make_shards(batch))
 
     def _evaluation_step(self, shards: list[list[MicroBatch]]) -> tf.Tensor:
         def replica_step() -> tf.Tensor:

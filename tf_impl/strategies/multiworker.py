@@ -71,9 +71,9 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
     @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.average_statistics()
-        return evaluate(batches, self._evaluation_sums)
+        return evaluate(batches, self._compute_evaluation_sums)
 
-    def _evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
+    def _compute_evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
         return self.evaluation_step(to_tensors(batch.shard(self.rank, self.world_size), self.compiled))
 
     def _evaluation_step(self, shard: list[MicroBatch]) -> tf.Tensor:

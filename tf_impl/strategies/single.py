@@ -52,9 +52,9 @@ class Single(Strategy[SettingsT]):
 
     @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
-        return evaluate(batches, self._evaluation_sums)
+        return evaluate(batches, self._compute_evaluation_sums)
 
-    def _evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
+    def _compute_evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
         return self.evaluation_step(to_tensors(batch.shard(0, 1), self.compiled))
 
     def _evaluation_step(self, shard: list[MicroBatch]) -> tf.Tensor:

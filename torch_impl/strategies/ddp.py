@@ -104,9 +104,9 @@ class DDP(Strategy[DdpSettings]):
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.model.eval()
         average_statistics(self.model, dist.all_reduce, self.world_size)
-        return evaluate(batches, self._evaluation_sums, dist.all_reduce)
+        return evaluate(batches, self._compute_evaluation_sums, dist.all_reduce)
 
-    def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
+    def _compute_evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
         shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
         return compute_evaluation_sums(self.model, self.task, shard, self.precision)
 

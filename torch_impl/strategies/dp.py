@@ -171,9 +171,9 @@ class DP(Strategy[DpSettings]):
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self._average_statistics()
         self._set_training(False)
-        return evaluate(batches, self._evaluation_sums)
+        return evaluate(batches, self._compute_evaluation_sums)
 
-    def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
+    def _compute_evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
         sums = self._parallel_apply(self._compute_shard_sums, self._replicate(), self._scatter(batch))
         return torch.stack([replica_sums.to(self.devices[0]) for replica_sums in sums]).sum(0)
 

@@ -48,9 +48,9 @@ class Single(Strategy[SettingsT]):
     @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.model.eval()
-        return evaluate(batches, self._evaluation_sums)
+        return evaluate(batches, self._compute_evaluation_sums)
 
-    def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
+    def _compute_evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
         shard = to_tensors(batch.shard(0, 1), self.device)
         return compute_evaluation_sums(self.model, self.task, shard, self.precision)
 

@@ -57,7 +57,7 @@ def test_layers_drop_only_in_training() -> None:
     model = Sequential(Linear(4, 3), Dropout(0.5), Dropout2d(0.5), Dropout(0.0))
     align_dropout(model)
     assert [type(module).__name__ for module in model] == ["Linear", "AlignedDropout", "AlignedDropout2d", "Dropout"]
-    assert "site" not in model.state_dict()
+    assert "site_key" not in model.state_dict()
     use_dropout_keys(model, tensor(KEYS))
     x = torch.randn(3, 8, 2, 2, dtype=torch.float64)
     expected = reference_dropout.mask(KEYS, "1", (8, 2, 2), 0.5)

@@ -136,9 +136,9 @@ class ParameterServer(Strategy[ParameterServerSettings]):
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         read_parameters(self.servers, self.shards)
         self.model.eval()
-        return evaluate(batches, self._evaluation_sums)
+        return evaluate(batches, self._compute_evaluation_sums)
 
-    def _evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
+    def _compute_evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
         shard = to_tensors(batch.shard(0, 1), self.device)
         return compute_evaluation_sums(self.model, self.task, shard, self.config.train.precision)
 
