@@ -38,7 +38,7 @@ class ForwardTrace:
 
     Attributes:
         entered: The layers by path, in the order in which the pass entered them.
-        unflattened_shapes: The shape that one example had before it was flattened, by the path of the layer that receives it.
+        unflattened_shapes: The shape of one example before it was flattened, by the path of the layer that receives it.
         calls: The first call of each layer, by path. A layer with an activation is recorded as returning what the
             activation receives, because PyTorch's layers have no activation.
         noise: Layers that drop by calling functions instead of dropout layers, as "path (function)".

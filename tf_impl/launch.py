@@ -1,4 +1,9 @@
-"""The processes of a TensorFlow run: one, or one for each task. Only these processes import tensorflow."""
+"""The processes of a TensorFlow run: one, or one for each task. Only these processes import tensorflow.
+
+A task is a process of a TensorFlow cluster: it has a role (chief, ps or worker), an index, and a port on which its gRPC
+server listens. The command calls `launch`, which starts this module once for each task of this host. If a scheduler has
+started the command as a task already, the command calls `join` instead.
+"""
 
 import json
 import os
@@ -31,32 +36,39 @@ from common.run.worker import SideRuntime, train_rank
 from common.run_module import module_command
 from common.training.strategy import load_strategy_class
 
-# Informational lines, one of which has two, the logger's note on itself, and that there is no CUDA driver
-# (select_replica_devices reports it if there is a GPU).
+# Messages to drop: informational lines, the second line of one of them, a note of the logger on itself, and the lack of
+# a CUDA driver, which select_replica_devices reports if there is a GPU.
 STARTUP_MESSAGES = re.compile(
     r"I\d{4} |To enable the following instructions:|WARNING: All log messages before absl::|E\d{4} .*cuInit"
 )
 
 
 def launch(context: RunContext, hosts: HostGroup) -> int:
-    """Start the processes of a run on this host and wait for their end. Returns the exit code of the command."""
+    """Start the processes of a run on this host and wait for their end. Return the exit code of the command."""
     strategy = context.config.strategy
     with ExitStack() as stack:
         ports: Sequence[int] = []
-        shared: dict[str, str] = {}
+        variables: dict[str, str] = {}  # of the environment of every process
         if hosts.is_multi_host and not strategy.one_process:
             ports = hosts.ports
-            shared[STOP_PORT] = str(hosts.stop_port(strategy.processes))
+            variables[STOP_PORT] = str(hosts.stop_port(strategy.processes))  # the chief listens there for stops
         elif not strategy.one_process:
             ports = stack.enter_context(reserve_ports(strategy.processes))
-            shared["TF_GRPC_REUSE_PORT"] = "1"
-        return start(context, hosts, _make_processes(context, hosts, ports, shared))
+            variables["TF_GRPC_REUSE_PORT"] = "1"  # the tasks listen on ports that this command keeps reserved
+        return start(context, hosts, _make_processes(context, hosts, ports, variables))
 
 
 def _make_processes(
-    context: RunContext, hosts: HostGroup, ports: Sequence[int], shared: Mapping[str, str]
+    context: RunContext, hosts: HostGroup, ports: Sequence[int], variables: Mapping[str, str]
 ) -> list[Process]:
-    """Return the tasks of this host, each with its port."""
+    """Return the tasks of this host.
+
+    Args:
+        context: the context of the run.
+        hosts: the hosts of the run.
+        ports: the ports of a host, one for each task on it.
+        variables: environment variables that all tasks get.
+    """
     strategy, command = context.config.strategy, module_command("tf_impl.launch", str(context.run_dir))
     if strategy.one_process:
         return [Process("tensorflow", command)]
@@ -65,24 +77,24 @@ def _make_processes(
     for process in placed.local:
         environment = make_tf_config(placed.all_processes, process)
         environment |= select_gpu(placed.workers.index(process) if process in placed.workers else None)
-        environment |= {**shared, "TF_NUM_INTRAOP_THREADS": str(placed.threads)}
+        environment |= {**variables, "TF_NUM_INTRAOP_THREADS": str(placed.threads)}
         serves = restartable = False
         if isinstance(strategy, ParameterServerSettings):
-            serves = process.role != "chief"
+            serves = process.role != "chief"  # it does not end by itself
             restartable = process.role == "worker"
         processes.append(Process(str(process), command, environment, serves, restartable))
     return processes
 
 
 def join(config: Config, member: ClusterMember) -> int:
-    """Train as one task of the cluster that TF_CONFIG describes. Returns the exit code of this process."""
+    """Train as one task of the cluster that TF_CONFIG describes. Return the exit code of this process."""
     if isinstance(config.strategy, ParameterServerSettings) and not member.is_chief:
-        return _serve(config)  # a server needs no data
+        return _serve(config)  # workers and servers need no data: the coordinator sends it
     return join_run(config, "tf", member.is_chief, _train)
 
 
 def _train(context: RunContext) -> int:
-    """Train as one task. Returns the exit code of this process."""
+    """Train as one task. Return the exit code of this process."""
     config = context.config
     keep_freed_memory()
     with pause_garbage_collection():
@@ -92,12 +104,12 @@ def _train(context: RunContext) -> int:
         from tf_impl.profiling import profile
 
         make_strategy = load_strategy_class(config, "tf")
-        import_module(config.model.tf_module)
+        import_module(config.model.tf_module)  # heavy imports too, while garbage collection is off
     return train_rank(context, SideRuntime(join_group, make_strategy, profile, report_compilations))
 
 
 def _serve(config: Config) -> int:
-    """Serve parameters or compute gradients for the chief. Returns the exit code of this process."""
+    """Be a worker or a parameter server. Return the exit code of this process."""
     keep_freed_memory()
     with pause_garbage_collection():
         _import_tensorflow()
@@ -111,7 +123,7 @@ def _import_tensorflow() -> None:
     with _without_startup_messages():
         import tensorflow as tf
 
-        tf.config.list_physical_devices("GPU")
+        tf.config.list_physical_devices("GPU")  # prints its messages now
 
 
 def _is_chief() -> bool:
@@ -125,15 +137,15 @@ def _is_chief() -> bool:
 def _without_startup_messages() -> Iterator[None]:
     """Drop the messages of TensorFlow's C++ start-up that no setting turns off; all others are kept."""
     sys.stderr.flush()
-    terminal = os.dup(2)
+    original_stderr = os.dup(2)
     with tempfile.TemporaryFile() as output:
         os.dup2(output.fileno(), 2)
         try:
             yield
         finally:
             sys.stderr.flush()
-            os.dup2(terminal, 2)
-            os.close(terminal)
+            os.dup2(original_stderr, 2)
+            os.close(original_stderr)
             output.seek(0)
             kept = [
                 line for line in output.read().decode(errors="replace").splitlines() if not STARTUP_MESSAGES.match(line)

@@ -5,7 +5,7 @@ import keras
 from common.map.factory import collect_plain_attributes
 from common.map.keras_layers import KNOWN_KINDS
 
-ATTRIBUTES = {  # of Keras's layers, and what common.map calls them
+ATTRIBUTES = {  # the name of an attribute in Keras's layers: its name in common.map
     "epsilon": "epsilon",
     "momentum": "momentum",
     "groups": "groups",
@@ -26,9 +26,9 @@ def get_layer_kind(layer: keras.Layer) -> str:
 
 
 def get_layer_attributes(layer: keras.Layer) -> dict[str, object]:
-    """Return the attributes that pairing needs or errors name, under the names of common.map.
+    """Return the attributes that common.map compares or names in errors, under the names of common.map.
 
-    Momentum is PyTorch's, which is 1 - Keras's.
+    The momentum of BatchNorm is converted to PyTorch's definition, which is 1 minus Keras's.
     """
     attributes: dict[str, object] = collect_plain_attributes(layer, ATTRIBUTES)
     momentum = attributes.get("momentum")

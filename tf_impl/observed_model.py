@@ -1,4 +1,8 @@
-"""The model of a run, for common.diagnose: the arrays of every layer, the losses and the gradients of a step."""
+"""The model of a run, for common.diagnose: the arrays of every layer, the losses and the gradients of a step.
+
+common.diagnose compares two runs, A and B. Its process for each run calls these methods by name, with numpy arrays. All
+weights and gradients have PyTorch's names and shapes.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +29,7 @@ class ObservedModel:
 
     def __init__(self, run_dir: str) -> None:
         """Build the model of a run directory."""
-        tf.get_logger().setLevel("ERROR")  # it warns of functions that are traced for several shapes
+        tf.get_logger().setLevel("ERROR")  # no warnings of functions that are traced for several shapes
         config = load_config(Path(run_dir) / "config.yaml")
         self.model = build_model(config, open_inputs(config, Path(run_dir)).initial)
         self.task = build_task_functions(config.task)
@@ -45,17 +49,17 @@ class ObservedModel:
         shard: Sequence[Arrays],
         weight: float,
         training: bool,
-        given: Mapping[str, RecordedCall] | None = None,
+        replacements: Mapping[str, RecordedCall] | None = None,
     ) -> Observation:
         """Compute a shard.
 
         Args:
-            weights: The weights to set first, by name in PyTorch's layout.
+            weights: The weights to set first, by name.
             shard: The micro-batches.
-            weight: The total weight of the global batch.
+            weight: The total weight of the global batch, by which the summed losses are divided.
             training: Whether the model is in training mode.
-            given: The calls of layers' counterparts in another model, by path, for the first micro-batch; ForwardTrace
-                makes the layers compute on them. There are no gradients then.
+            replacements: What the counterparts of this model's layers received and returned in the other model, by
+                path, for the first micro-batch. The layers then compute on these arrays, and no gradients are computed.
         """
         load_weights(self.model, dict(weights))
         variables = [variable.value for variable in self.model.trainable_variables]
@@ -64,13 +68,13 @@ class ObservedModel:
         for index, micro_batch in enumerate(to_tensors(list(shard))):
             with tf.GradientTape() as tape:
                 if index == 0:
-                    with ForwardTrace(self.model, given) as trace:
+                    with ForwardTrace(self.model, replacements) as trace:
                         computed, loss = self._forward(micro_batch, training)
                     calls, unflattened_shapes = trace.calls, trace.unflattened_shapes
                 else:
                     computed, loss = self._forward(micro_batch, training)
                 total = sum_losses(self.task, computed, micro_batch) / weight
-            if given is None:
+            if replacements is None:
                 gradients = tape.gradient(total, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
                 sums = [a + tf.convert_to_tensor(b).numpy() for a, b in zip(sums, gradients, strict=True)]
             losses.append(loss.numpy())
@@ -92,21 +96,21 @@ class ObservedModel:
         return self._to_torch(arrays)
 
     def losses(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return the losses [n] of any outputs [n, ...]."""
+        """Return the losses [n] of any outputs [n, ...], such as those of the other model."""
         losses: np.ndarray = self.task.losses(tf.constant(outputs), tf.constant(labels)).numpy()
         return losses
 
     def _to_torch(self, gradients: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Return the gradients of the trainable variables by name, in PyTorch's layout.
 
-        If two biases of PyTorch are one variable here, only the first has a gradient.
+        If a variable is the sum of two biases of PyTorch, only the first bias has a gradient.
         """
         named = {id(parameter.variable): parameter for parameter in self.model.named_parameters}
         arrays: dict[str, np.ndarray] = {}
         for variable, gradient in zip(self.model.trainable_variables, gradients, strict=True):
             parameter = named[id(variable)]
             parameter.to_torch(gradient, arrays)
-            if isinstance(parameter, TransformedParameter) and parameter.transformation.joined == "+":
+            if isinstance(parameter, TransformedParameter) and parameter.transformation.joined == "+":  # such a sum
                 del arrays[parameter.transformation.sources[1].name]
         return arrays
 

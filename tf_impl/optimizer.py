@@ -1,4 +1,9 @@
-"""The optimizer: `aligned` is PyTorch's arithmetic with every value from the config, `native` is Keras's own."""
+"""The optimizer of a run, with the values of `optimizer.semantics`.
+
+`aligned` is PyTorch's arithmetic with every value from the config, computed by TensorFlow's fused operations. `native`
+is Keras's own optimizer. A slot is an array that the optimizer keeps for each parameter, such as Adam's first moment.
+With parameter servers, a large variable is divided into shards, one on each server; otherwise it is its only shard.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -18,7 +23,7 @@ from common.training.state import Position
 from tf_impl.models.layout import NamedParameter, TransformedParameter
 from tf_impl.step import Gradient
 
-SCALARS = tf.TensorSpec([3], tf.float64)  # what `Optimizer.compute_scalars` returns
+SCALARS = tf.TensorSpec([3], tf.float64)  # type of what `Optimizer.compute_scalars` returns, for compiled steps
 Scalar: TypeAlias = float | tf.Tensor
 
 
@@ -28,8 +33,8 @@ class _Slot:
 
     name: str
     parameter: NamedParameter | TransformedParameter
-    shards: list[tf.Variable]  # one for each parameter server that has a part of the parameter
-    factor: float  # this slot divided by PyTorch's
+    shards: list[tf.Variable]  # one for each shard of the parameter
+    factor: float  # the values of this slot divided by the values of PyTorch's slot
 
 
 class Optimizer:
@@ -42,18 +47,22 @@ class Optimizer:
         """Create zero slots for the trainable parameters of a model."""
         self.settings, self.config, self.model = config.optimizer, config, model
         self.on_servers = isinstance(config.strategy, ParameterServerSettings)  # several workers share the parameters
-        self.extra_updates = 0  # beyond the plan's global batches: asynchronous updates use only parts of a batch
+        # Updates minus global batches, when the run was resumed: an asynchronous update uses only a part of a batch.
+        self.extra_updates = 0
         self.parameters = [shard for variable in model.trainable_variables for shard in _get_shards(variable.value)]
         self.rate = 1.0  # the learning rate of the last update
         self._native = _build_native(config, model) if self.settings.semantics == "native" else None
         if self._native is not None:
             self._slots = _find_native_slots(self._native, self.settings.kind)
         else:
-            slots = 1 if self.settings.kind == "sgd" else 2
-            self._slots = [[_create_slot(parameter) for parameter in self.parameters] for _ in range(slots)]
+            slot_count = 1 if self.settings.kind == "sgd" else 2
+            self._slots = [[_create_slot(parameter) for parameter in self.parameters] for _ in range(slot_count)]
 
     def compute_scalars(self, step: int) -> np.ndarray:
-        """Return the float64 scalars of the update by global batch `step`, which `correct_for_bias` describes."""
+        """Return learning rate, epsilon and decay of the update by global batch `step`, float64 [3].
+
+        `correct_for_bias` describes them. They are computed here, because a compiled float32 step would round them.
+        """
         self.rate = compute_learning_rate(self.config, step)
         if self._native is not None:
             self._native.learning_rate.assign(self.rate)
@@ -65,9 +74,10 @@ class Optimizer:
         AdamW multiplies the parameters by the decay. The other optimizers multiply the parameters by the decay and add
         the product to the gradients.
 
-        Adam's fused operation adds epsilon to sqrt(v) before bias correction, PyTorch after it. With
+        Adam's fused operation adds epsilon to sqrt(v) before bias correction, PyTorch after it. With t = step and
         c = sqrt(1 - beta2^t), both agree if the learning rate is multiplied by c / (1 - beta1^t) and epsilon by c. In
-        float32 the operation's slots are m and v multiplied by `_rounding_factor`, which is divided out here.
+        float32 the slots of the operation are the moments m and v multiplied by a `_rounding_factor` each, by which
+        the results are divided.
         """
         settings = self.settings
         decay = 1 - rate * settings.weight_decay if settings.kind == "adamw" else settings.weight_decay
@@ -79,14 +89,15 @@ class Optimizer:
         return [rate * correction / (1 - settings.beta1**step) / first_factor, settings.epsilon * correction, decay]
 
     def densify(self, gradients: list[Gradient], keep_large_sparse: bool = False) -> list[Gradient]:
-        """Convert the gradients of embeddings to dense tensors: Keras's Adam squares repeated rows one by one.
+        """Convert the gradients of embeddings, which are sparse, to dense tensors. Native optimizers get them sparse.
 
-        The tensors get static shapes; all-reduce packs only those.
+        A sparse gradient may repeat a row, but Adam must square the sum of the repeated rows. The tensors get static
+        shapes, because all-reduce packs only tensors of static shape.
 
         Args:
             gradients: The gradients in the order of the parameters.
-            keep_large_sparse: Leave the gradients of large embeddings as they are, because most of their rows are
-                zeros. `update` merges repeated rows.
+            keep_large_sparse: Leave the gradients of large embeddings sparse, because most of their rows are zeros.
+                `update` then merges repeated rows.
         """
         if self._native is not None:
             return gradients
@@ -104,7 +115,7 @@ class Optimizer:
 
         Args:
             gradients: The gradients, summed over the replicas.
-            scalars: What `compute_scalars` returned for this step.
+            scalars: Learning rate, epsilon and decay, from `compute_scalars`.
         """
         with tf.name_scope("update"):  # for profiles
             if self._native is None:
@@ -124,7 +135,7 @@ class Optimizer:
     def _apply_aligned(self, index: int, gradient: Gradient, scalars: list[tf.Tensor]) -> None:
         rate, epsilon, decay = scalars
         gradient = tf.convert_to_tensor(gradient)
-        # `handle` is this replica's copy: each replica makes the same update from the same gradients, as in DDP.
+        # A handle is this replica's copy of a variable. Each replica makes the same update from the same gradients.
         parameter, slots = self.parameters[index], [slot[index].handle for slot in self._slots]
         if self.settings.weight_decay and self.settings.kind == "adamw":
             # A subtraction, because 1 - decay is exact, and because an assignment would undo other workers' updates.
@@ -166,7 +177,8 @@ class Optimizer:
     def slots(self) -> dict[str, np.ndarray]:
         """Return the slots, such as moments, as `<slot>.<parameter>`; they are zero before the first update.
 
-        Float32 slots that differ from PyTorch's by a factor become float64, so that `load` restores them exactly.
+        If a slot differs from PyTorch's by a factor, its float32 values become float64, so that `load` restores them
+        exactly.
         """
         arrays: dict[str, dict[str, np.ndarray]] = {name: {} for name in self.config.optimizer.slots}
         for slot in self._find_slots():
@@ -194,6 +206,7 @@ class Optimizer:
     def _find_slots(self) -> Iterator[_Slot]:
         """Yield every slot of every parameter."""
         parameters = {id(parameter.variable): parameter for parameter in self.model.named_parameters}
+        # SGD without momentum has no slot in PyTorch, but one in TensorFlow's operation.
         slots = zip(self.config.optimizer.slots, self._slots, self._slot_factors(), strict=False)
         for name, all_shards, factor in slots:
             shards = iter(all_shards)
@@ -202,7 +215,11 @@ class Optimizer:
                 yield _Slot(name, parameter, [next(shards) for _ in _get_shards(variable.value)], factor)
 
     def _slot_factors(self) -> list[float]:
-        """Return each slot divided by PyTorch's: Keras's SGD has -rate in it, and the fused Adam a rounding factor."""
+        """Return the factor of each slot: its values divided by the values of PyTorch's slot.
+
+        The momentum of Keras's SGD includes the negative learning rate. The slots of the fused Adam include a rounding
+        factor.
+        """
         settings = self.settings
         if settings.kind == "sgd":
             return [-self.rate or 1.0] if self._native is not None else [1.0]
@@ -214,7 +231,7 @@ class Optimizer:
 
 
 def _get_shards(variable: tf.Variable) -> list[tf.Variable]:
-    """Return the parts of a variable on the parameter servers; the variable itself if it is not divided."""
+    """Return the shards of a variable on the parameter servers; the variable itself if it is not divided."""
     shards: list[tf.Variable] = getattr(variable, "variables", [variable])
     return shards
 

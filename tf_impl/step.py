@@ -1,4 +1,8 @@
-"""The computation of one training step, and of an evaluation over all batches."""
+"""The computation of one training step, and of an evaluation over all batches.
+
+A replica computes its shard of a global batch as one micro-batch or more. The weight of an example is its weight in the
+loss; it is 0 for rows that fill up a batch.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
@@ -66,9 +70,9 @@ def compute_evaluation_sums(model: keras.Model, task: TaskFunctions, shard: list
 
 
 def seed_dropout(model: keras.Model, step: int) -> None:
-    """Seed the native dropout of a new model for one step, as if the model had been trained until then.
+    """Seed Keras's own dropout masks in a new model, as if the model had been trained up to a step.
 
-    Keras draws masks from a seed and the number of draws before.
+    Keras draws masks from a seed and the number of draws before. Aligned dropout does not use them.
     """
     for variable in model.non_trainable_variables:
         if variable.name == "seed_generator_state":
@@ -80,7 +84,7 @@ def evaluate(batches: Iterable[GlobalBatch], compute_sums: Callable[[GlobalBatch
 
     Args:
         batches: The global batches.
-        compute_sums: A function that returns the `compute_evaluation_sums` of a global batch, over all replicas.
+        compute_sums: A function that returns `compute_evaluation_sums` of a global batch, summed over all replicas.
     """
     sums, weight, count = tf.zeros([2], tf.float64), 0.0, 0
     for batch in batches:

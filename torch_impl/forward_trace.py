@@ -33,7 +33,7 @@ class ForwardTrace:
 
     Attributes:
         entered: The layers by path, in the order in which the pass entered them.
-        unflattened_shapes: The shape that one example had before it was flattened, by the path of the layer that receives it.
+        unflattened_shapes: The shape of one example before it was flattened, by the path of the layer that receives it.
         calls: The first call of each layer, by path.
         noise: Layers that drop by calling functions instead of dropout layers, as "path (function)".
     """

@@ -19,7 +19,7 @@ def build_input_adapter(
         key: The config key that names the model, for errors.
         model: The user's model.
         names: The inputs that the model receives.
-        channels: The inputs with channels, whose last axis becomes the second.
+        channels: The inputs with channels: their last axis is moved to the second place, where PyTorch expects it.
 
     Raises:
         UserError: The model does not take one of the inputs.

@@ -1,4 +1,8 @@
-"""The processes of a PyTorch run: one, or one for each rank of a group. Only these processes import torch."""
+"""The processes of a PyTorch run: one, or one for each rank of a group. Only these processes import torch.
+
+The command calls `launch`, which starts this module once for each rank of this host. If torchrun has started the
+command as a rank already, the command calls `join` instead.
+"""
 
 import os
 import sys
@@ -32,37 +36,40 @@ from common.training.strategy import load_strategy_class
 
 
 def launch(context: RunContext, hosts: HostGroup) -> int:
-    """Start the processes of a run on this host and wait for their end. Returns the exit code of the command."""
-    # Threads that spin at a barrier while another process has their core wait for whole scheduler ticks: 1.5 s a step
-    # instead of 0.05 s, measured on a busy machine with two cores.
-    shared = {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE")}
-    shared["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")  # Python reports the same failures
+    """Start the processes of a run on this host and wait for their end. Return the exit code of the command."""
+    variables = {  # of the environment of every process
+        # By default a thread that waits at a barrier spins. It then keeps its core from other threads: a step took
+        # 1.5 s instead of 0.05 s on a busy machine with two cores.
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
+        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),  # Python reports the same failures
+    }
     strategy = context.config.strategy
     with ExitStack() as stack:
         if hosts.is_multi_host and not strategy.one_process:
             interface = find_host_interface(hosts.hosts[hosts.host_index])
-            shared |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
-            shared[STOP_PORT] = str(hosts.stop_port(strategy.processes))
+            variables |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+            variables[STOP_PORT] = str(hosts.stop_port(strategy.processes))  # the chief listens there for stops
         elif not strategy.one_process:  # the ranks meet in a file: no other program could take it, unlike a port
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-"))
-            shared["LOCKSTEP_RENDEZVOUS"] = str(Path(directory, "rendezvous"))
-            shared["GLOO_SOCKET_IFNAME"] = find_loopback_interface()
-        return start(context, hosts, _make_processes(context, hosts, shared))
+            variables["LOCKSTEP_RENDEZVOUS"] = str(Path(directory, "rendezvous"))
+            variables["GLOO_SOCKET_IFNAME"] = find_loopback_interface()
+        return start(context, hosts, _make_processes(context, hosts, variables))
 
 
-def _make_processes(context: RunContext, hosts: HostGroup, shared: Mapping[str, str]) -> list[Process]:
-    """Return the ranks of this host. PyTorch needs only the port of the first rank."""
+def _make_processes(context: RunContext, hosts: HostGroup, variables: Mapping[str, str]) -> list[Process]:
+    """Return the ranks of this host. variables: environment variables that all of them get."""
     strategy, command = context.config.strategy, module_command("torch_impl.launch", str(context.run_dir))
     if strategy.one_process:
-        return [Process("torch", command, {**shared})]
-    placed = place_local_processes(context, hosts, [hosts.port or 0] * 1000)
+        return [Process("torch", command, {**variables})]
+    ports = [hosts.port or 0] * strategy.processes  # only rank 0 listens on its port, so all ranks may have the same
+    placed = place_local_processes(context, hosts, ports)
     processes = []
     for process in placed.local:
         environment = make_torch_environment(placed.all_processes, process)
-        environment |= {**shared, "OMP_NUM_THREADS": str(placed.threads)}
+        environment |= {**variables, "OMP_NUM_THREADS": str(placed.threads)}
         serves = restartable = False
         if isinstance(strategy, ParameterServerSettings):
-            serves = process.role != "chief"
+            serves = process.role != "chief"  # it does not end by itself
             restartable = process.role == "worker" and not strategy.synchronous
         name = f"rank {placed.all_processes.index(process)}"
         processes.append(Process(name, command, environment, serves, restartable))
@@ -70,14 +77,15 @@ def _make_processes(context: RunContext, hosts: HostGroup, shared: Mapping[str, 
 
 
 def join(config: Config, member: ClusterMember) -> int:
-    """Train as one rank of the group that torchrun started. Returns the exit code of this process."""
-    if interface := find_interface_towards(os.environ["MASTER_ADDR"]):  # else Gloo takes what the host's name means
+    """Train as one rank of the group that torchrun started. Return the exit code of this process."""
+    # Gloo would otherwise use the address that the name of this host resolves to, which others may not reach.
+    if interface := find_interface_towards(os.environ["MASTER_ADDR"]):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     return join_run(config, "torch", member.is_chief, _train)
 
 
 def _train(context: RunContext) -> int:
-    """Train as one rank, or serve parameters. Returns the exit code of this process."""
+    """Train as one rank, or be a worker or a parameter server. Return the exit code of this process."""
     config = context.config
     keep_freed_memory()
     if isinstance(config.strategy, ParameterServerSettings) and not context.is_chief:
@@ -90,7 +98,7 @@ def _train(context: RunContext) -> int:
         from torch_impl.profiling import profile
 
         make_strategy = load_strategy_class(config, "torch")
-        import_module(config.model.torch_module)
+        import_module(config.model.torch_module)  # heavy imports too, while garbage collection is off
     return train_rank(context, SideRuntime(join_group, make_strategy, profile, report_compilations))
 
 

@@ -5,7 +5,7 @@ import torch
 from common.map.factory import collect_plain_attributes
 from common.map.torch_layers import KNOWN_KINDS
 
-ATTRIBUTES = {  # of PyTorch's layers, and what common.map calls them
+ATTRIBUTES = {  # the name of an attribute in PyTorch's layers: its name in common.map
     "eps": "epsilon",
     "momentum": "momentum",
     "groups": "groups",
@@ -24,5 +24,5 @@ def get_layer_kind(layer: torch.nn.Module) -> str:
 
 
 def get_layer_attributes(layer: torch.nn.Module) -> dict[str, object]:
-    """Return the attributes that pairing needs or errors name, under the names of common.map."""
+    """Return the attributes that common.map compares or names in errors, under the names of common.map."""
     return collect_plain_attributes(layer, ATTRIBUTES)

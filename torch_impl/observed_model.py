@@ -1,4 +1,8 @@
-"""The model of a run, for common.diagnose: the arrays of every layer, the losses and the gradients of a step."""
+"""The model of a run, for common.diagnose: the arrays of every layer, the losses and the gradients of a step.
+
+common.diagnose compares two runs, A and B. Its process for each run calls these methods by name, with numpy arrays. All
+weights and gradients have PyTorch's names and shapes.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,28 +44,28 @@ class ObservedModel:
         shard: Sequence[Arrays],
         weight: float,
         training: bool,
-        given: Mapping[str, RecordedCall] | None = None,
+        replacements: Mapping[str, RecordedCall] | None = None,
     ) -> Observation:
         """Compute a shard.
 
         Args:
-            weights: The weights to set first, by name in PyTorch's layout.
+            weights: The weights to set first, by name.
             shard: The micro-batches.
-            weight: The total weight of the global batch.
+            weight: The total weight of the global batch, by which the summed losses are divided.
             training: Whether the model is in training mode.
-            given: The calls of layers' counterparts in another model, by path, for the first micro-batch; ForwardTrace
-                makes the layers compute on them. There are no gradients then.
+            replacements: What the counterparts of this model's layers received and returned in the other model, by
+                path, for the first micro-batch. The layers then compute on these arrays, and no gradients are computed.
         """
         self._prepare(weights, training)
         losses, outputs, calls, unflattened_shapes = [], [], {}, {}
         for index, micro_batch in enumerate(to_tensors(list(shard), torch.device("cpu"))):
             if index == 0:
-                with ForwardTrace(self.model, given) as trace:
+                with ForwardTrace(self.model, replacements) as trace:
                     computed, loss = self._forward(micro_batch)
                 calls, unflattened_shapes = trace.calls, trace.unflattened_shapes
             else:
                 computed, loss = self._forward(micro_batch)
-            if given is None:
+            if replacements is None:
                 (sum_losses(self.task, computed, micro_batch) / weight).backward()
             losses.append(loss.detach().numpy())
             outputs.append(computed.detach().numpy())
@@ -76,7 +80,7 @@ class ObservedModel:
         return self._gradients()
 
     def losses(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return the losses [n] of any outputs [n, ...]."""
+        """Return the losses [n] of any outputs [n, ...], such as those of the other model."""
         labels = labels.astype(np.int64) if labels.dtype.kind in "iu" else labels
         losses: np.ndarray = self.task.losses(torch.from_numpy(outputs), torch.from_numpy(labels)).detach().numpy()
         return losses

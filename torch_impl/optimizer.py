@@ -1,4 +1,8 @@
-"""The optimizer: `aligned` takes every value from the config, `native` uses PyTorch's defaults."""
+"""The optimizer of a run, with the values of `optimizer.semantics`.
+
+`aligned` takes every value from the config, as TensorFlow's side does. `native` uses PyTorch's defaults. A slot is an
+array that the optimizer keeps for each parameter, such as Adam's first moment.
+"""
 
 from collections.abc import Mapping
 
@@ -17,11 +21,12 @@ from torch_impl.step import collect_gradients
 class Optimizer:
     """An optimizer that updates parameters from their gradients."""
 
-    def __init__(self, config: Config, named: Mapping[str, Parameter]) -> None:
+    def __init__(self, config: Config, named_parameters: Mapping[str, Parameter]) -> None:
         """Prepare to update parameters by name."""
         self.config = config
-        self.names, self.parameters = list(named), list(named.values())
-        self._zeros: dict[Parameter, torch.Tensor] = {}  # buffers for sparse gradients, zero between updates
+        self.names, self.parameters = list(named_parameters), list(named_parameters.values())
+        # Dense buffers, zero between updates, for sparse gradients: the fused optimizers accept only dense ones.
+        self._zeros: dict[Parameter, torch.Tensor] = {}
         self._optimizer = (
             _build_native(config, self.parameters)
             if config.optimizer.semantics == "native"
@@ -34,7 +39,7 @@ class Optimizer:
 
         Args:
             step: The number of the update, from 1.
-            norm: The norm over all parameters of the model, if this optimizer has only some of them.
+            norm: The norm of the whole model's gradient, if this optimizer has only some of the parameters.
         """
         collected = dict(zip(self.parameters, collect_gradients(self.parameters), strict=True))
         sparse = {parameter: gradient.coalesce() for parameter, gradient in collected.items() if gradient.is_sparse}

@@ -1,4 +1,8 @@
-"""The computation of one training step, and of an evaluation over all batches."""
+"""The computation of one training step, and of an evaluation over all batches.
+
+A replica computes its shard of a global batch as one micro-batch or more. The weight of an example is its weight in the
+loss; it is 0 for rows that fill up a batch.
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -76,7 +80,10 @@ def compute_evaluation_sums(
 
 
 def seed_dropout(config: Config, step: int, replica: int = 0) -> None:
-    """Seed native dropout for one step, so that its masks do not depend on the steps before."""
+    """Seed PyTorch's own dropout masks for one step, so that they do not depend on the steps before.
+
+    Aligned dropout does not use them.
+    """
     torch.manual_seed(int(np.random.SeedSequence([config.train.seed, step, replica]).generate_state(1, np.uint64)[0]))
 
 
@@ -90,7 +97,7 @@ def evaluate(
 
     Args:
         batches: The global batches.
-        compute_sums: A function that returns this rank's `compute_evaluation_sums` of a global batch.
+        compute_sums: A function that returns `compute_evaluation_sums` of this rank's shard of a global batch.
         all_reduce: A function that sums a tensor over the ranks, in place.
     """
     sums, weight, count = torch.zeros(2, dtype=torch.float64), 0.0, 0

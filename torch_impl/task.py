@@ -60,7 +60,7 @@ def _build_classification(task: ClassificationSettings) -> TaskFunctions:
 
 
 def _build_binary(task: BinarySettings) -> TaskFunctions:
-    """Return binary cross-entropy and accuracy, as means over the answers of an example."""
+    """Return binary cross-entropy and accuracy, as means over the yes-or-no answers of an example."""
 
     def compute_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         outputs, labels = _flatten_examples(outputs), _flatten_examples(labels).to(outputs.dtype)

@@ -1,4 +1,4 @@
-"""The state that a strategy saves in checkpoints."""
+"""The state that a strategy saves in checkpoints: the weights of the model and the slots of the optimizer."""
 
 from torch.nn import Module
 

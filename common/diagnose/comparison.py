@@ -164,8 +164,8 @@ class SideComparison:
 
         perturbed_calls = perturb_calls(self.layers, a, seed=len(weights))
         perturbed_weights = _perturb_weights(weights, precision_of_weights(self.precision))
-        process_b.send("compute", weights=weights_b, given=convert_calls(self.layers, a, b), **inputs)
-        process_a.send("compute", weights=perturbed_weights, given=perturbed_calls, **inputs)
+        process_b.send("compute", weights=weights_b, replacements=convert_calls(self.layers, a, b), **inputs)
+        process_a.send("compute", weights=perturbed_weights, replacements=perturbed_calls, **inputs)
         a_isolated, b_isolated = receive_all(process_a, process_b)
         return ModelObservations(
             a=a,
