@@ -22,7 +22,8 @@ def to_tensors(shard: list[Arrays], compiled: bool = False) -> list[dict[str, tf
 
 def build_input_signature(config: Config, split: Split) -> list[dict[str, tf.TensorSpec]]:
     """Return the `input_signature` of a tf.function that takes a shard of this split; every axis has any length."""
-    shard = find_batch(config, split, 1).shard(0, 1)  # of step 1; all steps have the same names and types
+    # The shard of step 1 stands for all: the names and types of the arrays are always the same.
+    shard = find_batch(config, split, number=1).shard(rank=0, world_size=1)
     return [
         {name: tf.TensorSpec([None] * array.ndim, array.dtype) for name, array in arrays.items()} for arrays in shard
     ]

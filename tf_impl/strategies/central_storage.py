@@ -1,4 +1,7 @@
-"""CentralStorageStrategy: one process; replicas on several devices read the variables from one device every step."""
+"""CentralStorageStrategy: one process; replicas on several devices read the variables from one device every step.
+
+That device, the CPU, sums the gradients of the replicas and makes one update.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -35,7 +38,8 @@ class CentralStorage(Strategy[CentralStorageSettings]):
             self.task = build_task_functions(config.task)
             self.optimizer = Optimizer(config, self.model)
         shards = [build_input_signature(config, context.inputs.cache.train)] * self.world_size
-        self.train_step = tf.function(self._train_step, [shards, tf.TensorSpec([], tf.float64), SCALARS])
+        weight = tf.TensorSpec([], tf.float64)
+        self.train_step = tf.function(self._train_step, [shards, weight, SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [shards])
 
     @override
@@ -51,6 +55,8 @@ class CentralStorage(Strategy[CentralStorageSettings]):
     def _train_step(
         self, shards: list[list[MicroBatch]], weight: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Make one update. weight: of the global batch; scalars: learning rate, epsilon and decay of the optimizer."""
+
         def replica_step() -> tuple[tf.Tensor, list[tf.Tensor]]:
             loss, gradients = backward(
                 self.model, self.task, select_replica_shard(shards), weight, self.optimizer.parameters

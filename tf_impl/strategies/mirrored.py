@@ -22,7 +22,7 @@ from tf_impl.task import build_task_functions
 from tf_impl.training_state import collect_state, load_state
 
 SUM = tf.distribute.ReduceOp.SUM
-PerReplica: TypeAlias = tf.Tensor | tf.IndexedSlices  # or the values of all replicas
+PerReplica: TypeAlias = tf.Tensor | tf.IndexedSlices  # at run time a container of such values, one for each replica
 
 
 class Mirrored(Strategy[MirroredSettings]):
@@ -39,7 +39,8 @@ class Mirrored(Strategy[MirroredSettings]):
             self.optimizer = Optimizer(config, self.model)
         shards = [build_input_signature(config, context.inputs.cache.train)] * self.world_size
         self.average_statistics = build_statistics_averaging(self.strategy, self.model)
-        self.train_step = tf.function(self._train_step, [shards, tf.TensorSpec([], tf.float64), SCALARS])
+        weight = tf.TensorSpec([], tf.float64)
+        self.train_step = tf.function(self._train_step, [shards, weight, SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [shards])
 
     @override
@@ -55,6 +56,8 @@ class Mirrored(Strategy[MirroredSettings]):
     def _train_step(
         self, shards: list[list[MicroBatch]], weight: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Make one update. weight: of the global batch; scalars: learning rate, epsilon and decay of the optimizer."""
+
         def replica_step() -> tuple[tf.Tensor, tf.Tensor]:
             replica = tf.distribute.get_replica_context()
             loss, gradients = backward(
@@ -106,4 +109,5 @@ def _sum_over_replicas(strategy: tf.distribute.Strategy, values: list[PerReplica
     An all-reduce would wait for many gradients and pack them.
     """
     with tf.name_scope("AllReduce"):  # the name that a profile shows
-        return tf.distribute.ReductionToOneDevice().batch_reduce(SUM, [(value, value) for value in values])
+        pairs = [(value, value) for value in values]  # what to sum, and the devices that get the sum
+        return tf.distribute.ReductionToOneDevice().batch_reduce(SUM, pairs)

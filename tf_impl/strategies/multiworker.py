@@ -1,4 +1,4 @@
-"""MultiWorkerMirroredStrategy: a process for each worker; each has a copy of every variable."""
+"""MultiWorkerMirroredStrategy: a process, called worker, for each replica; the workers all-reduce the gradients."""
 
 from collections.abc import Iterable, Iterator
 
@@ -30,23 +30,24 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config
         super().__init__(config, group.rank)
-        tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[:1], "GPU")
+        tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[:1], "GPU")  # one replica for each process
         self.devices, self.compiled = select_replica_devices(1), config.train.compile
         implementation = self.settings.communication.upper()
         self.options = tf.distribute.experimental.CommunicationOptions(
             bytes_per_pack=self.settings.bytes_per_pack,
             implementation=tf.distribute.experimental.CommunicationImplementation[implementation],
         )
-        with preserve_handlers():  # TensorFlow's handler would lose a SIGTERM that arrives while the model is built
+        with preserve_handlers():  # TensorFlow's own signal handler would lose a SIGTERM while the model is built
             self.strategy = tf.distribute.MultiWorkerMirroredStrategy(group.resolver, self.options)
         with self.strategy.scope():
             self.model = build_model(config, context.inputs.initial)
             self.task = build_task_functions(config.task)
             self.optimizer = Optimizer(config, self.model)
-        batch = build_input_signature(config, context.inputs.cache.train)
+        shard = build_input_signature(config, context.inputs.cache.train)
         self.average_statistics = build_statistics_averaging(self.strategy, self.model)
-        self.train_step = tf.function(self._train_step, [batch, tf.TensorSpec([], tf.float64), SCALARS])
-        self.evaluation_step = tf.function(self._evaluation_step, [batch])
+        weight = tf.TensorSpec([], tf.float64)
+        self.train_step = tf.function(self._train_step, [shard, weight, SCALARS])
+        self.evaluation_step = tf.function(self._evaluation_step, [shard])
 
     @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
@@ -58,6 +59,8 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
     def _train_step(
         self, shard: list[MicroBatch], weight: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Make one update. weight: of the global batch; scalars: learning rate, epsilon and decay of the optimizer."""
+
         def replica_step() -> tuple[tf.Tensor, tf.Tensor]:
             loss, gradients = backward(self.model, self.task, shard, weight, self.optimizer.parameters)
             gradients = self.optimizer.densify(gradients, keep_large_sparse=True)
@@ -94,7 +97,7 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
 
     @override
     def report(self) -> dict[str, object]:
-        peaks = self._sum_over_workers(
+        peaks = self._sum_over_workers(  # each worker contributes its own peak, at its own index
             tf.one_hot(self.rank, self.world_size, measure_peak_memory(self.devices)[0], 0, dtype=tf.int64)
         )
         return {"peak_memory_bytes": peaks.numpy().tolist()}

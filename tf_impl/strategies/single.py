@@ -1,4 +1,8 @@
-"""One replica on one device: the reference that every other strategy must reproduce."""
+"""One replica on one device: the reference that every other strategy must reproduce.
+
+A strategy gets the context of the run (the config and the prepared inputs) and its group (the processes of the run).
+The training loop passes global batches to `train` and receives the result of each step.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -22,7 +26,7 @@ from tf_impl.training_state import collect_state, load_state
 class Single(Strategy[SettingsT]):
     """One replica on one device.
 
-    Generic, so that a strategy of an extension can inherit from it and have settings of its own.
+    It is generic so that a strategy of an extension can inherit from it and have settings of its own.
     """
 
     def __init__(self, context: RunContext, group: Group) -> None:
@@ -32,20 +36,22 @@ class Single(Strategy[SettingsT]):
         self.model = build_model(config, context.inputs.initial)
         self.task = build_task_functions(config.task)
         self.optimizer = Optimizer(config, self.model)
-        batch = build_input_signature(config, context.inputs.cache.train)
-        self.train_step = tf.function(self._train_step, [batch, tf.TensorSpec([], tf.float64), SCALARS])
-        self.evaluation_step = tf.function(self._evaluation_step, [batch])
+        shard = build_input_signature(config, context.inputs.cache.train)
+        weight = tf.TensorSpec([], tf.float64)
+        self.train_step = tf.function(self._train_step, [shard, weight, SCALARS])
+        self.evaluation_step = tf.function(self._evaluation_step, [shard])
 
     @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         for batch in batches:
-            shard = to_tensors(batch.shard(0, 1), self.compiled)
+            shard = to_tensors(batch.shard(rank=0, world_size=1), self.compiled)
             loss, grad_norm = self.train_step(shard, batch.weight, self.optimizer.compute_scalars(batch.step))
             yield StepResult(batch, loss, grad_norm)
 
     def _train_step(
         self, shard: list[MicroBatch], weight: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Make one update. weight: of the global batch; scalars: learning rate, epsilon and decay of the optimizer."""
         loss, gradients = backward(self.model, self.task, shard, weight, self.optimizer.parameters)
         gradients = self.optimizer.densify(gradients, keep_large_sparse=True)
         return loss, self.optimizer.update(gradients, scalars)
@@ -55,7 +61,7 @@ class Single(Strategy[SettingsT]):
         return evaluate(batches, self._compute_evaluation_sums)
 
     def _compute_evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
-        return self.evaluation_step(to_tensors(batch.shard(0, 1), self.compiled))
+        return self.evaluation_step(to_tensors(batch.shard(rank=0, world_size=1), self.compiled))
 
     def _evaluation_step(self, shard: list[MicroBatch]) -> tf.Tensor:
         return compute_evaluation_sums(self.model, self.task, shard)

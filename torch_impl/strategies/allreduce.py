@@ -59,7 +59,10 @@ class AllReduce(Strategy[AllReduceSettings]):
             seed_dropout(self.config, batch.step, self.rank)
             shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
             with self.reducer.no_sync():
-                losses = [backward(self.model, self.task, [part], batch.weight, self.precision) for part in shard[:-1]]
+                losses = [
+                    backward(self.model, self.task, [micro_batch], batch.weight, self.precision)
+                    for micro_batch in shard[:-1]
+                ]
             losses.append(backward(self.model, self.task, shard[-1:], batch.weight, self.precision))
             self.reducer.finish()
             grad_norm = self.optimizer.update(batch.step)
@@ -88,7 +91,10 @@ class AllReduce(Strategy[AllReduceSettings]):
 
     @override
     def report(self) -> dict[str, object]:
-        """Add `messages_sent` and `bytes_sent` of each rank for gradients, over all steps; None for native."""
+        """Add `messages_sent` and `bytes_sent`: what each rank has sent for gradients in all steps.
+
+        They are None for algorithm=native, which does not report its traffic.
+        """
         traffic = self.reducer.traffic
         rows: list[tuple[int, int, int]] = [(0, 0, 0)] * self.world_size
         dist.all_gather_object(rows, (*measure_peak_memory([self.device]), traffic.messages, traffic.bytes))
@@ -102,10 +108,9 @@ class AllReduce(Strategy[AllReduceSettings]):
 
 
 def make_buckets(parameters: list[Parameter], cap_mb: float | None) -> list[list[Parameter]]:
-    """Divide the parameters into buckets, in reverse order.
+    """Divide the parameters into buckets, in reverse order: about the order in which backward finishes their gradients.
 
-    That is about the order in which backward finishes their gradients. A bucket holds up to `cap_mb` MiB, and at least
-    one parameter. If `cap_mb` is None, it holds exactly one.
+    A bucket holds up to `cap_mb` MiB, and at least one parameter. If `cap_mb` is None, it holds exactly one parameter.
     """
     cap = 0.0 if cap_mb is None else cap_mb * 2**20  # bytes
     buckets: list[list[Parameter]] = []
@@ -122,8 +127,13 @@ def make_buckets(parameters: list[Parameter], cap_mb: float | None) -> list[list
 class Reducer:
     """Sums the gradients of a backward pass over all ranks, bucket by bucket.
 
-    One thread reduces the buckets in the order of the list, so all ranks use the same order, no matter when a bucket
-    becomes ready.
+    One thread reduces the buckets in the order of the list. So all ranks reduce in the same order, no matter when a
+    bucket becomes ready.
+
+    Args:
+        buckets: the parameters, in lists whose gradients are sent together.
+        algorithm: a key of ALGORITHMS in communication/allreduce.py.
+        overlap: whether to reduce while backward runs; otherwise `finish` reduces everything.
     """
 
     def __init__(self, buckets: list[list[Parameter]], algorithm: str, overlap: bool) -> None:
@@ -138,8 +148,8 @@ class Reducer:
                     parameter.register_post_accumulate_grad_hook(partial(self._on_gradient, index))
 
     def _start_step(self) -> None:
-        self._missing = [len(bucket) for bucket in self.buckets]  # gradients that backward has not finished
-        self._launched: list[Future[None]] = []
+        self._missing = [len(bucket) for bucket in self.buckets]  # unfinished gradients of each bucket
+        self._launched: list[Future[None]] = []  # reductions of the first buckets
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -174,8 +184,8 @@ class Reducer:
         while len(self._launched) < len(self.buckets):
             self._launch_next()
         try:
-            for bucket in self._launched:
-                bucket.result()
+            for reduction in self._launched:
+                reduction.result()
         except BaseException:
             self._thread.shutdown(wait=False, cancel_futures=True)  # the other ranks no longer answer
             raise

@@ -32,12 +32,16 @@ from torch_impl.step import backward, compute_evaluation_sums, evaluate, seed_dr
 from torch_impl.task import build_task_functions
 from torch_impl.training_state import collect_state, load_state
 
-CommHook = Callable[[Any, dist.GradBucket], Future[torch.Tensor]]  # averages a bucket; its state is of any type
-HeldBuckets = list[tuple[dist.GradBucket, Future[torch.Tensor]]]
+# A communication hook of DDP: averages a bucket of gradients over the ranks. Its first argument is its state.
+CommHook = Callable[[Any, dist.GradBucket], Future[torch.Tensor]]
+HeldBuckets = list[tuple[dist.GradBucket, Future[torch.Tensor]]]  # buckets that wait, and where their averages belong
 
 
 class DDP(Strategy[DdpSettings]):
-    """One rank of torch.nn.parallel.DistributedDataParallel."""
+    """One rank of torch.nn.parallel.DistributedDataParallel.
+
+    `model` is the user's module, and `replica` the DDP module around it. Both have the same parameters.
+    """
 
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config
@@ -72,8 +76,8 @@ class DDP(Strategy[DdpSettings]):
         self.optimizer = Optimizer(config, trainable_parameters(self.model))
 
     def _make_comm_hook(self, name: str) -> tuple[object, CommHook]:
-        """Return the hook that averages a bucket, and its state."""
-        if name == "powersgd":  # from the second step on, also for float64 gradients and small ones
+        """Return the state of the hook that averages a bucket, and the hook. name: `strategy.comm_hook`."""
+        if name == "powersgd":  # of rank 1; from the second step on, and for float64 and small gradients too
             return powerSGD_hook.PowerSGDState(None, 1, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook
         if name == "none" and self.device.type == "cpu" and (memory := map_memory()) is not None:
             return None, SharedMemory(memory, self.config.cluster.timeout).hook
@@ -91,13 +95,16 @@ class DDP(Strategy[DdpSettings]):
         for batch in batches:
             seed_dropout(self.config, batch.step, self.rank)
             shard = to_tensors(batch.shard(self.rank, self.world_size, self.settings.accumulate), self.device)
-            weight = batch.weight / self.world_size  # so that DDP's average of the gradients is their sum
+            weight = batch.weight / self.world_size  # makes the average of the ranks' gradients, as DDP computes, a sum
             with self.replica.no_sync():
-                losses = [backward(self.replica, self.task, [part], weight, self.precision) for part in shard[:-1]]
+                losses = [
+                    backward(self.replica, self.task, [micro_batch], weight, self.precision)
+                    for micro_batch in shard[:-1]
+                ]
             losses.append(backward(self.replica, self.task, shard[-1:], weight, self.precision))
             loss = torch.stack(losses).sum() / self.world_size
             grad_norm = self.optimizer.update(batch.step)
-            dist.all_reduce(loss)
+            dist.all_reduce(loss)  # only for the rows of metrics.jsonl
             yield StepResult(batch, loss, grad_norm)
 
     @override
@@ -167,16 +174,16 @@ def _run_after_backward(state: object, hook: CommHook) -> CommHook:
     """Return a hook that holds every bucket until the last one is ready, when backward ends, and then runs `hook`."""
 
     def delayed_hook(held: HeldBuckets, bucket: dist.GradBucket) -> Future[torch.Tensor]:
-        future: Future[torch.Tensor] = Future()
-        held.append((bucket, future))
+        average: Future[torch.Tensor] = Future()
+        held.append((bucket, average))
         if bucket.is_last():
-            for held_bucket, held_future in held:
-                hook(state, held_bucket).then(partial(_copy_result, held_future))
+            for held_bucket, held_average in held:
+                hook(state, held_bucket).then(partial(_copy_result, held_average))
             held.clear()
-        return future
+        return average
 
     return delayed_hook
 
 
-def _copy_result(target: Future[torch.Tensor], done: Future[torch.Tensor]) -> None:
-    target.set_result(done.value())
+def _copy_result(target: Future[torch.Tensor], finished: Future[torch.Tensor]) -> None:
+    target.set_result(finished.value())

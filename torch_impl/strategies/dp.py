@@ -7,7 +7,7 @@
   DataParallelCriterion of PyTorch-Encoding).
 
 Autograd reverses the moves: backward scatters the gradients of gathered tensors, and sums the gradients of the copied
-parameters into those of the model.
+parameters into the gradients of the model.
 """
 
 import copy
@@ -40,13 +40,15 @@ from torch_impl.training_state import collect_state, load_state
 
 Shard = list[MicroBatch]
 Replica = Callable[..., torch.Tensor]  # a copy of the model, called with the inputs by name
-TRAFFIC_KINDS = ("scattered", "broadcast", "gathered", "reduced", "logits", "memory")  # in bytes per replica and step
+# The bytes that each replica moves in a step (of examples, parameters, outputs and gradients), the bytes of its logits,
+# and its memory: the peak of its GPU or, on the CPU, what backward will need.
+TRAFFIC_KINDS = ("scattered", "broadcast", "gathered", "reduced", "logits", "memory")
 
 
 class DP(Strategy[DpSettings]):
     """torch.nn.DataParallel with three ways to compute the loss.
 
-    On GPUs the replicas are those of torch. On the CPU they are copies of the model in threads.
+    On GPUs torch.nn.parallel makes the replicas. On the CPU they are copies of the model in threads.
     """
 
     def __init__(self, context: RunContext, group: Group) -> None:
@@ -90,7 +92,7 @@ class DP(Strategy[DpSettings]):
         elif self.settings.loss == "gathered":
             logits = self._gather(self._parallel_apply(self._compute_logits, replicas, shards))
             self.traffic["logits"][self.settings.output_device] += _count_bytes(logits)
-            whole_batch = [part for shard in shards for part in shard]
+            whole_batch = [micro_batch for shard in shards for micro_batch in shard]
             return sum_losses(self.task, logits, _get_targets(whole_batch, logits.device))
         else:
             outputs = self._parallel_apply(self._compute_logits, replicas, shards)
@@ -98,7 +100,7 @@ class DP(Strategy[DpSettings]):
         return self._gather(losses).sum()
 
     def _compute_logits(self, replica: int, model: Replica, shard: Shard) -> torch.Tensor:
-        logits = torch.cat([compute_outputs(model, part, self.precision) for part in shard])
+        logits = torch.cat([compute_outputs(model, micro_batch, self.precision) for micro_batch in shard])
         self.traffic["logits"][replica] = _count_bytes(logits)
         return logits
 
@@ -112,34 +114,36 @@ class DP(Strategy[DpSettings]):
         shards = []
         for replica, device in enumerate(self.devices):
             shards.append(to_tensors(batch.shard(replica, self.world_size), device))
-            scattered = sum(_count_bytes(*part.values()) for part in shards[-1])
+            scattered = sum(_count_bytes(*micro_batch.values()) for micro_batch in shards[-1])
             self.traffic["scattered"][replica] = scattered if replica else 0  # the batch is on the first device
         return shards
 
     def _replicate(self) -> list[Replica]:
-        """Return a copy of the model for each replica. Autograd sums their gradients into those of the model."""
+        """Return a copy of the model for each replica. Autograd sums the gradients of the copies into the model's."""
         parameters = dict(self.model.named_parameters())
-        copied = [0] + [_count_bytes(*parameters.values())] * (self.world_size - 1)  # the first device has the model
-        self.traffic["broadcast"] = self.traffic["reduced"] = copied
+        # The first device has the model. The others receive its parameters, and return as many gradients.
+        copied_bytes = [0] + [_count_bytes(*parameters.values())] * (self.world_size - 1)
+        self.traffic["broadcast"] = self.traffic["reduced"] = copied_bytes
         if self.on_gpus:
             return list(replicate(self.model, self.devices))
         copies = [{name: parameter.clone() for name, parameter in parameters.items()} for _ in self.devices]
-        return [partial(_call_with, replica, copied) for replica, copied in zip(self.cpu_replicas, copies, strict=True)]
+        pairs = zip(self.cpu_replicas, copies, strict=True)
+        return [partial(_call_replica, replica, parameter_copies) for replica, parameter_copies in pairs]
 
     def _parallel_apply(self, function: Callable[..., torch.Tensor], *lists: Sequence[object]) -> list[torch.Tensor]:
-        """Call a function for every replica in a thread of its own, with the replica's index and item of each list."""
-        grad_is_enabled = torch.is_grad_enabled()  # every thread has a setting of its own
+        """Call a function for each replica in a separate thread, with the replica's index and its item of each list."""
+        grad_is_enabled = torch.is_grad_enabled()  # of this thread; the other threads have their own setting
 
         def apply(replica: int, *arguments: object) -> torch.Tensor:
             saved_bytes: dict[int, int] = {}  # of tensors that backward will need, by address
 
-            def count(tensor: torch.Tensor) -> torch.Tensor:
+            def count_saved(tensor: torch.Tensor) -> torch.Tensor:
                 saved_bytes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
                 return tensor
 
             self.sum_over_threads.enter(replica)
             try:
-                with torch.set_grad_enabled(grad_is_enabled), saved_tensors_hooks(count, lambda tensor: tensor):
+                with torch.set_grad_enabled(grad_is_enabled), saved_tensors_hooks(count_saved, lambda tensor: tensor):
                     result = function(replica, *arguments)
             except BaseException:
                 self.sum_over_threads.abort()
@@ -158,7 +162,7 @@ class DP(Strategy[DpSettings]):
     def _average_statistics(self) -> None:
         """Write the mean of the BatchNorm statistics of all CPU replicas to the model and to each replica.
 
-        On GPUs the model has those of its first replica already.
+        On GPUs the first replica has updated the statistics of the model itself.
         """
         replica_statistics = [find_moving_statistics(replica) for replica in self.cpu_replicas]
         for name, mean in find_moving_statistics(self.model).items():
@@ -197,10 +201,11 @@ class DP(Strategy[DpSettings]):
 
 
 def _no_traffic(world_size: int) -> dict[str, list[int]]:
+    """Return zeros for each kind of traffic and replica."""
     return {kind: [0] * world_size for kind in TRAFFIC_KINDS}
 
 
-def _call_with(replica: Module, parameters: dict[str, torch.Tensor], **inputs: torch.Tensor) -> torch.Tensor:
+def _call_replica(replica: Module, parameters: dict[str, torch.Tensor], **inputs: torch.Tensor) -> torch.Tensor:
     """Call a replica on the CPU with copies of the parameters of the model."""
     logits: torch.Tensor = functional_call(replica, parameters, kwargs=inputs)
     return logits
@@ -208,7 +213,8 @@ def _call_with(replica: Module, parameters: dict[str, torch.Tensor], **inputs: t
 
 def _get_targets(shard: Shard, device: torch.device) -> MicroBatch:
     """Return the labels and weights of the examples of a shard."""
-    return {name: torch.cat([part[name].to(device) for part in shard]) for name in ("labels", "weights")}
+    names = ("labels", "weights")
+    return {name: torch.cat([micro_batch[name].to(device) for micro_batch in shard]) for name in names}
 
 
 def _count_bytes(*tensors: torch.Tensor) -> int:

@@ -1,4 +1,8 @@
-"""One replica on one device: the reference that every other strategy must reproduce."""
+"""One replica on one device: the reference that every other strategy must reproduce.
+
+A strategy gets the context of the run (the config and the prepared inputs) and its group (the processes of the run).
+The training loop passes global batches to `train` and receives the result of each step.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -22,7 +26,7 @@ from torch_impl.training_state import collect_state, load_state
 class Single(Strategy[SettingsT]):
     """One replica on one device.
 
-    Generic, so that a strategy of an extension can inherit from it and have settings of its own.
+    It is generic so that a strategy of an extension can inherit from it and have settings of its own.
     """
 
     def __init__(self, context: RunContext, group: Group) -> None:
@@ -40,7 +44,7 @@ class Single(Strategy[SettingsT]):
         self.model.train()
         for batch in batches:
             seed_dropout(self.config, batch.step)
-            shard = to_tensors(batch.shard(0, 1), self.device)
+            shard = to_tensors(batch.shard(rank=0, world_size=1), self.device)
             loss = backward(self.model, self.task, shard, batch.weight, self.precision)
             grad_norm = self.optimizer.update(batch.step)
             yield StepResult(batch, loss, grad_norm)
@@ -51,7 +55,7 @@ class Single(Strategy[SettingsT]):
         return evaluate(batches, self._compute_evaluation_sums)
 
     def _compute_evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
-        shard = to_tensors(batch.shard(0, 1), self.device)
+        shard = to_tensors(batch.shard(rank=0, world_size=1), self.device)
         return compute_evaluation_sums(self.model, self.task, shard, self.precision)
 
     @override

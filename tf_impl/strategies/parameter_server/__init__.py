@@ -1,7 +1,7 @@
 """ParameterServerStrategy: the variables are on servers.
 
-A coordinator dispatches batches to workers, which read the variables, compute gradients and update the variables on the
-servers, without waiting for each other.
+A coordinator dispatches batches to workers. The workers read the variables, compute gradients and update the variables
+on the servers, without waiting for each other.
 """
 
 from tf_impl.strategies.parameter_server.coordinator import ParameterServer

@@ -1,4 +1,8 @@
-"""The coordinator: it dispatches batches to the workers, and evaluates and saves the variables of the servers."""
+"""The coordinator: it dispatches batches to the workers, and evaluates and saves the variables of the servers.
+
+In an asynchronous run each worker updates the variables by itself. In a synchronous run the coordinator sums the
+gradients of all workers and makes the update.
+"""
 
 import logging
 import time
@@ -28,6 +32,7 @@ from tf_impl.task import build_task_functions
 from tf_impl.training_state import collect_state, load_state
 
 SHARD_BYTES = 64 << 10  # smaller variables are not divided over the servers
+# Types of the arguments of compiled steps: the weight of a batch, a learning rate, and the key of a batch in the log.
 WEIGHT, RATE, KEY = tf.TensorSpec([], tf.float64), tf.TensorSpec([], tf.float64), tf.TensorSpec([], tf.int64)
 
 ClusterCoordinator: TypeAlias = tf.distribute.coordinator.ClusterCoordinator
@@ -53,11 +58,11 @@ class ParameterServer(Strategy[ParameterServerSettings]):
             self.optimizer = Optimizer(config, self.model)
             self.version = tf.Variable(np.int64(0), trainable=False)  # number of updates so far
         self.log = UpdateLog(config.train.steps * self.settings.updates_per_batch, self.world_size)
-        batch = build_input_signature(config, context.inputs.cache.train)
-        self.update_step = tf.function(self._update_step, [batch, WEIGHT, RATE, KEY])
-        self.gradient_step = tf.function(self._gradient_step, [batch, WEIGHT])
+        shard = build_input_signature(config, context.inputs.cache.train)
+        self.update_step = tf.function(self._update_step, [shard, WEIGHT, RATE, KEY])
+        self.gradient_step = tf.function(self._gradient_step, [shard, WEIGHT])
         self.apply_step = tf.function(self._apply_step)
-        self.evaluation_step = tf.function(self._evaluation_step, [batch])
+        self.evaluation_step = tf.function(self._evaluation_step, [shard])
 
     @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
@@ -66,12 +71,13 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         return self._train_asynchronously(batches)
 
     def _train_asynchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
-        """Schedule the batches and yield their updates in the order of the plan.
+        """Schedule the batches and yield their updates in the order of the batches.
 
-        Only this thread fetches results, because TensorFlow supports no other.
+        The dispatcher divides each global batch into parts, one for each update; a part is a GlobalBatch, too. Only
+        this thread fetches results, because TensorFlow supports no other.
         """
-        at_once = 4 * self.world_size  # so that the other workers continue while one worker is slow
-        dispatcher = Dispatcher(batches, self.settings.updates_per_batch, at_once, self.settings.max_staleness)
+        max_in_progress = 4 * self.world_size  # so that the other workers continue while one worker is slow
+        dispatcher = Dispatcher(batches, self.settings.updates_per_batch, max_in_progress, self.settings.max_staleness)
         in_progress: deque[tuple[GlobalBatch, RemoteValue]] = deque()
         while True:
             while (batch := dispatcher.take()) is not None:
@@ -92,11 +98,14 @@ class ParameterServer(Strategy[ParameterServerSettings]):
 
     def _schedule(self, batch: GlobalBatch) -> RemoteValue:
         rate = compute_learning_rate(self.config, batch.step)
-        arguments = (to_tensors(batch.shard(0, 1)), batch.weight, rate, self.log.key_of(batch))
+        shard = to_tensors(batch.shard(rank=0, world_size=1))
+        arguments = (shard, batch.weight, rate, self.log.key_of(batch))
         return self.coordinator.schedule(self.update_step, arguments)
 
     def _update_step(self, shard: list[MicroBatch], weight: tf.Tensor, rate: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """Read the variables, compute the gradients and update the variables. This runs on a worker.
+
+        The worker writes to the log before and after the update, so that an update that a crash interrupts can be seen.
 
         Returns:
             The row of the update, float64 [fields of UpdateRow], which is also in the log.
@@ -153,7 +162,8 @@ class ParameterServer(Strategy[ParameterServerSettings]):
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         summed_loss, summed_metric, weight, count, jobs = 0.0, 0.0, 0.0, 0, []
         for batch in batches:
-            jobs.append(_Job(self.coordinator, self.evaluation_step, (to_tensors(batch.shard(0, 1)),)))
+            shard = to_tensors(batch.shard(rank=0, world_size=1))
+            jobs.append(_Job(self.coordinator, self.evaluation_step, (shard,)))
             weight += batch.weight
             count += batch.size
         for job in jobs:
@@ -182,7 +192,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
                 self._retry_reading(partial(_measure_peak_resident_bytes, rank)) for rank in range(self.world_size)
             ],
             "version": int(self._retry_reading(self.version.read_value)),
-            # The workers of an asynchronous run make the updates, so that a crash may repeat one.
+            # The workers of an asynchronous run make the updates, so an update may be repeated after a crash.
             "doubled_updates": [] if self.settings.synchronous else self.log.find_repeated(self._read_log()),
         }
 
@@ -206,14 +216,14 @@ class _Job:
 
 
 def _keep_first_line(record: logging.LogRecord) -> bool:
-    """Shorten a log record to one line: after the crash of a worker TensorFlow logs its batch, array by array."""
+    """Shorten a log record to one line. TensorFlow logs all arrays of the batch when a worker crashes."""
     lines = record.getMessage().splitlines() or [""]
     record.msg, record.args = lines[0], ()
     return True
 
 
 def _measure_peak_resident_bytes(worker: int) -> int:
-    """Return the peak memory of the process of a worker, which reads it from Linux itself."""
+    """Return the peak memory of the process of a worker. The worker reads the file, so it sees its own process."""
     with tf.device(f"/job:worker/task:{worker}/device:CPU:0"):
         status = tf.io.read_file("/proc/self/status").numpy().decode()
     return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")))

@@ -1,4 +1,7 @@
-"""A worker or a parameter server: a server of TensorFlow, which runs the steps that the coordinator sends."""
+"""A worker or a parameter server: a server of TensorFlow, which runs the steps that the coordinator sends.
+
+The server never stops by itself. This process ends when the coordinator no longer listens, or when the run is stopped.
+"""
 
 import os
 import socket
@@ -32,7 +35,7 @@ def serve(config: Config) -> int:
     (coordinator,) = resolver.cluster_spec().as_dict()["chief"]
     was_seen, misses = False, 0  # polls in a row, one per second, in which the coordinator did not listen
     while misses < (3 if was_seen else config.cluster.timeout):
-        if group.channel is None and stop.signum is not None:
+        if group.channel is None and stop.signum is not None:  # without a channel, nobody decides when to stop
             break
         time.sleep(1)
         if _is_listening(coordinator):

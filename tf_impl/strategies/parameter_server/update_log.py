@@ -14,15 +14,15 @@ SPARE_ROWS = 1000  # for updates that are made twice
 class UpdateRow(NamedTuple):
     """A row of the log, which describes one update. Its values are tensors inside a compiled step."""
 
-    key: float | tf.Tensor  # of the batch, see UpdateLog.key_of
+    key: float | tf.Tensor  # of the batch, from UpdateLog.key_of; 0 in a row that was not written
     loss: float | tf.Tensor
     grad_norm: float | tf.Tensor
-    staleness: float | tf.Tensor  # -1 for an update that has begun and not ended
+    staleness: float | tf.Tensor  # updates between the worker's read and this one; -1 until the update has ended
     worker: float | tf.Tensor  # index of the worker that makes the update
 
 
 class UpdateLog:
-    """A row for each update, by the number of the update.
+    """A row for each update, by the number of the update. A version is a number of updates.
 
     Args:
         updates: number of updates that the run will make.
@@ -31,7 +31,7 @@ class UpdateLog:
 
     def __init__(self, updates: int, world_size: int) -> None:
         self.world_size = world_size
-        self.first_version = 0  # number of updates that an earlier process has made
+        self.first_version = 0  # number of updates before the run was resumed, which have no rows
         rows = np.zeros((updates + SPARE_ROWS, len(UpdateRow._fields)))
         with tf.device("/job:ps/task:0/device:CPU:0"):  # not in the strategy's scope, which would divide the variable
             self.rows = tf.Variable(rows, trainable=False)
@@ -48,7 +48,7 @@ class UpdateLog:
         return values
 
     def read(self, version: tf.Variable) -> Iterator[UpdateRow]:
-        """Yield the rows of all updates up to a version."""
+        """Yield the rows of all updates of this run, of which the last made this version."""
         for row in self.rows[: version - self.first_version].numpy().tolist():
             yield UpdateRow(*row)
 
@@ -59,5 +59,5 @@ class UpdateLog:
         dispatched to another worker. [0, 0] stands for an update whose worker crashed before it logged the batch.
         """
         keys, counts = np.unique([int(row.key) for row in rows], return_counts=True)
-        repeated = np.repeat(keys, counts - (keys > 0)).tolist()
+        repeated = np.repeat(keys, counts - (keys > 0)).tolist()  # every row of key 0, and all but one of other keys
         return [list(divmod(int(key), self.world_size)) for key in repeated]

@@ -1,6 +1,6 @@
 """Parameter servers by hand, on TCP connections.
 
-The servers hold the parameters. A coordinator dispatches batches to workers, which read the parameters, compute
+The servers hold the parameters. A coordinator dispatches batches to workers. The workers read the parameters, compute
 gradients and send them to the servers without waiting for each other. Rank 0 is the coordinator. The next ranks are the
 servers, and the remaining ranks are the workers.
 

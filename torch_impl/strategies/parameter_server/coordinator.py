@@ -50,10 +50,10 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         self.listener = listen(group.store, group.rank)
         timeout = config.cluster.timeout
         self.servers = connect_to_servers(group.store, self.settings.server_count, group.rank, timeout)
-        self.workers: dict[int, socket.socket] = {}
-        self.peaks: dict[int, int] = {}
+        self.workers: dict[int, socket.socket] = {}  # connections by the worker's index
+        self.peaks: dict[int, int] = {}  # peak memory in bytes by the worker's index
         while len(self.workers) < self.world_size:
-            with suppress(ConnectionError):
+            with suppress(ConnectionError):  # not a worker of this run
                 self._accept_worker()
         torch.set_num_threads(count_cores())  # the coordinator evaluates while the workers wait
         self.device = select_replica_devices(1)[0]
@@ -69,7 +69,8 @@ class ParameterServer(Strategy[ParameterServerSettings]):
             ConnectionError: the client is no worker of this run.
         """
         rank, connection = accept(self.listener, self.config.cluster.timeout)
-        worker = rank - self.settings.other_processes
+        first_worker_rank = self.settings.other_processes  # after the coordinator and the servers
+        worker = rank - first_worker_rank
         if worker not in range(self.world_size):
             raise ConnectionError(f"rank {rank} is not a worker")
         self.peaks[worker] = receive_message(connection, WorkerJoined).peak_memory_bytes
@@ -85,10 +86,11 @@ class ParameterServer(Strategy[ParameterServerSettings]):
     def _train_asynchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         """Dispatch the batches and yield their updates in the order in which the workers report them.
 
-        The batches of a worker that crashes go to other workers. The servers know which of them have been applied.
+        The dispatcher divides each global batch into parts, one for each update; a part is a GlobalBatch, too. The
+        batches of a worker that crashes go to other workers. The servers know which of them have been applied.
         """
-        at_once = 2 * self.world_size  # a worker always has its next batch, so that it never waits for one
-        dispatcher = Dispatcher(batches, self.settings.updates_per_batch, at_once, self.settings.max_staleness)
+        max_in_progress = 2 * self.world_size  # a worker has its next batch already when it finishes one
+        dispatcher = Dispatcher(batches, self.settings.updates_per_batch, max_in_progress, self.settings.max_staleness)
         queues: dict[int, deque[GlobalBatch]] = {worker: deque() for worker in self.workers}  # in order of dispatch
         orphans: deque[GlobalBatch] = deque()  # batches of workers that have crashed
         while True:
@@ -97,7 +99,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
                 queues[worker].append(batch)
                 with suppress(OSError):  # the worker has crashed, which its missing result shows below
                     send_message(self.workers[worker], ComputeGradient(batch.step, batch.part))
-            if queues and not dispatcher.in_progress:
+            if queues and not dispatcher.in_progress:  # without a worker left, wait for one to restart
                 return
             ready = wait([self.listener, *self.workers.values()], self.config.cluster.timeout)
             if not ready:
@@ -115,7 +117,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
             if self.listener in ready:
                 with suppress(OSError):
                     worker = self._accept_worker()
-                    orphans += queues.pop(worker, ())
+                    orphans += queues.pop(worker, ())  # it may return before its crash was noticed
                     queues[worker] = deque()
 
     def _receive_result(self, worker: int) -> WorkerResult:
@@ -139,7 +141,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         return evaluate(batches, self._compute_evaluation_sums)
 
     def _compute_evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
-        shard = to_tensors(batch.shard(0, 1), self.device)
+        shard = to_tensors(batch.shard(rank=0, world_size=1), self.device)
         return compute_evaluation_sums(self.model, self.task, shard, self.config.train.precision)
 
     @override

@@ -49,7 +49,7 @@ class ComputeGradient(Message):
     """The coordinator asks a worker to compute a gradient and to have the servers apply it."""
 
     step: int  # number of the global batch in the plan
-    part: int  # index of the part of that batch
+    part: int  # index of the part of that batch; of a synchronous run, the index of the worker
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ReadParameters(Message):
 class ParametersVersion(Message):
     """The server's parameters follow this message."""
 
-    version: int  # updates that the server has applied to them
+    version: int  # number of updates that the server has applied to them
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class AppliedUpdate(Message):
 
 @dataclass(frozen=True)
 class WorkerResult(AppliedUpdate):
-    """A worker reports to the coordinator the update that came of its request."""
+    """A worker reports to the coordinator the update that a server made from the worker's gradient."""
 
     peak_memory_bytes: int  # of the worker's replica
 

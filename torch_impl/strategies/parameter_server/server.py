@@ -45,7 +45,7 @@ def serve(context: RunContext) -> int:
     group = join_group(context)
     assert group.channel is not None
     group.channel.attach(stop)
-    if group.rank > settings.server_count:
+    if group.rank > settings.server_count:  # rank 0 is the coordinator, ranks 1 to server_count are the servers
         work(context, group)
     else:
         Server(context, group).serve()
@@ -55,11 +55,13 @@ def serve(context: RunContext) -> int:
 class UpdateLog:
     """The updates that a server has applied, by step and part, so that a gradient sent twice is applied once.
 
-    A long run makes millions of updates, so they are rows of one tensor and not objects.
+    A step has a global batch, and an update is made from a part of it. A long run makes millions of updates, so they
+    are rows of one tensor and not objects.
     """
 
     def __init__(self, steps: int, parts: int) -> None:
-        self._applied = torch.zeros([steps + 1, parts], dtype=torch.bool)  # steps count from 1
+        """Prepare for updates of steps 1 to `steps`, with parts 0 to `parts` - 1 each."""
+        self._applied = torch.zeros([steps + 1, parts], dtype=torch.bool)
         self._numbers = torch.zeros([steps + 1, parts, len(fields(AppliedUpdate))], dtype=torch.float64)
 
     def record(self, step: int, part: int, update: AppliedUpdate) -> None:
@@ -92,19 +94,19 @@ class Server:
         self.config = config
         self.settings = require_settings(config.strategy, ParameterServerSettings)
         self.listener = listen(group.store, group.rank)
-        server_count, server = self.settings.server_count, group.rank - 1
+        server_count, server_index = self.settings.server_count, group.rank - 1
         if self.settings.synchronous:  # the servers add up the norms of their shards
             store = dist.PrefixStore("servers", group.store)
             timeout = timedelta(seconds=config.cluster.timeout)
-            dist.init_process_group("gloo", None, timeout, server_count, server, store)
+            dist.init_process_group("gloo", None, timeout, server_count, server_index, store)
             atexit.register(dist.destroy_process_group)
         checkpoint = context.inputs.checkpoint
         dtype = torch.float64 if config.train.precision == "float64" else torch.float32
         state = checkpoint.load() if checkpoint else State(context.inputs.initial.weights(), {})
-        frozen = context.inputs.initial.hf_config.get("frozen", [])
+        frozen = context.inputs.initial.hf_config.get("frozen", [])  # parameters of a user's model that are not trained
         arrays = {name: array for name, array in state.weights.items() if name not in frozen}
         parameters = {name: Parameter(torch.from_numpy(array).to(dtype)) for name, array in arrays.items()}
-        self.shard = assign_to_servers(parameters, server_count)[server]
+        self.shard = assign_to_servers(parameters, server_count)[server_index]
         self.optimizer = Optimizer(config, self.shard)
         self.version = 0  # number of updates so far
         if checkpoint is not None:
@@ -115,7 +117,7 @@ class Server:
 
     def serve(self) -> None:
         """Answer the requests of all clients until the coordinator disconnects."""
-        ranks: dict[socket.socket, int] = {}  # of the clients
+        ranks: dict[socket.socket, int] = {}  # the rank of each client
         while True:
             ready = wait([self.listener, *ranks])
             if self.listener in ready:
@@ -126,7 +128,7 @@ class Server:
                 try:
                     self._answer(client)
                 except OSError:
-                    if ranks.pop(client) == 0:  # the coordinator
+                    if ranks.pop(client) == 0:  # the coordinator has ended; a worker may restart
                         return
 
     def _answer(self, client: socket.socket) -> None:

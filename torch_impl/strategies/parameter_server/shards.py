@@ -38,7 +38,7 @@ def connect_to_servers(store: dist.Store, server_count: int, rank: int, timeout:
 
 
 def read_parameters(servers: Sequence[socket.socket], shards: Sequence[Shard]) -> int:
-    """Copy the parameters of the servers into the shards. Return the version of the first server's."""
+    """Copy the parameters of the servers into the shards. Return the version of the first server's parameters."""
     for server in servers:
         send_message(server, ReadParameters())
     versions = []

@@ -1,4 +1,4 @@
-"""A worker: it reads the parameters, computes gradients for the coordinator, and sends them to the servers."""
+"""A worker: it computes the gradient of each batch that the coordinator names, and sends it to the servers."""
 
 from dataclasses import asdict
 
@@ -37,7 +37,8 @@ def work(context: RunContext, group: Group) -> None:
     config = context.config
     settings = require_settings(config.strategy, ParameterServerSettings)
     assert group.store is not None
-    workers, index = settings.world_size, group.rank - settings.other_processes
+    first_worker_rank = settings.other_processes  # after the coordinator and the servers
+    workers, index = settings.world_size, group.rank - first_worker_rank
     device = select_replica_devices(workers)[index]
     model = build_model(config, context.inputs.initial).to(device)
     task = build_task_functions(config.task)
@@ -55,11 +56,11 @@ def work(context: RunContext, group: Group) -> None:
             return
         version = read_parameters(servers, shards)
         batch = find_batch(config, context.inputs.cache.train, request.step)
-        if settings.synchronous:
+        if settings.synchronous:  # one update from the global batch, of which each worker has a shard
             arrays = batch.shard(request.part, workers)
-        else:
+        else:  # one update from each part of the global batch
             batch = batch.divide(settings.updates_per_batch)[request.part]
-            arrays = batch.shard(0, 1)
+            arrays = batch.shard(rank=0, world_size=1)
         seed_dropout(config, request.step, request.part)
         loss = backward(model, task, to_tensors(arrays, device), batch.weight, config.train.precision)
         norm = get_total_norm(collect_gradients(parameters.values()))
