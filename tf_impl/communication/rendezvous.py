@@ -1,7 +1,8 @@
 """Rendezvous: wait for the other processes of a run, and check that all have the same settings.
 
-TensorFlow waits forever, or for an hour, for a task that never starts, and does not name it. So the tasks meet before
-they start TensorFlow's servers: each task announces itself at the address of the first task.
+A task is a process of the cluster that TF_CONFIG describes; it has a role and an index. TensorFlow waits forever, or for
+an hour, for a task that never starts, and does not name it. So the tasks meet before they start TensorFlow's servers:
+each task announces itself at the address of the first task, which is the chief of the run.
 """
 
 import os
@@ -54,8 +55,8 @@ class RendezvousAnswer(TypedDict):
 class Group:
     """The tasks of a run, as this task sees them."""
 
-    rank: int  # index among all tasks: chief, parameter servers, workers
-    world_size: int
+    rank: int  # index of this task among all tasks: chief, parameter servers, workers
+    world_size: int  # number of tasks
     # describes the cluster to TensorFlow's strategies; None if this task is alone
     resolver: tf.distribute.cluster_resolver.TFConfigClusterResolver | None
     # over which the tasks agree on a stop; None if this task is alone or was started again
@@ -111,7 +112,7 @@ def _wait_for_others(
 ) -> UserError | None:
     """Wait in the first task for the others. Return the reason why the run cannot begin, or None.
 
-    All tasks that have arrived get the same answer, and the address of the StopServer.
+    All tasks that have arrived get the same answer: this reason, and the address of the StopServer.
 
     Args:
         others: names of the other tasks.
@@ -126,7 +127,7 @@ def _wait_for_others(
     with ExitStack() as stack:
         server = stack.enter_context(socket.socket())
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # the command of a local run holds the port
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # the command of a local run keeps it reserved
         try:
             server.bind(("", port))
         except OSError as error:
@@ -140,7 +141,7 @@ def _wait_for_others(
                 connection.settimeout(1)
                 task = JsonLineSocket(connection, MAX_MESSAGE_BYTES)
                 name, task_settings = _receive_announcement(task)
-            except TimeoutError:
+            except TimeoutError:  # of the connection, or of the wait for all tasks
                 if time.monotonic() > end:
                     absent = f"{', '.join(missing)} of {len(others) + 1} tasks"
                     problem = PeerTimeout(f"cluster.timeout={timeout:g}: {absent} did not arrive in time")
@@ -169,9 +170,10 @@ def _receive_announcement(task: JsonLineSocket) -> tuple[str, Settings]:
 def _announce(
     task: str, settings: Settings, first_task: str, first_address: tuple[str, int], timeout: float
 ) -> tuple[UserError | None, StopAddress]:
-    """Announce this task to the first one.
+    """Announce this task to the first one. Return its answer: why the run cannot begin, or None, and the StopAddress.
 
-    Return the reason why the run cannot begin, or None, and the address of the StopServer.
+    Raises:
+        PeerTimeout: the first task did not answer in time.
     """
     end = time.monotonic() + timeout
     while (remaining := end - time.monotonic()) > 0:
@@ -179,7 +181,7 @@ def _announce(
             with socket.create_connection(first_address, remaining) as connection:
                 json_socket = JsonLineSocket(connection, MAX_MESSAGE_BYTES)
                 json_socket.send(TaskAnnouncement(name=task, settings=settings))
-                connection.settimeout(remaining + 2)  # the first task may have begun to wait a little later
+                connection.settimeout(remaining + 2)  # the first task may have started its timeout later than this one
                 answer = cast(RendezvousAnswer, json_socket.receive_one())
                 stop_host, port, token = answer["stop"]
                 return decode_error(answer["problem"]), (stop_host, port, token)

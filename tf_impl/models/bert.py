@@ -1,4 +1,8 @@
-"""BERT for sentence-pair classification, from KerasHub."""
+"""BERT for sentence-pair classification, from KerasHub.
+
+A padded batch has n rows of equal width. An unpadded batch has the t real tokens of all n examples in one row; only
+attention needs the padded form, [n, width]. The place of a token is its index in the flattened padded form.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -47,7 +51,7 @@ class Bert(keras.Model):
         pooled = self._pool_unpadded(**inputs, training=training)
         keys = inputs.get("dropout_keys")
         if keys is not None:
-            keys = keys[: tf.shape(pooled)[0]]  # of a compiled model, they are padded like the rows of attention
+            keys = keys[: tf.shape(pooled)[0]]  # a compiled model gets more: one for each row of `attention_mask`
         seed = make_seed(self.dropout, "dropout", keys, training)
         return self.classifier(apply_dropout_layer(self.dropout, pooled, seed, keys))
 
@@ -70,9 +74,9 @@ class Bert(keras.Model):
             position_ids: The position of each token in its example, [t].
             attention_mask: [n, width], 1 for a token and 0 for padding.
             first_tokens: The index of the first token of each example, [n].
-            places: The index of each token in the flattened mask, [t].
+            places: The place of each token, [t].
             training: Whether to drop.
-            dropout_keys: The keys of the examples, int64 [n], if dropout is aligned.
+            dropout_keys: The keys of the examples, int64 [n], if dropout is aligned: its masks are equal on both sides.
         """
         bert = self.backbone
         x = _embed(bert.token_embedding, bert.token_embedding.embeddings, input_ids)
@@ -112,7 +116,7 @@ def _unpad(
 
 
 def _embed(layer: keras.Layer, table: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
-    """Apply an embedding layer to ids [t]: [t, hidden]. A parameter server sends only these rows of its table."""
+    """Apply an embedding layer to ids [t]: [t, hidden]. A parameter server then sends only these rows of the table."""
     return forward_trace.apply_layer(layer, lambda ids: tf.nn.embedding_lookup(table.value, ids), ids)
 
 
@@ -130,17 +134,17 @@ def _encode(  # noqa: PLR0913  all that differs between layers, as arguments of 
     """Apply one layer of the encoder. TensorFlow traces this function once for all layers, which pass their weights.
 
     Args:
-        layer: Any layer of the encoder; all of them have the same settings.
-        sublayers: The sublayers to report to a ForwardTrace.
+        layer: Any layer of the encoder, which gives the settings; all layers have the same.
+        sublayers: The sublayers that a ForwardTrace records for this call.
         x: The tokens of all examples, [t, hidden].
         mask: [n, width], 1 for a token and 0 for padding.
-        places: The index of each token in the flattened mask, [t].
+        places: The place of each token, [t].
         weights: The weights of each sublayer.
         seeds: The seed of each dropout, from `_make_seeds`.
         keys: The keys of the examples, int64 [n], if dropout is aligned.
         tokens: The example and position of each token.
     """
-    settings = _find_sublayers(layer)
+    settings = _find_sublayers(layer)  # only their settings are used, not their weights
 
     def apply(name: str, x: tf.Tensor) -> tf.Tensor:
         compute = apply_layer_norm if name.endswith("LayerNorm") else apply_dense
@@ -200,7 +204,7 @@ def _compute_attention(
     seed: tf.Tensor | None,
     keys: tf.Tensor | None,
 ) -> tf.Tensor:
-    """Apply self-attention to tokens [t, hidden], which are padded to the shape of `mask` [n, width] meanwhile."""
+    """Apply self-attention to tokens [t, hidden]. In between they are padded to the shape of `mask`, [n, width]."""
     rows, width = tf.unstack(tf.shape(mask))
     heads, size = layer.query_dense.bias.shape
 

@@ -21,10 +21,11 @@ class ConvNet(keras.Model):
     def __init__(self, hf_config: Mapping[str, Any]) -> None:
         """Create the layers. hf_config: the config.json of the initial checkpoint."""
         super().__init__()
-        (first, second), size, hidden = (hf_config[key] for key in ("channels", "kernel_size", "hidden_size"))
+        first_filters, second_filters = hf_config["channels"]
+        kernel_size, hidden = hf_config["kernel_size"], hf_config["hidden_size"]
         self.image_shape = hf_config["image_shape"]
-        self.conv1 = Conv2D(first, size, padding="same")
-        self.conv2 = Conv2D(second, size, padding="same")
+        self.conv1 = Conv2D(first_filters, kernel_size, padding="same")
+        self.conv2 = Conv2D(second_filters, kernel_size, padding="same")
         self.channel_dropout = SpatialDropout2D(hf_config["dropout"])
         self.pool, self.flatten = MaxPooling2D(2), Flatten()
         self.fc1 = Dense(hidden)
@@ -35,18 +36,21 @@ class ConvNet(keras.Model):
     def call(self, inputs: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
         x = tf.ensure_shape(inputs["images"], [None, *self.image_shape])
         x = tf.nn.relu(self.pool(self.conv1(x)))
-        x = self._dropout("channel_dropout", self.conv2(x), inputs.get("dropout_keys"), training)
+        x = self._apply_dropout("channel_dropout", self.conv2(x), inputs.get("dropout_keys"), training)
         x = tf.nn.relu(self.pool(x))
         x = tf.nn.relu(self.fc1(self.flatten(x)))
-        return self.fc2(self._dropout("dropout", x, inputs.get("dropout_keys"), training))
+        return self.fc2(self._apply_dropout("dropout", x, inputs.get("dropout_keys"), training))
 
-    def _dropout(self, name: str, x: tf.Tensor, keys: tf.Tensor | None, training: bool) -> tf.Tensor:
-        """Apply the dropout layer of this name to x [n, ..., features]. SpatialDropout2D drops whole channels."""
+    def _apply_dropout(self, name: str, x: tf.Tensor, example_keys: tf.Tensor | None, training: bool) -> tf.Tensor:
+        """Apply the dropout layer of this name to x [n, ..., features]. SpatialDropout2D drops whole channels.
+
+        example_keys: int64 [n] if dropout is aligned, otherwise None.
+        """
         layer = getattr(self, name)
-        if keys is None or not training:
+        if example_keys is None or not training:
             return layer(x, training=training)
-        rows = hash_rows(keys, tf.constant(derive_site_key(name), tf.int64), [])
-        mask = compute_mask(rows, tf.shape(x)[-1], layer.rate)
+        row_keys = hash_rows(example_keys, tf.constant(derive_site_key(name), tf.int64), [])
+        mask = compute_mask(row_keys, tf.shape(x)[-1], layer.rate)
         return apply_mask(x, layer.rate, mask if x.shape.rank == 2 else mask[:, None, None])
 
 
@@ -57,7 +61,8 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     height, width, _ = hf_config["image_shape"]
     model({"images": keras.KerasTensor([None, *hf_config["image_shape"]])}, training=False)
     shapes = get_parameter_shapes(hf_config)
-    # PyTorch flattens (channels, height, width), Keras (height, width, channels).
+    # The axes of each kernel in PyTorch. For fc1 they must be those before flattening, because PyTorch flattens
+    # (channels, height, width), Keras (height, width, channels).
     kernels = {name: shapes[f"{name}.weight"] for name in ("conv1", "conv2", "fc1", "fc2")}
     kernels["fc1"] = (shapes["fc1.weight"][0], hf_config["channels"][1], height // 4, width // 4)
     model.named_parameters = []

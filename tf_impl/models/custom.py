@@ -1,4 +1,9 @@
-"""A user's own model (`model=custom`), as its factory returns it. docs/custom_models.md describes the contract."""
+"""A user's own model (`model=custom`), as its factory returns it. docs/custom_models.md describes the contract.
+
+common/models/custom.py has examined the user's models before. The config.json of the initial checkpoint, `hf_config`,
+holds the results: the factories, the inputs, the output that the task uses, the pairs of dropout layers, and the
+parameter map, which says how each Keras variable is computed from PyTorch's parameters.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -55,7 +60,7 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     if settings["dropouts"] is not None:
         layers = find_dropout_layers(user_model)
         for pair in settings["dropouts"]:
-            layout = pair["layout"]
+            layout = pair["layout"]  # how PyTorch's layer receives the elements, if in another order; else None
             if layout is not None:
                 layout = ChannelLayout(tuple(layout["received"]), tuple(layout["channels_first"]))
             align_dropout(layers[pair["keras"]], pair["torch"], layout)
@@ -91,5 +96,5 @@ def _build_parameters(
             {source.name: tuple(shapes[source.name]) for source in transformation.sources},
         )
         for name, transformation in transformations.items()
-        if all(source.name in shapes for source in transformation.sources)
+        if all(source.name in shapes for source in transformation.sources)  # a checkpoint has no constants
     ]

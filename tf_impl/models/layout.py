@@ -1,4 +1,7 @@
-"""The parameters of Keras models and their layout in PyTorch, which checkpoints and comparisons use."""
+"""The parameters of Keras models and their layout in PyTorch, which checkpoints and comparisons use.
+
+A layout is the order of the axes and values of an array: Keras stores kernels with their outputs last, PyTorch first.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -54,7 +57,9 @@ class NamedParameter:
 
 @dataclass(frozen=True)
 class TransformedParameter:
-    """A variable of a user's model, which a transformation of the parameter map computes from PyTorch's parameters.
+    """A variable of a user's model.
+
+    The parameter map has a transformation that computes the variable from one or more of PyTorch's parameters.
 
     Attributes:
         variable: The variable of Keras.

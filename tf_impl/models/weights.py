@@ -1,4 +1,7 @@
-"""The weights of a model: its parameters and the moving statistics of BatchNorm, by Hugging Face name."""
+"""The weights of a model: its parameters and the moving statistics of BatchNorm, by their names in PyTorch's model.
+
+`model.named_parameters` pairs each variable of the Keras model with its name and its layout in PyTorch.
+"""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""All-reduce algorithms that use only point-to-point messages.
+"""All-reduce algorithms: each sums a buffer over all ranks, in place, with point-to-point messages only.
 
 In the docstrings N is the world size and n the size of the buffer in bytes. All ranks get bit-identical sums.
 """
@@ -40,8 +40,8 @@ def all_reduce(tensor: torch.Tensor, algorithm: str, traffic: Traffic) -> None:
     """Sum a tensor of any shape over all ranks, in place; `algorithm` is one of ALGORITHMS.
 
     bfloat16 and float16 values are sent and summed as float32, and the sum is rounded once. So the order of the
-    summation hardly matters. It does not matter at all if the float32 sums are exact, as for values within a factor of
-    about 2^13.
+    summation hardly matters. If the float32 sums are exact, as for values within a factor of about 2^13, the order does
+    not matter at all.
     """
     is_half = tensor.dtype in (torch.bfloat16, torch.float16)
     buffer = tensor.reshape(-1).to(torch.float32 if is_half else tensor.dtype)  # a view of the tensor if possible
@@ -91,12 +91,12 @@ def ring(buffer: torch.Tensor, traffic: Traffic) -> None:
     following, preceding = (rank + 1) % size, (rank - 1) % size
     chunks = buffer.tensor_split(size)
     received = torch.empty_like(chunks[0])  # the first chunk is the longest
-    for step in range(size - 1):
+    for step in range(size - 1):  # scatter-reduce
         outgoing, partial_sum = chunks[(rank - step) % size], chunks[(rank - step - 1) % size]
         incoming = received[: len(partial_sum)]
         traffic.exchange([(outgoing, following)], [(incoming, preceding)])
         partial_sum += incoming
-    for step in range(size - 1):
+    for step in range(size - 1):  # all-gather
         complete, incomplete = chunks[(rank - step + 1) % size], chunks[(rank - step) % size]
         traffic.exchange([(complete, following)], [(incomplete, preceding)])
 
@@ -107,7 +107,7 @@ def recursive_doubling(buffer: torch.Tensor, traffic: Traffic) -> None:
     Let N = P + s, with P the largest power of two up to N. Of the first 2s ranks, each even rank gives its buffer to
     the next rank at the start and gets the sum back at the end. The other P ranks take part in the exchanges.
 
-    Every message has n bytes. Those even ranks send 1 message, their partners 1 + log2 P, all other ranks log2 P.
+    Every message has n bytes. The even ranks below 2s send 1 message, the odd ones 1 + log2 P, all other ranks log2 P.
 
     Source: Thakur, Rabenseifner and Gropp, Optimization of Collective Communication Operations in MPICH, 2005.
     """

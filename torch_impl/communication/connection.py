@@ -1,8 +1,8 @@
 """Tensors from process to process over TCP.
 
-A process group fails when any of its ranks fails. Here every pair of processes has a connection of its own: a broken
-connection does not affect the others, and a restarted process connects again. Each listening rank publishes its address
-in the store of the rendezvous.
+A process group fails when any of its ranks fails. Here each pair of ranks that communicate has a separate connection: a
+broken connection does not affect the others, and a restarted rank connects again. Each listening rank publishes its
+address in the store of the rendezvous, a dictionary that all ranks share.
 """
 
 import json

@@ -12,7 +12,7 @@ def predict_seconds(algorithm: str, world_size: int, size: float, alpha: float, 
     """Predict the seconds of an all-reduce of `size` bytes with the alpha-beta model (Hockney, 1994).
 
     A message takes alpha seconds, and beta seconds more for each byte. A rank sends one message at a time. The model
-    ignores the time of the summation. With P and s as in `allreduce.recursive_doubling`, the predictions are:
+    ignores the time of the summation. P is the largest power of two up to N, and s = N - P. The predictions are:
 
     gather_broadcast    2(N-1) (alpha + n beta), the time of rank 0
     all_to_all          (N-1) (alpha + n beta)

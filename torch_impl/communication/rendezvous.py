@@ -1,4 +1,8 @@
-"""Rendezvous: wait for the other processes of a run, and check that all have the same settings."""
+"""Rendezvous: wait for the other processes of a run, and check that all have the same settings.
+
+The ranks share a store, a dictionary of texts. Each rank announces itself under the key `here/<rank>`. If the run
+cannot begin, the reason is under `over`. The address of the chief's StopServer is under `stop`.
+"""
 
 import json
 import os
@@ -27,8 +31,8 @@ Settings = Mapping[str, object]  # by key; the values are of JSON
 class Group:
     """The ranks of a run, as this rank sees them."""
 
-    rank: int
-    world_size: int
+    rank: int  # of this process
+    world_size: int  # number of ranks, which include the coordinator and the servers of parameter_server
     store: dist.Store | None  # shared by all ranks; None if this rank is alone
     channel: StopServer | StopMember | None  # over which the ranks agree on a stop; None if this rank is alone
 

@@ -19,15 +19,15 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.futures import Future
 from torch.profiler import record_function
 
-PIECE_BYTES = 16 << 20  # of a bucket; pieces are averaged one after the other
-ALIGNMENT = 64  # bytes
+PIECE_BYTES = 16 << 20  # size of the pieces of a bucket, which are averaged one after the other
+ALIGNMENT = 64  # bytes of which the size of a part is a multiple
 
 
 class SharedMemory:
     """Averages the gradient buckets of DDP in a thread while backward runs.
 
-    A piece of a bucket is cut into as many parts as there are ranks. Rank r writes part p to memory[r, p], and the sum
-    of all parts r to memory[r, r].
+    A piece of a bucket is cut into one part for each rank. Rank r writes its part p to memory[r, p], for rank p to sum.
+    Then rank r sums part r of all ranks into memory[r, r], from which all ranks read the sum.
 
     Args:
         memory: uint8 [world size, world size, bytes of a part], which all ranks have mapped.
@@ -67,17 +67,18 @@ class SharedMemory:
         others = [rank for rank in range(self.world_size) if rank != self.rank]
         for other in others:
             self._view_shared(self.rank, other, parts[other]).copy_(parts[other])
-        dist.barrier(self.group)
+        dist.barrier(self.group)  # until all ranks have written their parts
         local_part = parts[self.rank]
         total = self._view_shared(self.rank, self.rank, local_part)
         torch.add(local_part, self._view_shared(others[0], self.rank, local_part), out=total)
         for other in others[1:]:
             total.add_(self._view_shared(other, self.rank, local_part))
-        dist.barrier(self.group)
+        dist.barrier(self.group)  # until all ranks have summed their part
         for rank, part in enumerate(parts):
             torch.div(self._view_shared(rank, rank, part), self.world_size, out=part)
 
     def _view_shared(self, row: int, column: int, like: torch.Tensor) -> torch.Tensor:
+        """Return memory[row, column] as a tensor of the dtype and length of `like`."""
         return self.memory[row, column].view(like.dtype)[: len(like)]
 
 
@@ -91,9 +92,9 @@ def map_memory() -> torch.Tensor | None:
     shape = world_size, world_size, PIECE_BYTES // world_size // ALIGNMENT * ALIGNMENT
     name = f"lockstep-{uuid.uuid4()}"
     file = os.memfd_create(name) if rank == 0 and sys.platform == "linux" else None
-    offered = [f"/proc/{os.getpid()}/fd/{file}", name]
-    dist.broadcast_object_list(offered)
-    path, name = offered
+    path_and_name = [f"/proc/{os.getpid()}/fd/{file}", name]
+    dist.broadcast_object_list(path_and_name)  # all ranks get those of rank 0
+    path, name = path_and_name
     memory = None
     with suppress(OSError, RuntimeError):
         if world_size > 1 and is_on_first_host and str(Path(path).readlink()).startswith(f"/memfd:{name} "):

@@ -1,4 +1,4 @@
-"""The store of a run: a dictionary in which its ranks find each other."""
+"""The store of a run: a dictionary that all ranks share, in which they find each other before they have connections."""
 
 import os
 import socket
@@ -17,9 +17,9 @@ POLL_SECONDS = 0.05
 
 
 def open_store(rank: int, world_size: int, timeout: float) -> dist.Store:
-    """Open the store of a run: a file if all ranks are on one host, else the server of rank 0 or torchrun."""
+    """Open the store of a run: a file if all ranks are on one host, else a server of rank 0 or of torchrun."""
     if (path := os.environ.get("LOCKSTEP_RENDEZVOUS")) is not None:
-        return dist.FileStore(f"{path}-{os.environ.get(RESTARTS, 0)}", world_size)
+        return dist.FileStore(f"{path}-{os.environ.get(RESTARTS, 0)}", world_size)  # a new file after each restart
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     is_server = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
 

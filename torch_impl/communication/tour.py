@@ -23,7 +23,7 @@ from torch_impl.communication.cost_model import compute_bus_bandwidth, fit_alpha
 from torch_impl.communication.rendezvous import init_process_group, rendezvous
 
 TIMEOUT_SECONDS = 60.0
-MEASURED_ELEMENTS = 2**18  # float32 values of the tensors whose traffic is measured: 1 MiB
+MEASURED_ELEMENTS = 2**18  # float32 values, 1 MiB, of the tensor with which the traffic of an operation is measured
 ROUNDS = 3, 30  # least and largest number of calls that are timed together
 
 # Maps the tensor of this rank before the operation to the one after it, or to None if this rank gets no result. The
@@ -132,11 +132,11 @@ def show_operation(name: str, operation: Operation, console: Console) -> None:
     after = _format_numbers(operation(tensor))
     large = torch.zeros(MEASURED_ELEMENTS // size * size)
     dist.barrier()
-    start = _count_written_bytes()
+    bytes_before = _count_written_bytes()
     operation(large)
-    sent = _count_written_bytes() - start
+    sent = _count_written_bytes() - bytes_before
     rows: list[tuple[str, ...]] = [()] * size
-    dist.all_gather_object(rows, (str(rank), before, after, f"{sent / 2**20:.2f} MiB" if start else "unknown"))
+    dist.all_gather_object(rows, (str(rank), before, after, f"{sent / 2**20:.2f} MiB" if bytes_before else "unknown"))
     table = Table("rank", "before", "after", "sends")
     for row in rows:
         table.add_row(*row)

@@ -16,7 +16,8 @@ from torch_impl.models.linear import use_bfloat16, use_onednn
 def build_model(config: Config, initial: InitialCheckpoint) -> Module:
     """Build the model of a config with the initial weights.
 
-    The weights are float64 for precision=float64, otherwise float32; precision=bfloat16 concerns only computations.
+    The weights are float64 for train.precision=float64, otherwise float32. bfloat16 concerns only computations. As
+    train.matmul_precision it concerns only products of matrices.
     """
     torch.manual_seed(config.train.seed)  # for native dropout
     # Only the module of this model is imported: transformers takes seconds.

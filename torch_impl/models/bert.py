@@ -1,4 +1,8 @@
-"""BERT for sentence-pair classification, from Hugging Face."""
+"""BERT for sentence-pair classification, from Hugging Face.
+
+A padded batch has n rows of equal width. An unpadded batch has the t real tokens of all n examples in one row; only
+attention needs the padded form, [n, width]. The place of a token is its index in the flattened padded form.
+"""
 
 from typing import Any
 
@@ -45,7 +49,7 @@ class Bert(BertForSequenceClassification):
             position_ids: The position of each token in its example, [t].
             attention_mask: [n, width], 1 for a token and 0 for padding.
             first_tokens: The index of the first token of each example, [n].
-            places: The index of each token in the flattened mask, [t].
+            places: The place of each token, [t].
         """
         x = self.bert.embeddings(input_ids[None], token_type_ids[None], position_ids[None])
         bias = torch.zeros_like(attention_mask, dtype=x.dtype).masked_fill(
@@ -71,8 +75,8 @@ def _compute_attention(  # noqa: PLR0913  the signature of transformers
 ) -> tuple[torch.Tensor, None]:
     """Compute attention: [n, heads, tokens, size] -> [n, tokens, heads, size].
 
-    It has the signature of an attention function of transformers. If `places` is passed, n is 1 and the tokens are
-    those of all examples, which are padded to the shape of `attention_mask` meanwhile.
+    It has the signature of an attention function of transformers. If `places` is passed, the batch is unpadded and n is
+    1. The tokens are then padded for the computation to the shape [examples, width] of `attention_mask`.
     """
     is_aligned = dropout > 0 and isinstance(module.dropout, AlignedDropout)
     if places is None and is_aligned:
@@ -101,7 +105,7 @@ def _compute_attention(  # noqa: PLR0913  the signature of transformers
 def _attend_by_products(
     module: Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor, scaling: float
 ) -> torch.Tensor:
-    """Compute attention as two products and a softmax, [n, heads, tokens, size] -> the same.
+    """Compute attention as two products and a softmax, from [n, heads, tokens, size] to the same shape.
 
     bias: what is added to the scores, [n, 1, 1 or tokens, tokens].
     """
@@ -115,7 +119,7 @@ def _attend_by_products(
 def _build_bias(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor:
     """Return what a mask adds to the scores, [n, 1, 1, tokens].
 
-    mask: bool, true for keys that queries may attend to, the same for all queries of an example; None if that is all.
+    mask: bool, true for keys that queries may attend to, the same for all queries of an example; None for all keys.
     """
     if mask is None:
         return query.new_zeros(1, 1, 1, 1)

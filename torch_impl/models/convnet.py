@@ -20,10 +20,10 @@ class ConvNet(Module):
         """Create the layers. hf_config: the config.json of the initial checkpoint."""
         super().__init__()
         shapes = get_parameter_shapes(hf_config)
-        first, channels, size, _ = shapes["conv1.weight"]
-        second, hidden = shapes["conv2.weight"][0], hf_config["hidden_size"]
-        self.conv1 = Conv2d(channels, first, size, padding="same")
-        self.conv2 = Conv2d(first, second, size, padding="same")
+        first_filters, channels, kernel_size, _ = shapes["conv1.weight"]
+        second_filters, hidden = shapes["conv2.weight"][0], hf_config["hidden_size"]
+        self.conv1 = Conv2d(channels, first_filters, kernel_size, padding="same")
+        self.conv2 = Conv2d(first_filters, second_filters, kernel_size, padding="same")
         self.channel_dropout = Dropout2d(hf_config["dropout"])
         self.fc1 = Linear(shapes["fc1.weight"][1], hidden)
         self.dropout = Dropout(hf_config["dropout"])

@@ -1,4 +1,8 @@
-"""A user's own module (`model=custom`), as its factory returns it. docs/custom_models.md describes the contract."""
+"""A user's own module (`model=custom`), as its factory returns it. docs/custom_models.md describes the contract.
+
+common/models/custom.py has examined the user's models before. The config.json of the initial checkpoint, `hf_config`,
+holds the results: the factories, the inputs, the output that the task uses, and the parameters that are not trained.
+"""
 
 from functools import partial
 
@@ -17,7 +21,7 @@ from torch_impl.nested_tensors import name_tensors
 def build(initial: InitialCheckpoint) -> Module:
     """Build the model with the initial weights.
 
-    Its forward pass takes the arrays of a batch by name and returns the output that the task uses.
+    Hooks make its forward pass take the arrays of a batch by name and return the output that the task uses.
     """
     settings = initial.hf_config
     key, names = "model.torch", list(settings["inputs"])
@@ -52,5 +56,8 @@ def _select_output(name: str, model: Module, args: tuple[object, ...], returned:
 
 
 def _make_ones(inputs: dict[str, tuple[str, list[int]]]) -> dict[str, torch.Tensor]:
-    """Return two examples of ones: valid as indices of embeddings and as masks. inputs: data types and shapes."""
+    """Return two examples of ones, which are valid as indices of embeddings and as masks.
+
+    inputs: the data type and the shape of one example of each input.
+    """
     return {name: torch.ones(2, *shape, dtype=getattr(torch, dtype)) for name, (dtype, shape) in inputs.items()}

@@ -32,12 +32,12 @@ class _Product(torch.autograd.Function):
     def backward(ctx: _SavedContext, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         (gradient,) = gradients
-        for_x, for_weight, for_bias = ctx.needs_input_grad
-        rows = gradient.flatten(0, -2)
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        gradient_rows = gradient.flatten(0, -2)
         return (
-            multiply(gradient, weight.t()) if for_x else None,
-            multiply(rows.t(), x.flatten(0, -2).t()) if for_weight else None,
-            rows.sum(0) if for_bias else None,
+            multiply(gradient, weight.t()) if needs_x else None,
+            multiply(gradient_rows.t(), x.flatten(0, -2).t()) if needs_weight else None,
+            gradient_rows.sum(0) if needs_bias else None,
         )
 
 
@@ -85,7 +85,7 @@ def multiply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = 
 
 @torch.library.custom_op("lockstep::multiply", mutates_args=())
 def _opaque_multiply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """Do the same as an operation that Inductor does not compile: it supports this one only with constant weights."""
+    """Multiply in an operation that Inductor does not compile, because Inductor requires constant weights here."""
     product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return product
 

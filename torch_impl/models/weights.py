@@ -1,4 +1,4 @@
-"""The weights of a model: its parameters and the moving statistics of BatchNorm, by Hugging Face name."""
+"""The weights of a model: its parameters and the moving statistics of BatchNorm, by their names in PyTorch's model."""
 
 import numpy as np
 import torch
