@@ -1,8 +1,8 @@
 """Rendezvous: wait for the other processes of a run, and check that all have the same settings.
 
-A task is a process of the cluster that TF_CONFIG describes; it has a role and an index. TensorFlow waits forever, or for
-an hour, for a task that never starts, and does not name it. So the tasks meet before they start TensorFlow's servers:
-each task announces itself at the address of the first task, which is the chief of the run.
+A task is a process of the cluster that TF_CONFIG describes; it has a role and an index. TensorFlow waits forever, or
+for an hour, for a task that never starts, and does not name it. So the tasks meet before they start TensorFlow's
+servers: each task announces itself at the address of the first task, which is the chief of the run.
 """
 
 import os
