@@ -191,7 +191,7 @@ class DescribedModel:
 def find_dropouts(model: keras.Layer) -> tuple[dict[int, DropoutDescription], list[str]]:
     """Return the dropout layers that `align_dropout` replaces, by id, and all other layers that drop.
 
-    An attention is not another layer that drops: the dropout layer that it contains drops.
+    An attention does not count, because the dropout layer inside it does.
     """
     dropouts = {
         id(layer): DropoutDescription(layer.rate, name)
@@ -200,6 +200,7 @@ def find_dropouts(model: keras.Layer) -> tuple[dict[int, DropoutDescription], li
     }
     others = []
     for layer in model._flatten_layers():
+        # Attentions and recurrent layers have their rates in `dropout` and `recurrent_dropout`.
         names = ("rate",) if "Dropout" in type(layer).__name__ else ("dropout", "recurrent_dropout")
         rates = [getattr(layer, name, 0.0) for name in names]
         is_aligned = id(layer) in dropouts or _has_dropout_layers(layer)

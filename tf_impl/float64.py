@@ -1,8 +1,10 @@
 """Float64 computation throughout: Keras and TensorFlow round some constants to float32 even in float64 models.
 
-- `tf.cast` converts a Python float to float32 first. `ops.gelu` and the scale of MultiHeadAttention use it.
+This file replaces the functions that do:
+
+- `tf.cast` converts a Python float to float32 first. `keras.ops.gelu` and the scale of MultiHeadAttention use it.
 - The operation behind `tf.nn.leaky_relu` has a float32 attribute.
-- `ops.dot_product_attention` computes its scale in float32.
+- `keras.ops.dot_product_attention` computes its scale in float32.
 """
 
 import math
@@ -21,7 +23,7 @@ def compute_in_float64() -> None:
     """Make new layers and constants float64 for the rest of this process."""
     keras.config.set_floatx("float64")
     keras.config.set_dtype_policy("float64")
-    if tf.cast is not _cast:
+    if tf.cast is not _cast:  # not replaced yet
         tf.cast = math_ops.cast = _cast
         tf.nn.leaky_relu = _leaky_relu
         nn.dot_product_attention = _dot_product_attention

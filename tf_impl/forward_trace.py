@@ -1,7 +1,7 @@
 """A trace of one forward pass of any model: its layers, what they receive and return, and which inputs are flattened.
 
-The two frameworks flatten images in different orders, so common.map must know the shape before. "Path" is the name of a
-layer in the model.
+The two frameworks flatten images in different orders, so common.map must know the shapes before flattening. The path of
+a layer is its name in the model.
 """
 
 import sys

@@ -23,13 +23,13 @@ def build_input_adapter(key: str, model: keras.Layer, names: Sequence[str]) -> I
     Raises:
         UserError: The model does not take one of the inputs.
     """
-    passing = _find_passing(key, model, names)
+    call_style = _find_call_style(key, model, names)
 
     def adapt(inputs: dict[str, tf.Tensor]) -> Arguments:
         arguments = {name: inputs[name] for name in names}
-        if passing == "dict":
+        if call_style == "dict":
             return (arguments,), {}
-        return ((), arguments) if passing == "keyword" else (tuple(arguments.values()), {})
+        return ((), arguments) if call_style == "keyword" else (tuple(arguments.values()), {})
 
     return adapt
 
@@ -39,13 +39,13 @@ def get_training_argument(model: keras.Layer, training: bool) -> dict[str, bool]
     return {"training": training} if model._call_has_training_arg else {}
 
 
-def _find_passing(key: str, model: keras.Layer, names: Sequence[str]) -> Literal["positional", "keyword", "dict"]:
+def _find_call_style(key: str, model: keras.Layer, names: Sequence[str]) -> Literal["positional", "keyword", "dict"]:
     """Return how a model takes its inputs; "dict" means that it takes all of them as one dict."""
     if isinstance(model, keras.Sequential):
         return "positional"
     if isinstance(model, keras.Model) and not _is_subclassed(model):
         taken = [tensor.name for tensor in model.inputs]
-        for name in names if len(names) > 1 or len(taken) > 1 else []:
+        for name in names if len(names) > 1 or len(taken) > 1 else []:  # a single input may have any name
             if name not in taken:
                 raise build_unknown_input_error(key, name, taken, names)
         return "dict" if len(taken) > 1 else "positional"
@@ -58,5 +58,5 @@ def _find_passing(key: str, model: keras.Layer, names: Sequence[str]) -> Literal
 
 
 def _is_subclassed(model: keras.Model) -> bool:
-    """Check whether a model has a call of its own, not that of a graph of layers."""
+    """Check whether a class of the user defines the model's call, so that the model is no graph of layers."""
     return not type(model).call.__module__.startswith("keras.")

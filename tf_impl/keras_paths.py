@@ -6,9 +6,9 @@ import keras
 
 
 def make_unique(path: str, taken: Iterable[str]) -> str:
-    """Return a path, or path#2, path#3 ... if paths before it are the same: Keras allows several layers of one path."""
-    same = sum(name.partition("#")[0] == path for name in taken)
-    return f"{path}#{same + 1}" if same else path
+    """Return the path if it is not taken, else path#2, path#3 ... Keras allows several layers of one path."""
+    same_count = sum(name.partition("#")[0] == path for name in taken)
+    return f"{path}#{same_count + 1}" if same_count else path
 
 
 def variables_by_path(model: keras.Layer) -> dict[str, keras.Variable]:

@@ -76,15 +76,15 @@ class Optimizer:
 
         Adam's fused operation adds epsilon to sqrt(v) before bias correction, PyTorch after it. With t = step and
         c = sqrt(1 - beta2^t), both agree if the learning rate is multiplied by c / (1 - beta1^t) and epsilon by c. In
-        float32 the slots of the operation are the moments m and v multiplied by a `_rounding_factor` each, by which
-        the results are divided.
+        float32 the slots of the operation are the moments m and v multiplied by a rounding factor each, by which the
+        results are divided (`_compute_rounding_factor`).
         """
         settings = self.settings
         decay = 1 - rate * settings.weight_decay if settings.kind == "adamw" else settings.weight_decay
         if settings.kind == "sgd":
             return [rate, 0.0, decay]
         assert settings.beta1 is not None and settings.beta2 is not None and settings.epsilon is not None
-        first_factor, second_factor = self._slot_factors()
+        first_factor, second_factor = self._compute_slot_factors()
         correction = (1 - settings.beta2**step) ** 0.5 * math.sqrt(second_factor)
         return [rate * correction / (1 - settings.beta1**step) / first_factor, settings.epsilon * correction, decay]
 
@@ -154,7 +154,7 @@ class Optimizer:
                 use_locking=True,
             )
             return
-        no_power = tf.zeros([], gradient.dtype)  # `rate` includes the bias correction already
+        no_power = tf.zeros([], gradient.dtype)  # no bias correction in the operation: `rate` includes it already
         tf.raw_ops.ResourceApplyAdam(
             var=parameter.handle,
             m=slots[0],
@@ -207,14 +207,14 @@ class Optimizer:
         """Yield every slot of every parameter."""
         parameters = {id(parameter.variable): parameter for parameter in self.model.named_parameters}
         # SGD without momentum has no slot in PyTorch, but one in TensorFlow's operation.
-        slots = zip(self.config.optimizer.slots, self._slots, self._slot_factors(), strict=False)
+        slots = zip(self.config.optimizer.slots, self._slots, self._compute_slot_factors(), strict=False)
         for name, all_shards, factor in slots:
             shards = iter(all_shards)
             for variable in self.model.trainable_variables:
                 parameter = parameters[id(variable)]
                 yield _Slot(name, parameter, [next(shards) for _ in _get_shards(variable.value)], factor)
 
-    def _slot_factors(self) -> list[float]:
+    def _compute_slot_factors(self) -> list[float]:
         """Return the factor of each slot: its values divided by the values of PyTorch's slot.
 
         The momentum of Keras's SGD includes the negative learning rate. The slots of the fused Adam include a rounding
@@ -222,12 +222,12 @@ class Optimizer:
         """
         settings = self.settings
         if settings.kind == "sgd":
-            return [-self.rate or 1.0] if self._native is not None else [1.0]
+            return [-self.rate or 1.0] if self._native is not None else [1.0]  # 1 for a rate of 0: it is a divisor
         if self._native is not None:
             return [1.0, 1.0]
         assert settings.beta1 is not None and settings.beta2 is not None
         dtype = self.parameters[0].dtype.as_numpy_dtype
-        return [_rounding_factor(settings.beta1, dtype), _rounding_factor(settings.beta2, dtype)]
+        return [_compute_rounding_factor(settings.beta1, dtype), _compute_rounding_factor(settings.beta2, dtype)]
 
 
 def _get_shards(variable: tf.Variable) -> list[tf.Variable]:
@@ -249,7 +249,7 @@ def _create_slot(parameter: tf.Variable) -> tf.Variable:
         return tf.Variable(tf.zeros(parameter.shape, parameter.dtype), trainable=False)
 
 
-def _rounding_factor(beta: float, dtype: type[np.floating]) -> float:
+def _compute_rounding_factor(beta: float, dtype: type[np.floating]) -> float:
     """Return 1 - beta as the fused operation rounds it, divided by 1 - beta: 1 - 1.3e-5 for 0.999 in float32."""
     return float(dtype(1) - dtype(beta)) / (1 - beta)
 

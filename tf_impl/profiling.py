@@ -30,7 +30,7 @@ def profile(path: Path) -> Iterator[None]:
 
 
 def _convert_events(space: XSpace) -> Iterator[TraceEvent]:
-    """Yield the events of a TensorFlow profile, with a process for each device and a thread for each of its lines."""
+    """Yield the events of a TensorFlow profile: each plane (a device) as a process, each of its lines as a thread."""
     for pid, plane in enumerate(space.planes):
         yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": plane.name}}
         for tid, line in enumerate(plane.lines):

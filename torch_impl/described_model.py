@@ -191,10 +191,11 @@ class DescribedModel:
 def find_dropouts(model: torch.nn.Module) -> tuple[dict[str, float], list[str]]:
     """Return the rates of the dropout layers that `align_dropout` replaces, by path, and all other layers that drop.
 
-    An unfolded attention is not another layer that drops: the dropout layer that it contains drops.
+    An unfolded attention does not count, because the dropout layer inside it does.
     """
     rates, others = {}, []
     for name, module in model.named_modules():
+        # Attentions and recurrent layers have their rate in `dropout`.
         rate = getattr(module, "p" if "Dropout" in type(module).__name__ else "dropout", 0.0)
         if isinstance(rate, float) and rate > 0 and not isinstance(module, UnfoldedAttention):
             if type(module) in ALIGNED_CLASSES:

@@ -1,7 +1,7 @@
 """A trace of one forward pass of any module: its layers, what they receive and return, and which inputs are flattened.
 
-The two frameworks flatten images in different orders, so common.map must know the shape before. "Path" is the name of a
-layer in the model.
+The two frameworks flatten images in different orders, so common.map must know the shapes before flattening. The path of
+a layer is its name in the model.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,8 @@ from torch_impl.nested_tensors import first_tensor, replace_first_tensor, to_arr
 
 RESHAPES = {"flatten", "view", "reshape"}
 DROPOUT_PARAMETERS = ("input", "p", "training")  # of the dropout functions in torch.nn.functional
-ATTENTION_PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")  # of its attention function
+# The parameters of scaled_dot_product_attention.
+ATTENTION_PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
 class ForwardTrace:
@@ -114,7 +115,7 @@ class ForwardTrace:
 
 
 class _FunctionObserver(TorchFunctionMode):
-    """A mode in which PyTorch passes every function call here. It records reshapes, and disables dropout functions."""
+    """A mode to which PyTorch passes every function call. It records reshapes, and disables dropout functions."""
 
     def __init__(self, shapes: dict[int, tuple[int, ...]], record_noise: Callable[[str], None]) -> None:
         super().__init__()

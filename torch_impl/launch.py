@@ -37,7 +37,7 @@ from common.training.strategy import load_strategy_class
 
 def launch(context: RunContext, hosts: HostGroup) -> int:
     """Start the processes of a run on this host and wait for their end. Return the exit code of the command."""
-    variables = {  # of the environment of every process
+    variables = {  # environment variables of every process
         # By default a thread that waits at a barrier spins. It then keeps its core from other threads: a step took
         # 1.5 s instead of 0.05 s on a busy machine with two cores.
         "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
@@ -48,7 +48,7 @@ def launch(context: RunContext, hosts: HostGroup) -> int:
         if hosts.is_multi_host and not strategy.one_process:
             interface = find_host_interface(hosts.hosts[hosts.host_index])
             variables |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
-            variables[STOP_PORT] = str(hosts.stop_port(strategy.processes))  # the chief listens there for stops
+            variables[STOP_PORT] = str(hosts.stop_port(strategy.processes))  # where the other ranks tell it to stop
         elif not strategy.one_process:  # the ranks meet in a file: no other program could take it, unlike a port
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-"))
             variables["LOCKSTEP_RENDEZVOUS"] = str(Path(directory, "rendezvous"))

@@ -21,7 +21,7 @@ def name_tensors(nested: object, name: str = "output") -> dict[str, torch.Tensor
         items = [(f"{name}[{index}]", value) for index, value in enumerate(nested)]
     else:
         return {}
-    return {key: tensor for path, value in items for key, tensor in name_tensors(value, path).items()}
+    return {leaf: tensor for item, value in items for leaf, tensor in name_tensors(value, item).items()}
 
 
 def first_tensor(nested: object) -> torch.Tensor | None:

@@ -19,7 +19,7 @@ from torch_impl.step import collect_gradients
 
 
 class Optimizer:
-    """An optimizer that updates parameters from their gradients."""
+    """An optimizer that updates parameters from their gradients, `parameter.grad`."""
 
     def __init__(self, config: Config, named_parameters: Mapping[str, Parameter]) -> None:
         """Prepare to update parameters by name."""
@@ -54,7 +54,8 @@ class Optimizer:
         for parameter, gradient in sparse.items():
             if parameter not in self._zeros:
                 self._zeros[parameter] = torch.zeros_like(parameter)
-            parameter.grad = self._zeros[parameter].index_copy_(0, gradient.indices()[0], gradient.values())
+            rows = gradient.indices()[0]
+            parameter.grad = self._zeros[parameter].index_copy_(0, rows, gradient.values())
         self._optimizer.step()
         self._optimizer.zero_grad()
         for parameter, gradient in sparse.items():

@@ -27,16 +27,16 @@ def profile(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _annotate_modules() -> Iterator[None]:
-    """Annotate every forward pass of a module within the context as `module: <its class>`."""
-    local = threading.local()  # the replicas of strategy=dp are threads
+    """Annotate the forward pass of every module within the context as `module: <class of the module>`."""
+    local = threading.local()  # a stack of annotations for each thread, because the replicas of strategy=dp are threads
 
     def enter(module: Module, inputs: object) -> None:
-        scope = record_function(f"module: {type(module).__name__}")
-        scope.__enter__()
-        local.__dict__.setdefault("scopes", []).append(scope)
+        annotation = record_function(f"module: {type(module).__name__}")
+        annotation.__enter__()
+        local.__dict__.setdefault("annotations", []).append(annotation)
 
     def leave(module: Module, inputs: object, outputs: object) -> None:
-        local.scopes.pop().__exit__(None, None, None)
+        local.annotations.pop().__exit__(None, None, None)
 
     handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
     try:

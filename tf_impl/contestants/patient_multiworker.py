@@ -1,7 +1,8 @@
 """An extension for runs of strategy=multiworker that take turns: their workers may be silent for an hour.
 
-MultiWorkerMirroredStrategy gives up a worker that has sent no heartbeat for ten seconds. A stopped worker sends none.
-The strategy keeps a coordination service that was configured before.
+MultiWorkerMirroredStrategy gives up a worker that has sent no heartbeat for ten seconds, and a worker that is stopped
+while others have their turn sends none. Therefore this extension configures the coordination service, which checks the
+heartbeats, before the strategy would do it.
 """
 
 import json

@@ -16,12 +16,12 @@ from common.bench.contestant_task import RowWriter
 from torch_impl.strategies.allreduce import Reducer
 
 PARAMETER_BYTES = 2**18
-SMALL, LARGE = 2**10, 2**24  # bytes of all gradients
-REDUCTIONS = {SMALL: 50, LARGE: 3}  # for each row
+SMALL, LARGE = 2**10, 2**24  # bytes of all gradients together
+REDUCTIONS = {SMALL: 50, LARGE: 3}  # number of reductions that are timed for each row
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--output", type=Path)
-args = parser.parse_args(namespace=argparse.Namespace(global_batch_size=0))
+args = parser.parse_args(namespace=argparse.Namespace(global_batch_size=0))  # for RowWriter: there are no examples
 
 dist.init_process_group("gloo")
 torch.set_num_threads(1)

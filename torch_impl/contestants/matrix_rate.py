@@ -1,7 +1,7 @@
 """Measure how fast the device multiplies matrices of a model's shapes: [tokens, hidden] x [hidden, intermediate].
 
-On the CPU, MKL or oneDNN multiplies, whichever is faster on this machine. torchrun starts as many processes as the
-contestants have replicas. The `flops` of a row count the operations of all processes so far.
+On the CPU, MKL or oneDNN multiplies, whichever is faster on this machine. torchrun starts a process for each replica of
+the contestants that are measured beside this one. The `flops` of a row count the operations of all processes so far.
 """
 
 import argparse
@@ -22,7 +22,7 @@ parser.add_argument("--output", type=Path)
 for name in ("tokens", "hidden", "intermediate"):
     parser.add_argument(f"--{name}", type=int)
 parser.add_argument("--precision", choices=("float32", "bfloat16", "float64"))
-args = parser.parse_args(namespace=argparse.Namespace(global_batch_size=0))
+args = parser.parse_args(namespace=argparse.Namespace(global_batch_size=0))  # for RowWriter: there are no examples
 
 dist.init_process_group("gloo")
 cuda = torch.cuda.is_available()
