@@ -35,7 +35,7 @@ class Bert(keras.Model):
 
     def __init__(self, backbone: BertBackbone, classes: int, dropout: float) -> None:
         """Add a classifier to a backbone."""
-        super().__init__(dtype=keras.config.dtype_policy().variable_dtype)  # layers cast their factors
+        super().__init__(dtype=keras.config.dtype_policy().variable_dtype)  # each layer casts what it multiplies
         self.backbone = backbone
         self.dropout = keras.layers.Dropout(dropout)
         self.classifier = keras.layers.Dense(classes)
@@ -66,7 +66,7 @@ class Bert(keras.Model):
         training: bool,
         dropout_keys: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Pool the outputs of one sequence [t, hidden] of all examples, which only attention separates: [n, hidden].
+        """Compute all examples as one sequence [t, hidden], which only attention separates, and pool it to [n, hidden].
 
         Args:
             input_ids: The tokens of all examples, [t].
@@ -100,9 +100,9 @@ class Bert(keras.Model):
 
 
 def _unpad(
-    input_ids: tf.Tensor, token_type_ids: tf.Tensor, attention_mask: tf.Tensor, **keys: tf.Tensor
+    input_ids: tf.Tensor, token_type_ids: tf.Tensor, attention_mask: tf.Tensor, **dropout_keys: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    """Convert padded inputs [n, width] to the form of unpadded inputs; their tokens include the padding."""
+    """Convert padded inputs [n, width] to the form of unpadded inputs, in which the padding counts as tokens."""
     rows, width = tf.unstack(tf.shape(input_ids))
     return {
         "input_ids": tf.reshape(input_ids, [-1]),
@@ -111,7 +111,7 @@ def _unpad(
         "attention_mask": attention_mask,
         "first_tokens": tf.range(rows) * width,
         "places": tf.range(rows * width),
-        **keys,
+        **dropout_keys,
     }
 
 

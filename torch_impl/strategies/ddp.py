@@ -40,7 +40,7 @@ HeldBuckets = list[tuple[dist.GradBucket, Future[torch.Tensor]]]  # buckets that
 class DDP(Strategy[DdpSettings]):
     """One rank of torch.nn.parallel.DistributedDataParallel.
 
-    `model` is the user's module, and `replica` the DDP module around it. Both have the same parameters.
+    `replica` is the DDP module around `model`. Both have the same parameters. Only `replica` reduces gradients.
     """
 
     def __init__(self, context: RunContext, group: Group) -> None:
@@ -77,7 +77,7 @@ class DDP(Strategy[DdpSettings]):
 
     def _make_comm_hook(self, name: str) -> tuple[object, CommHook]:
         """Return the state of the hook that averages a bucket, and the hook. name: `strategy.comm_hook`."""
-        if name == "powersgd":  # of rank 1; from the second step on, and for float64 and small gradients too
+        if name == "powersgd":  # compresses to rank 1 from the second step on, float64 and small gradients too
             return powerSGD_hook.PowerSGDState(None, 1, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook
         if name == "none" and self.device.type == "cpu" and (memory := map_memory()) is not None:
             return None, SharedMemory(memory, self.config.cluster.timeout).hook

@@ -146,7 +146,7 @@ class DP(Strategy[DpSettings]):
                 with torch.set_grad_enabled(grad_is_enabled), saved_tensors_hooks(count_saved, lambda tensor: tensor):
                     result = function(replica, *arguments)
             except BaseException:
-                self.sum_over_threads.abort()
+                self.sum_over_threads.abort()  # the other replicas would wait for this one
                 raise
             self.traffic["memory"][replica] += sum(saved_bytes.values())
             return result

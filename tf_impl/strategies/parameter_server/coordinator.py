@@ -113,7 +113,8 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         version_read = self.version.read_value()
         with tf.control_dependencies([version_read]):
             loss, gradients = self._gradient_step(shard, weight)
-        with tf.control_dependencies(gradients):  # an atomic fetch-and-add, so that no two updates share a number
+        # `number` is how many updates came before. The operation also adds 1, so that no two updates share a number.
+        with tf.control_dependencies(gradients):
             number = tf.raw_ops.ResourceCountUpTo(resource=self.version.handle, limit=2**62, T=tf.int64)
         self.log.write(number, UpdateRow(key, loss=0, grad_norm=0, staleness=-1, worker=-1))
         scalars = self.optimizer.correct_for_bias(rate, tf.cast(number + 1, tf.float64))
@@ -130,7 +131,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         return next((row for row in self._read_log() if row.key == key and row.staleness >= 0), None)
 
     def _retry_reading(self, read: Callable[[], T]) -> T:
-        """Return what `read` returns. TensorFlow has no devices for a moment while a worker restarts."""
+        """Return what `read` returns. Repeat it while a worker restarts, when TensorFlow has no devices for a moment."""
         for _ in range(int(self.config.cluster.timeout)):
             try:
                 return read()
@@ -140,6 +141,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
 
     def _gradient_step(self, shard: list[MicroBatch], weight: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         loss, gradients = backward(self.model, self.task, shard, weight, self.optimizer.parameters)
+        # The coordinator of a synchronous run can only add dense gradients.
         return loss, self.optimizer.densify(gradients, keep_large_sparse=not self.settings.synchronous)
 
     def _train_synchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
