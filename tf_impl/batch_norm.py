@@ -25,7 +25,7 @@ def find_moving_statistics(model: keras.Model) -> list[keras.Variable]:
 class AlignedBatchNorm(BatchNormalization):
     """BatchNorm with PyTorch's moving variance, which averages the unbiased variance of the batches.
 
-    If `synchronized` is set, the mean and variance are those of all replicas' examples.
+    If `synchronized` is set, the mean and variance are computed over the examples of all replicas.
     """
 
     @override

@@ -96,7 +96,7 @@ class ObservedModel:
         return self._to_torch(arrays)
 
     def losses(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return the losses [n] of any outputs [n, ...], such as those of the other model."""
+        """Return the losses [n] of any outputs [n, ...], such as the outputs of the other model."""
         losses: np.ndarray = self.task.losses(tf.constant(outputs), tf.constant(labels)).numpy()
         return losses
 

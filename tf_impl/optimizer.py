@@ -188,7 +188,7 @@ class Optimizer:
         return {f"{slot}.{name}": array for slot, by_name in arrays.items() for name, array in by_name.items()}
 
     def load(self, slots: dict[str, np.ndarray], position: Position) -> None:
-        """Set the slots to those of a checkpoint. position: the progress of the run in the checkpoint."""
+        """Load the slots of a checkpoint. position: the progress of the run in the checkpoint."""
         self.extra_updates = position.step - position.plan_position
         self.rate = compute_learning_rate(self.config, position.plan_position)
         if self._native is not None:

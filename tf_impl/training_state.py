@@ -14,7 +14,7 @@ def collect_state(model: keras.Model, optimizer: Optimizer) -> State:
 
 
 def load_state(model: keras.Model, optimizer: Optimizer, checkpoint: SavedState) -> None:
-    """Set the weights and the slots to those of a checkpoint. Call it in the strategy's scope."""
+    """Load the weights and the slots of a checkpoint. Call it in the scope of the TensorFlow strategy."""
     state = checkpoint.load()
     load_weights(model, state.weights)
     optimizer.load(state.slots, checkpoint.position)

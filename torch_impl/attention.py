@@ -206,7 +206,7 @@ def set_dropout_batch_first(model: Module) -> None:
 
 
 def _adds_keys(module: MultiheadAttention) -> bool:
-    """Check whether an attention adds keys to those of its input, which UnfoldedAttention does not compute."""
+    """Check whether an attention adds keys of its own to its input, which UnfoldedAttention does not compute."""
     return module.bias_k is not None or module.add_zero_attn
 
 

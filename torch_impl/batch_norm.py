@@ -40,7 +40,7 @@ def average_statistics(model: Module, all_reduce: Callable[[torch.Tensor], objec
 
 
 class SynchronizedBatchNorm(_BatchNorm):
-    """BatchNorm with the mean and variance of all replicas' examples, on any device.
+    """BatchNorm with the mean and variance over the examples of all replicas, on any device.
 
     `torch.nn.SyncBatchNorm` needs a GPU.
     """

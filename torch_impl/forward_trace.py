@@ -47,7 +47,7 @@ class ForwardTrace:
         self.noise: list[str] = []
         self._stack: list[str] = []  # the paths of the layers that the pass is in
         self._model, self._replacements = model, replacements or {}
-        # By path: what a layer with a replacement itself received.
+        # By path: what a layer with a replacement would have received without it.
         self._received: dict[str, np.ndarray | None] = {}
         self._shapes: dict[int, tuple[int, ...]] = {}  # of examples before they were flattened, by their flat size
         self._undo: list[Callable[[], None]] = []  # functions that remove the hooks and patches of this trace

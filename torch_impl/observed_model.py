@@ -80,7 +80,7 @@ class ObservedModel:
         return self._gradients()
 
     def losses(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return the losses [n] of any outputs [n, ...], such as those of the other model."""
+        """Return the losses [n] of any outputs [n, ...], such as the outputs of the other model."""
         labels = labels.astype(np.int64) if labels.dtype.kind in "iu" else labels
         losses: np.ndarray = self.task.losses(torch.from_numpy(outputs), torch.from_numpy(labels)).detach().numpy()
         return losses

@@ -71,7 +71,7 @@ class Optimizer:
         }
 
     def load(self, slots: dict[str, np.ndarray], position: Position) -> None:
-        """Set the slots to those of a checkpoint. position: the progress of the run in the checkpoint."""
+        """Load the slots of a checkpoint. position: the progress of the run in the checkpoint."""
         state = {
             index: {
                 "step": torch.tensor(float(position.step)),

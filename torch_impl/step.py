@@ -35,7 +35,7 @@ def sum_losses(task: TaskFunctions, outputs: torch.Tensor, batch: MicroBatch) ->
 def backward(
     model: Callable[..., torch.Tensor], task: TaskFunctions, shard: list[MicroBatch], weight: float, precision: str
 ) -> torch.Tensor:
-    """Add the gradients of a shard to those of the parameters, one micro-batch after the other.
+    """Add the gradients of a shard to `parameter.grad` of all parameters, one micro-batch after the other.
 
     Args:
         model: The model, in training mode.

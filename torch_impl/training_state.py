@@ -13,7 +13,7 @@ def collect_state(model: Module, optimizer: Optimizer) -> State:
 
 
 def load_state(model: Module, optimizer: Optimizer, checkpoint: SavedState) -> None:
-    """Set the weights and the slots to those of a checkpoint."""
+    """Load the weights and the slots of a checkpoint."""
     state = checkpoint.load()
     load_weights(model, state.weights)
     optimizer.load(state.slots, checkpoint.position)

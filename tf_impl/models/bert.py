@@ -120,7 +120,7 @@ def _embed(layer: keras.Layer, table: keras.Variable, ids: tf.Tensor) -> tf.Tens
     return forward_trace.apply_layer(layer, lambda ids: tf.nn.embedding_lookup(table.value, ids), ids)
 
 
-def _encode(  # noqa: PLR0913  all that differs between layers, as arguments of a tf.function
+def _encode(  # noqa: PLR0913  what differs between layers must be arguments of the tf.function
     layer: TransformerEncoder,
     sublayers: dict[str, keras.Layer],
     x: tf.Tensor,

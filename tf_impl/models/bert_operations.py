@@ -40,7 +40,7 @@ def apply_dense(layer: keras.Layer, weights: list[tf.Tensor], x: tf.Tensor) -> t
     """Apply a Dense or EinsumDense layer to x [t, inputs] as one product: [t, outputs].
 
     With mixed precision only the product is computed in bfloat16. Most processors lack bfloat16 instructions for other
-    operations, and TensorFlow computes those in float32 anyway.
+    operations, which TensorFlow would compute in float32 anyway.
     """
     kernel, bias = weights
     matrix = tf.reshape(tf.cast(kernel, layer.compute_dtype), [x.shape[-1], -1])

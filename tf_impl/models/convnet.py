@@ -61,8 +61,8 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     height, width, _ = hf_config["image_shape"]
     model({"images": keras.KerasTensor([None, *hf_config["image_shape"]])}, training=False)
     shapes = get_parameter_shapes(hf_config)
-    # The axes of each kernel in PyTorch. For fc1 they must be those before flattening, because PyTorch flattens
-    # (channels, height, width), Keras (height, width, channels).
+    # The axes of each kernel in PyTorch. The inputs of fc1 are divided into the axes before flattening, because PyTorch
+    # flattens (channels, height, width), Keras (height, width, channels).
     kernels = {name: shapes[f"{name}.weight"] for name in ("conv1", "conv2", "fc1", "fc2")}
     kernels["fc1"] = (shapes["fc1.weight"][0], hf_config["channels"][1], height // 4, width // 4)
     model.named_parameters = []

@@ -82,7 +82,7 @@ def _build_parameters(
         model: The user's model.
         shapes: The shape of every parameter in the checkpoint, by name.
         parameter_map: The transformation from PyTorch's parameters to each variable, as a map file has it; None if
-            the names in the checkpoint are those of the variables.
+            the checkpoint has the names of the variables themselves.
     """
     variables = variables_by_path(model)
     if parameter_map is None:

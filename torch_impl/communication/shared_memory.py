@@ -93,7 +93,7 @@ def map_memory() -> torch.Tensor | None:
     name = f"lockstep-{uuid.uuid4()}"
     file = os.memfd_create(name) if rank == 0 and sys.platform == "linux" else None
     path_and_name = [f"/proc/{os.getpid()}/fd/{file}", name]
-    dist.broadcast_object_list(path_and_name)  # all ranks get those of rank 0
+    dist.broadcast_object_list(path_and_name)  # all ranks get the values of rank 0
     path, name = path_and_name
     memory = None
     with suppress(OSError, RuntimeError):

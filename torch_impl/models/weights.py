@@ -15,7 +15,7 @@ def load_weights(model: Module, weights: dict[str, np.ndarray]) -> None:
 
 
 def read_weights(model: Module) -> dict[str, np.ndarray]:
-    """Return the weights of a model by name; those on the CPU share memory with the model."""
+    """Return the weights of a model by name. On the CPU the arrays share memory with the model."""
     return {name: tensor.detach().cpu().numpy() for name, tensor in _find_weights(model).items()}
 
 

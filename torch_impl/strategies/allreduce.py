@@ -31,7 +31,7 @@ from torch_impl.training_state import collect_state, load_state
 
 
 class AllReduce(Strategy[AllReduceSettings]):
-    """One rank, which sums its gradients bucket by bucket with those of the other ranks."""
+    """One rank, which sums gradients with the other ranks, bucket by bucket."""
 
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config

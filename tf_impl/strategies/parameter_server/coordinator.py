@@ -131,7 +131,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         return next((row for row in self._read_log() if row.key == key and row.staleness >= 0), None)
 
     def _retry_reading(self, read: Callable[[], T]) -> T:
-        """Return what `read` returns. Repeat it while a worker restarts, when TensorFlow has no devices for a moment."""
+        """Return what `read` returns. Repeat it while a worker restarts: TensorFlow has no devices for a moment."""
         for _ in range(int(self.config.cluster.timeout)):
             try:
                 return read()

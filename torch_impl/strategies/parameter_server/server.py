@@ -164,9 +164,9 @@ class Server:
         send_message(worker, update)
 
     def _update_synchronously(self, worker: socket.socket, request: ApplyGradient, gradient: torch.Tensor) -> None:
-        """Hold a gradient until those of all parts have arrived, then apply their sum, added up in the order of parts.
+        """Hold a gradient until the gradients of all parts have arrived, then apply their sum.
 
-        The norm that clips the sum is computed over the shards of all servers.
+        They are added in the order of the parts. The norm that clips the sum is computed over the shards of all servers.
         """
         self.held_gradients[request.part] = HeldGradient(worker, gradient, request.loss)
         if len(self.held_gradients) < self.settings.world_size:
