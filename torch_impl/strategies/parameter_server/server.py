@@ -166,7 +166,7 @@ class Server:
     def _update_synchronously(self, worker: socket.socket, request: ApplyGradient, gradient: torch.Tensor) -> None:
         """Hold a gradient until the gradients of all parts have arrived, then apply their sum.
 
-        They are added in the order of the parts. The norm that clips the sum is computed over the shards of all servers.
+        They are added in the order of the parts. The sum is clipped by its norm over the shards of all servers.
         """
         self.held_gradients[request.part] = HeldGradient(worker, gradient, request.loss)
         if len(self.held_gradients) < self.settings.world_size:
