@@ -64,22 +64,23 @@ class ObservedModel:
         load_weights(self.model, dict(weights))
         variables = [variable.value for variable in self.model.trainable_variables]
         losses, outputs, calls, unflattened_shapes = [], [], {}, {}
-        sums = [np.zeros(variable.shape, variable.dtype.as_numpy_dtype) for variable in variables]
+        summed = [np.zeros(variable.shape, variable.dtype.as_numpy_dtype) for variable in variables]  # gradients
         for index, micro_batch in enumerate(to_tensors(list(shard))):
             with tf.GradientTape() as tape:
                 if index == 0:
                     with ForwardTrace(self.model, replacements) as trace:
-                        computed, loss = self._forward(micro_batch, training)
+                        batch_outputs, batch_losses = self._forward(micro_batch, training)
                     calls, unflattened_shapes = trace.calls, trace.unflattened_shapes
                 else:
-                    computed, loss = self._forward(micro_batch, training)
-                total = sum_losses(self.task, computed, micro_batch) / weight
+                    batch_outputs, batch_losses = self._forward(micro_batch, training)
+                loss = sum_losses(self.task, batch_outputs, micro_batch) / weight
             if replacements is None:
-                gradients = tape.gradient(total, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-                sums = [a + tf.convert_to_tensor(b).numpy() for a, b in zip(sums, gradients, strict=True)]
-            losses.append(loss.numpy())
-            outputs.append(computed.numpy())
-        return Observation(outputs, losses, calls, unflattened_shapes, self._to_torch(sums))
+                gradients = tape.gradient(loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+                arrays = [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]
+                summed = [a + b for a, b in zip(summed, arrays, strict=True)]
+            losses.append(batch_losses.numpy())
+            outputs.append(batch_outputs.numpy())
+        return Observation(outputs, losses, calls, unflattened_shapes, self._convert_to_torch(summed))
 
     def gradients(
         self, weights: Mapping[str, np.ndarray], shard: Sequence[Arrays], weight: float
@@ -87,33 +88,34 @@ class ObservedModel:
         """Return the gradients of the shard's part of the mean loss over the global batch, computed as in training."""
         load_weights(self.model, dict(weights))
         variables = [variable.value for variable in self.model.trainable_variables]
-        total = tf.constant(weight, tf.float64)
-        _, gradients = backward(self.model, self.task, to_tensors(list(shard)), total, variables)
+        weight_tensor = tf.constant(weight, tf.float64)
+        _, gradients = backward(self.model, self.task, to_tensors(list(shard)), weight_tensor, variables)
         arrays = [
             np.zeros(variable.shape) if gradient is None else tf.convert_to_tensor(gradient).numpy()
             for variable, gradient in zip(variables, gradients, strict=True)
         ]
-        return self._to_torch(arrays)
+        return self._convert_to_torch(arrays)
 
     def losses(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return the losses [n] of any outputs [n, ...], such as the outputs of the other model."""
         losses: np.ndarray = self.task.losses(tf.constant(outputs), tf.constant(labels)).numpy()
         return losses
 
-    def _to_torch(self, gradients: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    def _convert_to_torch(self, gradients: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Return the gradients of the trainable variables by name, in PyTorch's layout.
 
         If a variable is the sum of two biases of PyTorch, only the first bias has a gradient.
         """
-        named = {id(parameter.variable): parameter for parameter in self.model.named_parameters}
+        parameters = {id(parameter.variable): parameter for parameter in self.model.named_parameters}
         arrays: dict[str, np.ndarray] = {}
         for variable, gradient in zip(self.model.trainable_variables, gradients, strict=True):
-            parameter = named[id(variable)]
+            parameter = parameters[id(variable)]
             parameter.to_torch(gradient, arrays)
             if isinstance(parameter, TransformedParameter) and parameter.transformation.joined == "+":  # such a sum
                 del arrays[parameter.transformation.sources[1].name]
         return arrays
 
     def _forward(self, micro_batch: MicroBatch, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the outputs [n, ...] and the loss of each example [n]."""
         outputs = compute_outputs(self.model, micro_batch, training)
         return outputs, self.task.losses(outputs, micro_batch["labels"])

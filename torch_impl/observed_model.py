@@ -61,15 +61,15 @@ class ObservedModel:
         for index, micro_batch in enumerate(to_tensors(list(shard), torch.device("cpu"))):
             if index == 0:
                 with ForwardTrace(self.model, replacements) as trace:
-                    computed, loss = self._forward(micro_batch)
+                    batch_outputs, batch_losses = self._forward(micro_batch)
                 calls, unflattened_shapes = trace.calls, trace.unflattened_shapes
             else:
-                computed, loss = self._forward(micro_batch)
+                batch_outputs, batch_losses = self._forward(micro_batch)
             if replacements is None:
-                (sum_losses(self.task, computed, micro_batch) / weight).backward()
-            losses.append(loss.detach().numpy())
-            outputs.append(computed.detach().numpy())
-        return Observation(outputs, losses, calls, unflattened_shapes, self._gradients())
+                (sum_losses(self.task, batch_outputs, micro_batch) / weight).backward()
+            losses.append(batch_losses.detach().numpy())
+            outputs.append(batch_outputs.detach().numpy())
+        return Observation(outputs, losses, calls, unflattened_shapes, self._read_gradients())
 
     def gradients(
         self, weights: Mapping[str, np.ndarray], shard: Sequence[Arrays], weight: float
@@ -77,7 +77,7 @@ class ObservedModel:
         """Return the gradients of the shard's part of the mean loss over the global batch, computed as in training."""
         self._prepare(weights, training=True)
         backward(self.model, self.task, to_tensors(list(shard), torch.device("cpu")), weight, self.precision)
-        return self._gradients()
+        return self._read_gradients()
 
     def losses(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return the losses [n] of any outputs [n, ...], such as the outputs of the other model."""
@@ -86,16 +86,18 @@ class ObservedModel:
         return losses
 
     def _prepare(self, weights: Mapping[str, np.ndarray], training: bool) -> None:
+        """Set the weights and the mode of the model, and clear its gradients."""
         load_weights(self.model, dict(weights))
         self.model.train(training)
         self.model.zero_grad()
 
-    def _gradients(self) -> dict[str, np.ndarray]:
+    def _read_gradients(self) -> dict[str, np.ndarray]:
         return {
             name: np.zeros(parameter.shape) if parameter.grad is None else parameter.grad.to_dense().numpy().copy()
             for name, parameter in trainable_parameters(self.model).items()
         }
 
     def _forward(self, micro_batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the outputs [n, ...] and the loss of each example [n]."""
         outputs = compute_outputs(self.model, micro_batch, self.precision)
         return outputs, self.task.losses(outputs, micro_batch["labels"])

@@ -108,7 +108,7 @@ def rendezvous(timeout: float, settings: Settings) -> Group:
 
 
 def _wait_for_others(
-    others: list[str], first: tuple[str, Settings], port: int, timeout: float, stop_address: StopAddress
+    others: list[str], announcement: tuple[str, Settings], port: int, timeout: float, stop_address: StopAddress
 ) -> UserError | None:
     """Wait in the first task for the others. Return the reason why the run cannot begin, or None.
 
@@ -116,7 +116,7 @@ def _wait_for_others(
 
     Args:
         others: names of the other tasks.
-        first: name and settings of this task.
+        announcement: name and settings of this task.
         port: port to listen on.
         timeout: seconds to wait.
         stop_address: address of the StopServer.
@@ -133,14 +133,14 @@ def _wait_for_others(
         except OSError as error:
             raise UserError(f"port {port} is in use on this host ({error.strerror}); choose another port") from error
         server.listen(len(others))
-        arrived = []
+        arrived = []  # connections to the tasks that have announced themselves
         while missing and problem is None:
             server.settimeout(max(0.001, end - time.monotonic()))
             try:
                 connection = stack.enter_context(server.accept()[0])
                 connection.settimeout(1)
-                task = JsonLineSocket(connection, MAX_MESSAGE_BYTES)
-                name, task_settings = _receive_announcement(task)
+                task_socket = JsonLineSocket(connection, MAX_MESSAGE_BYTES)
+                name, settings = _receive_announcement(task_socket)
             except TimeoutError:  # of the connection, or of the wait for all tasks
                 if time.monotonic() > end:
                     absent = f"{', '.join(missing)} of {len(others) + 1} tasks"
@@ -148,20 +148,20 @@ def _wait_for_others(
                 continue
             except OSError:  # not a task of this run
                 continue
-            if difference := describe_disagreement(name, task_settings, *first):
+            if difference := describe_disagreement(name, settings, *announcement):
                 problem = UserError(difference)
-            arrived.append(task)
+            arrived.append(task_socket)
             if name in missing:
                 missing.remove(name)
-        for task in arrived:
+        for task_socket in arrived:
             with suppress(OSError):  # the task may have ended
-                task.send(RendezvousAnswer(problem=encode_error(problem), stop=stop_address))
+                task_socket.send(RendezvousAnswer(problem=encode_error(problem), stop=stop_address))
     return problem
 
 
-def _receive_announcement(task: JsonLineSocket) -> tuple[str, Settings]:
-    """Return the name and the settings of a task. Raise OSError if it sends anything else."""
-    match task.receive_one():
+def _receive_announcement(task_socket: JsonLineSocket) -> tuple[str, Settings]:
+    """Return the name and the settings of a task. Raise OSError if the other end sends anything else."""
+    match task_socket.receive_one():
         case {"name": str(name), "settings": dict(settings)}:
             return name, settings
     raise ConnectionError("not the announcement of a task")

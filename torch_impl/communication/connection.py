@@ -15,7 +15,7 @@ import torch.distributed as dist
 from common.cluster.network import find_address_towards
 from common.cluster.peer_monitor import enable_keep_alive
 
-HELLO_SECONDS = 5.0  # how long a new connection may take to send its rank
+HELLO_SECONDS = 5.0  # how long the other end of a new connection may take to send its rank
 
 
 def listen(store: dist.Store, rank: int) -> socket.socket:
@@ -26,19 +26,19 @@ def listen(store: dist.Store, rank: int) -> socket.socket:
     return listener
 
 
-def connect(store: dist.Store, to: int, rank: int, timeout: float) -> socket.socket:
-    """Connect this rank to rank `to`, which listens or will listen soon.
+def connect(store: dist.Store, listening_rank: int, rank: int, timeout: float) -> socket.socket:
+    """Connect this rank to another rank, which listens or will listen soon.
 
     Args:
-        store: the store of the rendezvous, which has the address of rank `to`.
-        to: the rank to connect to.
+        store: the store of the rendezvous, which has the address of the other rank.
+        listening_rank: the other rank.
         rank: this rank, which is sent first.
         timeout: seconds to wait for the connection, and later for any progress on it.
 
     Raises:
         OSError: nobody listens, or the other end stops answering.
     """
-    host, port = json.loads(store.get(f"address/{to}"))
+    host, port = json.loads(store.get(f"address/{listening_rank}"))
     connection = socket.create_connection((host, port), timeout)
     _configure(connection, timeout)
     send_tensor(connection, torch.tensor([rank]))
