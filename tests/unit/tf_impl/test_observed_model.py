@@ -18,7 +18,7 @@ def test_the_first_of_two_biases_that_keras_adds_has_the_gradient() -> None:
     ]
     observed = ObservedModel.__new__(ObservedModel)
     observed.model = SimpleNamespace(named_parameters=parameters, trainable_variables=[bias, kernel])
-    gradients = observed._to_torch([np.array([1.0, 2.0]), np.arange(6.0).reshape(3, 2)])
+    gradients = observed._convert_to_torch([np.array([1.0, 2.0]), np.arange(6.0).reshape(3, 2)])
     assert {name: array.tolist() for name, array in gradients.items()} == {
         "bias_ih": [1, 2],
         "weight": [[0, 2, 4], [1, 3, 5]],
