@@ -27,6 +27,8 @@ from tests.unit.reference_optimizer import (
 )
 from torch_impl.optimizer import Optimizer
 
+pytestmark = pytest.mark.slow
+
 NATIVE = {
     f"{precision}, native {name}": (
         f"optimizer={name}",
@@ -95,7 +97,6 @@ def trained(composed: Compose) -> Trained:
     return {case: train(parse_config(composed(*overrides))) for case, overrides in {**CASES, **NATIVE}.items()}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_update_follows_the_formulas_of_pytorch(trained: Trained, composed: Compose, case: str) -> None:
     config = parse_config(composed(*CASES[case]))
@@ -137,7 +138,6 @@ def test_bias_correction_counts_extra_updates(trained: Trained, composed: Compos
         assert max(errors(trained[case]["ahead"], expected(config)).values()) > 1e-4
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", [*CASES, *NATIVE])
 def test_slots_are_zero_before_the_first_update(trained: Trained, case: str) -> None:
     zeros, whole = trained[case]["zeros"], trained[case]["whole"]

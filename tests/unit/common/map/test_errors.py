@@ -23,6 +23,8 @@ from common.map.side import Side
 from tests.unit.common.map.conftest import PairModels, Sides
 from tests.unit.common.map.test_pairs import FEATURES, MODELS
 
+pytestmark = pytest.mark.slow
+
 NUMBERS = {"tokens": "int32[3,4]<9", "count": "float32[3,3]"}
 ERRORS = {  # factories, inputs, what the error says
     "module": ("no_such_models:linear", "linear", FEATURES, "no module tests.unit.common.map.no_such_models"),
@@ -46,7 +48,6 @@ ERRORS = {  # factories, inputs, what the error says
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ERRORS)
 def test_a_mistake_is_an_error_of_one_line(pair_models: PairModels, name: str) -> None:
     torch, keras, inputs, expected = ERRORS[name]
@@ -61,7 +62,6 @@ def test_arguments_that_a_factory_does_not_take_are_named(pair_models: PairModel
         pair_models("linear", "linear", FEATURES, classes=3)
 
 
-@pytest.mark.slow
 def test_both_sides_go_on_after_an_error(pair_models: PairModels) -> None:
     with pytest.raises(UserError):
         pair_models("fails", "no_such_function", FEATURES)
@@ -137,7 +137,6 @@ def test_a_process_that_ends_is_reported() -> None:
                 call()
 
 
-@pytest.mark.slow
 def test_a_process_whose_own_child_goes_on_is_reported(tmp_path: Path) -> None:
     arguments: dict[str, object] = {"pid_path": str(tmp_path / "pid")}
     with Side("torch_impl") as side, pytest.raises(UserError, match="ended with exit code 3; its output says why"):
@@ -145,7 +144,6 @@ def test_a_process_whose_own_child_goes_on_is_reported(tmp_path: Path) -> None:
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # raises an error if the child has ended before
 
 
-@pytest.mark.slow
 def test_a_process_ends_with_its_parent() -> None:
     arguments = {"factory": f"{__name__}:hangs", "arguments": {}, "inputs": {}, "arrays": {}, "seed": 0}
     script = (
@@ -174,7 +172,6 @@ def test_only_plain_attributes_are_sent() -> None:
     assert type(attributes["C"]) is float
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_causal_attention_is_not_one_that_is_not(pair_models: PairModels, causal: bool) -> None:
     inputs, torch = {"x": "float32[2,5,4]"}, "test_errors:torch_attention"

@@ -65,7 +65,6 @@ MODELS = {
 }
 
 
-SLOW = ("grouped", "transformer", "stacked_lstm", "bidirectional_lstm", "bidirectional_gru", "residual")
 NOTES = {  # by model: the notes of its proof that have this text
     "cube": "PyTorch's unused.weight, unused.bias: left out",
     "lstm": "set to zero and freeze layer.bias_hh_l0",
@@ -74,7 +73,7 @@ NOTES = {  # by model: the notes of its proof that have this text
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in MODELS])
+@pytest.mark.parametrize("name", MODELS)
 def test_is_paired_and_proven(pair_models: PairModels, name: str) -> None:
     models = pair_models(name, name, MODELS[name])
     assert models.parameter_map.unmatched_torch == models.parameter_map.unmatched_keras == []

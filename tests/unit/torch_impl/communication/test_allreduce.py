@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from tests.unit.torch_impl.ranks import Ranks
 from torch_impl.communication.allreduce import ALGORITHMS, Traffic, all_reduce, ring
 
+pytestmark = pytest.mark.slow
+
 DTYPES = ["float32", "bfloat16", "float64", "float16"]
 Sum = tuple[np.ndarray, int, int]  # the result of a rank, and the numbers of messages and bytes that it sent
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3, *(pytest.param(size, marks=pytest.mark.slow) for size in (4, 5))])
+@pytest.fixture(scope="module", params=[1, 2, 3, *(size for size in (4, 5))])
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     group = Ranks(request.param, tmp_path_factory.mktemp("ranks"))
     yield group
@@ -70,7 +72,6 @@ def predict_traffic(algorithm: str, rank: int, size: int, length: int, itemsize:
     return (count, count * length * itemsize) if length else (0, 0)
 
 
-@pytest.mark.slow
 @settings(max_examples=60)
 @given(length=st.integers(0, 70), dtype=st.sampled_from(DTYPES), seed=st.integers(0, 2**32 - 1))
 def test_every_algorithm_sums_and_sends_what_it_should(ranks: Ranks, length: int, dtype: str, seed: int) -> None:
@@ -82,7 +83,6 @@ def test_every_algorithm_sums_and_sends_what_it_should(ranks: Ranks, length: int
             assert results[algorithm][1:] == expected, (algorithm, rank)
 
 
-@pytest.mark.slow
 def test_long_buffers(ranks: Ranks) -> None:
     """The buffers are longer than a socket holds, so a rank that sends before it receives would hang."""
     size = len(ranks.processes)

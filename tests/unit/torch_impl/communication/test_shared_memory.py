@@ -15,6 +15,8 @@ from tests.unit.torch_impl.ranks import Ranks
 from torch_impl.communication import shared_memory
 from torch_impl.communication.shared_memory import SharedMemory, map_memory
 
+pytestmark = pytest.mark.slow
+
 PIECE = 3 * 64 * 2  # in bytes: 24 or 48 numbers for each of two ranks, or 16 or 32 for each of three
 Averages = list[tuple[np.ndarray, np.ndarray]]
 
@@ -59,7 +61,6 @@ def check(averages_of_ranks: list[Averages], dtype: str) -> None:
             np.testing.assert_allclose(average, exact, rtol=0, atol=tolerance)
 
 
-@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     lengths=st.lists(st.integers(0, 200), min_size=1, max_size=4),

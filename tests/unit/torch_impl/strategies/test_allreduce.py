@@ -30,7 +30,7 @@ STEPS = 7
 Run = list[tuple[float, float]]  # the loss and the gradient norm of each step
 
 
-@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[2, 3])
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     group = Ranks(request.param, tmp_path_factory.mktemp("ranks"))
     yield group
