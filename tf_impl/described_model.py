@@ -23,6 +23,7 @@ from common.map.description import (
 from common.map.factory import call_factory, list_user_files
 from common.map.input_specs import InputSpec
 from common.map.keras_layers import RECURRENT_KINDS
+from common.map.random_layers import find_random_layers
 from tf_impl.convolution import patch_strided_convolutions
 from tf_impl.dropout import find_dropout_layers
 from tf_impl.float64 import compute_in_float64
@@ -31,6 +32,7 @@ from tf_impl.input_adapter import build_input_adapter, get_training_argument
 from tf_impl.keras_paths import variables_by_path
 from tf_impl.layer_attributes import get_layer_attributes, get_layer_kind
 from tf_impl.nested_tensors import name_tensors
+from tf_impl.unsupported import find_unsupported
 
 CONFIG_KEY = "model.tf"  # names the factory; errors begin with it
 
@@ -84,7 +86,7 @@ class DescribedModel:
         groups = [getattr(layer, "groups", 1) for layer in trace.entered.values()]
         if any(isinstance(count, int) and count > 1 for count in groups):
             tf.config.run_functions_eagerly(False)  # on a CPU, gradients of grouped convolutions need XLA
-        dropout_functions = self._find_dropout_functions()
+        random_layers, changed = self._observe_training()
         tensors = self._get_variables()
         names_by_id = {id(variable): name for name, variable in tensors.items()}
         layers, used, moving_statistics = [], set(), set()  # names of variables in the two sets
@@ -114,7 +116,8 @@ class DescribedModel:
                 for path, layer in trace.entered.items()
                 if id(layer) in self.dropouts
             },
-            noise=[*self.other_dropouts, *dropout_functions],
+            noise=[*self.other_dropouts, *random_layers],
+            unsupported=find_unsupported(self.model, sorted(changed - moving_statistics)),
             files=list_user_files(),
         )
 
@@ -161,14 +164,29 @@ class DescribedModel:
         arrays = {name: tensor.numpy() for name, tensor in outputs.items()}
         return ComputedPass(arrays, trace.calls, gradients, self.weights())
 
-    def _find_dropout_functions(self) -> list[str]:
-        """Return the layers that call dropout functions in training mode, as "path (function)"."""
-        before = self.weights()
-        with ForwardTrace(self.model) as trace:
-            self._call(training=True)
-        for name, variable in self._get_variables().items():
-            variable.assign(before[name])
-        return trace.noise
+    def _observe_training(self) -> tuple[list[str], set[str]]:
+        """Compute the same training pass twice, on the same variables.
+
+        Returns:
+            The layers that draw random numbers, as "path (function)", and the names of the variables that a pass
+            changes.
+        """
+        before = {name: variable.numpy() for name, variable in self._get_state().items()}
+        traces, changed = [], set()
+        for _ in range(2):
+            with ForwardTrace(self.model) as trace:
+                self._call(training=True)
+            traces.append(trace)
+            for name, variable in self._get_state().items():
+                if name in before and not np.array_equal(variable.numpy(), before[name]):
+                    changed.add(name)
+                    variable.assign(before[name])
+        return find_random_layers(traces[0].calls, traces[1].calls, traces[0].noise), changed
+
+    def _get_state(self) -> dict[str, keras.Variable]:
+        """Return the variables by path, except for the states of random generators."""
+        variables = variables_by_path(self.model)
+        return {path: variable for path, variable in variables.items() if variable.name != "seed_generator_state"}
 
     def _get_variables(self) -> dict[str, keras.Variable]:
         """Return the floating-point variables by path."""

@@ -20,12 +20,14 @@ from common.map.description import (
 )
 from common.map.factory import call_factory, list_user_files
 from common.map.input_specs import InputSpec
+from common.map.random_layers import find_random_layers
 from torch_impl.attention import UnfoldedAttention, set_dropout_batch_first, unfold_attention
 from torch_impl.dropout import ALIGNED_CLASSES
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.input_adapter import build_input_adapter
 from torch_impl.layer_attributes import get_layer_attributes, get_layer_kind
 from torch_impl.nested_tensors import name_tensors
+from torch_impl.unsupported import find_unsupported
 
 CONFIG_KEY = "model.torch"  # names the factory; errors begin with it
 
@@ -76,7 +78,7 @@ class DescribedModel:
         """Describe the layers that a forward pass enters, and the variables."""
         with ForwardTrace(self.model) as trace, torch.no_grad():
             self._call(training=False)
-        dropout_functions = self._find_dropout_functions()
+        random_layers, changed = self._observe_training()
         tensors = self._get_variables()
         names_by_id = {id(tensor): name for name, tensor in tensors.items()}
         layers, used, moving_statistics = [], set(), set()  # names of variables in the two sets
@@ -105,7 +107,8 @@ class DescribedModel:
                 for path in trace.entered
                 if path in self.dropout_rates
             },
-            noise=[*self.other_dropouts, *dropout_functions],
+            noise=[*self.other_dropouts, *random_layers],
+            unsupported=find_unsupported(self.model, sorted(changed - moving_statistics)),
             files=list_user_files(),
         )
 
@@ -157,14 +160,30 @@ class DescribedModel:
         gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True, materialize_grads=True)
         return {name: gradient.numpy() for name, gradient in zip(trainable, gradients, strict=True)}
 
-    def _find_dropout_functions(self) -> list[str]:
-        """Return the layers that call dropout functions in training mode, as "path (function)"."""
-        before = self.weights()
-        with ForwardTrace(self.model) as trace, torch.no_grad():
-            self._call(training=True)
-            for name, tensor in self._get_variables().items():
-                tensor.copy_(torch.from_numpy(before[name]))
-        return trace.noise
+    def _observe_training(self) -> tuple[list[str], set[str]]:
+        """Compute the same training pass twice, on the same variables.
+
+        Returns:
+            The layers that draw random numbers, as "path (function)", and the names of the variables that a pass
+            changes.
+        """
+        before = {name: tensor.clone() for name, tensor in self._get_state().items()}
+        traces, changed = [], set()
+        for seed in range(2):
+            torch.manual_seed(seed)
+            with ForwardTrace(self.model) as trace, torch.no_grad():
+                self._call(training=True)
+                traces.append(trace)
+                for name, tensor in self._get_state().items():
+                    if name in before and not torch.equal(tensor, before[name]):
+                        changed.add(name)
+                        tensor.copy_(before[name])
+        return find_random_layers(traces[0].calls, traces[1].calls, traces[0].noise), changed
+
+    def _get_state(self) -> dict[str, torch.Tensor]:
+        """Return the parameters and buffers by name, except for BatchNorm's counters of batches."""
+        tensors = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        return {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
 
     def _get_variables(self) -> dict[str, torch.Tensor]:
         """Return the floating-point parameters and buffers by name, tied parameters once.

@@ -105,10 +105,14 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         sides = {side: stack.enter_context(Side(PACKAGES[side])) for side in factories}
         models = pair_models(sides["torch"], sides["tf"], request) if len(sides) == 2 else None
         if models is not None:
-            _check_match(models, settings.prove)
             descriptions = {"torch": models.torch_description, "tf": models.keras_description}
         else:
             descriptions = {side: describe_models({side: process}, request)[side] for side, process in sides.items()}
+        for side, description in descriptions.items():
+            if description.unsupported:
+                raise UserError(f"model.{side}={factories[side]}: {description.unsupported[0]}")
+        if models is not None:
+            _check_match(models, settings.prove)
         outputs = {}
         for side, description in descriptions.items():
             factory = f"model.{side}={factories[side]}"
@@ -223,8 +227,8 @@ def _pair_dropouts(
     for side, description in descriptions.items():
         if description.noise:
             raise UserError(
-                f"model.{side}: the dropout of {description.noise[0]} cannot be aligned; write a dropout layer of its "
-                "own, or set model.dropout_semantics=native"
+                f"model.{side}: {description.noise[0]} draws random numbers that cannot be aligned; write a "
+                "dropout layer of its own, or set model.dropout_semantics=native"
             )
     if models is None:
         names = [layer.name for description in descriptions.values() for layer in description.dropouts.values()]

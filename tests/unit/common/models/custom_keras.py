@@ -28,6 +28,54 @@ def plain(activation: str = "relu") -> keras.Model:
     return keras.Sequential([keras.Input((5,)), layers.Dense(4, activation=activation), layers.Dense(3)])
 
 
+class WithLoss(keras.layers.Layer):
+    """A layer that adds a loss of its own."""
+
+    def call(self, x: Any) -> Any:
+        self.add_loss(keras.ops.mean(keras.ops.square(x)))
+        return x
+
+
+class Counting(keras.layers.Layer):
+    """A layer with a state that changes in training."""
+
+    def build(self, shape: Any) -> None:
+        self.calls = self.add_weight(name="calls", shape=(), initializer="zeros", trainable=False)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        if training:
+            self.calls.assign_add(1.0)
+        return x * keras.ops.tanh(1 + self.calls)
+
+
+def build_with(layer: keras.Layer) -> keras.Model:
+    return keras.Sequential([keras.Input((5,)), layers.Dense(4, activation="relu"), layer, layers.Dense(3)])
+
+
+def regularized() -> keras.Model:
+    return build_with(layers.Dense(4, kernel_regularizer="l2", name="middle"))
+
+
+def active() -> keras.Model:
+    return build_with(layers.Dense(4, activity_regularizer="l1", name="middle"))
+
+
+def constrained() -> keras.Model:
+    return build_with(layers.Dense(4, bias_constraint="non_neg", name="middle"))
+
+
+def with_loss() -> keras.Model:
+    return build_with(WithLoss())
+
+
+def counting() -> keras.Model:
+    return build_with(Counting(name="counting"))
+
+
+def noisy() -> keras.Model:
+    return build_with(layers.GaussianNoise(0.1, name="noise"))
+
+
 def tanh() -> keras.Model:
     return plain("tanh")
 

@@ -51,6 +51,49 @@ class Stacked(nn.Module):
         return result
 
 
+class Centred(Plain):
+    """A model with a moving average of its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.centre = 0.9 * self.centre + 0.1 * x.mean(0)
+        return super().forward(x - self.centre)
+
+
+class Noisy(nn.Module):
+    """A layer that multiplies by random numbers in training."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.bernoulli(torch.full_like(x, 0.5)) if self.training else x
+
+
+def centred() -> nn.Module:
+    return Centred()
+
+
+def spectral() -> nn.Module:
+    return nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(5, 4)), nn.Linear(4, 3))
+
+
+def normalized() -> nn.Module:
+    """Build a model with a parametrization that has no state, and with BatchNorm."""
+    return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(5, 4)), nn.BatchNorm1d(4), nn.Linear(4, 3))
+
+
+def noisy() -> nn.Module:
+    return nn.Sequential(nn.Linear(5, 4), nn.Sequential(nn.ReLU(), Noisy()), nn.Linear(4, 3))
+
+
+def clipped() -> nn.Module:
+    model = Plain()
+    model.hidden.weight.register_hook(lambda gradient: gradient.clamp(-1, 1))
+    return model
+
+
 def plain(classes: int = 3) -> nn.Module:
     return Plain(classes)
 

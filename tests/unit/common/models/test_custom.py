@@ -34,7 +34,54 @@ REFUSED = {  # the factories in PyTorch and Keras, the names of more arrays, the
     "dropout between layers": (
         ("stacked", None),
         [],
-        r"^model.torch: the dropout of lstm \(LSTM\) cannot be aligned; write a dropout layer of its own, or set ",
+        r"^model.torch: lstm \(LSTM\) draws random numbers that cannot be aligned; write a dropout layer of its own",
+    ),
+    "a moving average": (("centred", None), [], r"custom_torch:centred: buffer centre changes in forward passes, and "),
+    "vectors of spectral norm": (
+        ("spectral", None),
+        [],
+        r"buffer 0\.parametrizations\.weight\.0\._u changes in forward",
+    ),
+    "random numbers": (
+        ("noisy", None),
+        [],
+        r"^model.torch: 1\.1 \(random numbers\) draws random numbers that cannot be",
+    ),
+    "a gradient hook": (
+        ("clipped", None),
+        [],
+        r"parameter hidden\.weight has a gradient hook, which would see the grad",
+    ),
+    "a regularizer": (
+        (None, "regularized"),
+        [],
+        r"variable \S*middle/kernel has a regularizer \(L2\), whose loss train",
+    ),
+    "an activity regularizer": (
+        (None, "active"),
+        [],
+        r"layer \S*middle has an activity regularizer \(L1\), whose loss ",
+    ),
+    "a constraint": (
+        (None, "constrained"),
+        [],
+        r"middle/bias has a constraint \(NonNeg\), which training does not app",
+    ),
+    "a loss of the model": (
+        (None, "with_loss"),
+        [],
+        r"custom_keras:with_loss: the model adds losses with add_loss, whos",
+    ),
+    "a state of Keras": (
+        (None, "counting"),
+        [],
+        r"variable \S*counting/calls changes in forward passes, and is neither",
+    ),
+    "noise of Keras": ((None, "noisy"), [], r"^model.tf: \S*noise \(random numbers\) draws random numbers that cannot"),
+    "the same on one side": (
+        ("plain", "regularized"),
+        [],
+        r"^model.tf=\S*regularized: variable \S*middle/kernel has a ",
     ),
     "another activation": (("plain", "tanh"), [], r"are not the same: .* look between hidden .* and it"),
 }

@@ -1,0 +1,30 @@
+"""Parts of a user's model that a training run would lose or compute differently on several replicas."""
+
+from collections.abc import Collection
+
+import torch
+
+
+def find_unsupported(model: torch.nn.Module, changed: Collection[str]) -> list[str]:
+    """Return a sentence for each part of the model that cannot be trained, with what to do about it.
+
+    Args:
+        model: The model.
+        changed: The names of the buffers that a forward pass in training mode changes, without those of BatchNorm.
+    """
+    sentences = [
+        f"buffer {name} changes in forward passes, and is neither averaged over replicas nor saved; compute it from "
+        "the inputs, or make it constant"
+        for name in changed
+    ]
+    sentences += [
+        f"parameter {name} has a gradient hook, which would see the gradients of one replica; remove it"
+        for name, parameter in model.named_parameters()
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks
+    ]
+    sentences += [
+        f"layer {name or 'model'} has a backward hook, which would see the gradients of one replica; remove it"
+        for name, module in model.named_modules()
+        if module._backward_hooks or module._backward_pre_hooks
+    ]
+    return sentences
