@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -42,19 +43,26 @@ OTHERS = {
     "tf-multiworker-3": "strategy=multiworker strategy.workers=3 strategy.bytes_per_pack=100000",
     "tf-parameter_server-3": f"{SERVERS} strategy.workers=3",
     "tf-mirrored-2-compiled": "strategy=mirrored strategy.replicas=2 train.compile=true",
+    "torch-single-compiled": "strategy=single train.compile=true",
+    "tf-single-compiled": "strategy=single train.compile=true",
 }
 STRATEGIES = CORE | OTHERS | {"torch-ddp-3": DDP}
-# The last batch of an epoch, step 16 or 17, is smaller. The last batch of the evaluation has 2 examples for 4 replicas.
-CORPUS = ("data.train_examples=500", "data.validation_examples=122")
+# The last batch of an epoch, step 16 or 17, has 2 examples, fewer than most strategies have replicas; so has the last
+# batch of the evaluation.
+CORPUS = (
+    "data.train_examples=482",
+    "data.validation_examples=122",
+    "model.hidden_size=64",
+    "model.intermediate_size=256",
+)
 PLAIN = ("schedule=constant", "optimizer.max_grad_norm=null")
-ADAMW = ("optimizer=adamw", "optimizer.learning_rate=1e-3", *PLAIN)
+ADAMW = ("optimizer=adamw", "optimizer.learning_rate=1e-3", *PLAIN, "train.global_batch_size=30")
 CONVNET = ("train.steps=30", "model=convnet", "train.global_batch_size=62")  # step 24 has 11 images, of 1,437
+FLOAT64 = "train.precision=float64"
 BERT = {
-    # 482 = 15 x 32 + 2: a training batch with fewer examples than replicas
-    "adam": ("train.steps=30", "optimizer=adam", "optimizer.learning_rate=3e-5", *PLAIN, "data.train_examples=482"),
-    "adamw-30": ("train.steps=30", *ADAMW, "train.global_batch_size=30"),
-    "float64-30": ("train.steps=30", *ADAMW, "train.global_batch_size=30", "train.precision=float64"),
-    "float64": ("train.steps=100", *ADAMW, "train.global_batch_size=30", "train.precision=float64"),
+    "adam": ("train.steps=30", "optimizer=adam", "optimizer.learning_rate=3e-5", *PLAIN),
+    "adamw": ("train.steps=30", *ADAMW),
+    "adamw64": ("train.steps=60", *ADAMW, FLOAT64),
     # momentum, coupled weight decay, clipping, warm-up and decay, which the other experiments do not have
     "sgd": (
         "train.steps=30",
@@ -66,49 +74,96 @@ BERT = {
         "schedule.warmup_steps=5",
     ),
 }
-BERT["sgd64"] = (*BERT["sgd"], "train.precision=float64")
-BERT["dropout"] = (*BERT["adamw-30"], "model.dropout=0.1")
-BERT["dropout64"] = (*BERT["float64-30"], "model.dropout=0.1")
+BERT["sgd64"] = (*BERT["sgd"], FLOAT64)
+BERT["dropout"] = (*BERT["adamw"], "model.dropout=0.1")
+BERT["dropout64"] = (*BERT["dropout"], FLOAT64)
 BERT["compiled64"] = (*BERT["dropout64"], "train.steps=10")
+ARRAYS = ("data=arrays", "data.train={data}/train.npz", "data.validation={data}/validation.npz")
+TEXT = ("data=lines", "data.train={data}/train.txt", "data.validation={data}/validation.txt", "data.tokenizer=bytes")
+# Shards are uneven for 2, 3 and 4 replicas.
+CUSTOM = ("train.steps=30", "schedule=constant", "optimizer.learning_rate=0.003", "train.global_batch_size=31")
+EXAMPLES = {  # the example whose data is used, and the settings
+    "resnet": ("resnet", (*ARRAYS, "data.channels=[images]", "model.sync_batch_norm=true")),
+    "lstm": ("lstm", ARRAYS),
+    "gpt": ("gpt", (*TEXT, "train.max_length=64", "task=language_model")),
+    "tabular": ("tabular", (*ARRAYS, "task=regression", "task.loss=huber")),
+    "hf": ("lstm", (*ARRAYS, "task.label_smoothing=0.1", "task.class_weights=[0.5,2]")),
+    "attention": ("lstm", (*ARRAYS, "+model.arguments.dropout=0.1")),
+}
 EXPERIMENTS = {name: (*CORPUS, *overrides) for name, overrides in BERT.items()} | {
     "convnet": CONVNET,
-    "convnet64": (*CONVNET, "train.precision=float64"),
+    "convnet64": (*CONVNET, FLOAT64),
     "convnet_dropout": (*CONVNET, "model.dropout=0.25"),
-    "convnet_dropout64": (*CONVNET, "train.precision=float64", "model.dropout=0.25"),
+    "convnet_dropout64": (*CONVNET, FLOAT64, "model.dropout=0.25"),
 }
-CLUSTERS = (
-    "tf-multiworker-2",
-    "tf-multiworker-3",
-    "tf-parameter_server-3",
-)  # their processes start again for every run
-COMPILED = ("torch-ddp-2-compiled", "tf-mirrored-2-compiled")  # a run takes as long as ten others
-QUICK = tuple(name for name in OTHERS if name not in (*CLUSTERS, *COMPILED))
 SINGLES = ("torch-single", "tf-single")
-SOME = ("torch-dp-3-criterion", "torch-ddp-3-after", "torch-allreduce-3-ring", "torch-allreduce-3-doubling")
 # The strategies of each experiment. `make bench-parity` runs all strategies in seven experiments: see test_every.py.
 # Slow strategies take part in the most sensitive experiments: a run with dropout shows every fault that one without it
 # shows, and float64 shows every fault that float32 shows.
 PAIRED = {
-    "adam": (*SINGLES, "torch-dp-4", "torch-ddp-4", "tf-mirrored-4"),
-    "adamw-30": (*(name for name in CORE if name != "tf-mirrored-2"), *QUICK),
-    "float64": (*SINGLES, "torch-ddp-4", "tf-mirrored-2"),
+    "adam": (*SINGLES, "torch-dp-4", "tf-mirrored-4"),
+    "adamw": (
+        *SINGLES,
+        "torch-dp-2",
+        "torch-dp-4",
+        "torch-dp-3-in_forward",
+        "torch-dp-3-criterion",
+        "torch-ddp-3",
+        "torch-ddp-3-after",
+        "torch-ddp-3-static",
+        "torch-allreduce-3-ring",
+        "torch-allreduce-3-gather",
+        "torch-allreduce-3-all",
+        "torch-allreduce-3-doubling",
+        "torch-allreduce-3-native",
+        "torch-parameter_server-3",
+        "tf-mirrored-4",
+        "tf-central_storage-3",
+    ),
+    "adamw64": (*SINGLES, "torch-ddp-3", "tf-mirrored-2"),
     "sgd": (*SINGLES, "tf-mirrored-4"),
     "sgd64": SINGLES,
-    "dropout": (*SINGLES, "torch-dp-4", "torch-ddp-4", "tf-mirrored-4", "tf-multiworker-2", "tf-parameter_server-3"),
-    "dropout64": (*SINGLES, "torch-dp-3-in_forward", *SOME, "tf-multiworker-3"),
-    "compiled64": (*SINGLES, *COMPILED),
-    "convnet": (*SINGLES, "torch-ddp-2", "tf-mirrored-4", *SOME, "tf-central_storage-3"),
+    "dropout": (*SINGLES, "torch-dp-4", "torch-ddp-3", "tf-mirrored-4", "tf-parameter_server-3"),
+    "dropout64": (
+        *SINGLES,
+        "torch-dp-3-in_forward",
+        "torch-ddp-3-after",
+        "torch-allreduce-3-ring",
+        "torch-allreduce-3-doubling",
+        "tf-multiworker-3",
+    ),
+    "compiled64": (*SINGLES, "torch-single-compiled", "tf-single-compiled"),
+    "convnet": (
+        *SINGLES,
+        "torch-dp-3-criterion",
+        "torch-ddp-3-after",
+        "torch-allreduce-3-ring",
+        "tf-central_storage-3",
+    ),
     "convnet64": (*SINGLES, "tf-mirrored-4", "torch-dp-3-criterion"),
     "convnet_dropout64": (*SINGLES, "torch-dp-2", "tf-mirrored-4"),
+    "resnet": (*SINGLES, "torch-ddp-3", "tf-mirrored-2"),
+    "lstm": (*SINGLES, "torch-ddp-3", "tf-mirrored-2"),
+    "gpt": (*SINGLES, "torch-ddp-3", "tf-mirrored-2"),
+    "tabular": SINGLES,
+    "hf": (*SINGLES, "torch-ddp-3"),
+    "attention": (*SINGLES, "torch-ddp-3", "torch-allreduce-3-ring", "tf-mirrored-2"),
 }
 # The runs with planted faults. One replica is fastest, but only uneven shards show the mean of replica means.
 FAULTS = dict.fromkeys(
     ("native_adam", "tanh_gelu", "other_shuffle", "layer_norm_epsilon", "no_attention_mask"), "tf-single"
 )
-FAULTY = [(experiment, *fault) for experiment in ("adamw-30", "float64") for fault in FAULTS.items()]
-FAULTY.append(("adamw-30", "mean_of_replica_means", "tf-mirrored-4"))
+FAULTY = [(experiment, *fault) for experiment in ("adamw", "adamw64") for fault in FAULTS.items()]
+FAULTY.append(("adamw", "mean_of_replica_means", "tf-mirrored-4"))
 FAULTY += [("dropout64", "native_dropout", "tf-single"), ("dropout64", "masks_by_place", "tf-single")]
 FAULTY.append(("convnet", "flatten_order", "tf-single"))
+FAULTY += [("resnet", "batch_norm_of_each_replica", "torch-ddp-3"), ("lstm", "mean_of_replica_means", "tf-mirrored-2")]
+FAULTY += [("gpt", "native_dropout", "tf-single"), ("attention", "native_dropout", "torch-single")]
+FAULT_KEYS = {  # the faults that are settings; tests/parity/trainer.py plants the others
+    "native_adam": "optimizer.semantics=native",
+    "native_dropout": "model.dropout_semantics=native",
+    "batch_norm_of_each_replica": "model.sync_batch_norm=false",
+}
 
 
 @dataclass(frozen=True)
@@ -123,31 +178,22 @@ class Planned:
     def process(self) -> str:
         """The process or group of ranks that trains the run.
 
-        TensorFlow's collectives bind a process to the shapes that they first reduced. Its clusters start their own
-        processes.
+        TensorFlow's collectives bind a process to the shapes that they first reduced. Only synchronized BatchNorm uses
+        them on a CPU. TensorFlow's clusters start their own processes.
         """
         framework, strategy, *replicas = self.strategy.split("-")
         if strategy in ("ddp", "allreduce"):
             return f"ranks-{replicas[0]}"
         if strategy in ("multiworker", "parameter_server"):
             return f"{framework}-clusters"
-        if strategy != "mirrored":
-            return framework
-        keys_of_shapes = (
-            "data.train_examples=4",
-            "train.precision=",
-            "model=",
-            "model.torch=",
-            "model.sync_batch_norm=",
-        )
-        shapes = [key for key in self.overrides if key.startswith(keys_of_shapes)]
-        return "-".join(["tf", replicas[0], *(key.partition("=")[2] for key in shapes)])
+        if strategy == "mirrored" and "model.sync_batch_norm=true" in self.overrides:
+            return f"tf-{replicas[0]}-{'64' if FLOAT64 in self.overrides else '32'}"
+        return framework
 
     def describe(self, run_dir: Path) -> dict[str, object]:
         """Return an entry of RUNS.json, which the trainer reads."""
         overrides = [*self.overrides, *STRATEGIES[self.strategy].split()]
-        overrides += ["optimizer.semantics=native"] if self.fault == "native_adam" else []
-        overrides += ["model.dropout_semantics=native"] if self.fault == "native_dropout" else []
+        overrides += [FAULT_KEYS[self.fault]] if self.fault in FAULT_KEYS else []
         return {"run_dir": str(run_dir), "overrides": overrides, "fault": self.fault}
 
 
@@ -191,15 +237,35 @@ class Runs:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """The runs of all experiments, and the runs with planted faults."""
     runs = Runs(tmp_path_factory.mktemp("parity"))
-    cache = f"cache_dir={runs.base / 'cache'}"
-    planned = {runs.path(*key): Planned(key[1], (cache, *EXPERIMENTS[key[0]])) for key in list_pairs(PAIRED)}
+    overrides = {experiment: make_overrides(runs.base, experiment) for experiment in PAIRED}
+    planned = {runs.path(*key): Planned(key[1], overrides[key[0]]) for key in list_pairs(PAIRED)}
     for experiment, fault, strategy in FAULTY:
-        overrides = (cache, *EXPERIMENTS[experiment])
-        if experiment == "float64":  # enough to show the fault
-            overrides = (*overrides, "train.steps=5")
-        planned[runs.path(experiment, strategy, fault)] = Planned(strategy, overrides, fault)
+        # Five steps are enough in float64.
+        few = ("train.steps=5",) if FLOAT64 in overrides[experiment] else ()
+        planned[runs.path(experiment, strategy, fault)] = Planned(strategy, (*overrides[experiment], *few), fault)
     train(planned)
     return runs
+
+
+def make_overrides(base: Path, experiment: str, precision: str = "float64") -> tuple[str, ...]:
+    """Return the overrides of an experiment, and write the data of an example.
+
+    Args:
+        base: The directory of the cache and of the data.
+        experiment: A key of EXPERIMENTS or EXAMPLES.
+        precision: The precision of an example.
+    """
+    cache = f"cache_dir={base / 'cache'}"
+    if experiment in EXPERIMENTS:
+        return (cache, *EXPERIMENTS[experiment])
+    name, settings = EXAMPLES[experiment]
+    data = base / "data" / name
+    if not data.exists():
+        import_module(f"examples.{name}.data").write(data)
+    modules = f"examples.{experiment}.model_" if experiment != "attention" else "tests.parity.attention_"
+    factories = (f"model.torch={modules}torch:build", f"model.tf={modules}keras:build")
+    formatted = (setting.format(data=data) for setting in settings)
+    return (cache, "model=custom", *factories, *formatted, *CUSTOM, f"train.precision={precision}")
 
 
 def list_pairs(strategies: Mapping[str, Iterable[str]]) -> list[tuple[str, str]]:

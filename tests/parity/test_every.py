@@ -5,7 +5,7 @@ import pytest
 from tests.parity.conftest import EXPERIMENTS, STRATEGIES, Planned, Runs, list_pairs, train
 from tests.parity.test_parity import assert_lockstep
 
-EXPERIMENT_NAMES = ("adamw-30", "float64-30", "dropout", "dropout64", "convnet", "convnet64", "convnet_dropout")
+EXPERIMENT_NAMES = ("adamw", "adamw64", "dropout", "dropout64", "convnet", "convnet64", "convnet_dropout")
 EVERY = dict.fromkeys(EXPERIMENT_NAMES, tuple(STRATEGIES))
 
 pytestmark = pytest.mark.bench
