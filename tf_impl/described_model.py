@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from common.config.tasks import TaskSettings
 from common.errors import UserError, describe_error
 from common.map.description import (
     ComputedPass,
@@ -24,6 +25,7 @@ from common.map.factory import call_factory, list_user_files
 from common.map.input_specs import InputSpec
 from common.map.keras_layers import RECURRENT_KINDS
 from common.map.random_layers import find_random_layers
+from tf_impl.batches import to_tensors
 from tf_impl.convolution import patch_strided_convolutions
 from tf_impl.dropout import find_dropout_layers
 from tf_impl.float64 import compute_in_float64
@@ -32,6 +34,7 @@ from tf_impl.input_adapter import build_input_adapter, get_training_argument
 from tf_impl.keras_paths import variables_by_path
 from tf_impl.layer_attributes import get_layer_attributes, get_layer_kind
 from tf_impl.nested_tensors import name_tensors
+from tf_impl.task import build_task_functions
 from tf_impl.unsupported import find_unsupported
 
 CONFIG_KEY = "model.tf"  # names the factory; errors begin with it
@@ -136,6 +139,25 @@ class DescribedModel:
         for name, variable in self._get_variables().items():
             variable.assign(before[name])
         return weights
+
+    def compute_loss_shapes(self, task: TaskSettings, output: str, labels: np.ndarray) -> list[tuple[int, ...]]:
+        """Return the shapes of the losses of the examples, for float32 outputs, as in training, and for float64.
+
+        Args:
+            task: The settings of the task.
+            output: The name of the output that the task uses.
+            labels: The labels of the examples.
+
+        Raises:
+            UserError: The user's loss function failed.
+        """
+        functions = build_task_functions(task)
+        (batch,) = to_tensors([{"labels": labels}])
+        try:
+            outputs = self.outputs[output]
+            return [tuple(functions.losses(x, batch["labels"]).shape) for x in (tf.cast(outputs, tf.float32), outputs)]
+        except Exception as error:
+            raise UserError(f"task.tf: the loss function raised {describe_error(error)}") from error
 
     def compute(
         self, weights: Mapping[str, np.ndarray], training: bool, projections: Mapping[str, np.ndarray]

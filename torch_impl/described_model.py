@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
+from common.config.tasks import TaskSettings
 from common.errors import UserError, describe_error
 from common.map.description import (
     ComputedPass,
@@ -22,11 +23,13 @@ from common.map.factory import call_factory, list_user_files
 from common.map.input_specs import InputSpec
 from common.map.random_layers import find_random_layers
 from torch_impl.attention import UnfoldedAttention, set_dropout_batch_first, unfold_attention
+from torch_impl.batches import to_tensors
 from torch_impl.dropout import ALIGNED_CLASSES
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.input_adapter import build_input_adapter
 from torch_impl.layer_attributes import get_layer_attributes, get_layer_kind
 from torch_impl.nested_tensors import name_tensors
+from torch_impl.task import build_task_functions
 from torch_impl.unsupported import find_unsupported
 
 CONFIG_KEY = "model.torch"  # names the factory; errors begin with it
@@ -127,6 +130,25 @@ class DescribedModel:
         if not isinstance(state_dict, Mapping) or not all(isinstance(x, torch.Tensor) for x in state_dict.values()):
             raise UserError(f"model.checkpoint={path}: is not a state dict; save model.state_dict()")
         return {name: tensor.double().numpy() for name, tensor in state_dict.items() if tensor.is_floating_point()}
+
+    def compute_loss_shapes(self, task: TaskSettings, output: str, labels: np.ndarray) -> list[tuple[int, ...]]:
+        """Return the shapes of the losses of the examples, for float32 outputs, as in training, and for float64.
+
+        Args:
+            task: The settings of the task.
+            output: The name of the output that the task uses.
+            labels: The labels of the examples.
+
+        Raises:
+            UserError: The user's loss function failed.
+        """
+        functions = build_task_functions(task)
+        (batch,) = to_tensors([{"labels": labels}], torch.device("cpu"))
+        try:
+            outputs = self.outputs[output]
+            return [tuple(functions.losses(x, batch["labels"]).shape) for x in (outputs.float(), outputs)]
+        except Exception as error:
+            raise UserError(f"task.torch: the loss function raised {describe_error(error)}") from error
 
     def compute(
         self, weights: Mapping[str, np.ndarray], training: bool, projections: Mapping[str, np.ndarray]

@@ -16,6 +16,7 @@ import numpy as np
 from common.config.models import CustomModelSettings
 from common.config.schema import Config
 from common.config.strategies import PACKAGES
+from common.config.tasks import CustomTaskSettings
 from common.data.arrays.array_cache import ArrayCache
 from common.data.identity import identify_file
 from common.errors import UserError
@@ -118,6 +119,8 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
             factory = f"model.{side}={factories[side]}"
             outputs[side] = select_output(factory, description.outputs)
             check_output(factory, config, cache, description.outputs[outputs[side]], examples["labels"])
+            if isinstance(config.task, CustomTaskSettings):
+                _check_loss(config.task, side, sides[side], outputs[side], examples["labels"])
         weights = read_weights(settings, sides, descriptions, models)
     hf_config = {
         "model_type": "custom",
@@ -143,6 +146,16 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
 def get_parameter_shapes(hf_config: HfConfig) -> dict[str, tuple[int, ...]]:
     """Return the shapes of parameters and buffers by name."""
     return {name: tuple(shape) for name, shape in hf_config["shapes"].items()}
+
+
+def _check_loss(task: CustomTaskSettings, side: str, process: Side, output: str, labels: np.ndarray) -> None:
+    """Raise UserError unless the user's loss function returns one loss for each example."""
+    for shape in process.call("compute_loss_shapes", task=task, output=output, labels=labels):
+        if shape != (len(labels),):
+            raise UserError(
+                f"task.{side}={getattr(task, side)}: returns losses of shape {list(shape)} for {len(labels)} examples; "
+                "return one loss for each example, such as the mean over its labels"
+            )
 
 
 def _find_file(key: str, path: str) -> Path:

@@ -59,7 +59,7 @@ def open_cache(config: Config, source: "TokenizerSource | None") -> ArrayCache:
     assert isinstance(data, ArraysSettings)
     key = compute_fingerprint({"format": FORMAT, "corpus": identify(data)})
     directory = Path(config.cache_dir) / f"arrays-{key}"
-    cache = _open(directory, open_or_build(directory, lambda partial: build_array_cache(partial, data)))
+    cache = _open(config, directory, open_or_build(directory, lambda partial: build_array_cache(partial, data)))
     check_channels(data.channels, cache.inputs)
     return cache
 
@@ -70,24 +70,25 @@ def reopen_cache(config: Config, directory: Path) -> ArrayCache:
     Raises:
         UserError: If the manifest cannot be read.
     """
-    return _open(directory, cast(ArrayManifest, read_manifest(directory)))
+    return _open(config, directory, cast(ArrayManifest, read_manifest(directory)))
 
 
-def _open(directory: Path, manifest: ArrayManifest) -> ArrayCache:
+def _open(config: Config, directory: Path, manifest: ArrayManifest) -> ArrayCache:
+    has_token_losses = config.task.kind == "language_model"
     return ArrayCache(
         directory=directory,
         fingerprint=compute_fingerprint(manifest["checksums"]),
-        train=_open_split(directory, "train", manifest["inputs"]),
-        validation=_open_split(directory, "validation", manifest["inputs"]),
+        train=_open_split(directory, "train", manifest["inputs"], has_token_losses),
+        validation=_open_split(directory, "validation", manifest["inputs"], has_token_losses),
         classes=manifest["classes"],
         limits=manifest["limits"],
     )
 
 
-def _open_split(directory: Path, split: str, names: list[str]) -> ArraySplit:
+def _open_split(directory: Path, split: str, names: list[str], has_token_losses: bool) -> ArraySplit:
     inputs = {name: _open_column(directory, split, name) for name in names}
     weights = _open_array(get_array_path(directory, split, "weights"))
-    return ArraySplit(inputs, _open_column(directory, split, "labels"), weights)
+    return ArraySplit(inputs, _open_column(directory, split, "labels"), weights, has_token_losses)
 
 
 def _open_column(directory: Path, split: str, name: str) -> Column:

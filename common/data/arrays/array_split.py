@@ -19,6 +19,7 @@ class ArraySplit:
     inputs: Mapping[str, Column]
     label: Column  # of all examples; `labels` has its values
     example_weights: np.ndarray | None = None  # float64 [n]; None: all examples have the same weight
+    has_token_losses: bool = True  # whether each labelled token has a loss of its own, as in a language model
 
     def __len__(self) -> int:
         return len(self.label)
@@ -38,7 +39,7 @@ class ArraySplit:
         """
         ragged = [column.lengths(ids) for column in self.inputs.values() if column.offsets is not None]
         if not ragged and self._has_token_labels:
-            return self.loss_counts(ids).astype(np.int64)
+            return self._count_labels(ids).astype(np.int64)
         return sum(ragged, np.zeros(len(ids), np.int64))
 
     def weights(self, ids: np.ndarray) -> np.ndarray:
@@ -47,11 +48,13 @@ class ArraySplit:
 
     def loss_counts(self, ids: np.ndarray) -> np.ndarray:
         """Return the number of losses of each example, float64 [n]: 1, or the number of tokens whose label is >= 0."""
+        return self._count_labels(ids) if self.has_token_losses and self._has_token_labels else np.ones(len(ids))
+
+    def _count_labels(self, ids: np.ndarray) -> np.ndarray:
+        """Return the number of labels >= 0 of each example, float64 [n]."""
         if self.label.offsets is not None:
             labels, rows, _ = self.label.concatenate(ids)
             return np.bincount(rows, labels >= 0, len(ids))
-        if not self._has_token_labels:
-            return np.ones(len(ids))
         return np.count_nonzero(self.label.values[ids] >= 0, axis=tuple(range(1, self.label.values.ndim))).astype(float)
 
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:

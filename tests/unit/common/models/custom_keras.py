@@ -86,3 +86,8 @@ def late() -> keras.Model:
 
 def masked() -> keras.Model:
     return Masked()
+
+
+def compute_mean_loss(outputs: Any, labels: Any) -> Any:
+    losses = keras.ops.categorical_crossentropy(keras.ops.one_hot(labels, 3), outputs, from_logits=True)
+    return keras.ops.mean(losses)

@@ -116,3 +116,16 @@ def two_outputs() -> nn.Module:
 
 def stacked() -> nn.Module:
     return Stacked()
+
+
+def compute_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(outputs, labels, reduction="none")
+
+
+def compute_mean_loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(outputs, labels)
+
+
+def compute_float32_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return losses, but fail on the float64 outputs of an evaluation."""
+    return outputs @ torch.ones(3, dtype=torch.float32)

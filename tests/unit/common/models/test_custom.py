@@ -99,6 +99,12 @@ MISTAKES = {  # the override, the error
     "argument": ("++model.arguments.colour=1", r"plain: raised TypeError: .*unexpected keyword argument 'colour'"),
     "classes": ("++model.arguments.classes=7", r"returns \[n, 7\]; task=classification needs \[n, 3\]"),
 }
+LOSSES = {  # by the override of a loss function: the error
+    f"task.torch={PACKAGE}.custom_torch:compute_losses": None,
+    f"task.torch={PACKAGE}.custom_torch:compute_mean_loss": r"mean_loss: returns losses of shape \[\] for 4 examples",
+    f"task.torch={PACKAGE}.custom_torch:compute_float32_losses": r"^task.torch: the loss function raised RuntimeError",
+    f"task.tf={PACKAGE}.custom_keras:compute_mean_loss": r"mean_loss: returns losses of shape \[\] for 4 examples",
+}
 SAVE_TORCH = """
 import sys
 import numpy as np
@@ -155,8 +161,9 @@ def configure(make_config: MakeConfig, directory: Path) -> ConfigureModels:
         if not path.exists():
             np.savez(path, **ARRAYS, **{name: MORE_ARRAYS[name] for name in names})  # type: ignore[arg-type]
         models = [override.format(name) for override, name in ((TORCH, torch), (KERAS, keras)) if name]
+        models += [] if "task=custom" in overrides else ["task=classification"]
         data = [f"data.train={path}", f"data.validation={path}", f"cache_dir={directory / 'cache'}"]
-        return make_config("model=custom", "data=arrays", "task=classification", *models, *data, *overrides)
+        return make_config("model=custom", "data=arrays", *models, *data, *overrides)
 
     return make
 
@@ -171,6 +178,16 @@ def checkpoints(directory: Path, python: Python) -> Path:
 
 def open_initial(config: Config) -> InitialCheckpoint:
     return prepare_inputs(config, None)[1].initial
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_sides")
+@pytest.mark.parametrize("override", LOSSES)
+def test_a_loss_function_returns_one_loss_for_each_example(configure: ConfigureModels, override: str) -> None:
+    factories = ("plain", None) if override.startswith("task.torch") else (None, "plain")
+    config, message = configure(*factories, "task=custom", override), LOSSES[override]
+    with nullcontext() if message is None else pytest.raises(UserError, match=message):
+        open_initial(config)
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """A split of arrays: what is gathered, its lengths, weights and losses, and its global batches."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -68,6 +70,7 @@ def test_loss_counts(labels: Column, expected: list[int]) -> None:
     counts = make(labels).loss_counts(ALL)
     assert (counts.dtype, counts.tolist()) == (np.float64, expected)
     assert make(labels).loss_counts(ALL[::-1][:3]).tolist() == expected[::-1][:3]
+    assert replace(make(labels), has_token_losses=False).loss_counts(ALL).tolist() == [1] * 8
 
 
 def test_without_ragged_inputs_the_labels_of_tokens_are_counted() -> None:
