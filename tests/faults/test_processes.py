@@ -118,7 +118,7 @@ def test_a_killed_run_is_resumed(
             signum,
             marks=[
                 pytest.mark.survives(f"{signum.name} of a parameter server's worker ({side})"),
-                *([MATRIX] if signum is signal.SIGSTOP else []),
+                *([MATRIX] if signum is signal.SIGSTOP or framework == "tf" else []),
             ],
             id=f"{framework}-{signum.name}",
         )

@@ -57,7 +57,7 @@ def _read_command(process: psutil.Process) -> str:
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(TORCH_SERVERS, id="torch"), pytest.param(TF_SERVERS, id="tf", marks=MATRIX)],
+    [pytest.param(TORCH_SERVERS, id="torch", marks=MATRIX), pytest.param(TF_SERVERS, id="tf", marks=MATRIX)],
 )
 def test_parameter_servers(
     submit: Callable[..., Run], kind: tuple[str, ...], reference_rows: list[dict[str, Any]], no_leftovers: None
@@ -114,6 +114,7 @@ def test_the_driver_is_killed(
     assert_same_curve(run, reference_rows, run.wait_for_end())
 
 
+@MATRIX
 @pytest.mark.survives("SIGTERM or Ctrl-C to the command of a run on a Ray cluster, then another number of replicas")
 def test_another_number_of_replicas(
     submit: Callable[..., Run], start: Start, fault_step: int, no_leftovers: None

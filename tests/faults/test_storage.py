@@ -59,12 +59,12 @@ for step in range(first + 1, first + 1000):
 
 @pytest.mark.survives("SIGKILL while a checkpoint is written")
 def test_killed_while_it_writes_a_checkpoint(start: Start, record_figures: RecordFigures) -> None:
-    """Kill the writer at 20 random moments. Every finished checkpoint exists, and every existing one is complete."""
+    """Kill the writer at 8 random moments. Every finished checkpoint exists, and every existing one is complete."""
     run = start("torch", "train.steps=1", "train.checkpoint_every=null", "train.keep_checkpoints=2")
     assert run.wait_for_end() and run.process.returncode == 0
     shutil.rmtree(run.run_dir / "checkpoints")
     command = [sys.executable, "-c", WRITER, str(run.run_dir)]
-    moments = np.random.default_rng(ROUND).uniform(0, 0.3, 20)
+    moments = np.random.default_rng(ROUND).uniform(0, 0.3, 8)
     finished = 0
     for moment in moments:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as writer:

@@ -141,6 +141,7 @@ def test_every_optimizer_in_both_precisions(
 
 
 @pytest.mark.faults
+@pytest.mark.matrix
 def test_into_asynchronous_runs_and_out_of_them(train: Train) -> None:
     """No batch is lost or repeated. A step of an asynchronous run is an update, and each batch makes two."""
     servers = SERVERS.replace("max_staleness=0", "max_staleness=null")
