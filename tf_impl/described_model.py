@@ -121,8 +121,11 @@ class DescribedModel:
             },
             noise=[*self.other_dropouts, *random_layers],
             unsupported=find_unsupported(self.model, sorted(changed - moving_statistics)),
-            files=list_user_files(),
         )
+
+    def list_files(self) -> list[str]:
+        """Return the paths of the files of the user's code, which the model and its loss function depend on."""
+        return list_user_files()
 
     def weights(self) -> dict[str, np.ndarray]:
         """Return copies of all variables by name."""

@@ -77,7 +77,6 @@ class ModelDescription:
         dropouts: The dropout layers that can be aligned, by path, in the order of execution.
         noise: The layers that draw random numbers in a way that cannot be aligned, by path.
         unsupported: A sentence for each part of the model that cannot be trained, such as a Keras regularizer.
-        files: The paths of the files of the user's code, which the model depends on.
     """
 
     layers: list[LayerDescription]
@@ -89,7 +88,6 @@ class ModelDescription:
     dropouts: dict[str, DropoutDescription] = field(default_factory=dict)
     noise: list[str] = field(default_factory=list)
     unsupported: list[str] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

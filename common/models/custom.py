@@ -30,7 +30,7 @@ from common.models.hf_config import HfConfig
 from common.models.model_outputs import check_output, select_output
 from common.models.user_weights import read_weights
 
-FORMAT = 2  # raise it whenever `build` returns something else, so that models of the old format are built again
+FORMAT = 3  # raise it whenever `build` returns something else, so that models of the old format are built again
 PROOF_EXAMPLES = 4  # the number of examples that both models compute for the proof
 LIBRARIES = ("torch", "tensorflow", "keras", "keras-hub", "transformers")  # a new version may draw other weights
 # The strategies that keep the moving statistics of BatchNorm, averaged over the replicas.
@@ -66,7 +66,7 @@ def identify(config: Config, cache: ArrayCache) -> dict[str, object]:
         "files": files,
         "inputs": repr(cache.inputs),
         "classes": cache.classes,
-        "task": config.task.kind,
+        "task": asdict(config.task) if isinstance(config.task, CustomTaskSettings) else config.task.kind,
         "channels": list(getattr(config.data, "channels", ())),
     }
 
@@ -122,6 +122,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
             if isinstance(config.task, CustomTaskSettings):
                 _check_loss(config.task, side, sides[side], outputs[side], examples["labels"])
         weights = read_weights(settings, sides, descriptions, models)
+        files = sorted({file for side in sides.values() for file in side.call("list_files")})
     hf_config = {
         "model_type": "custom",
         "factories": factories,
@@ -139,7 +140,6 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         "layers": _list_paired_layers(models),
         "shapes": {name: list(array.shape) for name, array in weights.items()},
     }
-    files = sorted({file for description in descriptions.values() for file in description.files})
     return UserModel({name: array.astype(np.float32) for name, array in weights.items()}, hf_config, files)
 
 

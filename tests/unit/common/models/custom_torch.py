@@ -54,6 +54,8 @@ class Stacked(nn.Module):
 class Centred(Plain):
     """A model with a moving average of its inputs."""
 
+    centre: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("centre", torch.zeros(5))
