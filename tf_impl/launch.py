@@ -51,7 +51,7 @@ def launch(context: RunContext, hosts: HostGroup) -> int:
         variables: dict[str, str] = {}  # environment variables of every process
         if hosts.is_multi_host and not strategy.one_process:
             ports = hosts.ports
-            variables[STOP_PORT] = str(hosts.stop_port(strategy.processes))  # where the other ranks tell it to stop
+            variables[STOP_PORT] = str(hosts.stop_port(strategy.processes))  # the chief listens there for stops
         elif not strategy.one_process:
             ports = stack.enter_context(reserve_ports(strategy.processes))
             variables["TF_GRPC_REUSE_PORT"] = "1"  # the tasks listen on ports that this command keeps reserved

@@ -53,8 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help=f"sizes of the timed buffers, such as 4096, 64K or 4M (default {' '.join(SIZES)})",
     )
     parser.add_argument(
-        "--quick", action="store_true", help=f"time {' '.join(QUICK_SIZES)} by default, and each only once"
+        "--quick", action="store_true", help=f"measure each size only once, by default {' '.join(QUICK_SIZES)}"
     )
+    # report_user_errors reads --debug.
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     options = parser.parse_args(arguments)
     sizes = options.sizes or [_parse_size(text) for text in (QUICK_SIZES if options.quick else SIZES)]

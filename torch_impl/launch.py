@@ -48,8 +48,8 @@ def launch(context: RunContext, hosts: HostGroup) -> int:
         if hosts.is_multi_host and not strategy.one_process:
             interface = find_host_interface(hosts.hosts[hosts.host_index])
             variables |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
-            variables[STOP_PORT] = str(hosts.stop_port(strategy.processes))  # where the other ranks tell it to stop
-        elif not strategy.one_process:  # the ranks meet in a file: no other program could take it, unlike a port
+            variables[STOP_PORT] = str(hosts.stop_port(strategy.processes))  # the chief listens there for stops
+        elif not strategy.one_process:  # the ranks meet through a file, because another program could take a port first
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-"))
             variables["LOCKSTEP_RENDEZVOUS"] = str(Path(directory, "rendezvous"))
             variables["GLOO_SOCKET_IFNAME"] = find_loopback_interface()

@@ -1,6 +1,6 @@
 """Transfer of a checkpoint between the hosts of a run, so that hosts need no shared storage.
 
-An attempt is one start of all processes of a run, which must all start from the same checkpoint. The first host offers
+All processes of a run must start from the same checkpoint. The first host offers
 its checkpoint by step and fingerprint. A host that lacks this checkpoint fetches it. The stream has state.json and then
 the files that state.json lists, each after its size in eight bytes. The fingerprint is that of state.json. Since this
 file has the checksums of all other files, no other data can pass for the checkpoint.
@@ -21,7 +21,7 @@ from common.run.checkpoint import (
     Checkpoint,
     list_checkpoints,
     open_checkpoint,
-    reopen_checkpoint,
+    open_unverified_checkpoint,
 )
 from common.run.context import RunContext
 from common.run.directory import find_chief_run_dir
@@ -88,7 +88,7 @@ class CheckpointTransfer:
         for run_dir in (find_chief_run_dir(self._run_dir, self._host_index), self._run_dir):
             for directory in reversed(list_checkpoints(run_dir)):
                 with suppress(UserError):  # a damaged checkpoint
-                    if reopen_checkpoint(directory).fingerprint == fingerprint:
+                    if open_unverified_checkpoint(directory).fingerprint == fingerprint:
                         return open_checkpoint(directory)
         return None
 
@@ -132,15 +132,15 @@ def unpack_checkpoint(stream: BinaryIO, directory: Path, fingerprint: str) -> Ch
         raise build_write_error(directory, error) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)  # frees space if the disk is full
-    return reopen_checkpoint(directory)
+    return open_unverified_checkpoint(directory)
 
 
 def _unpack_files(stream: BinaryIO, partial: Path, fingerprint: str) -> None:
     _unpack_file(stream, partial / STATE_FILE)
     try:
-        checkpoint = reopen_checkpoint(partial)
+        checkpoint = open_unverified_checkpoint(partial)
         if checkpoint.fingerprint != fingerprint:
-            raise BrokenTransferError(f"it has fingerprint {checkpoint.fingerprint}, not {fingerprint}")
+            raise BrokenTransferError(f"its fingerprint is {checkpoint.fingerprint}, not {fingerprint}")
         for name in checkpoint.state["checksums"]:
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts or name == STATE_FILE:

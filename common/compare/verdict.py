@@ -44,7 +44,7 @@ class Comparison:
 
     @property
     def is_in_lockstep(self) -> bool:
-        """True if every pair is in lockstep, or has the same curve if it has an external run.
+        """True if every pair is in lockstep. For a pair with an external run, the same curve is enough.
 
         False if there is only one run, if a run was left out, or if a run has not ended and may still diverge. A pair
         with an asynchronous run is never in lockstep.
@@ -117,7 +117,7 @@ def _collect_notes(runs: Sequence[Run], pairs: Sequence[RunPair], left_out: Sequ
     notes += [note for run in runs for note in run.notes]
     notes += [
         f"{run}: replicas {', '.join(f'{number} from step {step}' for step, number in run.replica_changes)}; "
-        "speed, peak memory and traffic are of the last"
+        "speed, peak memory and traffic are those of the last number"
         for run in runs
         if run.replica_changes
     ]

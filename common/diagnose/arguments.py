@@ -18,7 +18,7 @@ from common.diagnose.from_run import EXTENSION_STRATEGY_PREFIX, find_starting_po
 from common.diagnose.overrides import key_of, quote_value, value_of
 from common.diagnose.rounding import MACHINE_EPSILON
 from common.errors import UserError
-from common.run.checkpoint import open_checkpoint, parse_step, reopen_checkpoint
+from common.run.checkpoint import open_checkpoint, open_unverified_checkpoint, parse_step
 
 DEFAULTS = Path(CONF, "diagnose.yaml")
 SIDE_NAMES = ("a", "b")
@@ -176,7 +176,9 @@ def _add_train_overrides(options: DiagnoseOptions, name: str, overrides: list[st
     The learning rate follows the schedule of a run of the length that the user sets, not the schedule of the few steps.
     """
     values = {override.partition("=")[0]: value_of(override) for override in overrides}
-    steps_before = reopen_checkpoint(Path(options.start)).position.plan_position if options.start is not None else 0
+    steps_before = 0
+    if options.start is not None:
+        steps_before = open_unverified_checkpoint(Path(options.start)).position.plan_position
     defaults = {
         PRECISION_KEY: options.precision,
         "train.checkpoint_every": 1,

@@ -148,8 +148,8 @@ class SideComparison:
 
         The whole batch is one shard. A computes it three times: as it is, with weights moved by rounding, and layer by
         layer, with the weights and the input of each layer moved by rounding. B computes it as it is, and layer by
-        layer, with A's array as the input of each layer. A "call" is what a layer received and returned; `given` names
-        the calls that the layers of a model take over.
+        layer, with A's array as the input of each layer. A "call" is what a layer received and returned; `replacements`
+        are the calls that the layers of a model take over.
         """
         weights, batch = self.a.states[0].weights, self.a.batches[0]
         shard = batch.shard(0, 1)

@@ -16,7 +16,7 @@ from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
 from common.data.batches import Arrays, GlobalBatch
 from common.diagnose.arguments import SideArguments
-from common.run.checkpoint import list_checkpoints, reopen_checkpoint
+from common.run.checkpoint import list_checkpoints, open_unverified_checkpoint
 from common.run.inputs import PreparedInputs, open_inputs
 from common.training.planned_batches import planned_batches
 from common.training.rows import read_rows
@@ -99,7 +99,7 @@ class SideRun:
 
         An asynchronous run has no states between steps: the list holds its first and its last state.
         """
-        checkpoints: list[SavedState] = [reopen_checkpoint(path) for path in list_checkpoints(self.directory)]
+        checkpoints: list[SavedState] = [open_unverified_checkpoint(path) for path in list_checkpoints(self.directory)]
         if self.is_asynchronous:
             first = (
                 checkpoints[:1] if self.steps_before else []

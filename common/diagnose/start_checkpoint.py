@@ -1,4 +1,4 @@
-"""Copies of the checkpoint from which both sides of a diagnosis, A and B, start: one for each side.
+"""Copies of the start checkpoint of a diagnosis, one for each side, A and B.
 
 A run resumes only from a checkpoint that has the run's own config, so that each side needs a copy.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from common.cluster.discovery import compose_config
 from common.diagnose.arguments import SideArguments
 from common.diagnose.overrides import quote_value
-from common.run.checkpoint import reopen_checkpoint
+from common.run.checkpoint import open_unverified_checkpoint
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import RunContext
 from common.run.prepare import prepare_inputs
@@ -32,7 +32,7 @@ def copy_start_checkpoint(side: SideArguments, output: Path) -> list[str]:
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
     config, inputs = prepare_inputs(compose_config(side.framework, overrides, os.environ), run_dir=None)
-    checkpoint = reopen_checkpoint(side.start)
+    checkpoint = open_unverified_checkpoint(side.start)
     state = checkpoint.load()
     dtype = np.float64 if config.train.precision == "float64" else np.float32
     weights, slots = (

@@ -1,6 +1,6 @@
 """Pairing of a PyTorch and a Keras model, and the proof that they compute the same.
 
-A factory is a user's function that builds a model. A process for each framework, its side, holds the model.
+A factory is a user's function that builds a model. Each model lives in a process of its framework, its side.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class PairingRequest:
         inputs: The inputs by name.
         arguments: The keyword arguments of both factories.
         map: The map file, whose pairs of variables take precedence; None if there is none.
-        seed: The seed of the weights, of the inputs, and of the factors by which the proof multiplies the outputs.
+        seed: The seed of the weights, of the inputs, and of the other random numbers of the proof.
         arrays: The values of the inputs, with channels last; None if they are drawn.
     """
 
@@ -60,7 +60,7 @@ def describe_models(sides: Mapping[str, Side], request: PairingRequest) -> dict[
     """Build and describe the models of the request, one on each side. Raise UserError if one fails.
 
     Args:
-        sides: The processes, by "torch", "tf" or both, as the request names the factories.
+        sides: The processes by framework, "torch" or "tf".
         request: The request.
     """
     arrays = draw_inputs(request.inputs, request.seed) if request.arrays is None else request.arrays

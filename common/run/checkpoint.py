@@ -79,7 +79,7 @@ def open_checkpoint(directory: Path) -> Checkpoint:
     return Checkpoint(directory, cast(CheckpointState, state))
 
 
-def reopen_checkpoint(directory: Path) -> Checkpoint:
+def open_unverified_checkpoint(directory: Path) -> Checkpoint:
     """Open a checkpoint that has been verified before, without verifying it again."""
     return Checkpoint(directory, cast(CheckpointState, read_manifest(directory, STATE_FILE)))
 

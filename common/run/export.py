@@ -6,7 +6,7 @@ A text model loads with from_pretrained of transformers and from_preset of Keras
 import shutil
 from pathlib import Path
 
-from common.errors import UserError
+from common.errors import UserError, describe_error
 from common.run.checkpoint import (
     CHECKPOINTS_DIRECTORY,
     OPTIMIZER_FILE,
@@ -40,5 +40,5 @@ def export_model(run_dir: Path, out: Path, use_best: bool) -> Checkpoint:
             checkpoint.directory, out, ignore=shutil.ignore_patterns(OPTIMIZER_FILE, STATE_FILE), dirs_exist_ok=True
         )
     except OSError as error:
-        raise UserError(f"{out}: cannot be written ({error.strerror}); choose another path") from error
+        raise UserError(f"{out}: cannot be written ({describe_error(error)}); choose another path") from error
     return checkpoint

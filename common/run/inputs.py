@@ -13,7 +13,7 @@ from common.config.schema import Config
 from common.data.batch_plan import PLAN_VERSION
 from common.data.cache import Cache, reopen_cache
 from common.models.initial_weights import InitialCheckpoint, reopen_initial_checkpoint
-from common.run.checkpoint import Checkpoint, reopen_checkpoint
+from common.run.checkpoint import Checkpoint, open_unverified_checkpoint
 from common.run.files import replace_text
 from common.training.state import Position
 
@@ -89,7 +89,7 @@ def open_inputs(config: Config, run_dir: Path) -> PreparedInputs:
 def open_prepared_checkpoint(run_dir: Path) -> Checkpoint | None:
     """Return the prepared checkpoint; None if there is none, or if it was removed while the run continued."""
     path = _read_paths(run_dir)["checkpoint"]
-    return reopen_checkpoint(Path(path)) if path and Path(path).exists() else None
+    return open_unverified_checkpoint(Path(path)) if path and Path(path).exists() else None
 
 
 def _read_paths(run_dir: Path) -> InputPaths:

@@ -54,7 +54,7 @@ def read_file(path: Path) -> ExternalTable:
 
 
 def _parse_csv(path: Path, text: str) -> ExternalTable:
-    """Parse a CSV. Its columns show whether Lightning wrote it, which counts steps from 0, or its rows are epochs."""
+    """Parse a CSV. Its columns tell its kind: Lightning's, with steps from 0, or rows of epochs, or rows of steps."""
     header, rows = _parse_csv_rows(path, text.splitlines())
     if len(header) != len(set(header)):
         raise UserError(f"{path}:1: a column occurs twice: {', '.join(header)[:200]}")

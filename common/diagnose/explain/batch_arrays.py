@@ -1,4 +1,4 @@
-"""Explanations of a batch array that differs between runs A and B, by a mistake in the preparation of data.
+"""Mistakes in the preparation of data that explain why a batch array differs between runs A and B.
 
 The mistake is looked for in B, because A is the reference. An explanation's sentence continues "the array of B ...". A
 text is a row of token ids, in which 0 is padding.
@@ -14,7 +14,7 @@ SMALLEST_OVERLAP = 2  # two cuts of one text must share at least this many value
 
 
 def index_examples(batches: Iterable[Mapping[str, np.ndarray]]) -> dict[str, set[bytes]]:
-    """Return the keys of all examples of these batches by array name: the `known_examples` of `explain_array`."""
+    """Return the keys of all examples of these batches, by array name, for the `known_examples` of `explain_array`."""
     index: dict[str, set[bytes]] = {}
     for batch in batches:
         for name, array in batch.items():

@@ -14,6 +14,7 @@ from common.training.schedule import compute_learning_rate
 
 UNEXPLAINED = "reduction"  # name of the cause if no fault is found
 # Causes that change the slots themselves. The weights after such a step differ for the same reason.
+# Faults of the slots, from which the gradients are recovered.
 SLOT_CAUSES = ("optimizer_state_lost", "rate_inside_velocity")
 
 
@@ -45,7 +46,7 @@ def is_unexplained(gradients: StepGradients) -> bool:
 
 def _explain_shard_factors(gradients: StepGradients) -> Explanation | None:
     """Check whether the update is another combination of the shards than their sum, such as a mean."""
-    factors, count, tolerance = gradients.shard_factors, len(gradients.shards), gradients.factor_tolerance
+    factors, count, tolerance = gradients.shard_factors, len(gradients.shard_gradients), gradients.factor_tolerance
     if factors is None or count == 1:
         return None
     if np.allclose(factors / gradients.expected_factor, 1 / count, rtol=tolerance):
@@ -73,7 +74,7 @@ def _explain_clipping(gradients: StepGradients) -> Explanation | None:
         for name, gradient in gradients.expected_sum.items()
     }
     clipped_shards = []
-    for shard, share in zip(gradients.shards, gradients.shard_shares, strict=True):
+    for shard, share in zip(gradients.shard_gradients, gradients.shard_shares, strict=True):
         mean = {name: gradient / share for name, gradient in shard.items()}  # over the shard's own examples
         factor = gradients.clip_factor(mean)
         clipped_shards.append({name: gradient * factor * share for name, gradient in mean.items()})
@@ -136,7 +137,7 @@ def _explain_lost_state(gradients: StepGradients) -> Explanation | None:
     decay = optimizer.momentum if optimizer.kind == "sgd" else optimizer.beta1
     if previous is None or gradients.step != 2 or not decay:
         return None
-    if not gradients.matches(gradients.expected - decay * previous, gradients.tolerance):
+    if not gradients.matches(gradients.expected_vector - decay * previous, gradients.tolerance):
         return None
     sentence = "the optimizer starts from zero: its state of the step before was not restored"
     return Explanation("optimizer_state_lost", sentence)
@@ -151,7 +152,7 @@ def _clip_previous(gradients: StepGradients) -> np.ndarray | None:
 def _explain_weight_decay(gradients: StepGradients) -> Explanation | None:
     """Check whether a multiple of the parameters is added to the gradients."""
     columns = np.stack([gradients.flatten(gradients.expected_sum), gradients.flatten(gradients.weights)], axis=1)
-    (factor, decay), *_ = np.linalg.lstsq(columns, gradients.target, rcond=None)
+    (factor, decay), *_ = np.linalg.lstsq(columns, gradients.recovered_vector, rcond=None)
     added_norm = abs(decay) * float(np.linalg.norm(columns[:, 1]))
     is_negligible = added_norm <= gradients.tolerance * global_norm(gradients.expected_sum)
     if is_negligible or not gradients.matches(columns @ [factor, decay], gradients.tolerance):
@@ -184,4 +185,4 @@ def _relative_error(gradients: StepGradients) -> float:
     """Return the difference between the update's gradients before clipping and the sum, relative to the sum."""
     factor = clip_factor(gradients.reported_norm, gradients.config.optimizer.max_grad_norm)
     expected = gradients.flatten(gradients.expected_sum)
-    return float(np.linalg.norm(expected - gradients.target / factor) / np.linalg.norm(expected))
+    return float(np.linalg.norm(expected - gradients.recovered_vector / factor) / np.linalg.norm(expected))

@@ -103,7 +103,7 @@ class StepGradients:
     Attributes:
         config: Config of the run.
         step: Number of the step.
-        shards: For each shard, the gradients of its part of the mean loss over the global batch.
+        shard_gradients: For each shard, the gradients of its part of the mean loss over the global batch.
         shard_weights: For each shard, the summed weight of its examples.
         recovered: Gradients that the update used, clipped, as the slots imply them.
         previous_sum: `expected_sum` of the step before; None in the first compared step.
@@ -114,7 +114,7 @@ class StepGradients:
 
     config: Config
     step: int
-    shards: Sequence[Gradients]
+    shard_gradients: Sequence[Gradients]
     shard_weights: Sequence[float]
     recovered: Gradients
     previous_sum: Gradients | None
@@ -130,13 +130,13 @@ class StepGradients:
     @cached_property
     def tolerance(self) -> float:
         """Largest relative difference from the recovered gradients up to which computed gradients explain them."""
-        noise = float(np.linalg.norm([*self.noise.values()])) / (float(np.linalg.norm(self.target)) or 1.0)
+        noise = float(np.linalg.norm([*self.noise.values()])) / (float(np.linalg.norm(self.recovered_vector)) or 1.0)
         return max(EXPLANATION_TOLERANCE[self.config.train.precision], 10 * noise)
 
     @cached_property
     def expected_sum(self) -> dict[str, np.ndarray]:
         """Sum of the shards' gradients: what the update should use, before clipping."""
-        return sum_gradients(self.shards)
+        return sum_gradients(self.shard_gradients)
 
     @cached_property
     def expected_factor(self) -> float:
@@ -144,12 +144,12 @@ class StepGradients:
         return self.clip_factor(self.expected_sum)
 
     @cached_property
-    def expected(self) -> np.ndarray:
+    def expected_vector(self) -> np.ndarray:
         """Gradients that the update should use, clipped, as one vector."""
         return self.flatten(self.expected_sum) * self.expected_factor
 
     @cached_property
-    def target(self) -> np.ndarray:
+    def recovered_vector(self) -> np.ndarray:
         """Gradients that the update used, as one vector."""
         return self.flatten(self.recovered)
 
@@ -166,15 +166,15 @@ class StepGradients:
     @cached_property
     def shard_factors(self) -> np.ndarray | None:
         """Factors by which a sum over the shards gives the update's gradients; None if there are none or many."""
-        columns = np.stack([self.flatten(shard) for shard in self.shards], axis=1)
-        factors, *_ = np.linalg.lstsq(columns, self.target, rcond=None)
-        is_unique = np.linalg.matrix_rank(columns) == len(self.shards)
+        columns = np.stack([self.flatten(shard) for shard in self.shard_gradients], axis=1)
+        factors, *_ = np.linalg.lstsq(columns, self.recovered_vector, rcond=None)
+        is_unique = np.linalg.matrix_rank(columns) == len(self.shard_gradients)
         return factors if self.matches(columns @ factors, self.tolerance) and is_unique else None
 
     @property
     def is_as_expected(self) -> bool:
         """Return whether the update used the sum over the shards, clipped by its norm."""
-        return self.matches(self.expected, self.tolerance)
+        return self.matches(self.expected_vector, self.tolerance)
 
     def clip_factor(self, gradients: Gradients) -> float:
         """Return the factor by which clipping multiplies these gradients."""
@@ -186,5 +186,5 @@ class StepGradients:
 
     def matches(self, vector: np.ndarray, tolerance: float) -> bool:
         """Check whether a vector equals the gradients that the update used."""
-        size = float(np.linalg.norm(self.target)) or 1.0
-        return float(np.linalg.norm(vector - self.target)) < tolerance * size
+        size = float(np.linalg.norm(self.recovered_vector)) or 1.0
+        return float(np.linalg.norm(vector - self.recovered_vector)) < tolerance * size

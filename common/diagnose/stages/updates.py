@@ -2,7 +2,8 @@
 
 The runs are the sides "a" and "b" of a diagnosis. A shard is a replica's part of a global batch, and the slots are the
 optimizer's arrays, such as Adam's moments. Gradients that an update used are recovered from the slots before and after
-it. An index counts the compared steps from 0.
+it: the recovered gradients. The expected gradients are those of the shards, computed again, added up and clipped. An
+index counts the compared steps from 0.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,7 @@ from common.map.side import Side, receive_all
 def compare_updates(comparison: SideComparison) -> list[Stage]:
     """Compare the gradients and the update of every step of both runs.
 
-    A run is left out if its gradients cannot be recovered from the slots, or not be computed again.
+    A run is left out if its gradients cannot be recovered from the slots or cannot be computed again.
     """
     reduction, optimizer = Stage("reduction", precision=comparison.precision), Stage("optimizer")
     reasons = {name: _why_not_recoverable(run) for name, run in comparison.runs.items()}
@@ -37,7 +38,7 @@ def compare_updates(comparison: SideComparison) -> list[Stage]:
             gradients = StepGradients(
                 config=run.config,
                 step=run.batches[index].step,
-                shards=computed[name],
+                shard_gradients=computed[name],
                 shard_weights=[sum(float(part["weights"].sum()) for part in shard) for shard in shards[name]],
                 previous_sum=previous_sums.get(name),
                 reported_norm=run.rows[index]["grad_norm"],
@@ -45,7 +46,7 @@ def compare_updates(comparison: SideComparison) -> list[Stage]:
                 recovered=_recover_gradients(run, index),
                 noise=_estimate_noise(run, index, comparison.gradient_noise),
             )
-            if is_unexplained(gradients):
+            if is_unexplained(gradients):  # by a fault of the reduction, which needs no other batch
                 gradients = _explain_by_batch_mistake(comparison, run, index, gradients)
             compare_reduction(reduction, name, gradients)
             previous_sums[name] = gradients.expected_sum
@@ -74,7 +75,7 @@ def _list_steps(runs: Mapping[str, SideRun]) -> Iterator[tuple[int, dict[str, Si
 def _compute_gradients(
     comparison: SideComparison, runs: Mapping[str, SideRun], index: int, shards: Mapping[str, Shards]
 ) -> dict[str, list[Gradients]]:
-    """Return each run's gradients of its shards, with its weights before a step. Both processes compute at once."""
+    """Return the gradients of each shard of each run, at the weights before a step. Both processes compute at once."""
     gradients: dict[str, list[Gradients]] = {name: [] for name in runs}
     for rank in range(max(map(len, shards.values()))):
         names = [name for name in runs if rank < len(shards[name])]
@@ -94,7 +95,7 @@ def _recover_gradients(run: SideRun, index: int) -> Gradients:
 
 
 def _estimate_noise(run: SideRun, index: int, gradient_noise: Mapping[str, float]) -> dict[str, float]:
-    """Return the norm of the rounding error of each gradient: of its computation and of its recovery from slots."""
+    """Return, for each gradient, the norm of the rounding errors of its computation and of its recovery from slots."""
     slot_noise = estimate_slot_noise(run.config, run.states[index].slots, run.states[index + 1].slots)
     return {name: noise + gradient_noise.get(name, 0.0) for name, noise in slot_noise.items()}
 
@@ -121,15 +122,15 @@ def _explain_by_batch_mistake(
     The mistake becomes a cause of the stage that it belongs to, "batch" or "dropout".
 
     Returns:
-        `gradients` with the shards of the mistake, so that the later checks compare the update with them; unchanged if
-        no mistake explains the update.
+        `gradients` with the shard gradients that the mistake gives, so that the later checks compare the update with
+        them; unchanged if no mistake explains the update.
     """
     weights, process = run.states[index].weights, comparison.processes[run.name]
     for mistake in list_batch_mistakes(run, index):
-        shards = [
+        shard_gradients = [
             process.call("gradients", weights=weights, shard=shard, weight=mistake.weight) for shard in mistake.shards
         ]
-        mistaken = replace(gradients, shards=shards)
+        mistaken = replace(gradients, shard_gradients=shard_gradients)
         if mistaken.is_as_expected:
             _add_mistake(comparison.stage(mistake.stage), run.name, mistake, gradients)
             return mistaken
@@ -140,7 +141,7 @@ def _add_mistake(stage: Stage, side: str, mistake: BatchMistake, gradients: Step
     """Add a mistake to the stage as a check and a cause, unless the stage has this cause from an earlier step."""
     if stage.has_cause_of(side, [mistake.cause]):
         return
-    difference = relative_difference(gradients.expected, gradients.target)
+    difference = relative_difference(gradients.expected_vector, gradients.recovered_vector)
     name, step = side.upper(), f"step {gradients.step}"
     stage.checks.append(TensorCheck(f"{name}, {step}: {mistake.tensor} of the update", difference))
     stage.add_cause(mistake.cause, side, mistake.tensor, f"{step}: {name} {mistake.sentence}")

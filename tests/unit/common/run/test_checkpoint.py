@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
-from common.run.checkpoint import find_newest_checkpoint, open_checkpoint, reopen_checkpoint
+from common.run.checkpoint import find_newest_checkpoint, open_checkpoint, open_unverified_checkpoint
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.curve_settings import collect_curve_settings
 from tests.conftest import MakeConfig
@@ -127,4 +127,4 @@ def test_reopened_without_reading_its_arrays(
         raise AssertionError(f"{path} is read again")
 
     monkeypatch.setattr("common.data.atomic_directory.compute_checksum", fail)
-    assert reopen_checkpoint(checkpoint.directory) == checkpoint
+    assert open_unverified_checkpoint(checkpoint.directory) == checkpoint
