@@ -84,7 +84,7 @@ def compare(
     pairs = [compare_pair(a, b, tolerances, bins) for a, b in combinations(runs, 2)]
     verdict, sentence = _judge(runs, pairs)
     if left_out:
-        sentence += f"; left out: {len(left_out)} that cannot be read"
+        sentence = f"incomplete: {len(left_out)} left out ({left_out[0]}); the others: {sentence}"
     return Comparison(
         runs=runs,
         reference=_find_reference(runs, reference),

@@ -1,6 +1,7 @@
 """Readers for the files of other programs: CSV, JSON and JSON lines, as tables of rows."""
 
 import csv
+import io
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +48,8 @@ def read_file(path: Path) -> ExternalTable:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        if path.suffix == ".json":
+        has_several_values = str(error).startswith("Extra data")
+        if path.suffix == ".json" and not has_several_values:
             raise UserError(f"{path}: not valid JSON: {error}") from error
         return _parse_json_lines(path, text)
     return _convert_json(path, content)
@@ -55,7 +57,7 @@ def read_file(path: Path) -> ExternalTable:
 
 def _parse_csv(path: Path, text: str) -> ExternalTable:
     """Parse a CSV. Its columns tell its kind: Lightning's, with steps from 0, or rows of epochs, or rows of steps."""
-    header, rows = _parse_csv_rows(path, text.splitlines())
+    header, rows = _parse_csv_rows(path, text)
     if len(header) != len(set(header)):
         raise UserError(f"{path}:1: a column occurs twice: {', '.join(header)[:200]}")
     columns = {name.lower() for name in header}
@@ -67,13 +69,13 @@ def _parse_csv(path: Path, text: str) -> ExternalTable:
     return ExternalTable("a CSV", rows)
 
 
-def _parse_csv_rows(path: Path, lines: list[str]) -> tuple[list[str], list[ExternalRow]]:
+def _parse_csv_rows(path: Path, text: str) -> tuple[list[str], list[ExternalRow]]:
     """Return the header and the rows. The separator is a comma, a semicolon or a tab."""
     try:
-        dialect: type[csv.Dialect] = csv.Sniffer().sniff(lines[0], delimiters=",;\t")
+        dialect: type[csv.Dialect] = csv.Sniffer().sniff(text.partition("\n")[0], delimiters=",;\t")
     except csv.Error:
         dialect = csv.excel
-    reader = csv.reader(lines, dialect)
+    reader = csv.reader(io.StringIO(text, newline=""), dialect)  # a quoted value may have line breaks
     rows = []
     try:
         header = [name.strip() for name in next(reader)]
@@ -119,7 +121,7 @@ def _convert_history(path: Path, history: dict[str, list[object]]) -> ExternalTa
 
 def _parse_json_lines(path: Path, text: str) -> ExternalTable:
     rows = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):  # a text may hold other separators, such as U+2028
         if not line.strip():
             continue
         try:

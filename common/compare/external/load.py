@@ -13,7 +13,7 @@ from common.compare.run_files import RunSummary
 from common.compare.runs import METRICS, OPTIONAL_EVALUATION_METRICS, OPTIONAL_METRICS, Run
 from common.errors import UserError
 
-ABSENT = ("", None)  # entries of a row that mean "no value"
+ABSENT = ("", "na", "n/a", "none", "null")  # entries of a row that mean "no value", in lower case
 TRAINING_COLUMNS = (*METRICS, *OPTIONAL_METRICS)
 EVALUATION_COLUMNS = ("eval_loss", "eval_accuracy", "examples")
 # For each metric, the lower-case names of its column in other programs, the most specific first.
@@ -56,8 +56,9 @@ def load_external_run(name: str, path: Path, chosen_columns: Mapping[str, str | 
     columns = match_columns(str(path), names, chosen_columns)
     if table.unit == "epoch" and "step" not in columns:
         raise UserError(f"{path}: no column for the step; name it with columns.step=NAME")
-    steps, metrics = _collect_columns(table, columns, "loss", TRAINING_COLUMNS)
-    eval_steps, evaluated = _collect_columns(table, columns, "eval_loss", EVALUATION_COLUMNS)
+    steps_before = count_steps_before(table, columns)
+    steps, metrics = _collect_columns(table, columns, steps_before, "loss", TRAINING_COLUMNS)
+    eval_steps, evaluated = _collect_columns(table, columns, steps_before, "eval_loss", EVALUATION_COLUMNS)
     loss, accuracy = metrics["loss"], evaluated["eval_accuracy"]
     evals = {metric: np.full(len(eval_steps), np.nan) for metric in OPTIONAL_EVALUATION_METRICS}
     evals |= {"loss": evaluated["eval_loss"], "accuracy": accuracy, "examples": evaluated["examples"]}
@@ -132,30 +133,75 @@ def format_names(names: list[str], limit: int = 20) -> str:
 
 
 def _collect_columns(
-    table: ExternalTable, columns: Mapping[str, str], required: str, metrics: tuple[str, ...]
+    table: ExternalTable, columns: Mapping[str, str], steps_before: list[int], required: str, metrics: tuple[str, ...]
 ) -> tuple[np.ndarray, Columns]:
     """Return the sorted steps and the metrics of all rows that have the required metric.
 
-    `columns` is the name of the column of each metric. If several rows have the same step, the last one counts.
+    If several rows have the same step, the last one counts, and the table gets a note.
+
+    Args:
+        table: The rows.
+        columns: The name of the column of each metric.
+        steps_before: The number that is added to the step of each row.
+        required: The metric.
+        metrics: The metrics to collect.
     """
     rows: dict[int, list[float]] = {}
-    for number, (position, values) in enumerate(table.rows, start=1):
-        if required not in columns or values.get(columns[required]) in ABSENT:
+    repeated_count = 0
+    for number, ((position, values), offset) in enumerate(zip(table.rows, steps_before, strict=True), start=1):
+        if required not in columns or _is_absent(values.get(columns[required])):
             continue
         step = _read_number(position, columns, "step", values) if "step" in columns else float(number)
         if not step.is_integer() or step < 0:
             raise UserError(f"{position}: '{columns['step']}' must be a whole number, found {step!r}")
-        rows[int(step) + table.shift] = [_read_number(position, columns, metric, values) for metric in metrics]
+        repeated_count += int(step) + offset + table.shift in rows
+        rows[int(step) + offset + table.shift] = [_read_number(position, columns, metric, values) for metric in metrics]
+    if repeated_count:
+        table.notes.append(
+            f"{repeated_count} rows with {columns[required]} left out, because a later row has the same step"
+        )
     steps = np.array(sorted(rows), dtype=np.int64)
     values_by_step = np.array([rows[step] for step in steps.tolist()], dtype=np.float64)
     values_by_step = values_by_step.reshape(len(steps), len(metrics))  # also if there are no steps
     return steps, {metric: values_by_step[:, index].copy() for index, metric in enumerate(metrics)}
 
 
+def count_steps_before(table: ExternalTable, columns: Mapping[str, str]) -> list[int]:
+    """Return, for each row, the number of steps of the earlier epochs if steps start again in each epoch; else 0.
+
+    The steps of an epoch are counted from its first and last rows, and the interval between rows.
+    """
+    offsets = [0] * len(table.rows)
+    names = table.rows[0].values if table.rows else ()
+    epoch_column = next((name for name in names if name.lower() == "epoch"), None)
+    if epoch_column is None or columns.get("step") in (None, epoch_column):
+        return offsets
+    offset, epoch, epoch_steps = 0, math.nan, list[float]()
+    for number, (position, values) in enumerate(table.rows):
+        entries = [values.get(name) for name in (epoch_column, columns["step"])]
+        if not any(map(_is_absent, entries)):
+            step = _read_number(position, columns, "step", values)
+            row_epoch = _read_number(position, {"epoch": epoch_column}, "epoch", values)
+            if row_epoch > epoch and epoch_steps and step < epoch_steps[-1]:
+                interval = epoch_steps[1] - epoch_steps[0] if len(epoch_steps) > 1 else 1.0
+                offset += int(epoch_steps[-1] - epoch_steps[0] + interval)
+                epoch_steps = []
+            epoch = row_epoch
+            epoch_steps += [step] if step not in epoch_steps[-1:] else []
+        offsets[number] = offset
+    if offset:
+        table.notes.append(f"{columns['step']} starts again in each epoch; counted on from the epoch before")
+    return offsets
+
+
+def _is_absent(value: object) -> bool:
+    return value is None or (isinstance(value, str) and value.strip().lower() in ABSENT)
+
+
 def _read_number(position: str, columns: Mapping[str, str], metric: str, values: Mapping[str, object]) -> float:
     """Return a metric of a row; NaN if the file has no column for it or the row has no value there."""
     value = values.get(columns[metric]) if metric in columns else None
-    if value in ABSENT:
+    if _is_absent(value):
         return math.nan
     try:
         if isinstance(value, bool):

@@ -72,7 +72,10 @@ def test_a_damaged_run_is_named_and_the_others_are_compared(
     shown = capsys.readouterr()
     assert shown.err.startswith(f"left out: {runs[1]}") and shown.err.count("\n") == 1
     assert f"note: {shown.err}" in shown.out
-    assert "lockstep: 2 runs agree at all 20 steps" in shown.out and "; left out: 1 that cannot be read" in shown.out
+    assert (
+        f"incomplete: 1 left out ({runs[1]}" in shown.out
+        and "the others: lockstep: 2 runs agree at all 20" in shown.out
+    )
     report = json.loads(Path("report.json").read_text())
     assert report["left_out"] == [shown.err.removeprefix("left out: ").rstrip()] and len(report["runs"]) == 2
     assert main(["--check", *map(str, runs)]) == 1
@@ -85,7 +88,7 @@ def test_one_run_beside_a_damaged_one(make_run: MakeRun, capsys: pytest.CaptureF
     damage(runs[1], "summary.json")
     assert main(list(map(str, runs))) == 0
     shown = capsys.readouterr().out
-    assert "only one run: torch ddp x2 with 20 steps; name a second one to compare it with; left out: 1" in shown
+    assert "the others: only one run: torch ddp x2 with 20 steps; name a second one to compare it with" in shown
     assert main(["--check", *map(str, runs)]) == 1
 
 

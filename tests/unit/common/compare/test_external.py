@@ -53,6 +53,36 @@ def test_columns_that_the_user_names(load: Load) -> None:
     assert run.steps.tolist() == [3] and run.metrics["loss"].tolist() == [0.5]
 
 
+@pytest.mark.parametrize("absent", ["NA", "n/a", "None", "null", " "])
+def test_entries_without_a_value(load: Load, absent: str) -> None:
+    """Keras's CSVLogger writes NA for a metric that an epoch does not have."""
+    run = load("log.csv", join_rows("epoch,loss,val_loss", f"0,0.5,{absent}", "1,0.25,0.75"))
+    assert run.metrics["loss"].tolist() == [0.5, 0.25] and run.evals["loss"].tolist() == [0.75]
+
+
+def test_steps_that_start_again_in_each_epoch(load: Load) -> None:
+    rows = [f"{epoch},{step},{epoch + step / 100}" for epoch in range(3) for step in (10, 20, 30)]
+    run = load("log.csv", join_rows("epoch,step,loss", *rows))
+    assert run.steps.tolist() == list(range(10, 100, 10)) and run.metrics["loss"][3] == 1.1
+    assert "mine: step starts again in each epoch; counted on from the epoch before" in run.notes
+    from_zero = load("zero.csv", join_rows("epoch,step,loss", *(f"{n // 2},{n % 2},{n}" for n in range(6))))
+    assert from_zero.steps.tolist() == [0, 1, 2, 3, 4, 5] and from_zero.metrics["loss"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_rows_that_are_left_out_are_counted(load: Load) -> None:
+    run = load("log.csv", join_rows("step,loss", "1,0.5", "2,0.4", "1,0.3"))
+    assert run.metrics["loss"].tolist() == [0.3, 0.4]
+    assert "mine: 1 rows with loss left out, because a later row has the same step" in run.notes
+
+
+@pytest.mark.parametrize("odd", ["a\u2028b", "a\u2029b", "a\x85b", "a\x0cb", "a\x1eb"])
+def test_a_text_that_looks_like_several_lines(load: Load, odd: str) -> None:
+    rows = [json.dumps({"step": step, "loss": 0.5, "sample": odd}, ensure_ascii=False) for step in (1, 2)]
+    assert load("log.jsonl", join_rows(*rows)).steps.tolist() == [1, 2]
+    assert load("log.json", join_rows(*rows)).steps.tolist() == [1, 2]
+    assert load("log.csv", join_rows("step,loss,sample", f"1,0.5,{odd}", '2,0.5,"two\nlines"')).steps.tolist() == [1, 2]
+
+
 def test_lightnings_metrics(load: Load) -> None:
     run = load(
         "metrics.csv", join_rows("epoch,step,train_loss,val_loss,val_acc", "0,0,0.9,,", "0,1,0.8,,", "0,1,,0.7,0.5")
