@@ -180,6 +180,10 @@ def load_run(path: Path) -> Run:
     evals = {name: np.array([]) for name in (*EVALUATION_METRICS, *OPTIONAL_EVALUATION_METRICS)}
     if evals_file.is_file():
         eval_steps, evals, _ = read_columns(evals_file, EVALUATION_METRICS, notes, OPTIONAL_EVALUATION_METRICS)
+    if gaps := find_gaps(steps):
+        first, last = gaps[0]
+        others = f", and {len(gaps) - 1} more gaps" if len(gaps) > 1 else ""
+        notes.append(f"{path}: metrics.jsonl has no rows of steps {first} to {last}{others}; they are not compared")
     run = Run(
         path=path,
         config=read_config(path / "config.yaml"),
@@ -211,6 +215,12 @@ def load_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
         else:
             _share_columns(runs)
     return runs, errors
+
+
+def find_gaps(steps: np.ndarray) -> list[tuple[int, int]]:
+    """Return the first and the last step of each gap in sorted steps, int64 [n], which should begin at 1."""
+    before = np.concatenate(([0], steps))
+    return [(int(before[i]) + 1, int(before[i + 1]) - 1) for i in np.flatnonzero(np.diff(before) > 1)]
 
 
 def _share_columns(runs: list[Run]) -> None:

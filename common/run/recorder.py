@@ -1,5 +1,6 @@
 """Recorder: an observer of the training loop that writes the rows of a run and its TensorBoard events."""
 
+import logging
 import os
 import shutil
 import sys
@@ -27,6 +28,8 @@ from common.training.rows import (  # noqa: E402
 )
 from common.training.state import Position, State  # noqa: E402
 
+log = logging.getLogger("lockstep")
+
 
 class Recorder(Observer):
     """Observer that appends complete rows to metrics.jsonl, evals.jsonl and traffic.jsonl.
@@ -41,6 +44,13 @@ class Recorder(Observer):
         self.run_dir = run_dir
         self._first_row_fields: Row = {"trained_by": trained_by}  # empty once they are written
         earlier_rows = drop_rows_after(run_dir, start)
+        row_count = len({row["step"] for row in earlier_rows if "count" not in row})
+        if row_count < start.step:
+            log.warning(
+                "metrics.jsonl has rows of %d of the %d steps before the checkpoint; the others are lost",
+                row_count,
+                start.step,
+            )
         shutil.rmtree(run_dir / "tensorboard", ignore_errors=True)
         self._metrics = (run_dir / "metrics.jsonl").open("ab")
         self._evals = (run_dir / "evals.jsonl").open("ab")

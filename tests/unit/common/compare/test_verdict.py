@@ -148,3 +148,12 @@ def test_a_running_run_is_compared_at_its_steps_so_far(make_run: MakeRun, status
 def test_a_running_run_lacks_no_step_before_its_last(make_run: MakeRun) -> None:
     gap = make_run("b", change=lambda rows: rows.__delitem__(slice(4, 6)), status="running")
     assert "different steps: only torch ddp x2 (a) has steps 5 to 6" in " ".join(pair_of(make_run("a"), gap).reasons)
+
+
+def test_missing_rows_are_noted(make_run: MakeRun) -> None:
+    def remove_rows(rows: list[dict[str, Any]]) -> None:
+        del rows[5:15], rows[7]
+
+    (pair,) = (comparison := compare_runs([make_run("a"), make_run("b", change=remove_rows)], TOLERANCES)).pairs
+    note = "metrics.jsonl has no rows of steps 6 to 15, and 1 more gaps; they are not compared"
+    assert pair.steps == 9 and [text.partition(": ")[2] for text in comparison.notes if "no rows" in text] == [note]

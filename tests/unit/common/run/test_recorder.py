@@ -43,6 +43,14 @@ def test_rows_after_the_start_are_dropped(run_dir: Path) -> None:
     assert len(list((run_dir / "tensorboard").iterdir())) == 1, "the events must be in one new file"
 
 
+def test_rows_that_are_lost_are_reported(run_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    record(run_dir, [step(number, 0.1) for number in (1, 2)], [evaluation(2)])
+    Recorder(run_dir, Position(2), "torch single").close()
+    assert not caplog.messages
+    Recorder(run_dir, Position(5), "torch single").close()
+    assert caplog.messages == ["metrics.jsonl has rows of 2 of the 5 steps before the checkpoint; the others are lost"]
+
+
 def test_tensorboard_reads_the_events(run_dir: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
