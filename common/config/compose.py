@@ -14,12 +14,13 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TypeVar
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from common.config.keys import Scope, Value, find_section_schema, iterate_keys, list_keys
 from common.config.schema import GROUPS, Config, RunOptions, TrainSettings
-from common.errors import UserError
+from common.errors import UserError, one_line
 
 CONF = str(Path(__file__).parents[2] / "conf")
 T = TypeVar("T")
@@ -133,10 +134,31 @@ def save_config(config: Config, path: Path) -> None:
 
 
 def load_config(path: Path) -> Config:
-    """Read a config that `save_config` wrote."""
-    loaded = OmegaConf.load(path)
-    assert isinstance(loaded, DictConfig)
-    return parse_config(loaded)
+    """Read a config that `save_config` wrote. Import the modules that its key `extensions` names.
+
+    Raises:
+        OSError: the file cannot be read.
+        UserError: the file is no config, or `parse_config` refuses it.
+    """
+    return parse_config(OmegaConf.create(read_values(path)))
+
+
+def read_values(path: Path) -> Section:
+    """Read the sections of a config that `save_config` wrote, as data: import nothing and resolve nothing.
+
+    Raises:
+        OSError: the file cannot be read.
+        UserError: the file is no YAML mapping, or it has aliases or interpolations, which a saved config never has.
+    """
+    try:
+        text = path.read_text()
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+            raise UserError(f"{path}: has YAML aliases, which no saved config has")
+        if "${" in text:
+            raise UserError(f"{path}: has an interpolation, ${{...}}, which no saved config has")
+        return _to_section("", OmegaConf.to_container(OmegaConf.create(text), resolve=False))
+    except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException, RecursionError) as error:
+        raise UserError(f"{path}: not a saved config: {one_line(error)}") from error
 
 
 def _find_package_directory(package: str, *parts: str) -> str:

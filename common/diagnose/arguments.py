@@ -7,6 +7,7 @@ The command compares two short training runs, its sides: A is the reference, and
 - a run directory, of which there are two: the finished runs that A and B repeat.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,7 @@ class DiagnoseOptions:
         precision: Precision in which both sides train: a key of MACHINE_EPSILON.
         start: Checkpoint that both sides start from; None starts from the initial weights.
         output: Directory of the report and of the two runs.
+        trust: Whether code that the config of a run directory names may run.
     """
 
     a: str | None
@@ -47,6 +49,7 @@ class DiagnoseOptions:
     precision: str
     start: str | None
     output: str
+    trust: bool
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,9 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[DiagnoseOptions, list[Sid
     """Return the command's own options and the two sides. Raise UserError for a mistake in them."""
     run_dirs = [argument for argument in arguments if "=" not in argument]
     if run_dirs:
-        arguments = [*_expand_run_dirs(run_dirs), *(argument for argument in arguments if "=" in argument)]
+        keys = [argument for argument in arguments if "=" in argument]
+        trusted = None if "trust=true" in keys else [re.sub(r"^[+~]*([ab]\.)?", "", key) for key in keys]
+        arguments = [*_expand_run_dirs(run_dirs, trusted), *keys]
     own_overrides: list[str] = []
     side_overrides: dict[str, list[str]] = {name: [] for name in SIDE_NAMES}
     shared_overrides: list[str] = []
@@ -106,15 +111,20 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[DiagnoseOptions, list[Sid
     return options, [_compose_side(options, name, overrides[name]) for name in SIDE_NAMES]
 
 
-def _expand_run_dirs(run_dirs: Sequence[str]) -> list[str]:
-    """Return the arguments that repeat two runs from before the step at which they diverge."""
+def _expand_run_dirs(run_dirs: Sequence[str], trusted: Sequence[str] | None) -> list[str]:
+    """Return the arguments that repeat two runs from before the step at which they diverge.
+
+    Args:
+        run_dirs: The run directories of A and of B.
+        trusted: The code that may run, as KEY=VALUE; None for any code that the runs' configs name.
+    """
     if len(run_dirs) != len(SIDE_NAMES):
         raise UserError(
             f"{run_dirs[0]}: pass two run directories, or a=torch:ddp b=tf:mirrored and keys of a training run"
         )
     arguments = []
     for name, run_dir in zip(SIDE_NAMES, run_dirs, strict=True):
-        side, overrides = read_run_overrides(Path(run_dir))
+        side, overrides = read_run_overrides(Path(run_dir), trusted)
         arguments.append(f"{name}={side}")
         for override in overrides:
             arguments.append(f"++{name}.{override[2:]}" if override.startswith("++") else f"{name}.{override}")
@@ -127,7 +137,7 @@ def _expand_run_dirs(run_dirs: Sequence[str]) -> list[str]:
 
 def _compose_options(overrides: Sequence[str]) -> DiagnoseOptions:
     """Return the values of conf/diagnose.yaml after these overrides. Raise UserError if one is not allowed."""
-    advice = "the keys are a, b, steps, precision, start, output"
+    advice = "the keys are a, b, steps, precision, start, output, trust"
     options = compose_options(DiagnoseOptions, "diagnose", overrides, advice)
     if not FEWEST_STEPS <= options.steps <= MOST_STEPS:
         raise UserError(f"steps={options.steps}: must be {FEWEST_STEPS} to {MOST_STEPS}")

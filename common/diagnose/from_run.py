@@ -10,7 +10,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from common.config.compose import CONF, collect_values, load_config
+from common.config.compose import CONF, collect_values, load_config, read_values
 from common.config.strategies import ParameterServerSettings
 from common.diagnose.overrides import quote_value
 from common.errors import UserError
@@ -21,6 +21,7 @@ from common.training.rows import read_rows
 GROUPS = ("data", "task", "model", "optimizer", "schedule")
 # Beginning of the override that sets an extension's strategy. A run's config does not name the strategy's YAML file.
 EXTENSION_STRATEGY_PREFIX = "++strategy.kind="
+CODE_KEYS = (("model", "torch"), ("model", "tf"), ("task", "torch"), ("task", "tf"))  # group and key of user code
 # Beginnings of the keys that are not repeated: the diagnosis sets its own values, or does without them
 OMITTED_KEYS = (
     *("train.precision", "train.log_every", "train.profile", "train.epochs", "train.early_stopping"),
@@ -28,10 +29,20 @@ OMITTED_KEYS = (
 )
 
 
-def read_run_overrides(run_dir: Path) -> tuple[str, list[str]]:
-    """Return a run as `framework:strategy` and all other overrides. Raise UserError if it is not a finished run."""
+def read_run_overrides(run_dir: Path, trusted: Collection[str] | None) -> tuple[str, list[str]]:
+    """Return a run as `framework:strategy` and all other overrides.
+
+    Args:
+        run_dir: The run directory, which may be from somebody else.
+        trusted: The code that the user's own command names, as KEY=VALUE. None trusts all code that the config names.
+
+    Raises:
+        UserError: It is not a finished run, or its config names other code.
+    """
     try:
         framework = json.loads((run_dir / "summary.json").read_text())["framework"]
+        if trusted is not None:
+            check_code(run_dir, trusted)
         config = load_config(run_dir / "config.yaml")
     except (OSError, JSONDecodeError, KeyError) as error:
         raise UserError(f"{run_dir}: not a finished run; pass two run directories, or a=... and b=...") from error
@@ -52,6 +63,21 @@ def read_run_overrides(run_dir: Path) -> tuple[str, list[str]]:
         is_new_key = isinstance(value, dict) or (is_extension and key.startswith("strategy."))
         overrides.append(f"{'++' if is_new_key else ''}{key}={quote_value(value)}")
     return f"{framework}:{kind}", overrides
+
+
+def check_code(run_dir: Path, trusted: Collection[str]) -> None:
+    """Raise UserError if the config of a run names code that a repetition would run, except for the trusted code."""
+    values = read_values(run_dir / "config.yaml")
+    named = [f"extensions={values['extensions']}".replace("'", "").replace(" ", "")] if values.get("extensions") else []
+    for group, key in CODE_KEYS:
+        section = values.get(group)
+        if isinstance(section, dict) and section.get(key) is not None:
+            named.append(f"{group}.{key}={section[key]}")
+    if unknown := [name for name in named if name not in trusted]:
+        raise UserError(
+            f"{run_dir}: its config.yaml names code that would run here: {', '.join(unknown)}; if you trust it, pass "
+            "trust=true, or the same keys"
+        )
 
 
 def find_starting_point(a: Path, b: Path) -> tuple[Path, int] | None:

@@ -109,7 +109,8 @@ def test_runs_of_an_extension_are_diagnosed_by_their_directories(data: Path, tmp
         overrides = ["strategy=faulty", *FAULTY_STRATEGY.split(), f"strategy.fault={fault}", f"run_dir={run_dir}"]
         command = [sys.executable, "-m", "torch_impl.train", *overrides, *arguments]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=240)
-    command = [sys.executable, "-m", "common.diagnose", str(a), str(b), "steps=6", f"output={tmp_path / 'diagnosis'}"]
+    keys = ["steps=6", "trust=true", f"output={tmp_path / 'diagnosis'}"]
+    command = [sys.executable, "-m", "common.diagnose", str(a), str(b), *keys]
     completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert completed.returncode == 1, completed.stderr
     record = read_diagnosis(tmp_path / "diagnosis" / "diagnosis.json")

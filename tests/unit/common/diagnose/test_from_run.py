@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def test_overrides_compose_the_same_config(name: str, composed: Compose, tmp_pat
     config = parse_config(composed(*CHOICES[name]))
     save_config(config, tmp_path / "config.yaml")
     (tmp_path / "summary.json").write_text(json.dumps({"framework": "tf"}))
-    side, overrides = read_run_overrides(tmp_path)
+    side, overrides = read_run_overrides(tmp_path, trusted=None)
     assert side == f"tf:{config.strategy.kind}"
     again = parse_config(composed(f"strategy={config.strategy.kind}", *overrides))
     assert collect_values(replace(again, train=config.train)) == collect_values(config)
@@ -67,7 +68,7 @@ def test_a_strategy_of_an_extension_needs_no_yaml_file(composed: Compose, tmp_pa
     config = parse_config(composed("strategy=single", *chosen, "strategy.replicas=3"))
     save_config(config, tmp_path / "config.yaml")
     (tmp_path / "summary.json").write_text(json.dumps({"framework": "torch"}))
-    _, sides = parse_arguments([str(tmp_path), str(tmp_path), f"output={tmp_path / 'diagnosis'}"])
+    _, sides = parse_arguments([str(tmp_path), str(tmp_path), "trust=true", f"output={tmp_path / 'diagnosis'}"])
     assert [side.title for side in sides] == ["A (torch faulty)", "B (torch faulty)"]
     for side in sides:
         assert parse_config(composed(*side.train_overrides)).strategy == config.strategy
@@ -79,7 +80,45 @@ def test_a_run_with_a_missing_extension_is_rejected(composed: Compose, tmp_path:
     (tmp_path / "config.yaml").write_text(text)
     (tmp_path / "summary.json").write_text(json.dumps({"framework": "torch"}))
     with pytest.raises(UserError, match=r"^extensions: no module gone; add its directory to PYTHONPATH$"):
-        read_run_overrides(tmp_path)
+        read_run_overrides(tmp_path, trusted=None)
+
+
+FOREIGN = {  # what a run's config names, and the arguments that name it too
+    "extensions: [os]": "extensions=[os]",
+    "model: {kind: custom, torch: 'os:system'}": "a.model.torch=os:system",
+    "task: {kind: custom, tf: 'os:system'}": "++task.tf=os:system",
+}
+
+
+@pytest.mark.parametrize("line", FOREIGN)
+def test_code_that_a_run_names_is_trusted_by_name(line: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(f"{line}\n")
+    (tmp_path / "summary.json").write_text(json.dumps({"framework": "torch"}))
+    name = re.sub(r"^[+~]*(a\.)?", "", FOREIGN[line])
+    error = f"config.yaml names code that would run here: {name}; if you trust it, pass trust=true, or the same keys"
+    for arguments in ([], ["model.torch=os:popen"], ["trust=false"]):
+        with pytest.raises(UserError, match=re.escape(error)):
+            parse_arguments([str(tmp_path), str(tmp_path), *arguments])
+    for argument in ("trust=true", FOREIGN[line]):
+        with pytest.raises(UserError, match="must be one of the files in conf/data"):  # the config is read
+            parse_arguments([str(tmp_path), str(tmp_path), argument])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("train: {seed: '${oc.env:HOME}'}", "has an interpolation"),
+        ("a: &a [1, 1]\nb: [*a, *a]", "has YAML aliases"),
+        ("- 1", "must be a section of keys"),
+        ("a: [", "not a saved config"),
+        ("a: \x00", "not a saved config"),
+    ],
+)
+def test_a_config_is_data(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    (tmp_path / "summary.json").write_text(json.dumps({"framework": "torch"}))
+    with pytest.raises(UserError, match=message):
+        read_run_overrides(tmp_path, trusted=None)
 
 
 def make_run(directory: Path, composed: Compose, losses: dict[int, float], steps: list[int], *overrides: str) -> Path:
