@@ -14,7 +14,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
 import xxhash
@@ -115,6 +115,7 @@ def verify_directory(directory: Path, name: str = MANIFEST) -> tuple[JsonObject 
     try:
         manifest = _read_checked(directory, name)
         for file, expected in manifest["checksums"].items():
+            _check_place(directory, file)
             if compute_checksum(directory / file) != expected:
                 return None, f"{file} does not match its checksum"
     except _DamagedManifestError as damage:
@@ -122,6 +123,23 @@ def verify_directory(directory: Path, name: str = MANIFEST) -> tuple[JsonObject 
     except OSError as error:
         return None, f"cannot be read ({error})"
     return manifest, ""
+
+
+def _check_place(directory: Path, file: str) -> None:
+    """Raise _DamagedManifestError unless a file of a manifest is inside the directory, and neither a link nor a device.
+
+    The directory may come from somebody else.
+    """
+    parts = PurePosixPath(file).parts
+    if PurePosixPath(file).is_absolute() or ".." in parts:
+        raise _DamagedManifestError(f"{file} is outside of the directory")
+    path = directory
+    for part in parts:
+        path /= part
+        if path.is_symlink():
+            raise _DamagedManifestError(f"{path.relative_to(directory)} is a symbolic link")
+    if path.exists() and not path.is_file():
+        raise _DamagedManifestError(f"{file} is not a regular file")
 
 
 class _DamagedManifestError(Exception):
@@ -135,7 +153,7 @@ def _read_checked(directory: Path, name: str) -> JsonObject:
         if manifest.pop(SEAL) != compute_fingerprint(manifest):
             raise _DamagedManifestError(f"{name} does not match its checksum")
         manifest["checksums"].items()  # raises an error if it is not a dictionary
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _DamagedManifestError(f"cannot be read ({error})") from error
     return manifest
 

@@ -8,6 +8,8 @@ run that resumes from the checkpoint must have the same.
 
 import json
 import logging
+import shutil
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,6 +79,18 @@ def open_checkpoint(directory: Path) -> Checkpoint:
             "update Lockstep, or choose another checkpoint"
         )
     return Checkpoint(directory, cast(CheckpointState, state))
+
+
+def copy_checkpoint(checkpoint: Checkpoint, target: Path, left_out: Collection[str] = ()) -> None:
+    """Copy the files that state.json lists, and state.json, to a directory. Other files of the checkpoint stay.
+
+    Raises:
+        OSError: The files cannot be copied.
+    """
+    for name in (*checkpoint.state["checksums"], STATE_FILE):
+        if name not in left_out:
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(checkpoint.directory / name, target / name, follow_symlinks=False)
 
 
 def open_unverified_checkpoint(directory: Path) -> Checkpoint:

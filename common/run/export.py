@@ -3,7 +3,6 @@
 A text model loads with from_pretrained of transformers and from_preset of KerasHub, whichever side trained it.
 """
 
-import shutil
 from pathlib import Path
 
 from common.errors import UserError, describe_error
@@ -12,6 +11,7 @@ from common.run.checkpoint import (
     OPTIMIZER_FILE,
     STATE_FILE,
     Checkpoint,
+    copy_checkpoint,
     find_best_checkpoint,
     find_newest_checkpoint,
 )
@@ -36,9 +36,7 @@ def export_model(run_dir: Path, out: Path, use_best: bool) -> Checkpoint:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: exists and is not an empty directory; choose another path")
     try:
-        shutil.copytree(
-            checkpoint.directory, out, ignore=shutil.ignore_patterns(OPTIMIZER_FILE, STATE_FILE), dirs_exist_ok=True
-        )
+        copy_checkpoint(checkpoint, out, left_out=(OPTIMIZER_FILE, STATE_FILE))
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({describe_error(error)}); choose another path") from error
     return checkpoint

@@ -8,7 +8,14 @@ from pathlib import Path
 
 from common.config.schema import Config
 from common.errors import UserError
-from common.run.checkpoint import CHECKPOINTS_DIRECTORY, STATE_FILE, Checkpoint, find_newest_checkpoint, open_checkpoint
+from common.run.checkpoint import (
+    CHECKPOINTS_DIRECTORY,
+    STATE_FILE,
+    Checkpoint,
+    copy_checkpoint,
+    find_newest_checkpoint,
+    open_checkpoint,
+)
 from common.run.files import ROW_FILES, drop_rows_after
 
 AUTO = "auto"
@@ -46,10 +53,14 @@ def adopt_checkpoint(checkpoint: Checkpoint, run_dir: Path) -> Checkpoint:
         return checkpoint
     partial = target.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)  # a killed command may have left it
-    shutil.copytree(checkpoint.directory, partial)
+    copy_checkpoint(checkpoint, partial)
     for name in ROW_FILES:
         source = checkpoint.directory.parents[1] / name  # of the run that saved the checkpoint
         if checkpoint.directory.parent.name == CHECKPOINTS_DIRECTORY and source.exists():
+            if source.is_symlink() or not source.is_file():
+                raise UserError(
+                    f"resume={checkpoint.directory}: {source} is not a regular file; replace it by its content"
+                )
             shutil.copyfile(source, run_dir / name)
     partial.rename(target)
     drop_rows_after(run_dir, checkpoint.position)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from common.data.atomic_directory import SEAL, compute_checksum, write_manifest
 from common.errors import UserError
 from common.run.checkpoint import find_newest_checkpoint, open_checkpoint, open_unverified_checkpoint
 from common.run.checkpoint_writer import CheckpointWriter
@@ -78,9 +79,37 @@ def empty_state(directory: Path) -> str:
     return "cannot be read"
 
 
-@pytest.mark.parametrize(
-    "damage", [truncate, flip_a_byte, mix_steps, change_the_step, remove_a_file, empty_state], ids=lambda f: f.__name__
-)
+def link_a_file(directory: Path) -> str:
+    path = directory / "model.safetensors"
+    path.symlink_to(path.rename(directory.parent / "moved"))
+    return "model.safetensors is a symbolic link"
+
+
+def list_a_file_outside(directory: Path) -> str:
+    (directory.parent / "outside").write_text("secret")
+    state: dict[str, Any] = json.loads((directory / "state.json").read_text())
+    del state[SEAL]
+    state["checksums"]["../outside"] = compute_checksum(directory.parent / "outside")
+    write_manifest(directory, state, "state.json")
+    return "../outside is outside of the directory"
+
+
+def put_a_pipe(directory: Path) -> str:
+    (directory / "model.safetensors").unlink()
+    os.mkfifo(directory / "model.safetensors")
+    return "model.safetensors is not a regular file"
+
+
+def nest_deeply(directory: Path) -> str:
+    (directory / "state.json").write_text("[" * 100_000)
+    return "cannot be read"
+
+
+DAMAGES = [truncate, flip_a_byte, mix_steps, change_the_step, remove_a_file, empty_state]
+DAMAGES += [link_a_file, list_a_file_outside, put_a_pipe, nest_deeply]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda f: f.__name__)
 def test_a_damaged_one_is_refused_and_the_one_before_it_taken(
     checkpoints: CheckpointWriter, run_dir: Path, damage: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

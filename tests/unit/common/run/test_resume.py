@@ -62,6 +62,18 @@ def test_auto_starts_from_the_initial_weights_where_there_is_none(
     assert recorded(run_dir) == [[], [], []]
 
 
+def test_only_the_files_of_a_checkpoint_are_copied(make_run: MakeRun, small_config: MakeConfig, tmp_path: Path) -> None:
+    first = make_run("first")
+    (tmp_path / "secret").write_text("secret")
+    (first / "checkpoints" / "step-00000004" / "more.txt").symlink_to(tmp_path / "secret")
+    assert resume(small_config(f"run_dir={tmp_path / 'second'}", f"resume={first}")) == 4
+    assert not (tmp_path / "second" / "checkpoints" / "step-00000004" / "more.txt").exists()
+    (first / "evals.jsonl").unlink()
+    (first / "evals.jsonl").symlink_to(tmp_path / "secret")
+    with pytest.raises(UserError, match=r"evals.jsonl is not a regular file; replace it by its content"):
+        resume(small_config(f"run_dir={tmp_path / 'third'}", f"resume={first}"))
+
+
 @pytest.mark.parametrize(
     ("place", "step"), [(".", 4), ("checkpoints/step-00000004", 4), ("checkpoints/step-00000002", 2)]
 )
