@@ -22,6 +22,7 @@ from common.compare.runs import Run, load_run
 from common.errors import UserError
 
 ONLY_ONE_RUN = "only one run"
+INCOMPLETE = "incomplete"
 WORST_FIRST = (DIVERGED, OTHER_CURVE, NOT_COMPARABLE, SAME_CURVE, LOCKSTEP)
 
 
@@ -41,6 +42,11 @@ class Comparison:
     sentence: str  # the verdict, explained
     notes: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # why other runs cannot be read
+
+    @property
+    def headline(self) -> str:
+        """The first word of the sentence: the verdict, or "incomplete" if a run was left out."""
+        return INCOMPLETE if self.left_out else self.verdict
 
     @property
     def is_in_lockstep(self) -> bool:
@@ -84,7 +90,7 @@ def compare(
     pairs = [compare_pair(a, b, tolerances, bins) for a, b in combinations(runs, 2)]
     verdict, sentence = _judge(runs, pairs)
     if left_out:
-        sentence = f"incomplete: {len(left_out)} left out ({left_out[0]}); the others: {sentence}"
+        sentence = f"{INCOMPLETE}: {len(left_out)} left out ({left_out[0]}); the others: {sentence}"
     return Comparison(
         runs=runs,
         reference=_find_reference(runs, reference),

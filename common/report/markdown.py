@@ -38,7 +38,7 @@ def render_markdown(comparison: Comparison, links: Sequence[str] = ()) -> str:
         comparison: The comparison.
         links: URLs of pictures.
     """
-    parts = [f"**{SIGNS.get(comparison.verdict, '⚠️')} {_escape(comparison.sentence)}**"]
+    parts = [f"**{SIGNS.get(comparison.headline, '⚠️')} {_escape(comparison.sentence)}**"]
     if answers := answer_questions(comparison):
         parts.append(_build_list(f"{answer.question} **{_escape(answer.short)}**" for answer in answers))
     parts += [f"![The loss of each run]({link})" for link in links]

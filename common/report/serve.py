@@ -76,7 +76,8 @@ def _update_page(page: ServedPage, read: Callable[[], Comparison]) -> tuple[str,
     version = secrets.token_hex(8)
     try:
         comparison = read()
-        html, verdict, sentence = render_html(comparison, version), comparison.verdict, comparison.sentence
+        html, sentence = render_html(comparison, version), comparison.sentence
+        verdict = f"{comparison.headline}: {comparison.verdict}"
     except UserError as error:
         html, verdict, sentence = render_message(str(error)), str(error), f"waiting: {error}"
     page.html, page.version = html.encode(), version

@@ -42,7 +42,7 @@ def print_comparison(comparison: Comparison) -> None:
     _print_notes(console, comparison)
     for command in list_diagnose_commands(comparison)[:1]:
         console.print(f"to find out why: {command}")
-    console.print(comparison.sentence, style=f"bold {STYLES.get(comparison.verdict, 'yellow')}")
+    console.print(comparison.sentence, style=f"bold {STYLES.get(comparison.headline, 'yellow')}")
 
 
 def _print_notes(console: Console, comparison: Comparison) -> None:

@@ -70,7 +70,7 @@ def render_html(comparison: Comparison, version: str = "") -> str:
     return _load_template("report.html.j2").render(
         comparison=comparison,
         version=version,
-        headline=comparison.sentence.removeprefix(f"{comparison.verdict}: "),
+        explanation=comparison.sentence.removeprefix(f"{comparison.headline}: "),
         answers=answer_questions(comparison),
         charts=build_bar_charts(runs),
         step_charts=[(index, build_step_chart(run.profile)) for index, run in enumerate(runs) if run.profile],

@@ -76,6 +76,7 @@ def test_a_damaged_run_is_named_and_the_others_are_compared(
         f"incomplete: 1 left out ({runs[1]}" in shown.out
         and "the others: lockstep: 2 runs agree at all 20" in shown.out
     )
+    assert "<title>Lockstep: incomplete</title>" in Path("report.html").read_text()
     report = json.loads(Path("report.json").read_text())
     assert report["left_out"] == [shown.err.removeprefix("left out: ").rstrip()] and len(report["runs"]) == 2
     assert main(["--check", *map(str, runs)]) == 1

@@ -101,7 +101,7 @@ def test_a_watched_page_is_rendered_again(command: Any, make_run: MakeRun, tmp_p
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 0
     kinds = [line.partition(":")[0] for line in output.read_text().splitlines()[1:]]
-    assert kinds == ["waiting", "only one run", "lockstep", "diverged", "only one run"]
+    assert kinds == ["waiting", "only one run", "lockstep", "diverged", "incomplete"]
     assert not (tmp_path / "report.html").exists()
 
 
