@@ -222,6 +222,7 @@ def test_keras_adam_squares_repeated_rows_one_by_one(trained: Trained, composed:
 DECAY = """
 import json
 import sys
+from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
@@ -239,7 +240,7 @@ def is_exact(config):
         expected *= np.float32(1 - config.optimizer.learning_rate * config.optimizer.weight_decay)
     return np.array_equal(dense.kernel.numpy(), expected)
 
-print(json.dumps([is_exact(load_config(path)) for path in sys.argv[1:]]))
+print(json.dumps([is_exact(load_config(Path(path))) for path in sys.argv[1:]]))
 """
 
 
@@ -255,6 +256,7 @@ def test_weight_decay_has_the_rounded_factor_of_pytorch(composed: Compose, tmp_p
 PLACES = """
 import json
 import sys
+from pathlib import Path
 import keras
 import tensorflow as tf
 from common.config.compose import load_config
@@ -264,7 +266,7 @@ cpu, = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpu, 2 * [tf.config.LogicalDeviceConfiguration()])
 with tf.device("CPU:1"):
     model = keras.Sequential([keras.Input([None], dtype="int32"), keras.layers.Embedding(50, 4)])
-    optimizer = Optimizer(load_config(sys.argv[1]), model)
+    optimizer = Optimizer(load_config(Path(sys.argv[1])), model)
 
 @tf.function(input_signature=[tf.TensorSpec([None, 4]), tf.TensorSpec([None], tf.int32), SCALARS])
 def step(values, rows, scalars):
