@@ -217,7 +217,7 @@ from common.training.loop import Loop
 save = Loop.save
 
 def save_and_record(self):
-    if self.position != self.saved:
+    if self.position != self.saved_position:
         with open(f"{os.environ['SAVES']}/{os.getpid()}.steps", "a") as file:
             print(self.position.step, file=file)
     save(self)
