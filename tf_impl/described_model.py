@@ -215,8 +215,7 @@ class DescribedModel:
 
     def _get_variables(self) -> dict[str, keras.Variable]:
         """Return the floating-point variables by path."""
-        variables = variables_by_path(self.model)
-        return {path: variable for path, variable in variables.items() if "float" in variable.dtype}
+        return {path: variable for path, variable in self._get_state().items() if "float" in variable.dtype}
 
     def _call(self, training: bool) -> dict[str, tf.Tensor]:
         """Return the outputs by name. Raise UserError if the user's forward pass fails or has no usable output."""

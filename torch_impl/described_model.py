@@ -215,8 +215,7 @@ class DescribedModel:
 
         Call it for every use: a forward pass may replace a buffer by another tensor.
         """
-        tensors = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
-        return {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
+        return {name: tensor for name, tensor in self._get_state().items() if tensor.is_floating_point()}
 
     def _call(self, training: bool) -> dict[str, torch.Tensor]:
         """Return the outputs by name. Raise UserError if the user's forward pass fails or has no usable output."""

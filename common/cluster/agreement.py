@@ -1,7 +1,7 @@
 """Agreement of the processes of a run on the same config, data and weights.
 
 Without this check, a run whose processes differ would train something else, or wait forever. The scope of a config key
-says where it must agree: CURVE keys decide the loss curve, RUN keys are others that must be the same on all hosts.
+says who must agree on it: CURVE keys decide the loss curve, RUN keys are others that must be the same on all hosts.
 """
 
 from collections.abc import Mapping

@@ -10,10 +10,11 @@ import logging
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import BinaryIO
 
 from common.cluster.peer_messages import CheckpointOffer
+from common.data.atomic_directory import is_inside
 from common.errors import UserError, build_write_error
 from common.run.checkpoint import (
     CHECKPOINTS_DIRECTORY,
@@ -142,11 +143,11 @@ def _unpack_files(stream: BinaryIO, partial: Path, fingerprint: str) -> None:
         if checkpoint.fingerprint != fingerprint:
             raise BrokenTransferError(f"its fingerprint is {checkpoint.fingerprint}, not {fingerprint}")
         for name in checkpoint.state["checksums"]:
-            path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts or name == STATE_FILE:
+            if not is_inside(name) or name == STATE_FILE:
                 raise BrokenTransferError(f"{name} is no file of a checkpoint")
-            (partial / path).parent.mkdir(parents=True, exist_ok=True)
-            _unpack_file(stream, partial / path)
+            path = partial / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _unpack_file(stream, path)
         open_checkpoint(partial)
     except UserError as error:
         raise BrokenTransferError(str(error)) from error

@@ -95,7 +95,7 @@ class Run:
 
     @property
     def trainers(self) -> list[tuple[int, str]]:
-        """What trained the run, as (first step, "torch ddp") for each stretch of steps; empty if it never changed."""
+        """The trainers of the run, as (first step, "torch ddp") for each stretch of steps; empty if one trained all."""
         return [(change["step"], change["trained_by"]) for change in self.summary.get("trained_by", [])]
 
     @property

@@ -1,4 +1,4 @@
-"""Settings of the kinds of clusters: where the processes of a run are.
+"""Settings of the kinds of clusters: which hosts have the processes of a run.
 
 Each field is a key of the config, such as cluster.timeout. `key(HOST, ...)` declares its limits, and that it may differ
 from host to host. The files in conf/cluster have the default values and explain the keys.

@@ -152,7 +152,7 @@ def compose_options(schema: type[T], name: str, overrides: Sequence[str], keys: 
         schema: a dataclass with the keys of the file.
         name: the file in conf/, without its suffix.
         overrides: arguments of the command line, without the prefix.
-        keys: a sentence that says where the keys are listed, for errors.
+        keys: a sentence that names the list of the keys, for errors.
         prefix: the prefix that the keys have on the command line, such as "bench.".
 
     Raises:

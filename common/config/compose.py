@@ -34,7 +34,10 @@ def parse_config(composed: DictConfig) -> Config:
         UserError: a value is missing, a kind does not exist, or `extensions` names a module that does not exist.
         OmegaConfBaseException: a key is unknown, or its value has the wrong type. The error names the key.
     """
-    values = _to_section("", OmegaConf.to_container(composed, resolve=True))
+    return _parse_values(_to_section("", OmegaConf.to_container(composed, resolve=True)))
+
+
+def _parse_values(values: Section) -> Config:
     extensions = values.get("extensions") or ()
     if isinstance(extensions, str):
         raise UserError(f"extensions={extensions}: must be a list; give 'extensions=[{extensions}]'")
@@ -123,7 +126,7 @@ def _prefix_errors(group: str) -> Iterator[None]:
 def collect_values(config: Config, *scopes: Scope) -> dict[str, Value]:
     """Return the values of the keys in these scopes, by full name, or of all keys if no scope is passed.
 
-    The scope of a key, such as CURVE, says where its value must agree: between runs, on all hosts, or nowhere.
+    The scope of a key, such as CURVE, says what must agree on its value: the runs, all hosts, or nothing.
     """
     return {name: value for name, key, value in iterate_keys(config) if not scopes or key.scope in scopes}
 
@@ -140,7 +143,7 @@ def load_config(path: Path) -> Config:
         OSError: the file cannot be read.
         UserError: the file is no config, or `parse_config` refuses it.
     """
-    return parse_config(OmegaConf.create(read_values(path)))
+    return _parse_values(read_values(path))
 
 
 def read_values(path: Path) -> Section:
@@ -152,7 +155,8 @@ def read_values(path: Path) -> Section:
     """
     try:
         text = path.read_text()
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+        # Every process of a run reads a config: only a text with an asterisk, which an alias has, is parsed twice.
+        if "*" in text and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
             raise UserError(f"{path}: has YAML aliases, which no saved config has")
         if "${" in text:
             raise UserError(f"{path}: has an interpolation, ${{...}}, which no saved config has")

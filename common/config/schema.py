@@ -2,7 +2,7 @@
 
 A key is a field of one of the schemas, which are these dataclasses, and has a full name such as train.steps. A group is
 a section, such as `model`, whose schema depends on its key `kind`. `key(SCOPE, ...)` declares the limits of a key, and
-where its value must agree: CURVE keys decide the loss curve, RUN keys must be the same on all hosts, HOST keys may
+who must agree on its value: CURVE keys decide the loss curve, RUN keys must be the same on all hosts, HOST keys may
 differ.
 
 The files in conf/ hold the values and explain the keys. No key has a default here, so the config.yaml of a run states

@@ -87,7 +87,7 @@ class SingleSettings(StrategySettings):
 class DpSettings(StrategySettings):
     """PyTorch's DataParallel.
 
-    `loss` says where the loss is computed. `output_device` is the index of the replica that gathers the outputs.
+    `loss` says which replicas compute the loss. `output_device` is the index of the replica that gathers the outputs.
     """
 
     sides: ClassVar[dict[str, str]] = {"torch": "torch_impl.strategies.dp:DP"}

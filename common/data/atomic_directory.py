@@ -125,16 +125,21 @@ def verify_directory(directory: Path, name: str = MANIFEST) -> tuple[JsonObject 
     return manifest, ""
 
 
+def is_inside(file: str) -> bool:
+    """Check whether the path of a file in a manifest stays inside the directory."""
+    path = PurePosixPath(file)
+    return not path.is_absolute() and ".." not in path.parts
+
+
 def _check_place(directory: Path, file: str) -> None:
     """Raise _DamagedManifestError unless a file of a manifest is inside the directory, and neither a link nor a device.
 
     The directory may come from somebody else.
     """
-    parts = PurePosixPath(file).parts
-    if PurePosixPath(file).is_absolute() or ".." in parts:
+    if not is_inside(file):
         raise _DamagedManifestError(f"{file} is outside of the directory")
     path = directory
-    for part in parts:
+    for part in PurePosixPath(file).parts:
         path /= part
         if path.is_symlink():
             raise _DamagedManifestError(f"{path.relative_to(directory)} is a symbolic link")

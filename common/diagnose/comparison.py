@@ -76,12 +76,12 @@ class SideComparison:
 
     @cached_property
     def evaluation_mode(self) -> ModelObservations:
-        """What both models compute in evaluation mode."""
+        """The observations of both models in evaluation mode."""
         return self._observe_models(training=False)
 
     @cached_property
     def training_mode(self) -> ModelObservations:
-        """What both models compute in training mode."""
+        """The observations of both models in training mode."""
         return self._observe_models(training=True)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a process of one framework reports of one computation of its model, as plain NumPy arrays."""
+"""The report of a process of one framework on one computation of its model, as plain NumPy arrays."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""What both sides need to build the same model: names, shapes and initial values of its parameters, and checkpoints."""
+"""The parts of a model that both sides share: names, shapes and initial values of its parameters, and checkpoints."""

@@ -83,7 +83,7 @@ def draw_difference(runs: list[Run], pairs: Sequence[tuple[Run, RunPair]], metri
         runs: All runs, which give the colours.
         pairs: Each run except the reference, with its pair with the reference.
         metric: "loss" or "grad_norm".
-        axes: Where to draw.
+        axes: The axes to draw on.
     """
     lines, sentences, has_points = [], [], False
     for run, pair in pairs:

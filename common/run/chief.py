@@ -136,7 +136,7 @@ def _describe_ending(error: Exception, context: RunContext) -> Ending:
 
 
 def _write_end(context: RunContext, facts: RunFacts, report: Mapping[str, object], ending: Ending) -> None:
-    """Write summary.json. On a full disk, where the command cannot read the error from it, print the error."""
+    """Write summary.json. If the disk is full, the command cannot read the error from it: print the error."""
     write_summary(context.run_dir, context.config, facts, ending.status, report, ending.error)
     if ending.error and not (context.run_dir / "summary.json").exists():
         print(f"{ending.status}: {ending.error}", file=sys.stderr)

@@ -59,7 +59,7 @@ class DDP(Strategy[DdpSettings]):
             synchronize_batch_norm(self.model, make_sum_over_ranks())
         if self.settings.comm_hook == "none":
             use_sparse_gradients(self.model)
-        self.model.register_forward_hook(_reach_parameters)
+        self.model.register_forward_hook(_make_reaching_hook(self.model))
         with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers; torch 2.11 has only this name
             warnings.simplefilter("ignore", FutureWarning)
             self.replica = DistributedDataParallel(
@@ -133,17 +133,22 @@ class DDP(Strategy[DdpSettings]):
         return {"peak_memory_bytes": [peak for rank_peaks in peaks for peak in rank_peaks]}
 
 
-def _reach_parameters(model: Module, args: object, outputs: torch.Tensor) -> torch.Tensor:
-    """Make the outputs of the model depend on every parameter, because DDP waits for the gradients of all.
+def _make_reaching_hook(model: Module) -> Callable[[Module, object, torch.Tensor], torch.Tensor]:
+    """Return a forward hook that makes the outputs of the model depend on every trainable parameter.
 
-    Otherwise DDP fails if the loss does not depend on a parameter, such as that of an auxiliary head.
+    DDP waits for the gradients of all of them. Without the hook it fails if the loss does not depend on a parameter,
+    such as that of an auxiliary head.
     """
     parameters = trainable_parameters(model).values()
     embeddings = (module for module in model.modules() if isinstance(module, Embedding | EmbeddingBag))
     sparse = {module.weight for module in embeddings if module.sparse}.intersection(parameters)
-    dense = (parameter for parameter in parameters if parameter not in sparse)
-    reached: torch.Tensor = _ReachParameters.apply(outputs, len(sparse), *sparse, *dense)
-    return reached
+    dense = [parameter for parameter in parameters if parameter not in sparse]
+
+    def reach_parameters(model: Module, args: object, outputs: torch.Tensor) -> torch.Tensor:
+        reached: torch.Tensor = _ReachParameters.apply(outputs, len(sparse), *sparse, *dense)
+        return reached
+
+    return reach_parameters
 
 
 class _ReachParameters(torch.autograd.Function):

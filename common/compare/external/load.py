@@ -154,8 +154,9 @@ def _collect_columns(
         step = _read_number(position, columns, "step", values) if "step" in columns else float(number)
         if not step.is_integer() or step < 0:
             raise UserError(f"{position}: '{columns['step']}' must be a whole number, found {step!r}")
-        repeated_count += int(step) + offset + table.shift in rows
-        rows[int(step) + offset + table.shift] = [_read_number(position, columns, metric, values) for metric in metrics]
+        number_in_run = int(step) + offset + table.shift
+        repeated_count += number_in_run in rows
+        rows[number_in_run] = [_read_number(position, columns, metric, values) for metric in metrics]
     if repeated_count:
         table.notes.append(
             f"{repeated_count} rows with {columns[required]} left out, because a later row has the same step"

@@ -42,7 +42,7 @@ class SecondMoment:
 
     @property
     def differing_rows(self) -> np.ndarray:
-        """Whether the contribution differs from the squared gradient, for each row of the parameter, as bool [rows]."""
+        """Mask of the parameter's rows in which the contribution differs from the squared gradient, bool [rows]."""
         difference = np.abs(self.contribution - self.squared_gradient)
         if not difference.ndim:
             return np.ones(1, bool)
