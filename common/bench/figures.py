@@ -19,7 +19,7 @@ from common.bench.result import BenchResult, ContestantResult, SpreadRow
 from common.profile.lanes import Lane, build_step_lanes
 from common.profile.trace import read_trace, split_step_time
 from common.run.directory import make_profile_path
-from common.run.summary import find_versions
+from common.versions import find_versions
 
 PACKAGES = ("lockstep", "torch", "transformers", "accelerate", "tensorflow", "keras", "keras-hub", "numpy")
 

@@ -7,7 +7,6 @@ imports no framework. The factory draws the weights. If there are two factories,
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import TypedDict
 
@@ -29,6 +28,7 @@ from common.map.side import Side
 from common.models.hf_config import HfConfig
 from common.models.model_outputs import check_output, select_output
 from common.models.user_weights import read_weights
+from common.versions import find_versions
 
 FORMAT = 3  # raise it whenever `build` returns something else, so that models of the old format are built again
 PROOF_EXAMPLES = 4  # the number of examples that both models compute for the proof
@@ -62,7 +62,7 @@ def identify(config: Config, cache: ArrayCache) -> dict[str, object]:
     files = {name: identify_file(_find_file(f"model.{name}", path)) for name, path in paths.items() if path is not None}
     return {
         "custom_format": FORMAT,
-        "versions": {name: version(name) for name in LIBRARIES},
+        "versions": find_versions(LIBRARIES),
         "files": files,
         "inputs": repr(cache.inputs),
         "classes": cache.classes,

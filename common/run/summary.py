@@ -4,10 +4,9 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from importlib import metadata
 from pathlib import Path
 from typing import NotRequired, TypedDict, cast
 
@@ -18,6 +17,7 @@ from common.data import batch_plan
 from common.run.context import RunContext
 from common.run.files import replace_text
 from common.training.rows import Row, read_rows
+from common.versions import find_versions
 
 RESTARTS = "LOCKSTEP_RESTARTS"  # environment variable with the number of times that the run was restarted after crashes
 RUNNING, SUMMARY = "running.json", "summary.json"
@@ -84,15 +84,6 @@ def _collect_facts(config: Config, framework: str, fingerprints: dict[str, str])
         "versions": {"python": sys.version.split()[0], **find_versions(names)},
         "hardware": hardware.describe_hardware(),
     }
-
-
-def find_versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of packages. Packages that are not installed are left out, such as Lockstep in a checkout."""
-    versions = {}
-    for name in names:
-        with suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
-    return versions
 
 
 def write_running(run_dir: Path, facts: RunFacts) -> None:

@@ -2,13 +2,12 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pytest
 
 from common.config.schema import Config
 from common.data import batch_plan
 from common.run.recorder import Recorder
-from common.run.summary import RESTARTS, Summary, _collect_facts, find_versions, write_running, write_summary
+from common.run.summary import RESTARTS, Summary, _collect_facts, write_running, write_summary
 from common.training.state import Position
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import evaluation, record, step
@@ -147,7 +146,3 @@ def test_summary_of_a_run_that_did_not_complete(run_dir: Path, config: Config, s
     written = summary(run_dir, config, status, "rank 1 ended with exit code 3")
     assert (written["status"], written["steps"], written["error"]) == (status, 0, "rank 1 ended with exit code 3")
     assert (written["final_loss"], written["accuracy"], written["examples_per_second"]) == (None, None, None)
-
-
-def test_versions_of_what_is_not_installed_are_left_out() -> None:
-    assert find_versions(["numpy", "no-such-package"]) == {"numpy": np.__version__}

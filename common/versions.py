@@ -1,0 +1,14 @@
+"""The versions of installed packages, found without importing them."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib import metadata
+
+
+def find_versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of packages. Packages that are not installed are left out, such as Lockstep in a checkout."""
+    versions = {}
+    for name in names:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
