@@ -1,6 +1,7 @@
 """Compare the curves of the CPU and of GPUs, and measure how fast GPUs train: python -m benchmarks.gpu [key=value ...].
 
-The arguments are overrides of the speed measurement, such as data=files data.train=... for examples of other lengths.
+The model of the speed measurement has the size of BERT-base. The arguments are overrides of this measurement, such as
+data=files data.train=... for examples of other lengths.
 PyTorch, transformers and some small packages (docs/performance.md names them) must be installed, TensorFlow need not.
 Nothing is downloaded: the corpus is built in, the weights are random.
 """
@@ -18,7 +19,14 @@ from common.hardware import count_visible_gpus
 from common.run_module import module_command
 
 CURVE = ("strategy=single", "model=bert_mini", "schedule=constant", "optimizer.max_grad_norm=null", "train.steps=60")
-SPEED = ("model=bert_base", "train.precision=bfloat16", "train.global_batch_size=128")
+BERT_BASE = (
+    "model=bert_small",
+    "model.layers=12",
+    "model.hidden_size=768",
+    "model.heads=12",
+    "model.intermediate_size=3072",
+)
+SPEED = (*BERT_BASE, "train.precision=bfloat16", "train.global_batch_size=128")
 CONTESTANTS = "bench.contestants=[torch_single,torch_dp,torch_ddp,plain_ddp]"
 
 

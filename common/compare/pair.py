@@ -78,7 +78,7 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int 
     Args:
         a: One run.
         b: The other run.
-        tolerances: A tolerance for each train.precision. The larger one of the two runs' precisions applies.
+        tolerances: A tolerance for each `Run.precision`. The larger one of the two runs' precisions applies.
         bins: The largest number of bins of the envelope.
     """
     tolerance = _choose_tolerance(a, b, tolerances)

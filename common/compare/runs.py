@@ -100,8 +100,10 @@ class Run:
 
     @property
     def precision(self) -> str:
-        """The value of train.precision; "unknown" for an external run."""
-        return "unknown" if self.external_kind else str(self.config.get("train.precision", "float32"))
+        """The precision of matrix products, the coarsest of the run; "unknown" for an external run."""
+        if self.external_kind:
+            return "unknown"
+        return str(self.config.get("train.matmul_precision") or self.config.get("train.precision", "float32"))
 
     @property
     def plan_version(self) -> int:

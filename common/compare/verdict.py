@@ -36,7 +36,7 @@ class Comparison:
 
     runs: list[Run]
     reference: Run  # the run that tables and charts compare the others with
-    tolerances: Mapping[str, Tolerance]  # by train.precision
+    tolerances: Mapping[str, Tolerance]  # by `Run.precision`
     pairs: list[RunPair]
     verdict: str
     sentence: str  # the verdict, explained
@@ -76,7 +76,7 @@ def compare(
 
     Args:
         runs: The runs.
-        tolerances: A tolerance for each train.precision. The larger one of a pair's two precisions applies.
+        tolerances: A tolerance for each `Run.precision`. The larger one of a pair's two precisions applies.
         reference: Directory or name of the run that tables and charts compare the others with; by default the first
             synchronous one. The verdict does not depend on it.
         left_out: The reasons why other runs could not be read.
@@ -111,7 +111,7 @@ def _check_runs(runs: Sequence[Run], tolerances: Mapping[str, Tolerance]) -> Non
         paths.add(run.path.resolve())
         if not run.external_kind and run.precision not in tolerances:
             raise UserError(
-                f"{run.path}: no tolerance for train.precision '{run.precision}': add "
+                f"{run.path}: no tolerance for precision '{run.precision}': add "
                 f"+tolerances.{run.precision}.loss=... and +tolerances.{run.precision}.grad_norm=..."
             )
     if not runs:

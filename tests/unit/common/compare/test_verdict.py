@@ -10,7 +10,11 @@ from common.compare.verdict import RunPair, Tolerance, compare_runs
 from common.errors import UserError
 from tests.unit.common.compare.conftest import STEPS, MakeRun
 
-TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4), "float64": Tolerance(loss=1e-9, grad_norm=1e-8)}
+TOLERANCES = {
+    "float32": Tolerance(loss=1e-5, grad_norm=1e-4),
+    "float64": Tolerance(loss=1e-9, grad_norm=1e-8),
+    "bfloat16": Tolerance(loss=5e-2, grad_norm=5e-1),
+}
 Change = Callable[[list[dict[str, Any]]], None]
 
 
@@ -106,6 +110,9 @@ def test_the_coarser_precision_decides(make_run: MakeRun) -> None:
     assert both.verdict == "diverged" and both.tolerance == TOLERANCES["float64"]
     mixed = pair_of(make_run("c"), make_run("d", *precise))
     assert mixed.tolerance == TOLERANCES["float32"] and mixed.verdict == "not comparable"
+    rounded_products = ["train.matmul_precision=bfloat16"]
+    rounded = pair_of(make_run("e", *rounded_products), make_run("f", *rounded_products, change=add("loss", 2, 1e-3)))
+    assert rounded.tolerance == TOLERANCES["bfloat16"] and rounded.verdict == "lockstep"
 
 
 def test_an_unfinished_last_line_is_left_out(make_run: MakeRun) -> None:
