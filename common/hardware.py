@@ -13,6 +13,7 @@ import psutil
 import pynvml
 
 CGROUP = Path("/sys/fs/cgroup")
+CPU_INFO = Path("/proc/cpuinfo")
 
 
 def count_cores() -> int:
@@ -55,6 +56,18 @@ def count_visible_gpus() -> int:
     return min(count, len([entry for entry in visible.split(",") if entry.strip() not in ("", "-1")]))
 
 
+def list_gpu_names() -> list[str]:
+    """Return the name of each NVIDIA GPU of this machine, such as "NVIDIA H100 80GB HBM3", hidden ones too."""
+    try:
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        names = [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return []
+    return names
+
+
 def select_gpu(index: int | None) -> dict[str, str]:
     """Return the environment variables with which a process finds only one of the visible GPUs, or no GPU."""
     if not count_visible_gpus():
@@ -89,8 +102,16 @@ def describe_hardware() -> dict[str, str | int]:
     """Return the entry `hardware` of summary.json."""
     return {
         "machine": platform.machine(),
-        "processor": platform.processor() or platform.machine(),
+        "processor": _name_processor(),
         "cores": count_cores(),
         "memory_bytes": psutil.virtual_memory().total,
-        "gpus": count_visible_gpus(),
+        "gpus": (gpus := count_visible_gpus()),
+        "gpu": ", ".join(sorted(set(list_gpu_names()))) if gpus else "",
     }
+
+
+def _name_processor() -> str:
+    """Return the model of the processor; outside of Linux, what Python reports."""
+    lines = CPU_INFO.read_text().splitlines() if CPU_INFO.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

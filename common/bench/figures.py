@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from common import hardware
 from common.bench.contestant import Contestant
 from common.bench.metrics_rows import compute_rate
 from common.bench.options import LINK, BenchOptions
 from common.bench.plan import MATRICES, PlannedContestant
 from common.bench.result import BenchResult, ContestantResult, SpreadRow
+from common.hardware import count_visible_gpus, describe_hardware
 from common.profile.lanes import Lane, build_step_lanes
 from common.profile.trace import read_trace, split_step_time
 from common.run.directory import make_profile_path
@@ -79,7 +79,7 @@ def build_result(
         "format": 1,
         "title": options.title,
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "hardware": {**hardware.describe_hardware(), "processor": _describe_processor()},
+        "hardware": describe_hardware(),
         "versions": find_versions(PACKAGES),
         "overrides": list(overrides),
         "settings": {
@@ -156,7 +156,7 @@ def _compute_efficiency(measured: MeasuredContestant, one_replica: MeasuredConte
 
     Without GPUs it is not divided further, because one replica has all cores too.
     """
-    devices = measured.planned.config.strategy.world_size if hardware.count_visible_gpus() else 1
+    devices = measured.planned.config.strategy.world_size if count_visible_gpus() else 1
     return _compute_spread(lambda a, b: a / b / devices, measured.rates["examples"], one_replica.rates["examples"])
 
 
@@ -180,11 +180,3 @@ def _read_profile(measured: MeasuredContestant) -> tuple[dict[str, float] | None
 def _compute_spread(figure: Callable[..., float], *rates: Sequence[float]) -> Spread:
     """Return the spread over the rounds of a figure that is computed from one or more rates in the same round."""
     return Spread.of([figure(*round_rates) for round_rates in zip(*rates, strict=True)])
-
-
-def _describe_processor() -> str:
-    """Return the name of the processor; outside of Linux, what Python reports."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else str(hardware.describe_hardware()["processor"])

@@ -60,7 +60,7 @@ def _build_time_section(contestants: list[ContestantResult]) -> TableSection:
 def _describe_benchmark(result: BenchResult) -> list[str]:
     """Return sentences on the machine, the versions, the config and the columns."""
     settings, hardware = result["settings"], result["hardware"]
-    gpus = f", {hardware['gpus']} GPUs" if hardware["gpus"] else ""
+    gpus = f", {hardware['gpus']} x {hardware['gpu']}" if hardware["gpus"] else ""
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     sentences = [
         f"{result['date'][:10]}; {hardware['processor']}, {hardware['cores']} cores{gpus}; {versions}.",

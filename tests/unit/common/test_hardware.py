@@ -16,6 +16,8 @@ def four_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("nvmlInit", "nvmlShutdown"):
         monkeypatch.setattr(pynvml, name, lambda: None)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 4)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda index: f"GPU {index // 2}")
 
 
 def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,6 +53,23 @@ def test_this_machine() -> None:
     found = describe_hardware()
     assert found["cores"] == count_cores() >= 1
     assert 1 << 20 < get_peak_resident_bytes() < int(found["memory_bytes"])
+
+
+@pytest.mark.usefixtures("four_gpus")
+def test_processor_and_gpus_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(hardware, "CPU_INFO", tmp_path / "cpuinfo")
+    assert describe_hardware()["processor"] in (platform.processor(), platform.machine())
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Core A\n\nprocessor\t: 1\nmodel name\t: Core B\n")
+    assert describe_hardware() | {"memory_bytes": 0, "machine": "", "cores": 0} == {
+        "machine": "",
+        "processor": "Core A",
+        "cores": 0,
+        "memory_bytes": 0,
+        "gpus": 4,
+        "gpu": "GPU 0, GPU 1",
+    }
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert describe_hardware()["gpu"] == ""
 
 
 @pytest.mark.parametrize(
