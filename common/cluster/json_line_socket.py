@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from collections.abc import Mapping
 
 MAX_LINE_BYTES = 4096
@@ -30,7 +31,24 @@ class JsonLineSocket:
 
     def receive(self) -> list[JsonObject]:
         """Read once and return the objects that are complete by then; there may be none."""
-        data = self.connection.recv(MAX_LINE_BYTES)
+        return self._parse(self.connection.recv(MAX_LINE_BYTES))
+
+    def receive_next(self) -> list[JsonObject]:
+        """Read once, but not beyond the end of a line: what follows may be anything. Return one object or none."""
+        waiting = self.connection.recv(MAX_LINE_BYTES, socket.MSG_PEEK)
+        return self._parse(self.connection.recv(waiting.find(b"\n") + 1 or len(waiting)))
+
+    def receive_one(self, seconds: float) -> JsonObject:
+        """Wait for one object. Raise TimeoutError if it is not complete after `seconds`, whatever arrives meanwhile."""
+        end = time.monotonic() + seconds
+        while True:
+            self.connection.settimeout(max(0.001, end - time.monotonic()))
+            if messages := self.receive_next():
+                return messages[0]
+            if time.monotonic() >= end:
+                raise TimeoutError("the object is not complete in time")
+
+    def _parse(self, data: bytes) -> list[JsonObject]:
         if not data:
             raise ConnectionError("the other end has closed the connection")
         *lines, self._incomplete_line = (self._incomplete_line + data).split(b"\n")
@@ -43,9 +61,3 @@ class JsonLineSocket:
         if not all(isinstance(message, dict) for message in messages):
             raise ConnectionError("the line is not a JSON object")
         return messages
-
-    def receive_one(self) -> JsonObject:
-        """Wait for the first object. Objects that arrive together with it are dropped."""
-        while not (messages := self.receive()):
-            pass
-        return messages[0]

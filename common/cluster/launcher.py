@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from common.cluster.checkpoint_transfer import CheckpointTransfer
 from common.cluster.peer_monitor import PeerMonitor
+from common.cluster.processes import RUN_TOKEN
 from common.cluster.supervisor import Outcome, PeerStatus, Process, supervise
 from common.cluster.topology import HostGroup
 from common.errors import FAILURE, Interrupted, PeerTimeout, UserError
@@ -85,8 +86,9 @@ def _run_attempt(
     context: RunContext, hosts: HostGroup, processes: list[Process], monitor: PeerMonitor, attempt: int
 ) -> Outcome:
     """Run this machine's processes once. The chief's end decides the outcome of every host."""
+    variables = {RESTARTS: str(attempt), RUN_TOKEN: monitor.token}
     outcome = supervise(
-        [replace(process, environment={**process.environment, RESTARTS: str(attempt)}) for process in processes],
+        [replace(process, environment={**process.environment, **variables}) for process in processes],
         context.run_dir / "train.log",
         chief_inherits_stdio=not hosts.host_index,  # only the first host has the chief
         peers=PeerStatus(lambda: monitor.error, lambda: monitor.stop_signal),

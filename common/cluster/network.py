@@ -9,6 +9,16 @@ import psutil
 from common.errors import UserError
 
 POLL_SECONDS = 1.0  # between two attempts to look up a name
+# TCP probes of a silent host: seconds until the first one, seconds between two, and how many may go unanswered.
+PROBES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
+
+
+def enable_keep_alive(connection: socket.socket) -> None:
+    """Make reads from a connection fail if the host at its other end becomes silent."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in PROBES.items():
+        if hasattr(socket, option):  # only Linux has all options
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def find_interface_with(addresses: Collection[str]) -> str | None:
@@ -61,22 +71,31 @@ def wait_for_address(host: str, deadline: float) -> str:
             time.sleep(POLL_SECONDS)
 
 
+def find_own_address(hosts: Sequence[str], host_index: int) -> str:
+    """Return the address by which the other hosts reach this machine. Raises OSError if there is no route to them.
+
+    A machine may resolve its own name to 127.0.1.1, which other hosts cannot reach. Therefore it is the address on the
+    route to another host, if there is one.
+
+    Args:
+        hosts: the names of all hosts. The same name several times is one host.
+        host_index: the index of this machine among them.
+    """
+    return find_address_towards(next((host for host in hosts if host != hosts[host_index]), hosts[host_index]))
+
+
 def resolve_addresses(hosts: Sequence[str], host_index: int) -> tuple[str, ...]:
     """Return the addresses by which hosts reach each other. Raises UserError.
-
-    A machine may resolve its own name to 127.0.1.1, which other hosts cannot reach. Therefore this machine's address is
-    the one on its route to another host.
 
     Args:
         hosts: the names of all hosts.
         host_index: the index of this machine among them.
     """
-    other = hosts[0 if host_index else 1]
     addresses = []
     for index, host in enumerate(hosts):
         try:
             if index == host_index:
-                addresses.append(find_address_towards(other))
+                addresses.append(find_own_address(hosts, index))
             else:
                 addresses.append(str(socket.getaddrinfo(host, None)[0][4][0]))
         except OSError as error:

@@ -45,9 +45,10 @@ class HostReady(TypedDict):
 
 
 class StartAttempt(TypedDict):
-    """The first host's order to start the processes: the number of the attempt."""
+    """The first host's order to start the processes: the number of the attempt, and the token of the run."""
 
     start: int
+    token: str
 
 
 class AttemptEnded(TypedDict):

@@ -6,6 +6,7 @@ if it fails. The other hosts' commands connect to the first host's, as common.cl
 
 import logging
 import math
+import secrets
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ from typing import BinaryIO
 
 from common.cluster.checkpoint_transfer import BrokenTransferError, CheckpointTransfer
 from common.cluster.json_line_socket import JsonLineSocket, JsonObject
+from common.cluster.network import enable_keep_alive
 from common.cluster.peer_messages import (
     AttemptEnded,
     FetchCheckpoint,
@@ -30,19 +32,8 @@ from common.errors import FAILURE, USER_ERROR, PeerTimeout
 
 log = logging.getLogger("lockstep")
 
-# TCP probes of a silent host: seconds until the first one, seconds between two, and how many may go unanswered.
-PROBES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
-
 WAIT_SECONDS = 30.0  # how long another host waits for the end of the first host's command after its own processes
 RETRY_SECONDS = 0.2
-
-
-def enable_keep_alive(connection: socket.socket) -> None:
-    """Make reads from a connection fail if the host at its other end becomes silent."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in PROBES.items():
-        if hasattr(socket, option):  # only Linux has all options
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 class PeerMonitor:
@@ -59,12 +50,14 @@ class PeerMonitor:
         error: the error to report, once another command was lost or its attempt has failed.
         is_final: whether no other attempt will follow.
         exit_code: the exit code of the first host's command, or of a command that was interrupted; None until then.
+        token: the token of the run, by which its processes know each other; the first host's command chooses it.
     """
 
     def __init__(self, hosts: HostGroup, processes: int, transfer: CheckpointTransfer) -> None:
         self.error: str | None = None
         self.is_final = False
         self.exit_code: int | None = None
+        self.token = secrets.token_hex()
         self._hosts, self._transfer = hosts, transfer
         self._changed = Condition()  # locked while the state changes; both dictionaries have host indices as keys
         self._joined: dict[int, JsonLineSocket] = {}  # on the first host: the hosts that wait for the next attempt
@@ -112,7 +105,7 @@ class PeerMonitor:
             self._offer = None
             if not self.exit_code and not self.error:
                 self._connected, self._joined, self._ready = self._joined, {}, set()
-                self._broadcast(StartAttempt(start=attempt))
+                self._broadcast(StartAttempt(start=attempt, token=self.token))
         return attempt
 
     def _join_leader(self, attempt: int, timeout: float) -> int:
@@ -140,7 +133,8 @@ class PeerMonitor:
                                 leader.connection.shutdown(socket.SHUT_WR)  # a last message may still arrive
                         else:
                             self._broadcast(HostReady(ready=self._hosts.host_index))
-                    case {"start": int(number)}:
+                    case {"start": int(number), "token": str(token)}:
+                        self.token = token
                         self._leader_listener = Thread(target=self._listen, args=(leader, messages), daemon=True)
                         self._leader_listener.start()
                         return number

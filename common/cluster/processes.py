@@ -14,6 +14,7 @@ from contextlib import contextmanager
 # Environment variables that a command sets for the processes of its run.
 IS_REPLACEMENT = "LOCKSTEP_RETURNED"  # set if a process replaces one that crashed while the run continued
 STOP_PORT = "LOCKSTEP_STOP_PORT"  # the port on which the chief listens for stops of other ranks; any free port if unset
+RUN_TOKEN = "LOCKSTEP_TOKEN"  # the token of the run, a secret by which its processes know each other
 
 
 def die_with_parent() -> None:

@@ -10,7 +10,6 @@ same way on the unit after which all save a checkpoint. For a checkpoint the chi
 limit, since the next step would wait for the same ranks.
 """
 
-import hmac
 import logging
 import secrets
 import socket
@@ -22,11 +21,11 @@ from threading import Lock, Semaphore, Thread
 from common.cluster.json_line_socket import MAX_LINE_BYTES, JsonLineSocket, JsonObject
 from common.cluster.stop_decision import LocalStop, StopDecision
 from common.cluster.stop_messages import Freeze, LastUnit, SaveUnit, Welcome
+from common.cluster.token_listener import HELLO_SECONDS, shows_token
 from common.training.stop import SAVE, SIGNALS, Stop
 
 log = logging.getLogger("lockstep")
 
-HELLO_SECONDS = 5.0  # how long a new connection may take to send its Hello
 ANSWER_SECONDS = 3.0  # how long the chief waits for the members' answers before a stop
 
 
@@ -156,8 +155,7 @@ class StopServer:
 
     def _authenticate(self, connection: JsonLineSocket, message: JsonObject) -> None:
         """Make a connection a member if its first message has this run's token. Raises OSError."""
-        token = str(message.get("hello")).encode(errors="replace")
-        if not hmac.compare_digest(token, self._token.encode()):
+        if not shows_token(message, self._token):
             raise ConnectionError("the token is not this run's")
         del self._unauthenticated[connection]
         self._member_names[connection] = str(message.get("name"))

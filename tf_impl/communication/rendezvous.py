@@ -9,8 +9,10 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from ipaddress import ip_address
+from socket import AF_INET, AF_INET6
 from typing import TypedDict, cast
 
 import tensorflow as tf
@@ -23,14 +25,16 @@ from common.cluster.agreement import (
     encode_error,
 )
 from common.cluster.json_line_socket import JsonLineSocket
-from common.cluster.network import find_address_towards
-from common.cluster.processes import IS_REPLACEMENT, STOP_PORT
+from common.cluster.network import find_own_address
+from common.cluster.processes import IS_REPLACEMENT, RUN_TOKEN, STOP_PORT
 from common.cluster.stop_member import StopMember
 from common.cluster.stop_server import StopServer
+from common.cluster.token_listener import TokenListener
 from common.errors import PeerTimeout, UserError
 from common.run.context import RunContext
 
 POLL_SECONDS = 0.1
+ANSWER_SECONDS = 1.0  # how long the first task tries to send its answer to a task
 MAX_MESSAGE_BYTES = 1 << 20  # length limit of an announcement, which has the settings of a run
 
 Settings = Mapping[str, object]  # by key; the values are of JSON
@@ -38,8 +42,9 @@ StopAddress = tuple[str, int, str]  # host, port and token of the StopServer of 
 
 
 class TaskAnnouncement(TypedDict):
-    """First message of a task: its name, and the settings that must be the same in all tasks."""
+    """First message of a task: the token of the run, its name, and the settings that must be the same in all tasks."""
 
+    hello: str
     name: str
     settings: Settings
 
@@ -97,74 +102,73 @@ def rendezvous(timeout: float, settings: Settings) -> Group:
         if problem is not None:
             raise problem
         return Group(rank, len(tasks), resolver, StopMember(stop_address, task))
-    channel = StopServer(find_address_towards(host), int(os.environ.get(STOP_PORT, 0)))
-    announcement = task, settings
-    problem = _wait_for_others(tasks[1:], announcement, int(port), timeout, channel.address)
-    if problem is not None:
+    all_hosts = [address.rpartition(":")[0].strip("[]") for role in roles for address in cluster[role]]
+    channel = StopServer(find_own_address([host, *all_hosts], 0), int(os.environ.get(STOP_PORT, 0)))
+    # The tasks of one machine need no other interface. With several hosts, this one may be known by several addresses.
+    bound_host = host if ip_address(channel.address[0]).is_loopback else ""
+    try:
+        with closing(_listen(bound_host, int(port))) as listener:
+            problem = _wait_for_others(listener, tasks[1:], (task, settings), timeout, channel.address)
+        if problem is not None:
+            raise problem
+    except UserError:
         channel.close()
-        raise problem
+        raise
     channel.wait_for_members(len(tasks) - 1, timeout)
     return Group(rank, len(tasks), resolver, channel)
 
 
+def _listen(host: str, port: int) -> TokenListener:
+    """Listen for the other tasks. Raise UserError if another program listens on the port."""
+    try:  # the command of a local run keeps the port reserved, hence reuse_port
+        server = socket.create_server((host, port), family=AF_INET6 if ":" in host else AF_INET, reuse_port=True)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)  # create_server adds the address to the error's own text
+        raise UserError(f"port {port} is in use on this host ({reason}); choose another port") from error
+    return TokenListener(server, os.environ.get(RUN_TOKEN, ""), MAX_MESSAGE_BYTES)
+
+
 def _wait_for_others(
-    others: list[str], announcement: tuple[str, Settings], port: int, timeout: float, stop_address: StopAddress
+    listener: TokenListener,
+    others: list[str],
+    announcement: tuple[str, Settings],
+    timeout: float,
+    stop_address: StopAddress,
 ) -> UserError | None:
     """Wait in the first task for the others. Return the reason why the run cannot begin, or None.
 
     All tasks that have arrived get the same answer: this reason, and the address of the StopServer.
 
     Args:
+        listener: the socket to which the others connect.
         others: names of the other tasks.
         announcement: name and settings of this task.
-        port: port to listen on.
         timeout: seconds to wait.
         stop_address: address of the StopServer.
     """
     end = time.monotonic() + timeout
     missing = list(others)
     problem: UserError | None = None
-    with ExitStack() as stack:
-        server = stack.enter_context(socket.socket())
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # the command of a local run keeps it reserved
-        try:
-            server.bind(("", port))
-        except OSError as error:
-            raise UserError(f"port {port} is in use on this host ({error.strerror}); choose another port") from error
-        server.listen(len(others))
-        arrived = []  # connections to the tasks that have announced themselves
-        while missing and problem is None:
-            server.settimeout(max(0.001, end - time.monotonic()))
-            try:
-                connection = stack.enter_context(server.accept()[0])
-                connection.settimeout(1)
-                task_socket = JsonLineSocket(connection, MAX_MESSAGE_BYTES)
-                name, settings = _receive_announcement(task_socket)
-            except TimeoutError:  # of the connection, or of the wait for all tasks
-                if time.monotonic() > end:
-                    absent = f"{', '.join(missing)} of {len(others) + 1} tasks"
-                    problem = PeerTimeout(f"cluster.timeout={timeout:g}: {absent} did not arrive in time")
-                continue
-            except OSError:  # not a task of this run
-                continue
-            if difference := describe_disagreement(name, settings, *announcement):
-                problem = UserError(difference)
-            arrived.append(task_socket)
-            if name in missing:
-                missing.remove(name)
-        for task_socket in arrived:
-            with suppress(OSError):  # the task may have ended
-                task_socket.send(RendezvousAnswer(problem=encode_error(problem), stop=stop_address))
+    arrived = []  # connections to the tasks that have announced themselves
+    while missing and problem is None:
+        _, clients = listener.wait([], max(0.0, end - time.monotonic()))
+        if not clients:
+            absent = f"{', '.join(missing)} of {len(others) + 1} tasks"
+            problem = PeerTimeout(f"cluster.timeout={timeout:g}: {absent} did not arrive in time")
+        for message, task_socket in clients:
+            match message:
+                case {"name": str(name), "settings": dict(settings)} if name in others:
+                    arrived.append(task_socket)
+                    missing = [other for other in missing if other != name]
+                    if difference := describe_disagreement(name, settings, *announcement):
+                        problem = UserError(difference)
+                case _:  # not a task of this run
+                    task_socket.connection.close()
+    for task_socket in arrived:
+        with suppress(OSError), task_socket.connection as connection:  # the task may have ended
+            connection.settimeout(ANSWER_SECONDS)
+            task_socket.send(RendezvousAnswer(problem=encode_error(problem), stop=stop_address))
     return problem
-
-
-def _receive_announcement(task_socket: JsonLineSocket) -> tuple[str, Settings]:
-    """Return the name and the settings of a task. Raise OSError if the other end sends anything else."""
-    match task_socket.receive_one():
-        case {"name": str(name), "settings": dict(settings)}:
-            return name, settings
-    raise ConnectionError("not the announcement of a task")
 
 
 def _announce(
@@ -176,13 +180,14 @@ def _announce(
         PeerTimeout: the first task did not answer in time.
     """
     end = time.monotonic() + timeout
+    announcement = TaskAnnouncement(hello=os.environ.get(RUN_TOKEN, ""), name=task, settings=settings)
     while (remaining := end - time.monotonic()) > 0:
         try:
             with socket.create_connection(first_address, remaining) as connection:
                 json_socket = JsonLineSocket(connection, MAX_MESSAGE_BYTES)
-                json_socket.send(TaskAnnouncement(name=task, settings=settings))
-                connection.settimeout(remaining + 2)  # the first task may have started its timeout later than this one
-                answer = cast(RendezvousAnswer, json_socket.receive_one())
+                json_socket.send(announcement)
+                # The first task may have started its timeout later than this one.
+                answer = cast(RendezvousAnswer, json_socket.receive_one(remaining + 2))
                 stop_host, port, token = answer["stop"]
                 return decode_error(answer["problem"]), (stop_host, port, token)
         except OSError:

@@ -7,30 +7,63 @@ address in the store of the rendezvous, a dictionary that all ranks share.
 
 import json
 import os
+import secrets
 import socket
+from collections.abc import Collection
 
 import torch
 import torch.distributed as dist
 
-from common.cluster.network import find_address_towards
-from common.cluster.peer_monitor import enable_keep_alive
+from common.cluster.json_line_socket import JsonLineSocket
+from common.cluster.network import enable_keep_alive, find_address_towards
+from common.cluster.token_listener import TokenListener
 
-HELLO_SECONDS = 5.0  # how long the other end of a new connection may take to send its rank
 
+class RankListener:
+    """The listening socket of a rank. It publishes its address and its token in the store, which only ranks can read.
 
-def listen(store: dist.Store, rank: int) -> socket.socket:
-    """Open a listening socket for this rank and publish its address in the store."""
-    host = find_address_towards(os.environ["MASTER_ADDR"])
-    listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    store.set(f"address/{rank}", json.dumps(listener.getsockname()[:2]))
-    return listener
+    Args:
+        store: the store of the rendezvous.
+        rank: the rank that listens.
+        timeout: seconds to wait for any progress on a connection.
+    """
+
+    def __init__(self, store: dist.Store, rank: int, timeout: float) -> None:
+        host = find_address_towards(os.environ["MASTER_ADDR"])
+        listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        token = secrets.token_hex()
+        self.address: tuple[str, int] = listener.getsockname()[:2]
+        self._listener, self._timeout = TokenListener(listener, token), timeout
+        store.set(f"address/{rank}", json.dumps([*self.address, token]))
+
+    def wait(
+        self, connections: Collection[socket.socket], seconds: float | None
+    ) -> tuple[list[socket.socket], list[tuple[int, socket.socket]]]:
+        """Wait until one of `connections` can be read or a rank has connected. Other clients do not end the wait.
+
+        Returns:
+            The connections that can be read, and the number and the connection of each rank that has connected. Both
+            lists are empty after `seconds`, if that is not None.
+        """
+        readable, clients = self._listener.wait(connections, seconds)
+        ranks = []
+        for hello, client in clients:
+            _configure(client.connection, self._timeout)
+            match hello:
+                case {"rank": int(rank)}:
+                    ranks.append((rank, client.connection))
+        return readable, ranks
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._listener.close()
 
 
 def connect(store: dist.Store, listening_rank: int, rank: int, timeout: float) -> socket.socket:
     """Connect this rank to another rank, which listens or will listen soon.
 
     Args:
-        store: the store of the rendezvous, which has the address of the other rank.
+        store: the store of the rendezvous, which has the address and the token of the other rank.
         listening_rank: the other rank.
         rank: this rank, which is sent first.
         timeout: seconds to wait for the connection, and later for any progress on it.
@@ -38,30 +71,11 @@ def connect(store: dist.Store, listening_rank: int, rank: int, timeout: float) -
     Raises:
         OSError: nobody listens, or the other end stops answering.
     """
-    host, port = json.loads(store.get(f"address/{listening_rank}"))
+    host, port, token = json.loads(store.get(f"address/{listening_rank}"))
     connection = socket.create_connection((host, port), timeout)
     _configure(connection, timeout)
-    send_tensor(connection, torch.tensor([rank]))
+    JsonLineSocket(connection).send({"hello": token, "rank": rank})
     return connection
-
-
-def accept(listener: socket.socket, timeout: float) -> tuple[int, socket.socket]:
-    """Wait for a rank to connect. Return its number and the connection.
-
-    Raises:
-        TimeoutError: nobody connects within `timeout` seconds.
-        ConnectionError: the client does not send a rank, so it is no process of this run.
-    """
-    listener.settimeout(timeout)
-    connection, _ = listener.accept()
-    _configure(connection, min(timeout, HELLO_SECONDS))
-    try:
-        rank = int(receive_tensor(connection, torch.empty(1, dtype=torch.int64)))
-    except OSError as error:
-        connection.close()
-        raise ConnectionError("a client that is not a rank of this run has connected") from error
-    connection.settimeout(timeout)
-    return rank, connection
 
 
 def _configure(connection: socket.socket, timeout: float) -> None:

@@ -4,7 +4,6 @@ import socket
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from multiprocessing.connection import wait
 
 import numpy as np
 import torch
@@ -12,13 +11,14 @@ from typing_extensions import override
 
 from common.config.strategies import ParameterServerSettings
 from common.data.batches import GlobalBatch
+from common.errors import PeerTimeout
 from common.hardware import count_cores
 from common.run.context import RunContext
 from common.training.dispatcher import Dispatcher
 from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, StepResult, Strategy
 from torch_impl.batches import to_tensors
-from torch_impl.communication.connection import accept, listen
+from torch_impl.communication.connection import RankListener
 from torch_impl.communication.rendezvous import Group
 from torch_impl.device import select_replica_devices
 from torch_impl.models import build_model, trainable_parameters
@@ -47,32 +47,32 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         config = context.config
         super().__init__(config, group.rank)
         assert group.store is not None
-        self.listener = listen(group.store, group.rank)
         timeout = config.cluster.timeout
+        self.listener = RankListener(group.store, group.rank, timeout)
         self.servers = connect_to_servers(group.store, self.settings.server_count, group.rank, timeout)
         self.workers: dict[int, socket.socket] = {}  # connections by the worker's index
         self.peaks: dict[int, int] = {}  # peak memory in bytes by the worker's index
-        while len(self.workers) < self.world_size:
-            with suppress(ConnectionError):  # not a worker of this run
-                self._accept_worker()
+        while missing := [index for index in range(self.world_size) if index not in self.workers]:
+            _, arrivals = self.listener.wait([], timeout)
+            if not arrivals:
+                names = ", ".join(f"worker {index}" for index in missing)
+                raise PeerTimeout(f"cluster.timeout={timeout:g}: {names} did not connect in time")
+            for rank, connection in arrivals:
+                with suppress(OSError):  # the worker has crashed meanwhile
+                    self._add_worker(rank, connection)
         torch.set_num_threads(count_cores())  # the coordinator evaluates while the workers wait
         self.device = select_replica_devices(1)[0]
         self.model = build_model(config, context.inputs.initial).to(self.device)
         self.task = build_task_functions(config.task)
         self.shards = assign_to_servers(trainable_parameters(self.model), len(self.servers))
 
-    def _accept_worker(self) -> int:
-        """Wait for a worker to connect, for the first time or after a restart. Return its index.
+    def _add_worker(self, rank: int, connection: socket.socket) -> int:
+        """Add a worker that has connected, for the first time or after a restart. Return its index.
 
         Raises:
-            OSError: nobody has connected in time, or the connection is broken.
-            ConnectionError: the client is no worker of this run.
+            OSError: the connection is broken.
         """
-        rank, connection = accept(self.listener, self.config.cluster.timeout)
-        first_worker_rank = self.settings.other_processes  # after the coordinator and the servers
-        worker = rank - first_worker_rank
-        if worker not in range(self.world_size):
-            raise ConnectionError(f"rank {rank} is not a worker")
+        worker = rank - self.settings.other_processes  # after the coordinator and the servers
         self.peaks[worker] = receive_message(connection, WorkerJoined).peak_memory_bytes
         self.workers[worker] = connection
         return worker
@@ -101,10 +101,10 @@ class ParameterServer(Strategy[ParameterServerSettings]):
                     send_message(self.workers[worker], ComputeGradient(batch.step, batch.part))
             if queues and not dispatcher.in_progress:  # without a worker left, wait for one to restart
                 return
-            ready = wait([self.listener, *self.workers.values()], self.config.cluster.timeout)
-            if not ready:
+            readable, arrivals = self.listener.wait(self.workers.values(), self.config.cluster.timeout)
+            if not readable and not arrivals:
                 raise TimeoutError(f"cluster.timeout={self.config.cluster.timeout:g}: no worker has answered in time")
-            for worker in [worker for worker, connection in self.workers.items() if connection in ready]:
+            for worker in [worker for worker, connection in self.workers.items() if connection in readable]:
                 try:
                     result = self._receive_result(worker)
                 except OSError:
@@ -114,9 +114,9 @@ class ParameterServer(Strategy[ParameterServerSettings]):
                 batch = queues[worker].popleft()
                 dispatcher.finish(batch)
                 yield StepResult(batch, result.loss, result.grad_norm, result.staleness, result.worker)
-            if self.listener in ready:
+            for rank, connection in arrivals:
                 with suppress(OSError):
-                    worker = self._accept_worker()
+                    worker = self._add_worker(rank, connection)
                     orphans += queues.pop(worker, ())  # it may return before its crash was noticed
                     queues[worker] = deque()
 

@@ -2,10 +2,8 @@
 
 import atexit
 import socket
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from multiprocessing.connection import wait
 
 import torch
 import torch.distributed as dist
@@ -16,7 +14,7 @@ from common.run.context import RunContext
 from common.training.state import State
 from common.training.stop import Stop
 from common.training.strategy import require_settings
-from torch_impl.communication.connection import accept, listen
+from torch_impl.communication.connection import RankListener
 from torch_impl.communication.rendezvous import Group, join_group
 from torch_impl.optimizer import Optimizer
 from torch_impl.strategies.parameter_server.messages import (
@@ -93,7 +91,7 @@ class Server:
         assert group.store is not None
         self.config = config
         self.settings = require_settings(config.strategy, ParameterServerSettings)
-        self.listener = listen(group.store, group.rank)
+        self.listener = RankListener(group.store, group.rank, config.cluster.timeout)
         server_count, server_index = self.settings.server_count, group.rank - 1
         if self.settings.synchronous:  # the servers add up the norms of their shards
             store = dist.PrefixStore("servers", group.store)
@@ -119,17 +117,14 @@ class Server:
         """Answer the requests of all clients until the coordinator disconnects."""
         ranks: dict[socket.socket, int] = {}  # the rank of each client
         while True:
-            ready = wait([self.listener, *ranks])
-            if self.listener in ready:
-                with suppress(OSError):
-                    rank, connection = accept(self.listener, self.config.cluster.timeout)
-                    ranks[connection] = rank
-            for client in [client for client in ranks if client in ready]:
+            readable, arrivals = self.listener.wait(ranks, None)
+            for client in readable:
                 try:
                     self._answer(client)
                 except OSError:
                     if ranks.pop(client) == 0:  # the coordinator has ended; a worker may restart
                         return
+            ranks |= {connection: rank for rank, connection in arrivals}
 
     def _answer(self, client: socket.socket) -> None:
         request = receive_message(client, ReadParameters, ReadSlots, ApplyGradient)

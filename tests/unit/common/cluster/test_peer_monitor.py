@@ -256,6 +256,11 @@ def test_a_host_is_interrupted_while_all_wait_for_another(port: int) -> None:
     assert leader.stop_signal == signal.SIGTERM
 
 
+def test_all_hosts_know_the_token_of_the_run(port: int) -> None:
+    leader, other, third = connected(port, 3)
+    assert leader.token == other.token == third.token
+
+
 def test_what_is_no_message_is_ignored(port: int) -> None:
     leader, other = connected(port, 2)
     for text in (b"GET / HTTP/1.1\r\n", b'{"join": 9}\n', b'{"join": "x"}\n', b"\xff\n", b"a" * 5000):

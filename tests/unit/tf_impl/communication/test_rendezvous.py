@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from common.cluster.processes import IS_REPLACEMENT
+from common.cluster.processes import IS_REPLACEMENT, RUN_TOKEN
 from tests.conftest import Python
 
 pytestmark = pytest.mark.slow  # the tests start many processes
@@ -75,6 +75,8 @@ TWO = {"cluster": {"worker": 2}, "timeout": LONG}
 ROLES = {"cluster": {"chief": 1, "ps": 1, "worker": 2}}
 # The first lines of unrelated programs, empty and incomplete messages, and a message of a task of another cluster.
 JUNK = ["GET / HTTP/1.1\r\n\r\n", "\xff\xfe\n", "\n", "[]\n", '["worker 0"]\n', '["worker 9", {}]\n', "silence"]
+ANNOUNCEMENT = '{"name": "worker 1", "settings": {}}\n'
+GUESS = '{"hello": "", "name": "worker 1", "settings": {}}\n'
 CASES: dict[str, dict[str, Any]] = {
     "all": {**ROLES, "timeout": LONG, "tasks": {"chief 0": {"delay": 0.5}, "ps 0": {}, "worker 0": {}, "worker 1": {}}},
     "the last is missing": {**THREE, "tasks": {"worker 0": {}, "worker 1": {}}},
@@ -86,6 +88,11 @@ CASES: dict[str, dict[str, Any]] = {
         "tasks": {"worker 0": {}, "worker 1": {"seed": 1, "delay": 1}, "worker 2": {}},
     },
     "junk": {**TWO, "tasks": {"worker 0": {}, "worker 1": {"junk": JUNK}}},
+    "without the token": {
+        **TWO,
+        "environment": {RUN_TOKEN: "secret"},
+        "tasks": {"worker 0": {}, "worker 1": {"junk": [ANNOUNCEMENT, GUESS]}},
+    },
     "a number": {**TWO, "timeout": TIMEOUT, "tasks": {"worker 0": {}, "worker 1": {"junk": ["5\n"]}}},
     "a stranger": {**THREE, "tasks": {"worker 0": {}, "worker 1": {"junk": ['["worker 9", {}]\n']}}},
     "restarted": {
@@ -150,6 +157,11 @@ def test_tasks_whose_settings_differ_are_refused_at_once(said: Said) -> None:
 
 def test_what_is_no_task_is_ignored(said: Said) -> None:
     assert said["junk"] == BOTH
+
+
+def test_a_stranger_that_claims_to_be_a_task_is_ignored(said: Said) -> None:
+    """Its announcement has another token than the run, so it gets no answer, which would have the token of the stop."""
+    assert said["without the token"] == BOTH
 
 
 def test_a_number_is_ignored(said: Said) -> None:

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from threading import Thread
 
 import pytest
@@ -103,11 +104,16 @@ def test_half_an_update_does_not_count(server: tuple[Server, Client]) -> None:
 
 
 @pytest.mark.slow
-def test_a_connection_from_outside_the_run_is_ignored(server: tuple[Server, Client]) -> None:
-    outsider = socket.create_connection(server[0].listener.getsockname())
-    outsider.sendall(b"GET")
-    outsider.close()
-    assert read_version(server[1](2), server[0])[0] == 0
+def test_connections_from_outside_the_run_are_ignored(server: tuple[Server, Client]) -> None:
+    """A silent one delays nobody. One that claims to be the coordinator, rank 0, ends nothing when it disconnects."""
+    with ExitStack() as stack:
+        for content in (b"GET", bytes(8), b'{"rank": 0}\n', b'{"hello": "guess", "rank": 0}\n', b"", b"{"):
+            outsider = stack.enter_context(socket.create_connection(server[0].listener.address))
+            outsider.sendall(content)
+            if content.endswith(b"}\n"):
+                assert outsider.recv(1) == b""
+        assert read_version(server[1](2), server[0])[0] == 0
+    assert read_version(server[1](3), server[0])[0] == 0
 
 
 MESSAGES: list[Message] = [

@@ -1,0 +1,119 @@
+"""Tests of clients that never show the token of the run: they delay nobody and get nothing."""
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from common.cluster import token_listener
+from common.cluster.json_line_socket import JsonLineSocket
+from common.cluster.token_listener import TokenListener
+
+Connect = Callable[[bytes], socket.socket]
+SECONDS = 60.0  # only ends a hang
+
+
+@pytest.fixture
+def listener() -> Iterator[tuple[TokenListener, Connect]]:
+    """Return a listener with the token "secret", and a function that connects to it and sends some bytes."""
+    server = socket.create_server(("127.0.0.1", 0))
+    listener, clients = TokenListener(server, "secret"), []
+
+    def connect(content: bytes) -> socket.socket:
+        clients.append(socket.create_connection(server.getsockname()[:2], SECONDS))
+        clients[-1].sendall(content)
+        return clients[-1]
+
+    yield listener, connect
+    listener.close()
+    for client in clients:
+        client.close()
+
+
+def hello(token: object = "secret", **fields: object) -> bytes:
+    return json.dumps({"hello": token, **fields}).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\xff\n",
+        b"\n",
+        b"[]\n",
+        b"5\n",
+        b"{}\n",
+        hello("guess"),
+        hello(None),
+        hello(["secret"]),
+    ],
+)
+def test_a_client_without_the_token_is_closed(listener: tuple[TokenListener, Connect], content: bytes) -> None:
+    stranger, member = listener[1](content), listener[1](hello(name="a"))
+    _, clients = listener[0].wait([], SECONDS)
+    assert [message for message, _ in clients] == [{"hello": "secret", "name": "a"}]
+    assert member.fileno() != stranger.fileno() and read_end(stranger)
+
+
+def test_silent_clients_delay_nobody(listener: tuple[TokenListener, Connect]) -> None:
+    for content in [b""] * 10 + [hello()[:-1]] * 10:
+        listener[1](content)
+    listener[1](hello(name="a"))
+    assert [message["name"] for message, _ in listener[0].wait([], SECONDS)[1]] == ["a"]
+    assert listener[0].wait([], 0.05) == ([], []), "silent clients must not end the wait"
+
+
+def test_a_late_hello_is_not_waited_for(
+    listener: tuple[TokenListener, Connect], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is for the whole hello: a client cannot stretch it by sending one byte at a time."""
+    monkeypatch.setattr(token_listener, "HELLO_SECONDS", 0.05)
+    slow = listener[1](b"")
+    closed = False
+    for byte in b'{"hello": "secret"' + b" " * 10_000:
+        try:
+            slow.send(bytes([byte]))
+        except OSError:
+            closed = True
+            break
+        assert listener[0].wait([], 0.001) == ([], [])
+    assert closed
+
+
+def test_the_oldest_silent_client_makes_room(
+    listener: tuple[TokenListener, Connect], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_listener, "MAX_UNAUTHENTICATED", 3)
+    silent = [listener[1](b"") for _ in range(4)]
+    listener[1](hello())
+    assert len(listener[0].wait([], SECONDS)[1]) == 1
+    assert read_end(silent[0])
+
+
+def test_nothing_after_the_hello_is_lost(listener: tuple[TokenListener, Connect]) -> None:
+    client = listener[1](hello() + b"\x00\x01raw")
+    ((_, accepted),) = listener[0].wait([], SECONDS)[1]
+    assert accepted.connection.recv(100) == b"\x00\x01raw"
+    client.close()
+    readable, clients = listener[0].wait([accepted.connection], SECONDS)
+    assert (readable, clients) == ([accepted.connection], [])
+    accepted.connection.close()
+
+
+def test_one_object_has_a_limit_of_time() -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        there.sendall(b'{"a": 1}\n{"b"')
+        line_socket = JsonLineSocket(here)
+        assert line_socket.receive_one(SECONDS) == {"a": 1}
+        with pytest.raises(TimeoutError):
+            line_socket.receive_one(0.01)
+
+
+def read_end(client: socket.socket) -> bool:
+    """Return whether the other end has closed the connection without an answer."""
+    try:
+        return client.recv(100) == b""
+    except ConnectionResetError:
+        return True
