@@ -71,7 +71,7 @@ def _make_processes(
     """
     strategy, command = context.config.strategy, module_command("tf_impl.launch", str(context.run_dir))
     if strategy.one_process:
-        return [Process("tensorflow", command)]
+        return [Process("tensorflow", command, {"TF_CONFIG": "{}"})]  # it may describe this machine as a cluster of one
     placed = place_local_processes(context, hosts, ports)
     processes = []
     for process in placed.local:

@@ -13,7 +13,8 @@ def discover(
 ) -> DiscoveredCluster:
     """Discover by the first engine whose variables are set, else this machine. Print the choice. Raises UserError."""
     # By variable. If several are set, the first in this order decides.
-    engines = {env.VARIABLES[framework]: env, "SLURM_JOB_ID": slurm, "SKYPILOT_NODE_IPS": skypilot}
+    engines = {env.VARIABLES[framework]: env} if env.is_described(framework, environment) else {}
+    engines |= {"SLURM_JOB_ID": slurm, "SKYPILOT_NODE_IPS": skypilot}
     engines |= {kubernetes.INDEX: kubernetes, kubernetes.VOLCANO_INDEX: kubernetes}
     engines |= {ray.VARIABLE: ray}
     engine, reason = local, "no scheduler's variables are set"

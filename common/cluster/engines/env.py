@@ -35,20 +35,32 @@ def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> HostGroup | ClusterMember:
     """Return the cluster of which this process is a member. Raises UserError."""
-    variable = VARIABLES[framework]
-    if variable not in environment:
+    if not is_described(framework, environment):
+        state = "is empty" if VARIABLES[framework] in environment else "is not set"
         raise UserError(
-            f"cluster=env: {variable} is not set; start with {STARTERS[framework]}, or use cluster=local or "
+            f"cluster=env: {VARIABLES[framework]} {state}; start with {STARTERS[framework]}, or use cluster=local or "
             "cluster=hosts"
         )
     read = _read_torch_variables if framework == "torch" else _read_tf_config
     return read(strategy, environment)
 
 
+def is_described(framework: str, environment: Mapping[str, str]) -> bool:
+    """Check whether torchrun's variables or TF_CONFIG describe a cluster. As for TensorFlow, an empty one is none."""
+    text = environment.get(VARIABLES[framework])
+    if text is None or framework == "torch":
+        return text is not None
+    try:
+        parsed = json.loads(text or "{}")
+    except ValueError:
+        return True  # which `discover` reports
+    return not (parsed == {} or (isinstance(parsed, dict) and parsed.get("cluster") == {}))
+
+
 def check_unset(cluster: ClusterSettings, framework: str, environment: Mapping[str, str]) -> None:
     """Raise UserError if torchrun's variables or TF_CONFIG also describe a cluster, since a run can have only one."""
     variable = VARIABLES[framework]
-    if variable in environment:
+    if is_described(framework, environment):
         raise UserError(
             f"cluster={cluster.kind} and {variable} disagree on who takes part; use cluster=env, or unset {variable}"
         )
@@ -71,9 +83,13 @@ def _read_torch_variables(strategy: str, environment: Mapping[str, str]) -> Clus
     return ClusterMember(rank == 0, {"process": size}, f"WORLD_SIZE={size}")
 
 
-def _read_tf_config(strategy: str, environment: Mapping[str, str]) -> ClusterMember:
+def _read_tf_config(strategy: str, environment: Mapping[str, str]) -> HostGroup | ClusterMember:
     tf_config = _parse_tf_config(environment["TF_CONFIG"])
     cluster, task = tf_config["cluster"], tf_config["task"]
+    if "evaluator" in (task["type"], *cluster):
+        raise UserError("TF_CONFIG: has an evaluator, but the chief evaluates; remove the evaluator from the job")
+    if STRATEGIES[strategy].one_process and [len(addresses) for addresses in cluster.values()] == [1]:
+        return HostGroup()  # a cluster of one task, such as a chief alone, is this machine
     if STRATEGIES[strategy].one_process:
         raise UserError(
             f"strategy={strategy}: one process only, but TF_CONFIG describes a cluster; use "

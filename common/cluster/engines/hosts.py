@@ -4,13 +4,16 @@
 """
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 
 from common.cluster.engines import env
-from common.cluster.network import find_interface_with
+from common.cluster.network import find_interface_with, find_own_address
 from common.cluster.topology import ClusterMember, HostGroup
 from common.config.clusters import ClusterSettings, HostsSettings
 from common.errors import UserError
+
+LOCALHOST = {"127.0.0.1", "::1"}
 
 
 def discover(
@@ -20,17 +23,42 @@ def discover(
     assert isinstance(cluster, HostsSettings)
     env.check_unset(cluster, framework, environment)
     cluster.check()
-    find_host_interface(cluster.hosts[cluster.node])
-    return HostGroup(tuple(cluster.hosts), cluster.node, cluster.port)
+    own_address = _find_own_address(cluster.hosts, cluster.node)
+    find_host_interface(own_address)
+    hosts = [own_address if index == cluster.node else host for index, host in enumerate(cluster.hosts)]
+    return HostGroup(tuple(hosts), cluster.node, cluster.port)
+
+
+def _find_own_address(hosts: Sequence[str], node: int) -> str:
+    """Return the name of this host, or its address if only this host can reach it by the name. Raises UserError.
+
+    Debian's installer makes the name of a machine mean 127.0.1.1 on that machine; other systems use 127.0.0.1.
+    """
+    host = hosts[node]
+    addresses = _look_up(host)
+    is_own_name = host in (socket.gethostname(), socket.getfqdn()) or LOCALHOST.isdisjoint(addresses)
+    if addresses == {host} or not is_own_name or not all(ip_address(address).is_loopback for address in addresses):
+        return host
+    try:
+        return find_own_address(hosts, node)
+    except OSError as error:
+        raise UserError(
+            f"cluster.hosts: {host} is a loopback address on this host, and no other host has an address here "
+            f"({error.strerror}); give the addresses of all hosts"
+        ) from error
 
 
 def find_host_interface(host: str) -> str:
     """Return the network interface of this machine that has the address of a host. Raises UserError if none has."""
-    try:
-        addresses = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None)}
-    except OSError as error:
-        raise UserError(f"cluster.hosts: {host} has no address ({error.strerror}); give its address") from error
-    if name := find_interface_with({address for address in addresses if not address.startswith("127.")}):
+    addresses = _look_up(host)
+    if name := find_interface_with({address for address in addresses if not ip_address(address).is_loopback}):
         return name
     known = "" if addresses == {host} else f" ({', '.join(sorted(addresses))})"
     raise UserError(f"cluster.node: {host}{known} is no address of this machine in a network; give the node that it is")
+
+
+def _look_up(host: str) -> set[str]:
+    try:
+        return {str(entry[4][0]) for entry in socket.getaddrinfo(host, None)}
+    except OSError as error:
+        raise UserError(f"cluster.hosts: {host} has no address ({error.strerror}); give its address") from error

@@ -1,16 +1,51 @@
-"""Engine of cluster=local: this machine, unless torchrun or TF_CONFIG has made this process part of a cluster."""
+"""Engine of cluster=local: this machine, unless torchrun or TF_CONFIG has made this process part of a cluster.
 
+A scheduler that starts the command several times means one run of all of them, so this engine refuses its processes:
+each of them would train the whole run.
+"""
+
+import sys
 from collections.abc import Mapping
 
 from common.cluster.engines import env
 from common.cluster.topology import ClusterMember, HostGroup
 from common.config.clusters import ClusterSettings
+from common.errors import UserError
 
 
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> HostGroup | ClusterMember:
     """Return this machine alone, or the cluster that torchrun or TF_CONFIG describes. Raises UserError."""
-    if env.VARIABLES[framework] in environment:
+    if env.is_described(framework, environment):
         return env.discover(cluster, strategy, framework, environment)
+    _check_started_once(cluster.kind, environment)
     return HostGroup()
+
+
+def _check_started_once(kind: str, environment: Mapping[str, str]) -> None:
+    """Raise UserError if a scheduler has started this command several times. kind: the value of `cluster`."""
+    tasks = environment.get("SLURM_STEP_NUM_TASKS")  # srun sets it; a batch script has only the numbers of its job
+    if tasks is None and environment.get("SLURM_PROCID", "0") != "0":
+        tasks = environment.get("SLURM_NTASKS")
+    nodes = environment.get("SKYPILOT_NODE_IPS", "").split()
+    # The number of commands by the variable that numbers them, and the remedy.
+    scheduler = "start with srun --ntasks-per-node=1 and cluster=slurm"
+    starts = {
+        "SLURM_PROCID": (tasks, scheduler),
+        "SKYPILOT_NODE_RANK": (str(len(nodes)), "use cluster=skypilot"),
+        "JOB_COMPLETION_INDEX": (environment.get("PET_NNODES"), "use cluster=kubernetes"),
+        "OMPI_COMM_WORLD_RANK": (environment.get("OMPI_COMM_WORLD_SIZE"), "start with torchrun, or use cluster=hosts"),
+    }
+    for variable, (count, remedy) in starts.items():
+        if variable in environment and count is not None and count.isdecimal() and int(count) > 1:
+            raise UserError(
+                f"cluster={kind}: {variable}={environment[variable]} says that this command was started {count} times, "
+                f"and each would train the whole run; {remedy}, or unset {variable} for a run of each"
+            )
+    if environment.get("SLURM_PROCID") == "0" and environment.get("SLURM_NTASKS", "1") not in ("", "1"):
+        print(
+            f"cluster={kind}: trains on this node only, but SLURM_NTASKS={environment['SLURM_NTASKS']}; to use all "
+            f"tasks, {scheduler}",
+            file=sys.stderr,
+        )

@@ -21,6 +21,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the list of checked ports. This machine pretends to have the address of every host."""
     ports: list[int] = []
     monkeypatch.setattr(discovery, "check_ports", ports.extend)
+    monkeypatch.setattr("common.cluster.engines.hosts._look_up", lambda host: {"10.0.0.1"})
     monkeypatch.setattr("common.cluster.engines.hosts.find_host_interface", lambda host: "eth0")
     return ports
 

@@ -14,6 +14,9 @@ WORKERS = {"worker": ["a:1", "b:1", "c:1"]}
 SERVED = {"chief": ["a:1"], "ps": ["a:2"], "worker": ["b:1", "c:1"]}
 
 
+CHIEF = {"chief": ["a:1"]}
+
+
 def torch(strategy: str = "ddp", **variables: str | None) -> HostGroup | ClusterMember:
     """Return the cluster that is discovered if these variables replace torchrun's. None removes a variable."""
     environment = {name: value for name, value in {**TORCHRUN, **variables}.items() if value is not None}
@@ -135,13 +138,15 @@ FORM = 'TF_CONFIG: must be {"cluster": {role: [host:port, ...]}, "task": {"type"
         (
             "multiworker",
             task({**WORKERS, "evaluator": ["d:1"]}, "worker", 0),
-            "TF_CONFIG: no role 'evaluator' in strategy=multiworker; there are chief, worker",
+            "TF_CONFIG: has an evaluator, but the chief evaluates; remove the evaluator from the job",
         ),
         (
             "multiworker",
             task(WORKERS, "evaluator", 0),
-            "TF_CONFIG: no role 'evaluator' in strategy=multiworker; there are chief, worker",
+            "TF_CONFIG: has an evaluator, but the chief evaluates; remove the evaluator from the job",
         ),
+        ("mirrored", task(WORKERS, "evaluator", 0), "TF_CONFIG: has an evaluator, but the chief evaluates; remove"),
+        ("parameter_server", task(CHIEF, "chief", 0), "TF_CONFIG: its cluster must have one chief and at least one w"),
         ("multiworker", task(SERVED, "worker", 0), "TF_CONFIG: no role 'ps' in strategy=multiworker; there are chief,"),
         (
             "parameter_server",
@@ -166,6 +171,19 @@ def test_a_tf_config_that_cannot_be(strategy: str, config: Any, expected: str) -
         tf(strategy, config)
     assert str(raised.value).startswith(expected)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("role", ["chief", "worker"])
+def test_a_cluster_of_one_task(role: str) -> None:
+    alone = task({role: ["a:1"]}, role, 0)
+    assert tf("mirrored", alone) == HostGroup(), "a strategy of one process trains on this machine"
+    assert tf("multiworker", alone) == ClusterMember(True, {"worker": 1}, "TF_CONFIG's cluster (1 worker)")
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"cluster": {}}'])
+def test_an_empty_tf_config(text: str) -> None:
+    with pytest.raises(UserError, match=r"^cluster=env: TF_CONFIG is empty; start with a scheduler that sets it, or "):
+        tf("multiworker", text)
 
 
 def test_no_tf_config() -> None:
