@@ -21,6 +21,7 @@ from common.cluster.ports import reserve_ports
 from common.cluster.processes import (
     STOP_PORT,
     die_with_parent,
+    open_temporary_directory,
     pause_garbage_collection,
 )
 from common.cluster.supervisor import Process
@@ -48,7 +49,9 @@ def launch(context: RunContext, hosts: HostGroup) -> int:
     strategy = context.config.strategy
     with ExitStack() as stack:
         ports: Sequence[int] = []
-        variables: dict[str, str] = {}  # environment variables of every process
+        directory, variables = stack.enter_context(open_temporary_directory())  # environment variables of every process
+        # AutoGraph writes the code that it generates to files. A process that does not end normally leaves them.
+        variables["TMPDIR"] = str(directory)
         if hosts.is_multi_host and not strategy.one_process:
             ports = hosts.ports
             variables[STOP_PORT] = str(hosts.stop_port(strategy.processes))  # the chief listens there for stops
@@ -71,7 +74,7 @@ def _make_processes(
     """
     strategy, command = context.config.strategy, module_command("tf_impl.launch", str(context.run_dir))
     if strategy.one_process:
-        return [Process("tensorflow", command, {"TF_CONFIG": "{}"})]  # it may describe this machine as a cluster of one
+        return [Process("tensorflow", command, {**variables, "TF_CONFIG": "{}"})]  # it may have described a single task
     placed = place_local_processes(context, hosts, ports)
     processes = []
     for process in placed.local:

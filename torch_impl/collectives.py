@@ -7,14 +7,13 @@ They run torch_impl/communication/tour.py.
 import argparse
 import re
 import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from typing_extensions import override
 
 from common.cluster.network import find_loopback_interface
+from common.cluster.processes import open_temporary_directory
 from common.cluster.supervisor import Process, supervise
 from common.cluster.topology import LOOPBACK
 from common.config.command_line import report_user_errors
@@ -60,15 +59,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     sizes = options.sizes or [_parse_size(text) for text in (QUICK_SIZES if options.quick else SIZES)]
     command = module_command("torch_impl.communication.tour", "1" if options.quick else "5", *map(str, sizes))
-    with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:
+    with open_temporary_directory() as (directory, variable):
         environment = {
+            **variable,
             "WORLD_SIZE": str(options.ranks),
             "MASTER_ADDR": LOOPBACK,
-            "LOCKSTEP_RENDEZVOUS": str(Path(directory, "rendezvous")),
+            "LOCKSTEP_RENDEZVOUS": str(directory / "rendezvous"),
             "GLOO_SOCKET_IFNAME": find_loopback_interface(),
             "OMP_NUM_THREADS": "1",
         }
-        log = Path(directory, "log")
+        log = directory / "log"
         outcome = supervise(
             [Process(f"rank {rank}", command, {"RANK": str(rank), **environment}) for rank in range(options.ranks)], log
         )

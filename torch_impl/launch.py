@@ -6,9 +6,7 @@ command as a rank already, the command calls `join` instead.
 
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
-from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from common.cluster.processes import (
     STOP_PORT,
     die_with_parent,
     exit_if_interrupted,
+    open_temporary_directory,
     pause_garbage_collection,
 )
 from common.cluster.supervisor import Process
@@ -44,14 +43,14 @@ def launch(context: RunContext, hosts: HostGroup) -> int:
         "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),  # Python reports the same failures
     }
     strategy = context.config.strategy
-    with ExitStack() as stack:
+    with open_temporary_directory() as (directory, variable):
+        variables |= variable
         if hosts.is_multi_host and not strategy.one_process:
             interface = find_host_interface(hosts.hosts[hosts.host_index])
             variables |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
             variables[STOP_PORT] = str(hosts.stop_port(strategy.processes))  # the chief listens there for stops
         elif not strategy.one_process:  # the ranks meet through a file, because another program could take a port first
-            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-"))
-            variables["LOCKSTEP_RENDEZVOUS"] = str(Path(directory, "rendezvous"))
+            variables["LOCKSTEP_RENDEZVOUS"] = str(directory / "rendezvous")
             variables["GLOO_SOCKET_IFNAME"] = find_loopback_interface()
         return start(context, hosts, _make_processes(context, hosts, variables))
 

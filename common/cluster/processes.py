@@ -5,27 +5,44 @@ A child's standard input is a pipe that its parent never writes to. It closes wh
 
 import gc
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 # Environment variables that a command sets for the processes of its run.
 IS_REPLACEMENT = "LOCKSTEP_RETURNED"  # set if a process replaces one that crashed while the run continued
 STOP_PORT = "LOCKSTEP_STOP_PORT"  # the port on which the chief listens for stops of other ranks; any free port if unset
+TEMPORARY_DIRECTORY = "LOCKSTEP_TEMPORARY"  # a directory that the command removes when the processes have ended
 RUN_TOKEN = "LOCKSTEP_TOKEN"  # the token of the run, a secret by which its processes know each other
 
 
-def die_with_parent() -> None:
-    """End this process, and all that it started, as soon as its parent has ended.
+@contextmanager
+def open_temporary_directory() -> Iterator[tuple[Path, dict[str, str]]]:
+    """Make a directory for the processes that the body starts, and remove it afterwards.
 
-    The parent must have started it in a session of its own, with a pipe as standard input, as `supervise` does.
+    Yields the directory and the environment variable by which the processes remove it if this one is killed.
+    """
+    with tempfile.TemporaryDirectory(prefix="lockstep-", ignore_cleanup_errors=True) as directory:
+        yield Path(directory), {TEMPORARY_DIRECTORY: directory}
+
+
+def die_with_parent() -> None:
+    """End this process, and all that it started, as soon as its parent has ended. Remove its temporary directory, too.
+
+    A parent that was killed cannot remove the directory that it made for its processes. The parent must have started
+    this process in a session of its own, with a pipe as standard input, as `supervise` does.
     """
 
     def watch_standard_input() -> None:
         while os.read(0, 1):
             pass
+        if directory := os.environ.get(TEMPORARY_DIRECTORY):
+            shutil.rmtree(directory, ignore_errors=True)
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch_standard_input, daemon=True).start()

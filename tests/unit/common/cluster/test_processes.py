@@ -1,11 +1,12 @@
 import gc
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from common.cluster.processes import exit_if_interrupted, pause_garbage_collection
-from tests.conftest import ROOT, Python
+from tests.conftest import ROOT, Python, StartPython, wait_until
 
 CHILD = """
 import time
@@ -26,6 +27,32 @@ def test_a_child_ends_when_its_standard_input_closes() -> None:
         assert child.poll() is None
         child.stdin.close()
         assert child.wait(20) == -9
+
+
+PARENT = f"""
+import os, subprocess, sys
+from common.cluster.processes import open_temporary_directory
+with open_temporary_directory() as (directory, variable):
+    (directory / "rendezvous").touch()
+    child = subprocess.Popen(
+        [sys.executable, "-c", {CHILD!r}],
+        stdin=subprocess.PIPE,
+        env={{**os.environ, **variable}},
+        start_new_session=True,
+    )
+    print(directory, flush=True)
+    child.wait()
+"""
+
+
+def test_the_temporary_directory_of_a_killed_command_is_removed(start_python: StartPython) -> None:
+    command = start_python(PARENT)
+    assert command.stdout is not None
+    lines = {command.stdout.readline().strip() for _ in range(2)}  # of the command and its child, in any order
+    (directory,) = lines - {"ready"}
+    assert Path(directory, "rendezvous").exists()
+    command.kill()
+    wait_until(lambda: not Path(directory).exists())
 
 
 def test_nothing_is_searched_for_garbage_while_a_framework_is_imported_and_what_is_imported_never() -> None:
