@@ -4,16 +4,22 @@ import re
 import signal
 
 FAILURE, USER_ERROR = 1, 2  # exit codes; the second says that the user can fix the error
+# Control characters but for tabs and ends of lines, and those that change the direction of a text.
+CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 TERMINAL_CODE = re.compile(r"\x1b\[[0-9;]*m")  # Keras colours its errors
 
 
 class UserError(ValueError):
     """A mistake in a config, a file or an environment.
 
-    The message is one line: the key or the file, what is wrong, and what to do.
+    The message is one line: the key or the file, what is wrong, and what to do. It may quote a file of someone else, so
+    it has no control characters.
     """
 
     exit_code = USER_ERROR
+
+    def __init__(self, message: str) -> None:
+        super().__init__(escape_control_characters(message))
 
 
 class PeerTimeout(UserError):  # noqa: N818  named as TimeoutError would be confused with Python's
@@ -23,6 +29,11 @@ class PeerTimeout(UserError):  # noqa: N818  named as TimeoutError would be conf
     """
 
     exit_code = FAILURE
+
+
+def escape_control_characters(text: str) -> str:
+    r"""Return a text that a terminal shows as it is: an escape character, which begins a command, becomes \x1b."""
+    return CONTROL_CHARACTER.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def first_line(text: object) -> str:

@@ -29,6 +29,7 @@ ABOUT = {
     "common/map": "pairs, and their proof",
     "common/output.py": "closed output",
     "common/run_module.py": "starts our processes",
+    "common/terminal.py": "safe output",
     "commands": "python -m common.NAME",
 }
 SPINE = list(ABOUT)[:7]  # the layers of common from the top; the other packages of common are drawn beside them

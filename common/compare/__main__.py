@@ -12,7 +12,7 @@ from common.compare.runs import load_runs
 from common.compare.train_missing import plan_runs, train_missing
 from common.compare.verdict import Comparison, compare
 from common.config.command_line import report_user_errors
-from common.errors import FAILURE, UserError
+from common.errors import FAILURE, UserError, escape_control_characters
 from common.report.json_report import write_json
 from common.report.markdown import write_markdown
 from common.report.page.render import write_page
@@ -86,7 +86,7 @@ def write_reports(comparison: Comparison, command_line: CommandLine) -> None:
     """Print the comparison, write the reports and the pictures, and print their paths."""
     options = command_line.options
     for reason in comparison.left_out:
-        print(f"left out: {reason}", file=sys.stderr)
+        print(f"left out: {escape_control_characters(reason)}", file=sys.stderr)
     print_comparison(comparison)
     output = Path(options.output)
     pictures: list[Path] = []

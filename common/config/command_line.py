@@ -26,7 +26,15 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandat
 from common.config.compose import CONF
 from common.config.overrides import SWEEP_FLAGS, name_job, normalize_arguments, split_flags
 from common.config.schema import collect_keys
-from common.errors import FAILURE, USER_ERROR, Interrupted, UserError, first_line, one_line
+from common.errors import (
+    FAILURE,
+    USER_ERROR,
+    Interrupted,
+    UserError,
+    escape_control_characters,
+    first_line,
+    one_line,
+)
 from common.output import survive_closed_output
 
 T = TypeVar("T")
@@ -123,7 +131,7 @@ def report_user_errors(strategies: Sequence[str] = ()) -> Iterator[None]:
             traceback.print_exc()
         if os.environ.get("LOCAL_RANK", "0") != "0":
             time.sleep(FIRST_ERROR_SECONDS)  # torchrun ends this process when the first one has failed in the same way
-        print(f"error: {explain_error(error, strategies)}", file=sys.stderr)
+        print(f"error: {escape_control_characters(explain_error(error, strategies))}", file=sys.stderr)
         sys.exit(error.exit_code if isinstance(error, UserError) else USER_ERROR)
     except (KeyboardInterrupt, Interrupted) as error:  # before the run's processes have started: they handle signals
         print(f"interrupted: {error}".removesuffix(": "), file=sys.stderr)

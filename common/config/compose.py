@@ -18,6 +18,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
+from common.config.interpolations import InterpolationError, escape_interpolations, unescape_interpolations
 from common.config.keys import Scope, Value, find_section_schema, iterate_keys, list_keys
 from common.config.schema import GROUPS, Config, RunOptions, TrainSettings
 from common.errors import UserError, one_line
@@ -103,7 +104,7 @@ def _convert_section(group: str, schema: type[T], section: Section) -> T:
             subsection = _to_section(name, values.pop(schema_field.name, None))
             node[schema_field.name] = _convert_section(name, section_schema, subsection)
     with _prefix_errors(group):
-        settings = OmegaConf.to_object(OmegaConf.merge(node, values))
+        settings = OmegaConf.to_object(OmegaConf.merge(node, escape_interpolations(values)))
     assert isinstance(settings, schema)
     return settings
 
@@ -133,7 +134,7 @@ def collect_values(config: Config, *scopes: Scope) -> dict[str, Value]:
 
 def save_config(config: Config, path: Path) -> None:
     """Write a resolved config as YAML."""
-    path.write_text(OmegaConf.to_yaml(OmegaConf.create(asdict(config))))
+    path.write_text(OmegaConf.to_yaml(OmegaConf.create(escape_interpolations(asdict(config)))))
 
 
 def load_config(path: Path) -> Config:
@@ -158,9 +159,10 @@ def read_values(path: Path) -> Section:
         # Every process of a run reads a config: only a text with an asterisk, which an alias has, is parsed twice.
         if "*" in text and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
             raise UserError(f"{path}: has YAML aliases, which no saved config has")
-        if "${" in text:
-            raise UserError(f"{path}: has an interpolation, ${{...}}, which no saved config has")
-        return _to_section("", OmegaConf.to_container(OmegaConf.create(text), resolve=False))
+        values = unescape_interpolations(OmegaConf.to_container(OmegaConf.create(text), resolve=False))
+        return _to_section("", values)
+    except InterpolationError as error:
+        raise UserError(f"{path}: has an interpolation, ${{...}}, which no saved config has") from error
     except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException, RecursionError) as error:
         raise UserError(f"{path}: not a saved config: {one_line(error)}") from error
 

@@ -14,6 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
+from common.config.interpolations import escape_unknown_references
 from common.config.schema import GROUPS, collect_keys
 from common.errors import UserError
 
@@ -104,12 +105,17 @@ def _quote_text(override: str, is_sweep: bool) -> str:
     """Return an override of a text key with its value in quotes, unless Hydra reads the value as text already."""
     if "=" not in override or override.startswith("~"):  # it deletes a key, or is a mistake
         return override
-    parsed = _parse(override)
-    if parsed is not None and (isinstance(parsed.value(), str | None) or (is_sweep and parsed.is_sweep_override())):
-        return override
     key, equals, value = override.partition("=")
-    values = value.split(",") if is_sweep else [value]
-    return key + equals + ",".join(QuotedString(text, Quote.single).with_quotes() for text in values)
+    text = escape_unknown_references(value, collect_keys())
+    parsed = _parse(override)
+    if (
+        parsed is not None
+        and text == value
+        and (isinstance(parsed.value(), str | None) or (is_sweep and parsed.is_sweep_override()))
+    ):
+        return override
+    values = text.split(",") if is_sweep else [text]
+    return key + equals + ",".join(QuotedString(value, Quote.single).with_quotes() for value in values)
 
 
 def _get_key(override: str) -> str:

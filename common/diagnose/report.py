@@ -16,13 +16,14 @@ from rich.table import Table
 from common.diagnose.diagnosis import Diagnosis, write_diagnosis
 from common.diagnose.findings import Cause, Stage, TensorCheck
 from common.diagnose.remedies import find_remedy
+from common.terminal import SafeConsole
 
 ROWS_PER_STAGE = 12  # of the table on the page
 
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:
     """Print the headline, all causes with their remedies, and the stages."""
-    console = Console(soft_wrap=True, highlight=False)
+    console = SafeConsole(soft_wrap=True, highlight=False)
     console.print(escape(diagnosis.headline))
     for cause in diagnosis.causes:
         _print_cause(console, cause)

@@ -16,7 +16,7 @@ from threading import Thread
 from typing_extensions import override
 
 from common.compare.verdict import Comparison
-from common.errors import UserError
+from common.errors import UserError, escape_control_characters
 from common.report.page.render import render_html, render_message
 
 HOST = "127.0.0.1"
@@ -67,7 +67,7 @@ def watch(read: Callable[[], Comparison], roots: Iterable[Path], port: int) -> N
                 verdict, sentence = _update_page(page, read)
                 if verdict != last_verdict:
                     last_verdict = verdict
-                    print(sentence, flush=True)
+                    print(escape_control_characters(sentence), flush=True)
             time.sleep(max(POLL_SECONDS, (time.monotonic() - started_at) / MAX_RENDER_SHARE))
 
 

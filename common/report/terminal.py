@@ -18,6 +18,7 @@ from common.report.tables import (
     build_run_table,
 )
 from common.report.traffic_tables import build_traffic_tables
+from common.terminal import SafeConsole
 
 STYLES = {LOCKSTEP: "green", DIVERGED: "red"}
 PLAIN_WIDTH = 160  # characters in a line of output that is not a terminal
@@ -28,9 +29,9 @@ MAX_PAIRS, MAX_NOTES = 10, 20  # on a terminal; the report has all
 
 def print_comparison(comparison: Comparison) -> None:
     """Print the tables of runs and of pairs, the notes, and the verdict."""
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = SafeConsole(highlight=False, markup=False, soft_wrap=True)
     if not console.is_terminal:
-        console = Console(highlight=False, markup=False, soft_wrap=True, width=PLAIN_WIDTH)
+        console = SafeConsole(highlight=False, markup=False, soft_wrap=True, width=PLAIN_WIDTH)
     for section in build_tables(comparison):
         widths = _fit_columns(section, console.width)
         console.print(_build_rich_table(section, widths))

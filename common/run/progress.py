@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from common.config.tasks import METRICS
-from common.errors import USER_ERROR
+from common.errors import USER_ERROR, escape_control_characters
 from common.run.summary import read_summary
 from common.training.observer import Observer
 from common.training.rows import Row
@@ -29,10 +29,20 @@ def log_to(run_dir: Path | None) -> None:
         handlers.append(logging.FileHandler(run_dir / "train.log"))
     if run_dir is None or not sys.stdout.isatty():
         handlers.append(logging.StreamHandler(sys.stdout))
+    for handler in handlers:
+        handler.setFormatter(_Formatter())
     log.handlers = handlers
     log.setLevel(logging.INFO)
     log.propagate = False
     logging.raiseExceptions = False  # an incomplete train.log on a full disk is no error
+
+
+class _Formatter(logging.Formatter):
+    """Formatter that shows control characters, since a message may quote a file of someone else."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        return escape_control_characters(super().format(record))
 
 
 class TrainingProgress(Observer):

@@ -9,6 +9,7 @@ from docs.read_imports import COMMANDS, Edges, find_file_imports, find_package, 
 ORDER = [
     "common/__init__.py",
     "common/errors.py",
+    "common/terminal.py",
     "common/run_module.py",
     "common/console.py",
     "common/output.py",
@@ -26,7 +27,7 @@ BESIDE = {
     "common/profile": set(),
     # reads run directories, and starts the commands that write them
     "common/compare": {"common/errors.py", "common/config", "common/training", "common/cluster", "common/profile"},
-    "common/report": {"common/errors.py", "common/config", "common/profile", "common/compare"},
+    "common/report": {"common/errors.py", "common/terminal.py", "common/config", "common/profile", "common/compare"},
 }
 SIDES = ["torch_impl", "tf_impl"]
 MAY_IMPORT = {name: set(ORDER[:index]) for index, name in enumerate(ORDER)} | BESIDE

@@ -1,6 +1,6 @@
 import pytest
 
-from common.errors import build_write_error
+from common.errors import UserError, build_write_error, escape_control_characters
 
 
 @pytest.mark.parametrize(
@@ -15,3 +15,9 @@ def test_what_cannot_be_written(error: Exception, reason: str) -> None:
     assert (
         str(build_write_error("a/b", error)) == f"a/b: cannot be written ({reason}); make space or choose another place"
     )
+
+
+def test_an_error_sends_no_commands_to_a_terminal() -> None:
+    error = UserError("run \x1b]0;title\x07\x9b2J\u202e.json: \r\x00\x7f\tä")
+    assert str(error) == r"run \x1b]0;title\x07\x9b2J\u202e.json: \r\x00\x7f" + "\tä"
+    assert escape_control_characters(str(error)) == str(error)

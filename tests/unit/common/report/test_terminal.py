@@ -3,12 +3,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from common.compare.pair import Tolerance
 from common.compare.verdict import compare_runs
 from common.report import terminal
 from common.report.tables import PAIR_COLUMNS, RUN_COLUMNS
+from common.terminal import SafeConsole
 from tests.unit.common.compare.conftest import CHANGED, MakeRun
 
 TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}
@@ -20,10 +20,10 @@ def show(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
     """Return a function that prints the comparison of runs on a terminal of N columns, and returns the output."""
 
     def print_runs(columns: int, *runs: Path) -> str:
-        def console(**options: Any) -> Console:
-            return Console(**(options | {"width": columns, "force_terminal": True, "color_system": None}))
+        def console(**options: Any) -> SafeConsole:
+            return SafeConsole(**(options | {"width": columns, "force_terminal": True, "color_system": None}))
 
-        monkeypatch.setattr(terminal, "Console", console)
+        monkeypatch.setattr(terminal, "SafeConsole", console)
         terminal.print_comparison(compare_runs(runs, TOLERANCES))
         return capsys.readouterr().out
 
@@ -83,3 +83,11 @@ def test_of_many_notes_the_first_are_shown(make_run: MakeRun, show: Show) -> Non
 def test_the_last_line_is_not_repeated_as_a_note(make_run: MakeRun, show: Show) -> None:
     runs = [make_run("a"), make_run("b", "train.seed=1")]
     assert show(160, *runs).count("different configs: train.seed (0 | 1)") == 1
+
+
+def test_a_run_sends_no_commands_to_the_terminal(make_run: MakeRun, show: Show) -> None:
+    command = "\x1b]0;title\x07\x9b2J"
+    versions = {"python": f"3{command}"}
+    shown = show(200, make_run("a", strategy=f"x{command}"), make_run("b", framework=f"y{command}", versions=versions))
+    assert r"x\x1b]0;title" in shown and r"y\x1b]0;title" in shown
+    assert "\x1b]" not in shown and "\x9b" not in shown

@@ -1,0 +1,57 @@
+"""Interpolations of OmegaConf, which are parts of a text such as ${train.seed} that stand for another value.
+
+A text of a resolved config has none: what looks like one is text. OmegaConf reads it as it stands if a backslash is
+before it, as in the config.yaml of a run.
+"""
+
+import re
+from collections.abc import Callable, Collection
+
+from omegaconf import OmegaConf
+
+from common.config.keys import Value
+
+
+class InterpolationError(Exception):
+    """A text has an interpolation that is not escaped."""
+
+
+def escape_interpolations(value: Value) -> Value:
+    r"""Return a value in which OmegaConf reads every text as it stands: \${ begins no interpolation."""
+    return _map_texts(value, lambda text: re.sub(r"(\\*)\$\{", r"\1\1\\${", text))
+
+
+def unescape_interpolations(value: Value) -> Value:
+    """Return the value of which `escape_interpolations` made this one. Raises InterpolationError."""
+
+    def unescape(match: re.Match[str]) -> str:
+        count, is_escaped = divmod(len(match[1]), 2)
+        if not is_escaped:
+            raise InterpolationError
+        return "\\" * count + "${"
+
+    return _map_texts(value, lambda text: re.sub(r"(\\*)\$\{", unescape, text))
+
+
+def escape_unknown_references(text: str, keys: Collection[str]) -> str:
+    """Return a text whose ${...} are interpolations only if each names a key or a resolver, such as ${now:%Y}.
+
+    keys: the keys of the config.
+    """
+    names = re.findall(r"\$\{([^{}]*)\}", text)
+    if text.count("${") == len(names) and all(
+        name in keys or (":" in name and OmegaConf.has_resolver(name.partition(":")[0])) for name in names
+    ):
+        return text
+    return re.sub(r"(?<!\\)\$\{", r"\\${", text)
+
+
+def _map_texts(value: Value, convert: Callable[[str], str]) -> Value:
+    """Return a value with all its texts converted."""
+    if isinstance(value, str):
+        return convert(value)
+    if isinstance(value, list):
+        return [_map_texts(item, convert) for item in value]
+    if isinstance(value, dict):
+        return {name: _map_texts(item, convert) for name, item in value.items()}
+    return value
