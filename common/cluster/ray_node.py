@@ -10,6 +10,7 @@ from typing import IO, NamedTuple
 
 import ray
 
+from common.cluster.engines.local import NUMBERS
 from common.errors import USER_ERROR
 from common.run_module import module_command
 
@@ -48,8 +49,9 @@ class NodeActor:
             yield OutputLine(True, error)
             yield USER_ERROR
             return
-        # Ray limits an actor to one thread for each reserved CPU. Lockstep divides the cores among its processes.
-        inherited = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+        # Ray limits an actor to one thread for each reserved CPU. Lockstep divides the cores among its processes. A
+        # scheduler that has started Ray on several nodes numbers these, and not the commands.
+        inherited = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", *NUMBERS)}
         self.child = subprocess.Popen(
             module_command("common.cluster.child_command", module, *arguments),
             cwd=directory,

@@ -113,8 +113,9 @@ def report_end(run_dir: Path, exit_code: int) -> None:
     summary = None if exit_code == USER_ERROR else read_summary(run_dir)
     if summary is None:
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from common.terminal import SafeConsole
 
     table = Table(title=f"{summary['framework']} {summary['strategy']} x{summary['replicas']}: {summary['status']}")
     for column in ("steps", "final loss", "accuracy", "examples/s", "tokens/s", "peak memory"):
@@ -128,12 +129,13 @@ def report_end(run_dir: Path, exit_code: int) -> None:
         _format_number(summary["tokens_per_second"] or None, ".0f"),
         f"{max(peaks) / 2**20:.0f} MiB" if peaks else "-",
     )
-    console = Console()
+    console = SafeConsole()
     console.print(table)
     console.print(f"run directory: {run_dir}", highlight=False, soft_wrap=True)
     if "error" in summary:
         sys.stdout.flush()
-        print(f"{summary['status']}: {summary['error']}{point_to_log(run_dir)}", file=sys.stderr)
+        problem = escape_control_characters(f"{summary['status']}: {summary['error']}")
+        print(f"{problem}{point_to_log(run_dir)}", file=sys.stderr)
 
 
 def _format_number(value: float | None, spec: str) -> str:

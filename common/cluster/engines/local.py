@@ -12,6 +12,10 @@ from common.cluster.topology import ClusterMember, HostGroup
 from common.config.clusters import ClusterSettings
 from common.errors import UserError
 
+# The variables by which Slurm, SkyPilot, Kubernetes and Open MPI number the processes or nodes that they start.
+NUMBERS = ("SLURM_PROCID", "SKYPILOT_NODE_RANK", "JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_RANK")
+START = "start with srun --ntasks-per-node=1 and cluster=slurm"
+
 
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
@@ -25,20 +29,8 @@ def discover(
 
 def _check_started_once(kind: str, environment: Mapping[str, str]) -> None:
     """Raise UserError if a scheduler has started this command several times. kind: the value of `cluster`."""
-    tasks = environment.get("SLURM_STEP_NUM_TASKS")  # srun sets it; a batch script has only the numbers of its job
-    if tasks is None and environment.get("SLURM_PROCID", "0") != "0":
-        tasks = environment.get("SLURM_NTASKS")
-    nodes = environment.get("SKYPILOT_NODE_IPS", "").split()
-    # The number of commands by the variable that numbers them, and the remedy.
-    scheduler = "start with srun --ntasks-per-node=1 and cluster=slurm"
-    starts = {
-        "SLURM_PROCID": (tasks, scheduler),
-        "SKYPILOT_NODE_RANK": (str(len(nodes)), "use cluster=skypilot"),
-        "JOB_COMPLETION_INDEX": (environment.get("PET_NNODES"), "use cluster=kubernetes"),
-        "OMPI_COMM_WORLD_RANK": (environment.get("OMPI_COMM_WORLD_SIZE"), "start with torchrun, or use cluster=hosts"),
-    }
-    for variable, (count, remedy) in starts.items():
-        if variable in environment and count is not None and count.isdecimal() and int(count) > 1:
+    for variable, (count, remedy) in _list_starts(environment).items():
+        if variable in environment and count.isdecimal() and int(count) > 1:
             raise UserError(
                 f"cluster={kind}: {variable}={environment[variable]} says that this command was started {count} times, "
                 f"and each would train the whole run; {remedy}, or unset {variable} for a run of each"
@@ -46,6 +38,24 @@ def _check_started_once(kind: str, environment: Mapping[str, str]) -> None:
     if environment.get("SLURM_PROCID") == "0" and environment.get("SLURM_NTASKS", "1") not in ("", "1"):
         print(
             f"cluster={kind}: trains on this node only, but SLURM_NTASKS={environment['SLURM_NTASKS']}; to use all "
-            f"tasks, {scheduler}",
+            f"tasks, {START}",
             file=sys.stderr,
         )
+
+
+def _list_starts(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return how often each scheduler has started this command, and the remedy, by a variable of NUMBERS."""
+    # srun sets SLURM_STEP_NUM_TASKS. A batch script, which Slurm starts once, has only the number of the job's tasks.
+    job_tasks = environment.get("SLURM_NTASKS", "") if environment.get("SLURM_PROCID", "0") != "0" else ""
+    slurm_tasks = environment.get("SLURM_STEP_NUM_TASKS", job_tasks)
+    nodes = environment.get("SKYPILOT_NODE_IPS", "").split()
+    counts = {
+        "SLURM_PROCID": (slurm_tasks, START),
+        "SKYPILOT_NODE_RANK": (str(len(nodes)), "use cluster=skypilot"),
+        "JOB_COMPLETION_INDEX": (environment.get("PET_NNODES", ""), "use cluster=kubernetes"),
+        "OMPI_COMM_WORLD_RANK": (
+            environment.get("OMPI_COMM_WORLD_SIZE", ""),
+            "start with torchrun, or use cluster=hosts",
+        ),
+    }
+    return {variable: counts[variable] for variable in NUMBERS}

@@ -9,7 +9,8 @@ from tests.conftest import ROOT
 
 MODULE = """
 import os, sys, time
-print("said", sys.argv[1:], os.getcwd(), os.environ["ITS"], os.environ.get("OMP_NUM_THREADS"), flush=True)
+unset = [os.environ.get(name) for name in ("OMP_NUM_THREADS", "SLURM_PROCID")]
+print("said", sys.argv[1:], os.getcwd(), os.environ["ITS"], *unset, flush=True)
 print("an error", file=sys.stderr, flush=True)
 if "wait" in sys.argv:
     time.sleep(60)
@@ -21,12 +22,13 @@ sys.exit(3)
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     (tmp_path / "its_module.py").write_text(MODULE)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("SLURM_PROCID", "1")  # srun has started Ray on the nodes
     return {"PYTHONPATH": f"{ROOT}:{tmp_path}", "ITS": "value"}
 
 
 def test_it_yields_what_the_command_prints_and_its_exit_code(tmp_path: Path, environment: dict[str, str]) -> None:
     output = list(NodeActor().run("its_module", ["a=1"], str(tmp_path), environment))
-    assert sorted(output[:-1]) == [(False, f"said ['a=1'] {tmp_path} value None\n"), (True, "an error\n")]
+    assert sorted(output[:-1]) == [(False, f"said ['a=1'] {tmp_path} value None None\n"), (True, "an error\n")]
     assert output[-1] == 3
 
 
