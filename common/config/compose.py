@@ -134,7 +134,7 @@ def collect_values(config: Config, *scopes: Scope) -> dict[str, Value]:
 
 def save_config(config: Config, path: Path) -> None:
     """Write a resolved config as YAML."""
-    path.write_text(OmegaConf.to_yaml(OmegaConf.create(escape_interpolations(asdict(config)))))
+    path.write_text(OmegaConf.to_yaml(OmegaConf.create(_to_section("", escape_interpolations(asdict(config))))))
 
 
 def load_config(path: Path) -> Config:
