@@ -7,8 +7,6 @@ before it, as in the config.yaml of a run.
 import re
 from collections.abc import Callable, Collection
 
-from omegaconf import OmegaConf
-
 from common.config.keys import Value
 
 
@@ -34,14 +32,12 @@ def unescape_interpolations(value: Value) -> Value:
 
 
 def escape_unknown_references(text: str, keys: Collection[str]) -> str:
-    """Return a text whose ${...} are interpolations only if each names a key or a resolver, such as ${now:%Y}.
+    """Return a text whose ${...} are interpolations only if each names a key or calls a resolver, such as ${now:%Y}.
 
     keys: the keys of the config.
     """
     names = re.findall(r"\$\{([^{}]*)\}", text)
-    if text.count("${") == len(names) and all(
-        name in keys or (":" in name and OmegaConf.has_resolver(name.partition(":")[0])) for name in names
-    ):
+    if text.count("${") == len(names) and all(name in keys or ":" in name for name in names):
         return text
     return re.sub(r"(?<!\\)\$\{", r"\\${", text)
 

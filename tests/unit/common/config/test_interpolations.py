@@ -35,7 +35,6 @@ def test_an_interpolation_that_is_not_escaped(text: str) -> None:
         ("a\\${b}", "a\\${b}"),
         ("a${", "a\\${"),
         ("${train.seed}${b}", "\\${train.seed}\\${b}"),
-        ("${nothing:x}", "\\${nothing:x}"),
     ],
 )
 def test_only_names_of_keys_and_resolvers_are_interpolated(text: str, expected: str) -> None:
