@@ -98,29 +98,52 @@ def find_step_mismatches(a: Run, b: Run) -> list[str]:
             reasons.append(
                 f"{run} has more than one row for {_format_steps(run.repeated_steps)}; the last one is compared"
             )
+    common = len(find_common_steps(a, b).steps)
     if a.unit != b.unit:
-        return [f"no common steps: rows of {a} are {a.unit}s, those of {b} {b.unit}s"]
-    common = len(find_common_steps(a, b)[0])
+        return _find_epoch_mismatches(a, b, common)
     if not common:
         ranges = [f"{run} has {_format_steps(run.steps.tolist()) if len(run.steps) else 'none'}" for run in (a, b)]
         reasons.append(f"no common steps: {', '.join(ranges)}")
     elif common < max(len(a.steps), len(b.steps)):
+        if a.loss_windows is not None and b.loss_windows is not None and common < min(len(a.steps), len(b.steps)):
+            reasons.append(f"compared at the {common} steps at which both have the mean of the same steps")
         missing = [(run, _find_missing_steps(run, other)) for run, other in ((a, b), (b, a))]
         if only := [f"only {run} has {_format_steps(steps.tolist())}" for run, steps in missing if len(steps)]:
             reasons.append(f"different steps: {', '.join(only)}; compared at the {common} common steps")
     return reasons
 
 
+def _find_epoch_mismatches(a: Run, b: Run, common: int) -> list[str]:
+    """Return why a run that counts epochs cannot be compared with a run that counts steps in every epoch."""
+    by_epochs, by_steps = (a, b) if a.unit == "epoch" else (b, a)
+    if not (a.epoch_ends or b.epoch_ends):
+        return [
+            f"no common steps: rows of {a} are {a.unit}s, those of {b} {b.unit}s, and no file says which steps an "
+            "epoch has; compare files that both count steps or both count epochs, or add a column epoch to a file with "
+            "a row for each step from the first one"
+        ]
+    if common == len(by_epochs.steps):
+        return []
+    return [f"{common} of {len(by_epochs.steps)} epochs of {by_epochs} compared: {by_steps} lacks steps of the others"]
+
+
 def _find_missing_steps(run: Run, other: Run) -> np.ndarray:
-    """Return the steps of `run` that `other` lacks. Steps that a running run may still reach are not missing."""
+    """Return the steps of `run` that `other` lacks, also in its means of several steps.
+
+    Steps that a running run may still reach are not missing.
+    """
     steps = np.setdiff1d(run.steps, other.steps)
+    if other.loss_windows is not None and len(other.steps):
+        rows = np.minimum(np.searchsorted(other.steps, steps), len(other.steps) - 1)  # of the next step that it has
+        is_in_mean = (steps < other.steps[rows]) & (steps > other.steps[rows] - other.loss_windows[rows])
+        steps = steps[~is_in_mean]
     return steps[steps <= other.steps[-1]] if other.is_running else steps
 
 
 def explain_divergence(a: Run, b: Run) -> list[str]:
     """Return explanations why curves may diverge: batches, learning rates, BatchNorm or dropout that differ."""
     notes = []
-    steps, rows_a, rows_b = find_common_steps(a, b)
+    steps, rows_a, rows_b, _ = find_common_steps(a, b)
     for name, explanation in EXPLANATIONS.items():
         values_a, values_b = a.metrics[name], b.metrics[name]
         if values_a is values_b or not (a.has_metric(name) and b.has_metric(name)):

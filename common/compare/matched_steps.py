@@ -1,4 +1,9 @@
-"""Steps and evaluations that two runs, `a` and `b`, have in common, and the differences between the runs there."""
+"""Steps and evaluations that two runs, `a` and `b`, have in common, and the differences between the runs there.
+
+A window is the number of steps, up to a common step, whose mean loss is compared: 1, unless an external run has means.
+"""
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -7,17 +12,64 @@ from common.compare.runs import Run
 Rows = np.ndarray | slice  # selects rows of a run's arrays; a slice selects all without a copy
 
 
-def find_common_steps(a: Run, b: Run) -> tuple[np.ndarray, Rows, Rows]:
+class CommonSteps(NamedTuple):
+    """Steps that two runs have in common; epochs if one run counts epochs."""
+
+    steps: np.ndarray
+    rows_a: Rows
+    rows_b: Rows
+    windows: np.ndarray | None = None  # as long as the steps; None if each loss is that of one step
+
+
+def find_common_steps(a: Run, b: Run) -> CommonSteps:
     """Return the steps that both runs have, and their rows in `a` and in `b`.
 
-    A run that counts epochs has no steps in common with a run that counts steps.
+    If one run has means of several steps, only the steps count at which the other one has the same means, or the losses
+    of all steps of the mean. A run that counts epochs has steps in common with a run that counts steps only if one of
+    them knows the last step of each epoch.
     """
     if a.unit != b.unit:
-        none = np.array([], dtype=np.int64)
-        return none, none, none
-    if np.array_equal(a.steps, b.steps):
-        return a.steps, slice(None), slice(None)
-    return np.intersect1d(a.steps, b.steps, assume_unique=True, return_indices=True)
+        return _find_common_epochs(a, b)
+    if np.array_equal(a.steps, b.steps) and a.loss_windows is None and b.loss_windows is None:
+        return CommonSteps(a.steps, slice(None), slice(None))
+    steps, rows_a, rows_b = np.intersect1d(a.steps, b.steps, assume_unique=True, return_indices=True)
+    if a.loss_windows is None and b.loss_windows is None:
+        return CommonSteps(steps, rows_a, rows_b)
+    windows = np.maximum(_get_windows(a, rows_a), _get_windows(b, rows_b))
+    return _keep_same_means(a, b, CommonSteps(steps, rows_a, rows_b, windows))
+
+
+def _find_common_epochs(a: Run, b: Run) -> CommonSteps:
+    """Return the epochs whose mean loss both runs have or, in the run that counts steps, can be computed."""
+    ends = a.epoch_ends or b.epoch_ends or []
+    epochs = np.arange(1, len(ends) + 1)
+    keys = [epochs if run.unit == "epoch" else np.array(ends, np.int64) for run in (a, b)]
+    found = [np.isin(run_keys, run.steps) for run, run_keys in zip((a, b), keys, strict=True)]
+    common = found[0] & found[1]
+    rows_a, rows_b = (np.searchsorted(run.steps, run_keys[common]) for run, run_keys in zip((a, b), keys, strict=True))
+    windows = np.diff(np.array(ends, np.int64), prepend=0)[common]
+    return _keep_same_means(a, b, CommonSteps(epochs[common], rows_a, rows_b, windows))
+
+
+def _get_windows(run: Run, rows: np.ndarray) -> np.ndarray:
+    return np.ones(len(rows), np.int64) if run.loss_windows is None else run.loss_windows[rows]
+
+
+def _keep_same_means(a: Run, b: Run, common: CommonSteps) -> CommonSteps:
+    """Leave out the steps at which a run has neither the mean of the window nor the losses of all of its steps."""
+    steps, rows_a, rows_b, windows = common
+    assert windows is not None and isinstance(rows_a, np.ndarray) and isinstance(rows_b, np.ndarray)
+    kept = _has_means(a, rows_a, windows) & _has_means(b, rows_b, windows)
+    return CommonSteps(steps[kept], rows_a[kept], rows_b[kept], windows[kept])
+
+
+def _has_means(run: Run, rows: np.ndarray, windows: np.ndarray) -> np.ndarray:
+    if run.unit == "epoch":
+        return np.ones(len(rows), bool)
+    if run.loss_windows is not None:
+        return np.asarray(run.loss_windows[rows] == windows)
+    first_rows = rows - windows + 1
+    return (first_rows >= 0) & (run.steps[np.maximum(first_rows, 0)] == run.steps[rows] - windows + 1)
 
 
 def compute_differences(a: Run, b: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -25,11 +77,13 @@ def compute_differences(a: Run, b: Run) -> tuple[np.ndarray, np.ndarray, np.ndar
 
     Returns:
         The common steps, the absolute difference of the loss, and the difference of grad_norm relative to the larger
-        one. A difference is infinite if a value is not finite. It is NaN if one run recorded no grad_norm at all.
+        one. A difference is infinite if a value is not finite. It is NaN if one run recorded no grad_norm at all, or
+        counts epochs and the other one steps.
     """
-    steps, rows_a, rows_b = find_common_steps(a, b)
+    common = find_common_steps(a, b)
+    steps, rows_a, rows_b, _ = common
     with np.errstate(invalid="ignore", over="ignore"):  # computed in place, because the arrays of a long run are large
-        loss = a.metrics["loss"][rows_a] - b.metrics["loss"][rows_b]
+        loss = _compute_losses(a, rows_a, common, b) - _compute_losses(b, rows_b, common, a)
         np.abs(loss, out=loss)
         norm_a, norm_b = a.metrics["grad_norm"][rows_a], b.metrics["grad_norm"][rows_b]
         norm = norm_a - norm_b
@@ -38,8 +92,27 @@ def compute_differences(a: Run, b: Run) -> tuple[np.ndarray, np.ndarray, np.ndar
         np.maximum(scale, np.abs(norm_b), out=scale)
         np.maximum(scale, np.finfo(np.float64).tiny, out=scale)
         norm /= scale
-    have_norms = a.has_metric("grad_norm") and b.has_metric("grad_norm")
+    have_norms = a.has_metric("grad_norm") and b.has_metric("grad_norm") and a.unit == b.unit
     return steps, _replace_by_infinity(loss), _replace_by_infinity(norm) if have_norms else np.full(len(steps), np.nan)
+
+
+def _compute_losses(run: Run, rows: Rows, common: CommonSteps, other: Run) -> np.ndarray:
+    """Return the losses of a run in the given rows, averaged over the windows if the other run has means."""
+    losses, windows = run.metrics["loss"], common.windows
+    if windows is None or run.loss_windows is not None or run.unit == "epoch" or not len(common.steps):
+        return losses[rows]
+    assert isinstance(rows, np.ndarray)
+    weights = np.ones(len(losses))
+    if other.weighs_examples and np.isfinite(run.metrics["examples"]).all():
+        weights = np.diff(run.metrics["examples"], prepend=0.0)
+        if run.steps[0] > 1:  # its examples are unknown
+            weights[0] = weights[-1]
+    # reduceat sums from the first to the last row of each window; it also returns what lies between, which is dropped.
+    bounds = np.column_stack((rows - windows + 1, rows + 1)).ravel()
+    totals, total_weights = (
+        np.add.reduceat(np.append(values, 0.0), bounds)[::2] for values in (losses * weights, weights)
+    )
+    return np.asarray(totals / total_weights)
 
 
 def _replace_by_infinity(values: np.ndarray) -> np.ndarray:

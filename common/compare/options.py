@@ -10,6 +10,7 @@ from common.compare.pair import Tolerance
 from common.compare.run_files import path_exists
 from common.config.command_line import compose_options, create_parser
 from common.config.compose import CONF
+from common.config.overrides import quote_text
 from common.config.schema import collect_keys
 from common.errors import UserError
 
@@ -97,7 +98,9 @@ def parse_command_line(description: str | None, arguments: Sequence[str] | None 
     if any(text.startswith("run=") for text in overrides):
         external = [text for text in external if _get_group(text) not in TRAINING_GROUPS]
         training = [text for text in overrides if text not in external and _get_group(text) not in OPTION_GROUPS]
-    options = load_options([text for text in overrides if text not in (*training, *external)])
+    own = [text for text in overrides if text not in (*training, *external)]
+    # The name of a column may have any characters, such as "=" and "(".
+    options = load_options([quote_text(text) if _get_group(text) == "columns" else text for text in own])
     if training and not options.run:
         raise UserError("run=[]: names no training run; pass 'run=[torch:ddp,tf:mirrored]'")
     return CommandLine(

@@ -124,9 +124,14 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int 
 
 
 def _choose_tolerance(a: Run, b: Run, tolerances: Mapping[str, Tolerance]) -> Tolerance:
+    """Return the tolerance of the larger precision, plus the rounding of numbers that a file has with few digits."""
     precisions = [run.precision for run in (a, b) if not run.external_kind] or [DEFAULT_PRECISION]
     applicable = [tolerances[name] for name in precisions]
-    return Tolerance(max(each.loss for each in applicable), max(each.grad_norm for each in applicable))
+    loss, grad_norm = (
+        max(getattr(tolerance, name) for tolerance in applicable) + sum(run.rounding.get(name, 0.0) for run in (a, b))
+        for name in ("loss", "grad_norm")
+    )
+    return Tolerance(loss, grad_norm)
 
 
 def _compare_last_evaluation(a: Run, b: Run) -> tuple[int | None, float | None, float | None]:
@@ -183,8 +188,13 @@ def explain_verdict(pair: RunPair) -> str:
     names = f"{pair.a} and {pair.b}"
     if pair.verdict == NOT_COMPARABLE:
         return f"{names}: {'; '.join(pair.reasons)}"
+    unit = "epoch" if "epoch" in (pair.a.unit, pair.b.unit) else "step"
     if pair.verdict in (LOCKSTEP, SAME_CURVE):
-        return f"{names} agree at all {pair.steps} steps" + (" that both have" if pair.verdict == SAME_CURVE else "")
+        agreement = f"{names} agree at all {pair.steps} {unit}s"
+        if pair.verdict == LOCKSTEP or pair.max_loss_difference is None:
+            return agreement
+        within = f"loss within {pair.max_loss_difference:.2g} (tolerance {pair.tolerance.loss:.3g})"
+        return f"{agreement} that both have: {within}"
     steps, loss, norm = compute_differences(pair.a, pair.b)
     row = int(np.flatnonzero(steps == pair.first_step_beyond)[0])
     excesses = []
@@ -195,4 +205,4 @@ def explain_verdict(pair: RunPair) -> str:
         if value > tolerance:
             excess = f"differs by {value:.2g}" if np.isfinite(value) else "is not finite"
             excesses.append(f"{name} {excess} (tolerance {tolerance:g}{', relative' if name == 'grad_norm' else ''})")
-    return f"{names} diverge at step {pair.first_step_beyond} of {pair.steps}: {' and '.join(excesses)}"
+    return f"{names} diverge at {unit} {pair.first_step_beyond} of {steps[-1]}: {' and '.join(excesses)}"

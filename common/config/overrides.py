@@ -51,7 +51,7 @@ def normalize_arguments(arguments: Sequence[str]) -> list[str]:
     prefixed = [f"++{override}" if override.startswith(FREE_SECTION) else override for override in overrides]
     return [
         *flags,
-        *(_quote_text(override, is_sweep) if _get_key(override) in text_keys else override for override in prefixed),
+        *(quote_text(override, is_sweep) if _get_key(override) in text_keys else override for override in prefixed),
     ]
 
 
@@ -101,7 +101,7 @@ def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return flags, overrides
 
 
-def _quote_text(override: str, is_sweep: bool) -> str:
+def quote_text(override: str, is_sweep: bool = False) -> str:
     """Return an override of a text key with its value in quotes, unless Hydra reads the value as text already."""
     if "=" not in override or override.startswith("~"):  # it deletes a key, or is a mistake
         return override

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from common.errors import UserError
 EXPECTED = (  # the end of an error message
     "expected a CSV with a header, a Trainer's trainer_state.json, a Keras history as JSON, or rows as JSON lines"
 )
+MLFLOW_ROW = re.compile(r"\d{10,} \S+ \d+")  # time in ms, value, step
 STEP_COLUMNS = {"step", "steps", "global_step", "iteration", "iter"}  # lower-case names of a column of steps
 
 
@@ -29,7 +31,10 @@ class ExternalTable:
     kind: str  # what the file is, in words, such as "a Keras history"
     rows: list[ExternalRow]
     unit: str = "step"  # what the step of a row counts: "step" or "epoch"
-    shift: int = 0  # added to each step, so that the first step is 1
+    counts_from_zero: bool = False  # whether the first step of the program is 0, even if its first row is a later one
+    is_of_trainer: bool = False  # whether a Hugging Face Trainer wrote it, whose loss is the mean since the row before
+    epoch_ends: list[int] | None = None  # last step of each epoch; None if unknown
+    has_seconds_of_epochs: bool = False  # whether the seconds are those of each epoch, not since the start
     notes: list[str] = field(default_factory=list)  # for the reader of a report
 
 
@@ -43,6 +48,8 @@ def read_file(path: Path) -> ExternalTable:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     if not text.strip():
         raise UserError(f"{path}: empty; {EXPECTED}")
+    if all(MLFLOW_ROW.fullmatch(line) for line in text.splitlines()):
+        return _parse_mlflow(path, text)
     if text.lstrip()[0] not in "{[":
         return _parse_csv(path, text)
     try:
@@ -62,11 +69,24 @@ def _parse_csv(path: Path, text: str) -> ExternalTable:
         raise UserError(f"{path}:1: a column occurs twice: {', '.join(header)[:200]}")
     columns = {name.lower() for name in header}
     if path.name == "metrics.csv" and {"epoch", "step"} <= columns:
-        return ExternalTable("Lightning's metrics.csv", rows, shift=1, notes=["steps counted from 0 there"])
+        return ExternalTable("Lightning's metrics.csv", rows, counts_from_zero=True)
+    if {"epoch", "train_loss", "valid_loss", "time"} <= columns:
+        notes = ["its train_loss is an exponential average over steps, not the mean of an epoch"]
+        return ExternalTable("fastai's history.csv", rows, unit="epoch", has_seconds_of_epochs=True, notes=notes)
+    if columns == {"wall time", "step", "value"} and "tag-epoch_" in path.name:
+        return ExternalTable("a CSV of TensorBoard", rows, unit="epoch")
     if "epoch" in columns and not columns & STEP_COLUMNS:
-        counts_from_zero = any(row.values.get("epoch") == "0" for row in rows[:1])  # as Keras does
-        return ExternalTable("a CSV of epochs", rows, unit="epoch", shift=int(counts_from_zero))
+        return ExternalTable("a CSV of epochs", rows, unit="epoch")
     return ExternalTable("a CSV", rows)
+
+
+def _parse_mlflow(path: Path, text: str) -> ExternalTable:
+    """Parse a file of MLflow's directory `metrics`, which is named after the metric."""
+    rows = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        _, value, step = line.split(" ")
+        rows.append(ExternalRow(f"{path}:{number}", {"step": step, path.name: value}))
+    return ExternalTable("a metric of MLflow", rows)
 
 
 def _parse_csv_rows(path: Path, text: str) -> tuple[list[str], list[ExternalRow]]:
@@ -96,10 +116,8 @@ def _convert_json(path: Path, content: object) -> ExternalTable:
     if isinstance(content, list):
         return ExternalTable("rows as JSON", _convert_objects(path, content, "the list"))
     if isinstance(content, dict) and isinstance(content.get("log_history"), list):
-        logging_steps = content.get("logging_steps")
-        notes = [f"its loss is the mean of {logging_steps} steps"] if logging_steps not in (None, 1) else []
         rows = _convert_objects(path, content["log_history"], "log_history")
-        return ExternalTable("a Trainer's trainer_state.json", rows, notes=notes)
+        return ExternalTable("a Trainer's trainer_state.json", rows, is_of_trainer=True)
     if isinstance(content, dict) and content and all(isinstance(values, list) for values in content.values()):
         return _convert_history(path, content)
     if isinstance(content, dict) and ("step" in content or "epoch" in content):

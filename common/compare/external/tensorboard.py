@@ -1,8 +1,13 @@
-"""Reader for the scalars of a TensorBoard directory and of the directories below it."""
+"""Reader for the scalars of a TensorBoard directory and of the directories below it.
+
+Keras writes two kinds of tags. The step of `epoch_loss` is the number of an epoch, from 0. The step of `batch_loss` and
+of `evaluation_loss_vs_iterations` is the number of a training step, from 1.
+"""
 
 import os
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
@@ -10,33 +15,94 @@ from common.compare.external.external_tables import ExternalRow, ExternalTable
 from common.errors import UserError
 
 EVENTS = "events.out.tfevents"  # part of the name of an event file
+Scalars = dict[str, dict[int, float]]  # values by step, by tag
 
 
-def read_directory(path: Path) -> ExternalTable:
-    """Read all event files below a directory: one row for each step. Raises UserError if there is none.
+def read_directory(path: Path, loss_tag: str | None) -> ExternalTable:
+    """Read all event files below a directory: one row for each step, or for each epoch of Keras.
 
     The name of a scalar starts with the name of its subdirectory, such as "validation/epoch_loss".
+
+    Args:
+        path: The directory.
+        loss_tag: The tag that the user has named as the loss; it decides between steps and epochs.
+
+    Raises:
+        UserError: There is no event file, or it is unknown over which steps the loss is the mean.
     """
     directories = sorted(directory for directory, _, files in os.walk(path) if any(EVENTS in name for name in files))
     if not directories:
         raise UserError(f"{path}: neither a run directory nor one of TensorBoard: no {EVENTS}* below it")
-    rows: dict[int, dict[str, object]] = defaultdict(dict)
+    scalars: Scalars = {}
+    repeated_count = 0
     for directory in directories:
         prefix = Path(directory).relative_to(path).as_posix()
         for tag, points in _read_scalars(directory).items():
-            name = tag if prefix == "." else f"{prefix}/{tag}"
-            for step, value in points:
-                rows[step][name] = value
-    if not rows:
+            values = dict(points)
+            repeated_count += len(points) - len(values)
+            scalars[tag if prefix == "." else f"{prefix}/{tag}"] = values
+    if not any(scalars.values()):
         raise UserError(f"{path}: its event files have no scalars")
-    names = {name for row in rows.values() for name in row}
-    counts_epochs = all(name.rpartition("/")[2].startswith("epoch_") for name in names)
+    table = _build_table(path, scalars, loss_tag)
+    if repeated_count:
+        table.notes.append(f"{repeated_count} values left out, because a later one of the tag has the same step")
+    return table
+
+
+def _build_table(path: Path, scalars: Scalars, loss_tag: str | None) -> ExternalTable:
+    """Return a table of the tags that count what the loss counts: epochs or steps."""
+    epoch_tags = [tag for tag in scalars if _get_name(tag).startswith("epoch_")]
+    batch_losses = [tag for tag in scalars if _get_name(tag) == "batch_loss"]
+    epoch_ends = _find_epoch_ends(scalars, epoch_tags, batch_losses)
+    if loss_tag in batch_losses and epoch_tags and epoch_ends is None:
+        raise UserError(
+            f"{path}: columns.loss={loss_tag}: Keras's mean since the start of an epoch, but it is unknown at which "
+            "step an epoch starts; name a tag epoch_loss, or log each step with update_freq=1"
+        )
+    if loss_tag in scalars:
+        counts_epochs = loss_tag in epoch_tags
+    else:
+        counts_epochs = bool(epoch_tags) and not (batch_losses and epoch_ends)
+    tags = [tag for tag in scalars if (tag in epoch_tags) == counts_epochs]
+    others = [tag for tag in scalars if tag not in tags]
+    unit, other_unit = ("epoch", "step") if counts_epochs else ("step", "epoch")
     return ExternalTable(
         "a TensorBoard directory",
-        [ExternalRow(f"{path}: step {step}", {"step": step, **rows[step]}) for step in sorted(rows)],
-        unit="epoch" if counts_epochs else "step",
-        shift=1 if min(rows) == 0 else 0,
+        _collect_rows(path, scalars, tags),
+        unit=unit,
+        epoch_ends=epoch_ends,
+        notes=[f"{len(others)} tags that count {other_unit}s left out: {', '.join(others)[:200]}"] if others else [],
     )
+
+
+def _collect_rows(path: Path, scalars: Scalars, tags: Iterable[str]) -> list[ExternalRow]:
+    rows: dict[int, dict[str, object]] = defaultdict(dict)
+    for tag in tags:
+        for step, value in scalars[tag].items():
+            rows[step][tag] = value
+    return [ExternalRow(f"{path}: step {step}", {"step": step, **rows[step]}) for step in sorted(rows)]
+
+
+def _find_epoch_ends(scalars: Scalars, epoch_tags: list[str], batch_losses: list[str]) -> list[int] | None:
+    """Return the last step of each epoch of Keras; None if it is unknown.
+
+    Keras evaluates at the end of an epoch. Without an evaluation of each epoch, the steps are divided among the epochs
+    if the directory has every step.
+    """
+    epochs = max((len(scalars[tag]) for tag in epoch_tags), default=0)
+    for tag in scalars:
+        if _get_name(tag) == "evaluation_loss_vs_iterations" and len(scalars[tag]) == epochs:
+            return sorted(scalars[tag])
+    for tag in batch_losses:
+        steps = sorted(scalars[tag])
+        if epochs and steps == list(range(1, len(steps) + 1)) and len(steps) % epochs == 0:
+            length = len(steps) // epochs
+            return list(range(length, len(steps) + 1, length))
+    return None
+
+
+def _get_name(tag: str) -> str:
+    return tag.rpartition("/")[2]
 
 
 def _read_scalars(directory: str) -> dict[str, list[tuple[int, float]]]:

@@ -12,7 +12,8 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from common.compare.__main__ import main
-from common.compare.external.load import KNOWN_COLUMNS, load_external_run
+from common.compare.external.known_columns import KNOWN_COLUMNS
+from common.compare.external.load import load_external_run
 from common.compare.pair import Tolerance
 from common.compare.runs import Run, load_run
 from common.compare.verdict import Comparison, compare
@@ -29,7 +30,7 @@ Load = Callable[..., Run]
 def load(tmp_path: Path) -> Load:
     """Return a function that writes a file and reads it as a run."""
 
-    def load_content(name: str, content: Any, **columns: str) -> Run:
+    def load_content(name: str, content: Any, **columns: str | None) -> Run:
         path = tmp_path / name
         path.write_text(content if isinstance(content, str) else json.dumps(content))
         return load_external_run("mine", path, columns)
@@ -45,7 +46,7 @@ def test_a_csv(load: Load) -> None:
     run = load("log.csv", join_rows("iteration;loss;lr", "1;0.5;1e-3", "", "2;0.25;1e-3"))
     assert run.steps.tolist() == [1, 2] and run.metrics["loss"].tolist() == [0.5, 0.25]
     assert run.metrics["learning_rate"].tolist() == [1e-3, 1e-3] and not run.has_metric("grad_norm")
-    assert run.label == "mine" and run.notes == ["mine: a CSV, columns step=iteration, loss=loss, learning_rate=lr"]
+    assert run.label == "mine" and run.notes[0] == "mine: a CSV, columns step=iteration, loss=loss, learning_rate=lr"
 
 
 def test_columns_that_the_user_names(load: Load) -> None:
@@ -66,7 +67,8 @@ def test_steps_that_start_again_in_each_epoch(load: Load) -> None:
     assert run.steps.tolist() == list(range(10, 100, 10)) and run.metrics["loss"][3] == 1.1
     assert "mine: step starts again in each epoch; counted on from the epoch before" in run.notes
     from_zero = load("zero.csv", join_rows("epoch,step,loss", *(f"{n // 2},{n % 2},{n}" for n in range(6))))
-    assert from_zero.steps.tolist() == [0, 1, 2, 3, 4, 5] and from_zero.metrics["loss"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert from_zero.steps.tolist() == [1, 2, 3, 4, 5, 6] and from_zero.metrics["loss"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert "mine: steps counted from 0 there" in from_zero.notes
 
 
 def test_rows_that_are_left_out_are_counted(load: Load) -> None:
@@ -98,7 +100,7 @@ def test_a_trainers_state(load: Load) -> None:
     run = load("trainer_state.json", {"log_history": history, "logging_steps": 5, "best_metric": None})
     assert run.steps.tolist() == [5] and run.metrics["grad_norm"].tolist() == [1.5]
     assert run.eval_steps.tolist() == [5] and run.evals["loss"].tolist() == [0.8]
-    assert "mine: its loss is the mean of 5 steps" in run.notes
+    assert "mine: its loss is the mean of 5 steps, since the row before" in run.notes
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,8 @@ def test_another_curve(make_run: MakeRun, load: Load) -> None:
 def test_epochs_are_not_steps(make_run: MakeRun, load: Load) -> None:
     comparison = compare([load_run(make_run("a")), load("history.json", {"loss": LOSSES})], TOLERANCES)
     assert comparison.verdict == "not comparable"
-    assert comparison.pairs[0].reasons == ["no common steps: rows of torch ddp x2 are steps, those of mine epochs"]
+    [reason] = comparison.pairs[0].reasons
+    assert reason.startswith("no common steps: rows of torch ddp x2 are steps, those of mine epochs, and no file says")
 
 
 @pytest.mark.slow

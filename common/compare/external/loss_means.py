@@ -1,0 +1,59 @@
+"""Losses that are means of several steps, in the files of other programs.
+
+A window is the number of steps, up to the step of a row, whose losses the row's loss is the mean of.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from common.compare.external.external_tables import ExternalTable
+
+
+class LossMeans(NamedTuple):
+    """Windows of the losses of a run."""
+
+    windows: np.ndarray | None  # int64, as long as the steps; None if each loss is that of one step
+    weighs_examples: bool  # whether the mean is one of all examples; False: of the steps, each with the same weight
+    note: str  # for the reader of a report; empty if each loss is that of one step
+
+
+SINGLE_STEPS = LossMeans(None, False, "")
+
+
+def find_loss_means(table: ExternalTable, columns: Mapping[str, str], steps: np.ndarray) -> LossMeans:
+    """Find out over which steps the losses are means.
+
+    Args:
+        table: The file.
+        columns: The column of each metric.
+        steps: The sorted steps that have a loss, int64 [n].
+    """
+    column = columns.get("loss", "").lower()
+    if table.unit == "epoch" or not len(steps):
+        return SINGLE_STEPS
+    if column.endswith("batch_loss") and table.epoch_ends:
+        starts = np.concatenate(([0], table.epoch_ends))  # the last step before each epoch
+        windows = steps - starts[np.searchsorted(starts, steps) - 1]
+        return LossMeans(windows, True, f"{column} is Keras's mean since the start of the epoch")
+    if column.endswith("_epoch"):
+        return LossMeans(np.diff(steps, prepend=0), True, f"{column} is the mean of an epoch")
+    if _is_of_trainer(table, column):
+        windows = np.diff(steps, prepend=0)
+        if windows.max() > 1:
+            counts = " to ".join(str(count) for count in sorted({int(windows.min()), int(windows.max())}))
+            note = f"its loss is the mean of {counts} steps, since the row before"
+            if len(steps) > 1 and windows[0] > windows[1]:
+                windows[0] = 0  # equal to no window
+                note += f"; the row of step {steps[0]} is left out, because the file may lack rows before it"
+            return LossMeans(windows, False, note)
+    return SINGLE_STEPS
+
+
+def _is_of_trainer(table: ExternalTable, loss_column: str) -> bool:
+    """Check whether a Hugging Face Trainer has logged the loss, to its own file or to TensorBoard, W&B or a list."""
+    names = {name for row in table.rows for name in row.values}
+    if loss_column == "train/loss":
+        return bool(names & {"train/epoch", "train/global_step"})
+    return loss_column == "loss" and (table.is_of_trainer or "train_runtime" in names)
