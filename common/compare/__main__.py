@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from common.compare.external.load import load_external_run
+from common.compare.external.load import load_external_runs
 from common.compare.find import find_named_runs, find_newest_runs
 from common.compare.options import CommandLine, CompareOptions, parse_command_line
 from common.compare.runs import load_runs
@@ -69,11 +69,9 @@ def read_comparison(
         paths, left_out, notes = find_newest_runs(Path(options.runs))
     runs, unreadable = load_runs(paths)
     left_out += failures + unreadable
-    for name, path in external:
-        try:
-            runs.append(load_external_run(name, path, options.columns))
-        except UserError as error:
-            left_out.append(str(error))
+    external_runs, unreadable = load_external_runs(external, options.columns)
+    runs += external_runs
+    left_out += unreadable
     if not runs:
         others = f" (and {len(left_out) - 1} more that cannot be read)" if len(left_out) > 1 else ""
         raise UserError(left_out[0] + others)

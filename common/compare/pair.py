@@ -127,11 +127,10 @@ def _choose_tolerance(a: Run, b: Run, tolerances: Mapping[str, Tolerance]) -> To
     """Return the tolerance of the larger precision, plus the rounding of numbers that a file has with few digits."""
     precisions = [run.precision for run in (a, b) if not run.external_kind] or [DEFAULT_PRECISION]
     applicable = [tolerances[name] for name in precisions]
-    loss, grad_norm = (
-        max(getattr(tolerance, name) for tolerance in applicable) + sum(run.rounding.get(name, 0.0) for run in (a, b))
-        for name in ("loss", "grad_norm")
+    return Tolerance(
+        max(tolerance.loss for tolerance in applicable) + a.loss_rounding + b.loss_rounding,
+        max(tolerance.grad_norm for tolerance in applicable) + a.grad_norm_rounding + b.grad_norm_rounding,
     )
-    return Tolerance(loss, grad_norm)
 
 
 def _compare_last_evaluation(a: Run, b: Run) -> tuple[int | None, float | None, float | None]:
@@ -181,28 +180,3 @@ def _find_largest(steps: np.ndarray, values: np.ndarray) -> tuple[float | None, 
         return None, None
     row = int(np.argmax(values))
     return float(values[row]), int(steps[row])
-
-
-def explain_verdict(pair: RunPair) -> str:
-    """Return one line on a pair: why it is not comparable, at which step it diverges, or that it agrees."""
-    names = f"{pair.a} and {pair.b}"
-    if pair.verdict == NOT_COMPARABLE:
-        return f"{names}: {'; '.join(pair.reasons)}"
-    unit = "epoch" if "epoch" in (pair.a.unit, pair.b.unit) else "step"
-    if pair.verdict in (LOCKSTEP, SAME_CURVE):
-        agreement = f"{names} agree at all {pair.steps} {unit}s"
-        if pair.verdict == LOCKSTEP or pair.max_loss_difference is None:
-            return agreement
-        within = f"loss within {pair.max_loss_difference:.2g} (tolerance {pair.tolerance.loss:.3g})"
-        return f"{agreement} that both have: {within}"
-    steps, loss, norm = compute_differences(pair.a, pair.b)
-    row = int(np.flatnonzero(steps == pair.first_step_beyond)[0])
-    excesses = []
-    for name, value, tolerance in (
-        ("loss", loss[row], pair.tolerance.loss),
-        ("grad_norm", norm[row], pair.tolerance.grad_norm),
-    ):
-        if value > tolerance:
-            excess = f"differs by {value:.2g}" if np.isfinite(value) else "is not finite"
-            excesses.append(f"{name} {excess} (tolerance {tolerance:g}{', relative' if name == 'grad_norm' else ''})")
-    return f"{names} diverge at {unit} {pair.first_step_beyond} of {steps[-1]}: {' and '.join(excesses)}"

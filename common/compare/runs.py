@@ -54,12 +54,12 @@ class Run:
     external_kind: str = ""  # kind of an external file in words, such as "a CSV"; empty for a run of Lockstep
     unit: str = "step"  # what `steps` counts: "step" or "epoch"
     # Of external runs only:
+    columns: Mapping[str, str] = field(default_factory=dict)  # name in the file, by metric
     loss_windows: np.ndarray | None = None  # number of steps that each loss is the mean of; None: each is of one step
     weighs_examples: bool = False  # whether such a mean is one of all examples rather than of the steps
     epoch_ends: list[int] | None = None  # last step of each epoch; None if unknown
-    rounding: Mapping[str, float] = field(
-        default_factory=dict
-    )  # error from few digits: loss absolute, grad_norm relative
+    loss_rounding: float = 0.0  # largest error of a loss that has few digits
+    grad_norm_rounding: float = 0.0  # the same of grad_norm, relative
 
     def __post_init__(self) -> None:
         if self.external_kind:

@@ -6,6 +6,7 @@ from itertools import combinations
 from pathlib import Path
 
 from common.compare.bins import choose_bins
+from common.compare.explain import explain_verdict
 from common.compare.labels import make_labels_unique
 from common.compare.pair import (
     DIVERGED,
@@ -16,7 +17,6 @@ from common.compare.pair import (
     RunPair,
     Tolerance,
     compare_pair,
-    explain_verdict,
 )
 from common.compare.runs import Run, load_run
 from common.errors import UserError

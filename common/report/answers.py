@@ -4,11 +4,11 @@ The reference is the run that a report compares all other runs with. An asynchro
 workers as they arrive, so it is compared with others only after equal numbers of examples.
 """
 
-import shlex
 from dataclasses import dataclass, field
 
+from common.compare.explain import explain_verdict, suggest_next_step
 from common.compare.measures import Speed, compare_with_reference, measure_speed
-from common.compare.pair import DIVERGED, LOCKSTEP, OTHER_CURVE, SAME_CURVE, RunPair, explain_verdict
+from common.compare.pair import DIVERGED, LOCKSTEP, OTHER_CURVE, SAME_CURVE, RunPair
 from common.compare.runs import Run
 from common.compare.verdict import Comparison
 from common.report.formats import format_number
@@ -41,20 +41,16 @@ def list_reference_pairs(comparison: Comparison) -> list[tuple[Run, RunPair]]:
     return [(pair.b if pair.a is reference else pair.a, pair) for pair in pairs]
 
 
-def list_diagnose_commands(comparison: Comparison) -> list[str]:
-    """Return the commands that find out why pairs diverged."""
-    return [
-        f"python -m common.diagnose {shlex.quote(str(pair.a.path))} {shlex.quote(str(pair.b.path))}"
-        for pair in comparison.pairs
-        if pair.verdict == DIVERGED
-    ]
+def list_next_steps(comparison: Comparison) -> list[str]:
+    """Return what to do to find out why pairs differ: mostly a command."""
+    return [next_step for pair in comparison.pairs if (next_step := suggest_next_step(pair))]
 
 
 def _answer_agreement(comparison: Comparison) -> Answer:
     """Answer until which step the runs agree with the reference, and how closely."""
     pairs = list_reference_pairs(comparison)
     lines = [_describe_agreement(run, pair) for run, pair in pairs]
-    lines += [f"why: {command}" for command in list_diagnose_commands(comparison)[:1]]
+    lines += [f"why: {next_step}" for next_step in list_next_steps(comparison)[:1]]
     diverged_at = [pair.first_step_beyond or 0 for _, pair in pairs if pair.verdict in (DIVERGED, OTHER_CURVE)]
     if diverged_at:
         last = min(diverged_at) - 1

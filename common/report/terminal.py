@@ -6,9 +6,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from common.compare.pair import DIVERGED, LOCKSTEP, RunPair, explain_verdict
+from common.compare.explain import explain_verdict
+from common.compare.pair import DIVERGED, LOCKSTEP, RunPair
 from common.compare.verdict import Comparison
-from common.report.answers import list_diagnose_commands
+from common.report.answers import list_next_steps
 from common.report.formats import TableSection
 from common.report.tables import (
     PAIR_COLUMNS,
@@ -41,8 +42,8 @@ def print_comparison(comparison: Comparison) -> None:
             console.print(sentence)
         console.print()
     _print_notes(console, comparison)
-    for command in list_diagnose_commands(comparison)[:1]:
-        console.print(f"to find out why: {command}")
+    for next_step in list_next_steps(comparison)[:1]:
+        console.print(f"to find out why: {next_step}")
     console.print(comparison.sentence, style=f"bold {STYLES.get(comparison.headline, 'yellow')}")
 
 

@@ -68,16 +68,25 @@ def _parse_csv(path: Path, text: str) -> ExternalTable:
     if len(header) != len(set(header)):
         raise UserError(f"{path}:1: a column occurs twice: {', '.join(header)[:200]}")
     columns = {name.lower() for name in header}
+    if header == ["Wall time", "Step", "Value"]:
+        return _convert_tensorboard_csv(path, rows)
     if path.name == "metrics.csv" and {"epoch", "step"} <= columns:
         return ExternalTable("Lightning's metrics.csv", rows, counts_from_zero=True)
     if {"epoch", "train_loss", "valid_loss", "time"} <= columns:
         notes = ["its train_loss is an exponential average over steps, not the mean of an epoch"]
         return ExternalTable("fastai's history.csv", rows, unit="epoch", has_seconds_of_epochs=True, notes=notes)
-    if columns == {"wall time", "step", "value"} and "tag-epoch_" in path.name:
-        return ExternalTable("a CSV of TensorBoard", rows, unit="epoch")
     if "epoch" in columns and not columns & STEP_COLUMNS:
         return ExternalTable("a CSV of epochs", rows, unit="epoch")
     return ExternalTable("a CSV", rows)
+
+
+def _convert_tensorboard_csv(path: Path, rows: list[ExternalRow]) -> ExternalTable:
+    """Convert a CSV that TensorBoard's page saves. Its name, run-RUN-tag-TAG.csv, says what its values are."""
+    tag = path.stem.rpartition("tag-")[2]
+    if tag == "batch_loss":
+        raise UserError(f"{path}: Keras's mean since the start of an epoch; name the directory of event files instead")
+    renamed = [ExternalRow(position, {"step": values["Step"], tag: values["Value"]}) for position, values in rows]
+    return ExternalTable("a CSV of TensorBoard", renamed, unit="epoch" if tag.startswith("epoch_") else "step")
 
 
 def _parse_mlflow(path: Path, text: str) -> ExternalTable:

@@ -74,4 +74,4 @@ def _parse_decimal(value: object) -> Decimal | None:
         number = Decimal(str(value).strip())
     except InvalidOperation:
         return None
-    return number if number.is_finite() else None
+    return number if math.isfinite(float(number)) else None

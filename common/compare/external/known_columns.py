@@ -28,13 +28,16 @@ KNOWN_COLUMNS = {
 }  # fmt: skip
 
 
-def match_columns(path: str, names: Iterable[str], chosen_columns: Mapping[str, str | None]) -> dict[str, str]:
+def match_columns(
+    path: str, names: Iterable[str], chosen_columns: Mapping[str, str | None], is_only_file: bool = True
+) -> dict[str, str]:
     """Match the columns of a file to metrics.
 
     Args:
         path: The file, for error messages.
         names: The columns of the file.
         chosen_columns: The column of each metric: a name, GUESSED, or None if the metric is not to be read.
+        is_only_file: Whether the user means this file. Among several, one that lacks the name is read by known names.
 
     Returns:
         The column of each metric of KNOWN_COLUMNS that the file has.
@@ -49,18 +52,16 @@ def match_columns(path: str, names: Iterable[str], chosen_columns: Mapping[str, 
         chosen = chosen_columns.get(metric, GUESSED)
         if chosen is None:
             continue
-        if chosen != GUESSED:
-            if chosen not in available:
-                raise UserError(
-                    f"{path}: columns.{metric}={chosen}: no such column; use one of {format_names(available)}"
-                )
+        if chosen in available:
             columns[metric] = chosen
+        elif chosen != GUESSED and is_only_file:
+            raise UserError(f"{path}: columns.{metric}={chosen}: no such column; use one of {format_names(available)}")
         elif known := next((by_lower_name[name] for name in known_names if name in by_lower_name), None):
             columns[metric] = known
     if "loss" not in columns and "eval_loss" not in columns:
-        raise UserError(
-            f"{path}: no column is known to be the loss; name it with columns.loss=NAME: {format_names(available)}"
-        )
+        chosen = chosen_columns.get("loss", GUESSED)
+        problem = "no column is known to be the loss" if chosen in (None, GUESSED) else f"no column {chosen}"
+        raise UserError(f"{path}: {problem}; name the loss with columns.loss=NAME: {format_names(available)}")
     return columns
 
 

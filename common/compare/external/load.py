@@ -1,7 +1,7 @@
 """Conversion of another program's file or directory to a run whose data, weights and optimizer are unknown."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +22,46 @@ EVALUATION_COLUMNS = ("eval_loss", "eval_accuracy", "examples")
 NOTED_ROUNDING = 1e-7  # a smaller error of rounding is not worth a note
 
 
-def load_external_run(name: str, path: Path, chosen_columns: Mapping[str, str | None]) -> Run:
+def load_external_runs(
+    paths: Sequence[tuple[str, Path]], chosen_columns: Mapping[str, str | None]
+) -> tuple[list[Run], list[str]]:
+    """Read external runs.
+
+    Args:
+        paths: Name and path of each run.
+        chosen_columns: See load_external_run. Each of several files has some of the columns that the user names.
+
+    Returns:
+        The runs that can be read, and an error message for each of the others.
+
+    Raises:
+        UserError: No run has a column that the user has named.
+    """
+    runs: list[Run] = []
+    errors = []
+    for name, path in paths:
+        try:
+            runs.append(load_external_run(name, path, chosen_columns, is_only_file=len(paths) == 1))
+        except UserError as error:
+            errors.append(str(error))
+    for metric, column in chosen_columns.items():
+        if len(runs) > 1 and column not in (None, GUESSED, *(run.columns.get(metric) for run in runs)):
+            raise UserError(
+                f"columns.{metric}={column}: no file has this column; a note of the report lists those read"
+            )
+    return runs, errors
+
+
+def load_external_run(
+    name: str, path: Path, chosen_columns: Mapping[str, str | None], is_only_file: bool = True
+) -> Run:
     """Read an external run.
 
     Args:
         name: The label of the run.
         path: A file or a TensorBoard directory.
         chosen_columns: The column of each metric: a name, GUESSED, or None if the metric is not to be read.
+        is_only_file: See match_columns.
 
     Returns:
         A run with an empty config.
@@ -39,7 +72,7 @@ def load_external_run(name: str, path: Path, chosen_columns: Mapping[str, str | 
     chosen_loss = chosen_columns.get("loss")
     table = read_directory(path, None if chosen_loss == GUESSED else chosen_loss) if path.is_dir() else read_file(path)
     names = dict.fromkeys(column for row in table.rows for column in row.values)
-    columns = match_columns(str(path), names, chosen_columns)
+    columns = match_columns(str(path), names, chosen_columns, is_only_file)
     if table.unit == "epoch" and "step" not in columns:
         raise UserError(f"{path}: no column for the step; name it with columns.step=NAME")
     steps_before = count_steps_before(table, columns)
@@ -74,11 +107,13 @@ def load_external_run(name: str, path: Path, chosen_columns: Mapping[str, str | 
         label=name,
         missing_metrics=frozenset({*TRAINING_COLUMNS} - columns.keys()),
         external_kind=table.kind,
+        columns=columns,
         unit=table.unit,
         loss_windows=means.windows,
         weighs_examples=means.weighs_examples or table.unit == "epoch",
         epoch_ends=find_epoch_ends(table, columns, steps),
-        rounding=rounding,
+        loss_rounding=rounding["loss"],
+        grad_norm_rounding=rounding["grad_norm"],
     )
 
 

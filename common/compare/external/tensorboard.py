@@ -32,7 +32,10 @@ def read_directory(path: Path, loss_tag: str | None) -> ExternalTable:
     """
     directories = sorted(directory for directory, _, files in os.walk(path) if any(EVENTS in name for name in files))
     if not directories:
-        raise UserError(f"{path}: neither a run directory nor one of TensorBoard: no {EVENTS}* below it")
+        raise UserError(
+            f"{path}: neither a run directory nor one of TensorBoard: no {EVENTS}* below it; of MLflow, name a file in "
+            "its metrics/"
+        )
     scalars: Scalars = {}
     repeated_count = 0
     for directory in directories:

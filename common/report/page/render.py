@@ -7,8 +7,9 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
+from common.compare.explain import explain_verdict
 from common.compare.labels import format_value
-from common.compare.pair import LOCKSTEP, explain_verdict
+from common.compare.pair import LOCKSTEP
 from common.compare.runs import Run
 from common.compare.verdict import Comparison
 from common.report.answers import answer_questions

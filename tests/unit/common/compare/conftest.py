@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from common.compare.external.load import load_external_run
+from common.compare.runs import Run
 from common.config.compose import save_config
 from common.profile.profile import FILE
 from common.profile.trace import TraceEvent
@@ -16,6 +18,7 @@ from tests.conftest import MakeConfig
 STEPS = 20
 CHANGED = [{"step": 1, "replicas": 3}, {"step": 8, "replicas": 2}, {"step": 15, "replicas": 4}]
 MakeRun = Callable[..., Path]
+Load = Callable[..., Run]
 ConfigTexts = dict[tuple[str, ...], str]
 
 
@@ -127,3 +130,20 @@ def make_dp(make_run: MakeRun) -> MakeRun:
         return make_run(name, "strategy=dp", f"strategy.loss={loss}", strategy="dp", **{"traffic": traffic, **entries})
 
     return make
+
+
+def join_rows(*rows: str) -> str:
+    """Return the text of a file with these lines."""
+    return "\n".join(rows) + "\n"
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Return a function that writes a file and reads it as a run."""
+
+    def load_content(name: str, content: Any, **columns: str | None) -> Run:
+        path = tmp_path / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return load_external_run("mine", path, columns)
+
+    return load_content

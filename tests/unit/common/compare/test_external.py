@@ -1,7 +1,6 @@
 """Tests of runs that other programs recorded."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +11,17 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from common.compare.__main__ import main
-from common.compare.external.known_columns import KNOWN_COLUMNS
 from common.compare.external.load import load_external_run
 from common.compare.pair import Tolerance
-from common.compare.runs import Run, load_run
+from common.compare.runs import load_run
 from common.compare.verdict import Comparison, compare
 from common.errors import UserError
+from common.report.answers import list_next_steps
 from common.report.differences import build_config_table
-from tests.unit.common.compare.conftest import STEPS, MakeRun
+from tests.unit.common.compare.conftest import STEPS, Load, MakeRun, join_rows
 
 TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}
 LOSSES = [1.1 - step / 100 for step in range(1, STEPS + 1)]  # of conftest's runs
-Load = Callable[..., Run]
-
-
-@pytest.fixture
-def load(tmp_path: Path) -> Load:
-    """Return a function that writes a file and reads it as a run."""
-
-    def load_content(name: str, content: Any, **columns: str | None) -> Run:
-        path = tmp_path / name
-        path.write_text(content if isinstance(content, str) else json.dumps(content))
-        return load_external_run("mine", path, columns)
-
-    return load_content
-
-
-def join_rows(*rows: str) -> str:
-    return "\n".join(rows) + "\n"
 
 
 def test_a_csv(load: Load) -> None:
@@ -47,11 +29,6 @@ def test_a_csv(load: Load) -> None:
     assert run.steps.tolist() == [1, 2] and run.metrics["loss"].tolist() == [0.5, 0.25]
     assert run.metrics["learning_rate"].tolist() == [1e-3, 1e-3] and not run.has_metric("grad_norm")
     assert run.label == "mine" and run.notes[0] == "mine: a CSV, columns step=iteration, loss=loss, learning_rate=lr"
-
-
-def test_columns_that_the_user_names(load: Load) -> None:
-    run = load("log.csv", join_rows("n,ce,loss", "3,0.5,9"), step="n", loss="ce")
-    assert run.steps.tolist() == [3] and run.metrics["loss"].tolist() == [0.5]
 
 
 @pytest.mark.parametrize("absent", ["NA", "n/a", "None", "null", " "])
@@ -142,7 +119,7 @@ def test_a_tensorboard_directory(tmp_path: Path) -> None:
         (
             "a.csv",
             join_rows("a,b", "1,2"),
-            "a.csv: no column is known to be the loss; name it with columns.loss=NAME: a, b",
+            "a.csv: no column is known to be the loss; name the loss with columns.loss=NAME: a, b",
         ),
         ("a.csv", "", "a.csv: empty; expected a CSV with a header"),
         ("a.json", "{", "a.json: not valid JSON"),
@@ -156,11 +133,6 @@ def test_a_malformed_value_is_named(load: Load, tmp_path: Path, name: str, conte
     with pytest.raises(UserError) as raised:
         load(name, content)
     assert str(raised.value).startswith(f"{tmp_path}/{message}") and "\n" not in str(raised.value)
-
-
-def test_a_column_that_is_not_there(load: Load) -> None:
-    with pytest.raises(UserError, match=r"columns.loss=x: no such column; use one of step, loss"):
-        load("a.csv", join_rows("step,loss", "1,2"), loss="x")
 
 
 def test_a_binary_file_and_an_empty_directory(tmp_path: Path) -> None:
@@ -193,6 +165,22 @@ def test_another_curve(make_run: MakeRun, load: Load) -> None:
     assert "diverge at step 10 of 20: loss differs by 0.1" in comparison.sentence
 
 
+@pytest.mark.parametrize(
+    ("losses", "advice"),
+    [
+        ([2.0, *LOSSES[1:]], "they differ before any update: compare the initial weights, the first batch"),
+        ([*LOSSES[:9], 2.0, *LOSSES[10:]], "they agree before 10: compare the update (optimizer, schedule"),
+    ],
+)
+def test_what_to_do_about_two_files_that_differ(load: Load, losses: list[float], advice: str) -> None:
+    a, b = (
+        load(f"{name}.csv", join_rows("step,loss", *(f"{n},{loss!r}" for n, loss in enumerate(values, start=1))))
+        for name, values in (("a", LOSSES), ("b", losses))
+    )
+    [step] = list_next_steps(compare([a, b], TOLERANCES))
+    assert step.startswith(advice) and "python -m common.diagnose a=torch:single b=tf:single model=custom" in step
+
+
 def test_epochs_are_not_steps(make_run: MakeRun, load: Load) -> None:
     comparison = compare([load_run(make_run("a")), load("history.json", {"loss": LOSSES})], TOLERANCES)
     assert comparison.verdict == "not comparable"
@@ -217,9 +205,3 @@ def test_the_command_compares_external_runs(
     assert "mine" in Path("report.html").read_text()
     assert main([str(tmp_path / "runs/a"), "bad=bad.csv", "--check"]) == 1
     assert "left out: bad.csv:2: 'loss' must be a number, found 'x'" in capsys.readouterr().err
-
-
-def test_the_keys_of_the_columns(load: Load) -> None:
-    from common.compare.options import load_options
-
-    assert list(load_options().columns) == list(KNOWN_COLUMNS)

@@ -91,3 +91,16 @@ def test_a_run_sends_no_commands_to_the_terminal(make_run: MakeRun, show: Show) 
     shown = show(200, make_run("a", strategy=f"x{command}"), make_run("b", framework=f"y{command}", versions=versions))
     assert r"x\x1b]0;title" in shown and r"y\x1b]0;title" in shown
     assert "\x1b]" not in shown and "\x9b" not in shown
+
+
+@pytest.mark.parametrize(("amount", "is_small"), [(2e-4, True), (0.1, False)])
+def test_a_small_difference_in_float32_may_be_rounding(
+    make_run: MakeRun, show: Show, amount: float, is_small: bool
+) -> None:
+    def change(rows: list[dict[str, Any]]) -> None:
+        rows[4]["loss"] += amount
+
+    a, b = make_run("a"), make_run("b", change=change)
+    shown = show(160, a, b)
+    assert f"to find out why: python -m common.diagnose {a} {b}" in shown
+    assert ("this may be rounding in float32, which a ReLU passes on at once (docs/parity.md" in shown) == is_small

@@ -185,6 +185,20 @@ def test_a_key_that_only_the_checkpoint_has_or_lacks_is_guarded() -> None:
         check_resume(config, CACHE, saved_with(saved))
 
 
+def test_a_constant_schedule_has_no_length(small_config: MakeConfig) -> None:
+    constant = ("schedule=constant", "schedule.warmup_steps=2")
+    short, long = (small_config(*constant, f"train.steps={steps}", f"schedule.total_steps={steps}") for steps in (4, 9))
+    checkpoint = saved_with(collect_curve_settings(short, CACHE.fingerprint))
+    check_resume(long, CACHE, checkpoint)
+    linear = small_config("schedule=linear", "schedule.warmup_steps=2", "train.steps=9", "schedule.total_steps=9")
+    with pytest.raises(UserError, match=r"schedule.kind \(linear, not constant\), schedule.total_steps \(9, not 4\)"):
+        check_resume(linear, CACHE, checkpoint)
+    of_linear = saved_with(collect_curve_settings(linear, CACHE.fingerprint))
+    longer = small_config("schedule=linear", "schedule.warmup_steps=2", "train.steps=20", "schedule.total_steps=20")
+    with pytest.raises(UserError, match=r"; with schedule.total_steps=9 the learning rate stays at 0 after that step$"):
+        check_resume(longer, CACHE, of_linear)
+
+
 def test_more_steps_where_the_schedule_stays(make_run: MakeRun, small_config: MakeConfig, tmp_path: Path) -> None:
     first = make_run("first")
     longer = small_config(
