@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from common.profile.tensorflow_operations import find_layer, get_scope, join_device_copies, name_layers
 from common.profile.trace import REDUCES, TraceEvent, classify_operations, get_end
 
 BACKWARD = "autograd::engine::evaluate_function: "  # start of the names of PyTorch's operations of backward
 MODULE = "module: "  # start of the names of events that Lockstep records for the forward pass of each PyTorch module
 GAP = 0.005  # as a share of the step; a shorter pause between operations of one layer does not end a span
 STEP = "_train_step"  # name of the tf.function that is one step
-NameScope = tuple[str, ...]  # scopes of an operation's name, such as ("bert", "layer_0", "attention")
 
 
 class LaneSpan(NamedTuple):
@@ -56,7 +56,10 @@ def _build_torch_lanes(events: Sequence[TraceEvent]) -> dict[str, Lane] | None:
     lanes = {
         "forward": [LaneSpan(name, event["ts"], get_end(event)) for name, event in layers],
         "backward": _build_torch_backward(step_events, layers, GAP * (end - start)),
-        "reduce": _number_reductions(event for event in step_events if REDUCES.search(event["name"])),
+        # Of the annotations, since on a GPU each has a copy of another category.
+        "reduce": _number_reductions(
+            event for event in step_events if event.get("cat") == "user_annotation" and REDUCES.search(event["name"])
+        ),
         "update": [LaneSpan("update", update[-1]["ts"], end)],
     }
     return _convert_to_milliseconds(lanes, start)
@@ -69,16 +72,17 @@ def _build_tensorflow_lanes(events: Sequence[TraceEvent]) -> dict[str, Lane] | N
         return None
     start, end = steps[-1]["ts"], get_end(steps[-1])
     operations = [(phase, event) for phase, event in classify_operations(events) if start <= event["ts"] < end]
-    forward_scopes = [_get_scope(event) for phase, event in operations if phase == "forward"]
-    layers = _name_layers([scope for scope in forward_scopes if scope])
+    forward_scopes = [get_scope(event) for phase, event in operations if phase == "forward"]
+    layers = name_layers([scope for scope in forward_scopes if scope])
     gap = GAP * (end - start)
     lanes = {
         phase: _join_spans(
-            ((layers.get(_get_scope(event), phase), event) for kind, event in operations if kind == phase), gap
+            ((find_layer(layers, get_scope(event)) or phase, event) for kind, event in operations if kind == phase),
+            gap,
         )
         for phase in ("forward", "backward")
     }
-    lanes["reduce"] = _number_reductions(event for phase, event in operations if phase == "reduce")
+    lanes["reduce"] = _number_reductions(join_device_copies(event for phase, event in operations if phase == "reduce"))
     lanes["update"] = _join_spans((("update", event) for phase, event in operations if phase == "update"), gap)
     return _convert_to_milliseconds(lanes, start)
 
@@ -89,30 +93,6 @@ def _convert_to_milliseconds(lanes: Mapping[str, Lane], step_start: float) -> di
         lane: [LaneSpan(name, (start - step_start) / 1e3, (end - step_start) / 1e3) for name, start, end in spans]
         for lane, spans in lanes.items()
     }
-
-
-def _get_scope(event: TraceEvent) -> NameScope:
-    """Return the scopes in the name of TensorFlow's operation, the same for its forward pass and its gradient."""
-    name = event["name"].partition(":")[0].removeprefix("gradient_tape/")
-    return tuple(name.split("/")[:-1])
-
-
-def _name_layers(scopes: Sequence[NameScope]) -> dict[NameScope, str]:
-    """Return the layer of each scope of the model's operations. `scopes` has one entry for each operation.
-
-    At first the parts of the model are its layers. The largest layer is divided into its parts, again and again, until
-    no layer has more than half of the operations.
-    """
-    model = Counter(scope[:1] for scope in scopes).most_common(1)[0][0] if scopes else ()
-    model_scopes = [scope for scope in scopes if scope[:1] == model]
-    layer_of = {scope: scope[:2] for scope in model_scopes}
-    while model_scopes:
-        largest, count = Counter(layer_of[scope] for scope in model_scopes).most_common(1)[0]
-        divided = {scope: scope[: len(largest) + 1] for scope, layer in layer_of.items() if layer == largest}
-        if 2 * count <= len(model_scopes) or len(set(divided.values())) == 1:
-            break
-        layer_of |= divided
-    return {scope: layer[-1] for scope, layer in layer_of.items() if layer != model}
 
 
 def _join_spans(named_events: Iterable[tuple[str, TraceEvent]], gap: float) -> Lane:

@@ -28,6 +28,7 @@ class TraceEvent(_EventFields, total=False):
 
     ph: str  # kind of event; "X" has a duration
     cat: str  # category, such as "user_annotation" or "cpu_op"
+    pid: int  # number of the process, which may be a device
     tid: int  # number of the thread
     args: dict[str, int]  # further values, such as "Sequence number"
 

@@ -114,3 +114,29 @@ def test_a_layer_with_most_operations_is_divided() -> None:
     assert [name for name, _, _ in lanes["forward"]] == ["layer_0", "layer_1", "layer_2", "head", "forward"]
     whole = [event("_train_step", 0, 100, cat=""), named("m/only/MatMul", 1, 2), named("m/only/Relu", 3, 4)]
     assert [name for name, _, _ in (build_step_lanes(whole, "tf") or {})["forward"]] == ["only", "only"]
+
+
+def test_a_gradient_has_the_name_of_its_operation_as_a_scope() -> None:
+    """Names as TensorFlow 2.21 writes them for a convolutional network."""
+    step = [event("_train_step", 0, 100, cat="")]
+    step += [named("net_1/conv2d_1/BiasAdd", 1, 2), named("net_1/dense_1/BiasAdd/ReadVariableOp", 3, 4)]
+    step += [named("gradient_tape/net_1/dense_1/MatMul/MatMul_1", 5, 6)]
+    step += [named("gradient_tape/net_1/conv2d_1/convolution/Conv2DBackpropFilter", 7, 8)]
+    step += [named("gradient_tape/mul/Mul", 9, 10)]
+    lanes = build_step_lanes(step, "tf")
+    assert lanes is not None
+    assert [name for name, _, _ in lanes["backward"]] == ["dense_1", "conv2d_1", "backward"]
+
+
+def test_a_reduction_on_a_gpu_has_a_copy() -> None:
+    copy: TraceEvent = {**event("gloo:all_reduce", 16, 21), "cat": "gpu_user_annotation"}
+    lanes = build_step_lanes([*STEP, copy], "torch")
+    assert lanes == build_step_lanes(STEP, "torch")
+    of_tensorflow = [
+        event("_train_step", 0, 100, cat=""),
+        *(named(f"CollectiveReduceV2{end}", start, start + 2) for end, start in (("", 10), ("_1", 12), ("", 30))),
+        *({**named(f"CollectiveReduceV2{end}", start, start + 9), "pid": 1} for end, start in (("", 11), ("_1", 20))),
+    ]
+    lanes = build_step_lanes(of_tensorflow, "tf")
+    assert lanes is not None
+    assert lanes["reduce"] == [("reduction 1", 100, 200), ("reduction 2", 120, 290), ("reduction 3", 300, 320)]
