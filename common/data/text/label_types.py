@@ -17,6 +17,8 @@ Label = int | str | bool
 PLURALS = {int: "integers", str: "strings", bool: "booleans"}
 NO_GOLD_LABEL = (None, -1, "-1", "-", "")
 NO_GOLD_WORDS = ("-1.0", "nan", "NaN")  # in CSV and TSV, in which every value is text
+# Words, in lower case, that say in some files that a label is missing, and name a class in others.
+AMBIGUOUS_WORDS = ("na", "n/a", "#n/a", "<na>", "none", "null")
 INTEGER = re.compile("(-?[0-9]{1,18})([.]0*)?")  # at most 18 digits, so that it fits 64 bits
 NUMBER = re.compile("-?[0-9]*[.]?[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 BOOLEANS = {"false": False, "true": True}
@@ -33,6 +35,20 @@ def normalize_label(label: Cell, untyped: bool) -> Cell:
     if isinstance(label, float):
         label = None if math.isnan(label) else int(label) if label.is_integer() else label
     return None if label in NO_GOLD_LABEL or (untyped and label in NO_GOLD_WORDS) else label
+
+
+def check_ambiguous_words(labels: Mapping[Label, str]) -> None:
+    """Raise UserError for the first label that may be a class or say that there is none, such as NA.
+
+    Args:
+        labels: Each distinct label -> name of its first row.
+    """
+    for label, location in labels.items():
+        if str(label).strip().lower() in AMBIGUOUS_WORDS:
+            raise UserError(
+                f"{location}: label {abbreviate(label)} may be a class or say that there is none; if it is a class, "
+                "name all classes in data.classes=[...], otherwise write -1 or leave the label empty"
+            )
 
 
 def infer_label_types(word_locations: Mapping[Label, str]) -> dict[Label, Label]:

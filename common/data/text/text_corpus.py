@@ -16,7 +16,7 @@ from typing import cast
 
 from common.config.data import DataSettings
 from common.data.abbreviation import abbreviate
-from common.data.text.label_types import BOOLEANS, Label, infer_label_types
+from common.data.text.label_types import BOOLEANS, Label, check_ambiguous_words, infer_label_types
 from common.data.text.text_rows import RowSurvey, TextRows, TextSource, survey_rows
 from common.errors import UserError
 
@@ -86,7 +86,10 @@ def read_corpus(data: DataSettings, checkpoint_classes: list[str] | None = None)
     """
     source: TextSource = import_module(data.source).read(data)
     train, validation = survey_rows(source.train), survey_rows(source.validation)
-    data_classes = source.data_classes or checkpoint_classes or _infer_class_names(_infer_labels(source.train, train))
+    data_classes = source.data_classes or checkpoint_classes
+    if not data_classes:
+        check_ambiguous_words({**validation.label_locations, **train.label_locations})
+        data_classes = _infer_class_names(_infer_labels(source.train, train))
     model_classes = checkpoint_classes or source.model_classes or data_classes
     model_indices = _find_model_indices(data_classes, model_classes)
     return TextCorpus(
