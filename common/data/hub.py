@@ -123,11 +123,39 @@ def _find_cached_builder(data: HubSourceSettings) -> "datasets.DatasetBuilder | 
         commit = Path(card).parent.name  # the hub's cache has a directory for each commit
     *namespace, name = data.path.split("/")
     root = Path(datasets.config.HF_DATASETS_CACHE, "___".join([*namespace, camelcase_to_snakecase(name)]))
-    directories = list(root.glob(f"{data.subset or '*'}/*/{commit}"))  # subset/version/commit
+    cached = [path for path in root.glob(f"*/*/{commit}") if path.is_dir()]  # subset/version/commit
+    if not cached:
+        return None
+    subset = data.subset or _find_default_subset(data.path, commit)
+    directories = [path for path in cached if path.parts[-3] == subset]
     if len(directories) != 1:
         return None
-    subset, version, _ = directories[0].parts[-3:]
-    return Cache(dataset_name=name, repo_id=data.path, config_name=subset, version=version, hash=commit)
+    return Cache(
+        dataset_name=name, repo_id=data.path, config_name=subset, version=directories[0].parts[-2], hash=commit
+    )
+
+
+def _find_default_subset(repo_id: str, commit: str) -> str:
+    """Return the subset that a data set has if none is named, as its card in the local cache says.
+
+    Raises:
+        UserError: If the data set has several subsets and no default.
+    """
+    from datasets.utils.metadata import MetadataConfigs
+    from huggingface_hub import DatasetCard, try_to_load_from_cache
+
+    card = try_to_load_from_cache(repo_id, "README.md", revision=commit, repo_type="dataset")
+    if not isinstance(card, str):
+        return "default"
+    content = DatasetCard.load(card, ignore_metadata_errors=True).data
+    subsets = MetadataConfigs.from_dataset_card_data(content)
+    if default := subsets.get_default_config_name():
+        return default
+    if subsets:
+        raise UserError(f"data.subset=null: {repo_id} has no default; set it to one of {', '.join(subsets)}")
+    infos = content.get("dataset_info") or []
+    infos = [infos] if isinstance(infos, dict) else infos
+    return infos[0].get("config_name", "default") if len(infos) == 1 else "default"
 
 
 def _check_revision(setting: str, repo_id: str, revision: str | None, repo_type: str) -> None:

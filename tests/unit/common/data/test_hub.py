@@ -1,10 +1,15 @@
 """Checkpoints of the hub, and a hub that cannot be reached. test_hub_text.py and test_hub_images.py test data sets."""
 
 import time
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from common.config.data import HubSettings
+from common.data.hub import _find_cached_builder
+from common.errors import UserError
 from tests.unit.common.data.conftest import BERT, MNLI, NEW, OLD, Client
 from tests.unit.common.data.fake_hub import FakeHub
 
@@ -52,3 +57,39 @@ def test_unreachable_with_an_empty_cache(client: Client, hub: FakeHub, environme
     assert main.startswith(f"model.checkpoint={BERT} (main): not in the local cache")
     for way in WAYS_OUT:
         assert all(way in error for error in (data, checkpoint, main))
+
+
+@pytest.mark.parametrize(
+    ("configs", "expected"),
+    [
+        ("- {config_name: default, data_files: a}\n- {config_name: mrpc, data_files: b}", None),  # default not in cache
+        ("- {config_name: mrpc, data_files: b}", "mrpc"),
+        ("- {config_name: cola, data_files: a}\n- {config_name: mrpc, data_files: b, default: true}", "mrpc"),
+        (
+            "- {config_name: cola, data_files: a}\n- {config_name: mrpc, data_files: b}",
+            "has no default; set it to one of",
+        ),
+    ],
+)
+def test_the_only_subset_in_the_cache_may_not_be_the_one_that_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configs: str, expected: str | None
+) -> None:
+    import datasets
+    import huggingface_hub
+
+    (tmp_path / "owner___glue/mrpc/0.0.0" / OLD).mkdir(parents=True)
+    (tmp_path / "README.md").write_text(f"---\nconfigs:\n{configs}\n---\n")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_, **__: str(tmp_path / "README.md"))
+    cache_module = import_module("datasets.packaged_modules.cache.cache")
+    monkeypatch.setattr(cache_module, "Cache", lambda **options: options["config_name"])
+    data = HubSettings(
+        kind="hub", allow_change=False, path="owner/glue", subset=None, revision=OLD, train_split="train",
+        validation_split="validation", premise="premise", hypothesis=None, label="label", classes=None,
+    )  # fmt: skip
+    if expected is None or expected == "mrpc":
+        assert _find_cached_builder(data) == expected
+    else:
+        with pytest.raises(UserError, match=f"data.subset=null: owner/glue {expected} cola, mrpc"):
+            _find_cached_builder(data)
+    assert _find_cached_builder(replace(data, subset="mrpc")) == "mrpc"
