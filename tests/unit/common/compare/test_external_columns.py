@@ -62,3 +62,10 @@ def test_a_column_that_is_not_there(load: Load) -> None:
 
 def test_the_keys_of_the_columns(load: Load) -> None:
     assert list(load_options().columns) == list(KNOWN_COLUMNS)
+
+
+def test_a_mean_of_an_epoch_in_lightnings_metrics(load: Load) -> None:
+    rows = ("epoch,step,train_loss_epoch,train_loss_step", "0,1,,0.5", "0,2,0.6,", "1,4,,0.3", "1,5,0.4,")
+    run = load("metrics.csv", join_rows(*rows), loss="train_loss_epoch")
+    assert run.loss_windows is not None and run.weighs_examples
+    assert (run.steps.tolist(), run.loss_windows.tolist()) == ([3, 6], [3, 3])

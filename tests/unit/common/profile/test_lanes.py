@@ -132,11 +132,12 @@ def test_a_reduction_on_a_gpu_has_a_copy() -> None:
     copy: TraceEvent = {**event("gloo:all_reduce", 16, 21), "cat": "gpu_user_annotation"}
     lanes = build_step_lanes([*STEP, copy], "torch")
     assert lanes == build_step_lanes(STEP, "torch")
-    of_tensorflow = [
+    of_tensorflow: list[TraceEvent] = [
         event("_train_step", 0, 100, cat=""),
         *(named(f"CollectiveReduceV2{end}", start, start + 2) for end, start in (("", 10), ("_1", 12), ("", 30))),
-        *({**named(f"CollectiveReduceV2{end}", start, start + 9), "pid": 1} for end, start in (("", 11), ("_1", 20))),
     ]
+    for end, start in (("", 11), ("_1", 20)):
+        of_tensorflow.append({**named(f"CollectiveReduceV2{end}", start, start + 9), "pid": 1})
     lanes = build_step_lanes(of_tensorflow, "tf")
     assert lanes is not None
     assert lanes["reduce"] == [("reduction 1", 100, 200), ("reduction 2", 120, 290), ("reduction 3", 300, 320)]
