@@ -1,9 +1,9 @@
 """The spec of BERT: its config.json, the shapes of its parameters, and their initial values, random or pretrained."""
 
+import logging
 import re
 
 import numpy as np
-from safetensors.numpy import load_file
 
 from common.config.models import BertSettings, RandomBertSettings
 from common.config.schema import Config
@@ -11,19 +11,28 @@ from common.data.cache import Cache
 from common.data.text.token_cache import TokenCache
 from common.errors import UserError
 from common.models.hf_config import HfConfig
-from common.models.pretrained import SourceCheckpoint, list_weight_files
+from common.models.pretrained import SourceCheckpoint
+from common.models.tensor_names import remove_wrappers
+from common.models.weight_files import FLOAT_TYPES, read_weight_files
+
+log = logging.getLogger("lockstep")
+
+ENCODER_NAMES = ("bert.embeddings.", "bert.encoder.", "bert.pooler.")
+# Buffers without information, which older versions of transformers stored
+BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
+LISTED = 3  # number of tensors that a warning lists by name
 
 
 def build_hf_config(config: Config, cache: Cache, source: SourceCheckpoint | None) -> HfConfig:
     """Return the model's config.json. Its sizes are those of the config, or of the pretrained checkpoint `source`.
 
     Raises:
-        UserError: The tokenizer of the checkpoint has more tokens than its embeddings have rows.
+        UserError: The tokenizer of the checkpoint has more tokens than its embeddings have rows, or the data has more
+            segments.
     """
     assert isinstance(config.model, BertSettings) and isinstance(cache, TokenCache)
     if isinstance(config.model, RandomBertSettings):
-        architecture = {
-            "model_type": "bert",
+        settings: HfConfig = {
             "vocab_size": cache.vocabulary,
             "hidden_size": config.model.hidden_size,
             "num_hidden_layers": config.model.layers,
@@ -34,20 +43,15 @@ def build_hf_config(config: Config, cache: Cache, source: SourceCheckpoint | Non
             "type_vocab_size": 2,
             "initializer_range": 0.02,
             "layer_norm_eps": 1e-12,
-            "pad_token_id": cache.train.pad_id,
         }
     else:
         assert source is not None
-        defaults = {"hidden_act": "gelu", "initializer_range": 0.02, "layer_norm_eps": 1e-12}
-        stored = {name: value for name, value in source.config.items() if name not in ("torch_dtype", "dtype")}
-        architecture = defaults | stored
-        if cache.vocabulary > source.config["vocab_size"]:
-            raise UserError(
-                f"model.checkpoint: its tokenizer has {cache.vocabulary} tokens, "
-                f"its embeddings {source.config['vocab_size']}; give a checkpoint whose tokenizer fits"
-            )
+        settings = source.config
+        _check_tokens(settings, cache)
     return {
-        **architecture,
+        "model_type": "bert",
+        **settings,
+        "pad_token_id": cache.train.pad_id,
         "architectures": ["BertForSequenceClassification"],
         "hidden_dropout_prob": config.model.dropout,
         "attention_probs_dropout_prob": config.model.dropout,
@@ -55,6 +59,20 @@ def build_hf_config(config: Config, cache: Cache, source: SourceCheckpoint | Non
         "id2label": dict(enumerate(cache.classes)),
         "label2id": {name: index for index, name in enumerate(cache.classes)},
     }
+
+
+def _check_tokens(settings: HfConfig, cache: TokenCache) -> None:
+    """Raise UserError if the data has tokens or segments that the embeddings of a checkpoint have no rows for."""
+    if cache.vocabulary > settings["vocab_size"]:
+        raise UserError(
+            f"model.checkpoint: its tokenizer has {cache.vocabulary} tokens, its embeddings {settings['vocab_size']}; "
+            "give a checkpoint whose tokenizer fits"
+        )
+    if settings["type_vocab_size"] < 2 and any(split.has_pairs() for split in (cache.train, cache.validation)):
+        raise UserError(
+            f"model.checkpoint: type_vocab_size={settings['type_vocab_size']}: the data has pairs, which need 2 types "
+            "of tokens; set data.hypothesis=null for single sentences, or give another checkpoint"
+        )
 
 
 def get_parameter_shapes(hf_config: HfConfig) -> dict[str, tuple[int, ...]]:
@@ -128,31 +146,65 @@ def draw_parameter(hf_config: HfConfig, name: str, shape: tuple[int, ...], strea
     return parameter
 
 
-def read_pretrained(source: SourceCheckpoint, drawn: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def read_pretrained(source: SourceCheckpoint, drawn: dict[str, np.ndarray], keeps_head: bool) -> dict[str, np.ndarray]:
     """Return the weights of a checkpoint by the names that transformers uses today.
 
     Args:
         source: the checkpoint.
         drawn: random values of all parameters, for names and shapes. The checkpoint may lack the classifier and the
             pooler; the result then lacks them too, so the caller keeps their random values.
+        keeps_head: whether the classifier of the checkpoint is for the classes of the data. Otherwise the result lacks
+            it.
 
     Raises:
-        UserError: another parameter is missing, or a parameter has another shape.
+        UserError: another parameter is missing, or a parameter has another shape or type, or the checkpoint has a
+            parameter that this BERT lacks.
     """
-    weights = {}
-    for path in list_weight_files(source.directory):
-        for old_name, tensor in load_file(path).items():  # older checkpoints have no prefix, or TensorFlow's names
-            name = old_name.removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
-            name = name.replace("LayerNorm.beta", "LayerNorm.bias")
-            name = name if name.startswith("classifier.") else f"bert.{name}"
-            if name in drawn:
-                weights[name] = np.ascontiguousarray(tensor, np.float32)
-    for name, expected in drawn.items():
+    weights, unused = {}, []
+    for stored_name, tensor in read_weight_files(source.directory).items():
+        name = _rename(stored_name)
+        if name not in drawn:
+            unused.append(stored_name)
+        elif keeps_head or not name.startswith("classifier."):
+            _check_tensor(name, tensor, drawn[name])
+            weights[name] = np.ascontiguousarray(tensor, np.float32)
+    for name in drawn:
         if name not in weights and not re.match(r"(classifier|bert\.pooler)\.", name):
             raise UserError(f"model.checkpoint: {source.directory} has no weights for {name}; is it a complete BERT?")
-        if name in weights and weights[name].shape != expected.shape:
-            raise UserError(
-                f"model.checkpoint: {name} is {weights[name].shape}, not {expected.shape} as its config.json says; "
-                "fetch it again"
-            )
+    _report_unused(source, unused)
     return weights
+
+
+def _rename(stored_name: str) -> str:
+    """Return today's name of a tensor: older checkpoints have no prefix, or TensorFlow's names."""
+    name = remove_wrappers(stored_name).removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
+    name = name.replace("LayerNorm.beta", "LayerNorm.bias")
+    return name if name.startswith("classifier.") else f"bert.{name}"
+
+
+def _check_tensor(name: str, tensor: np.ndarray, expected: np.ndarray) -> None:
+    """Raise UserError if a tensor of a checkpoint has another shape or type than the parameter of this name."""
+    if tensor.shape != expected.shape:
+        raise UserError(
+            f"model.checkpoint: {name} is {tensor.shape}, not {expected.shape} as its config.json says; fetch it again"
+        )
+    if tensor.dtype.name not in FLOAT_TYPES:
+        raise UserError(
+            f"model.checkpoint: {name} is {tensor.dtype.name}, possibly quantized; give one of {', '.join(FLOAT_TYPES)}"
+        )
+
+
+def _report_unused(source: SourceCheckpoint, names: list[str]) -> None:
+    """Log the tensors of a checkpoint that belong to other heads. Raise UserError for a tensor of its encoder."""
+    heads = []
+    for name in names:
+        renamed = _rename(name)
+        if renamed.startswith(ENCODER_NAMES) and renamed not in BUFFERS:
+            raise UserError(
+                f"model.checkpoint: {source.directory} has the tensor {name}, which the BERT of its config.json does "
+                "not have; correct config.json or give another checkpoint"
+            )
+        heads += [] if renamed in BUFFERS else [name]
+    if heads:
+        more = f" and {len(heads) - LISTED} more" if len(heads) > LISTED else ""
+        log.warning("model.checkpoint: tensors of other heads are not used: %s%s", ", ".join(heads[:LISTED]), more)

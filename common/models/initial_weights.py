@@ -5,6 +5,7 @@ classifier or a pooler that the pretrained checkpoint lacks is drawn. A user's m
 """
 
 import json
+import logging
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from common.config.models import CustomModelSettings
 from common.config.schema import Config
+from common.data.abbreviation import abbreviate
 from common.data.arrays.array_cache import ArrayCache
 from common.data.atomic_directory import Manifest, compute_fingerprint, open_or_build, read_manifest
 from common.data.cache import Cache
@@ -26,7 +28,9 @@ from common.models.pretrained import SourceCheckpoint
 from common.models.spec import ModelSpec, load_spec
 from common.models.user_code import compute_checksums, read_file_list, write_file_list
 
-FORMAT = 1  # raise it whenever the files change, so that checkpoints of the old format are built again
+log = logging.getLogger("lockstep")
+
+FORMAT = 2  # raise it whenever the files change, so that checkpoints of the old format are built again
 WEIGHTS = "model.safetensors"
 
 
@@ -73,13 +77,19 @@ def open_initial_checkpoint(config: Config, cache: Cache, source: SourceCheckpoi
     if isinstance(config.model, CustomModelSettings):
         return _open_custom(config, cache, description)
     directory = Path(config.cache_dir) / f"weights-{compute_fingerprint(description)}"
+    keeps_head = source is not None and source.classes == cache.classes
+    if source is not None and source.classes is not None and not keeps_head:
+        log.warning(
+            "model.checkpoint: its head has the classes %s, the data has %s; a new head is drawn",
+            *map(abbreviate, (source.classes, cache.classes)),
+        )
 
     def build(partial: Path) -> Manifest:
         spec = load_spec(config.model)
         hf_config = spec.build_hf_config(config, cache, source)
         weights = _draw_weights(spec, hf_config, config.train.seed)
         if source is not None:
-            weights.update(bert.read_pretrained(source, weights))
+            weights.update(bert.read_pretrained(source, weights, keeps_head))
         (partial / "config.json").write_text(json.dumps(hf_config, indent=1))
         save_file(weights, partial / WEIGHTS, metadata={"format": "pt"})
         if (cache.directory / "tokenizer").is_dir():

@@ -132,4 +132,7 @@ def build(initial: InitialCheckpoint) -> Module:
     disable_progress_bar()
     AttentionInterface.register("unpadded", _compute_attention)
     AttentionMaskInterface.register("unpadded", sdpa_mask)
-    return Bert.from_pretrained(initial.directory, dtype=torch.float32, attn_implementation="unpadded")
+    model = Bert.from_pretrained(initial.directory, dtype=torch.float32, attn_implementation="unpadded")
+    # A text may contain the padding token. It is then a word like any other, as in TensorFlow, and gets a gradient.
+    model.bert.embeddings.word_embeddings.padding_idx = None
+    return model

@@ -22,6 +22,7 @@ from common.errors import UserError
 
 log = logging.getLogger("lockstep")
 
+POSITIONAL_NAME = re.compile("(LABEL_)?[0-9]+")  # the name of an output without a name
 MAX_INFERRED_CLASSES = 10_000  # no classification has more, so a column with more values is not the label column
 
 
@@ -67,7 +68,7 @@ def read_corpus(data: DataSettings, checkpoint_classes: list[str] | None = None)
     """Read and check all rows of a corpus once.
 
     The classes of the model's outputs, in order, are the first of these that is known:
-        1. `checkpoint_classes`;
+        1. `checkpoint_classes`, unless the data has another number of classes and none of them is among these;
         2. `data.classes`;
         3. the classes that the source names, such as those of a data set of the hub;
         4. the labels of the training split: for integers "0" to the largest, false and true for booleans, and the
@@ -86,6 +87,8 @@ def read_corpus(data: DataSettings, checkpoint_classes: list[str] | None = None)
     """
     source: TextSource = import_module(data.source).read(data)
     train, validation = survey_rows(source.train), survey_rows(source.validation)
+    if checkpoint_classes and _has_other_classes(source, train, checkpoint_classes):
+        checkpoint_classes = None
     data_classes = source.data_classes or checkpoint_classes
     if not data_classes:
         check_ambiguous_words({**validation.label_locations, **train.label_locations})
@@ -97,6 +100,23 @@ def read_corpus(data: DataSettings, checkpoint_classes: list[str] | None = None)
         _label_split(source.validation, validation, data_classes, model_indices),
         list(model_classes),
     )
+
+
+def _has_other_classes(source: TextSource, train: RowSurvey, checkpoint_classes: list[str]) -> bool:
+    """Check whether the data has another number of classes than a checkpoint, and none that the checkpoint has.
+
+    If only some of the names are the checkpoint's, a label may be misspelled. Integers and booleans are classes of any
+    checkpoint that has as many outputs.
+    """
+    labels = _infer_labels(source.train, train)
+    names = source.data_classes or _infer_class_names(labels)
+    if set(names) <= set(checkpoint_classes) or set(map(str, labels.values())) <= set(checkpoint_classes):
+        return False
+    has_strings = isinstance(next(iter(labels.values())), str)
+    are_positions = all(map(POSITIONAL_NAME.fullmatch, checkpoint_classes)) if source.data_classes else not has_strings
+    if are_positions:
+        return len(names) > len(checkpoint_classes)
+    return len(names) != len(checkpoint_classes) and not set(names) & set(checkpoint_classes)
 
 
 def _infer_labels(rows: TextRows, survey: RowSurvey) -> dict[Label, Label]:
@@ -135,7 +155,7 @@ def _find_model_indices(data_classes: list[str], model_classes: list[str]) -> li
     """Return the index of the model's output for each of the data's classes."""
     if set(data_classes) <= set(model_classes):
         return [model_classes.index(name) for name in data_classes]
-    if len(data_classes) <= len(model_classes) and all(re.fullmatch("(LABEL_)?[0-9]+", name) for name in model_classes):
+    if len(data_classes) <= len(model_classes) and all(map(POSITIONAL_NAME.fullmatch, model_classes)):
         return list(range(len(data_classes)))
     raise UserError(
         f"data.classes: the data's classes {abbreviate(data_classes)} are not among the checkpoint's "

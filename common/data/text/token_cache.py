@@ -49,6 +49,10 @@ class TokenizedSplit:
         """Return the number of tokens of each example, int64 [n]."""
         return self.offsets[ids + 1] - self.offsets[ids]
 
+    def has_pairs(self) -> bool:
+        """Check whether an example has a second segment."""
+        return bool((np.diff(self.offsets) > self.first_lengths).any())
+
     def weights(self, ids: np.ndarray) -> np.ndarray:
         """Return ones: all examples have the same weight."""
         return np.ones(len(ids))

@@ -113,6 +113,83 @@ def test_weights_that_do_not_fit_are_refused(
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "expected"),
+    [
+        (
+            "encoder.layer.1.output.dense.bias",
+            np.float32,
+            "has the tensor encoder.layer.1.output.dense.bias, which the B",
+        ),
+        (
+            "bert.encoder.layer.0.attention.self.distance_embedding.weight",
+            np.float32,
+            "distance_embedding.weight, which ",
+        ),
+        (
+            "encoder.layer.0.output.dense.bias",
+            np.int8,
+            "bert.encoder.layer.0.output.dense.bias is int8, possibly quant",
+        ),
+    ],
+)
+def test_tensors_that_this_bert_lacks_are_refused(
+    open_pretrained: OpenInitial, old_checkpoint: Path, name: str, dtype: type, expected: str
+) -> None:
+    path = old_checkpoint / "model.safetensors"
+    save_file({**load_file(path), name: np.zeros(8, dtype)}, path)
+    with pytest.raises(UserError, match=f"^model.checkpoint: .*{expected}"):
+        open_pretrained()
+
+
+def test_tensors_of_other_heads_are_named(
+    open_pretrained: OpenInitial, old_checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = old_checkpoint / "model.safetensors"
+    more = {"embeddings.position_ids": np.arange(32)[None], "qa_outputs.bias": np.ones(2, np.float32)}
+    save_file({**load_file(path), **more}, path)
+    open_pretrained()
+    warning = "model.checkpoint: tensors of other heads are not used: cls.predictions.bias, qa_outputs.bias"
+    assert caplog.messages.count(warning) == 1
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
+def test_weights_of_every_floating_type_are_read(
+    open_pretrained: OpenInitial, old_checkpoint: Path, dtype: str
+) -> None:
+    """Other files beside the weights, such as an optimizer's slots, are not read. Wrappers of PyTorch do not count."""
+    path, name = old_checkpoint / "model.safetensors", "encoder.layer.0.output.dense.bias"
+    tensors = {f"_orig_mod.module.{name}": array.astype(np.dtype(dtype)) for name, array in load_file(path).items()}
+    save_file(tensors, path)
+    save_file({f"bert.{name}": np.zeros(8, np.float32)}, old_checkpoint / "optimizer.safetensors")
+    bias = open_pretrained().weights()[f"bert.{name}"]
+    assert bias.dtype == np.float32 and bias.any()
+    assert np.array_equal(bias, tensors[f"_orig_mod.module.{name}"].astype(np.float32))
+
+
+def test_a_head_of_other_classes_is_replaced(
+    open_pretrained: OpenInitial, old_checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = old_checkpoint / "model.safetensors"
+    drawn = open_pretrained().weights()
+    head = {"classifier.weight": np.full((1, 8), 2.0, np.float32), "classifier.bias": np.full(1, 3.0, np.float32)}
+    save_file({**load_file(path), **head}, path)
+    weights = open_pretrained().weights()
+    assert list_equal_parameters(weights, drawn) == drawn.keys()
+    classes = ["entailment", "neutral", "contradiction"]
+    warning = f"model.checkpoint: its head has the classes ['0'], the data has {classes}; a new head is drawn"
+    assert caplog.messages.count(warning) == 1
+
+
+def test_pairs_need_two_types_of_tokens(open_pretrained: OpenInitial, old_checkpoint: Path) -> None:
+    path, name = old_checkpoint / "model.safetensors", "embeddings.token_type_embeddings.weight"
+    save_file({**load_file(path), name: np.zeros((1, 8), np.float16)}, path)
+    config = old_checkpoint / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "type_vocab_size": 1}))
+    with pytest.raises(UserError, match=r"^model.checkpoint: type_vocab_size=1: the data has pairs"):
+        open_pretrained()
+
+
 def test_a_tokenizer_with_more_tokens_than_embeddings_is_refused(
     open_pretrained: OpenInitial, old_checkpoint: Path
 ) -> None:

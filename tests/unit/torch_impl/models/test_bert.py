@@ -52,3 +52,12 @@ def test_linear_layers_multiply_in_bfloat16(small_config: MakeConfig) -> None:
     (loss, gradient), (rounded_loss, rounded) = results
     assert 0 < abs(loss - rounded_loss) < 1e-3
     assert 1e-4 < torch.linalg.vector_norm(rounded - gradient) / torch.linalg.vector_norm(gradient) < 2e-2
+
+
+def test_the_padding_token_is_trained_if_a_text_contains_it(small_config: MakeConfig) -> None:
+    context = make_ready(small_config())
+    model = build_model(context.config, context.inputs.initial).train()
+    ids = torch.zeros(1, 3, dtype=torch.int64)
+    model(input_ids=ids, token_type_ids=ids, attention_mask=torch.ones_like(ids)).sum().backward()
+    gradient = model.get_parameter("bert.embeddings.word_embeddings.weight").grad
+    assert gradient is not None and gradient[0].any()

@@ -1,0 +1,21 @@
+"""Kinds of checkpoints that `model.checkpoint` may name by mistake, for errors that say what it is instead."""
+
+from pathlib import Path
+
+STEPS = "checkpoints/step-*"
+
+
+def describe_checkpoint(path: Path) -> str | None:
+    """Return what a path is, if it is a checkpoint of TensorFlow or a run directory, or else None."""
+    if (path / "saved_model.pb").is_file():
+        return "is a TensorFlow SavedModel"
+    is_prefix = path.with_name(f"{path.name}.index").is_file()
+    if is_prefix or path.suffix == ".index" or ".data-" in path.name:
+        return "is a TensorFlow checkpoint"
+    if path.is_dir() and ((path / "checkpoint").is_file() or any(path.glob("*.index"))):
+        return "is a directory of TensorFlow checkpoints"
+    if (path / "config.yaml").is_file() and (path / "checkpoints").is_dir():
+        steps = sorted(path.glob(STEPS))
+        choices = [*steps[-1:], *([path / "model"] if (path / "model").is_dir() else [])]
+        return f"is a run directory{' with ' if choices else ', without a checkpoint'}{' and '.join(map(str, choices))}"
+    return None
