@@ -14,6 +14,7 @@ ATTRIBUTES = {  # the name of an attribute in Keras's layers: its name in common
     "padding": "padding",
     "equation": "equation",
     "reset_after": "reset_after",
+    "synchronized": "synchronized",
 }
 
 

@@ -29,6 +29,7 @@ from torch_impl.forward_trace import ForwardTrace
 from torch_impl.input_adapter import build_input_adapter
 from torch_impl.layer_attributes import get_layer_attributes, get_layer_kind
 from torch_impl.nested_tensors import name_tensors
+from torch_impl.state_dict import read_state_dict
 from torch_impl.task import build_task_functions
 from torch_impl.unsupported import find_unsupported
 
@@ -123,16 +124,8 @@ class DescribedModel:
         return {name: tensor.detach().numpy().copy() for name, tensor in self._get_variables().items()}
 
     def read_checkpoint(self, path: str) -> dict[str, np.ndarray]:
-        """Return the floating-point tensors of a state dict. Raise UserError if the file is no state dict."""
-        try:
-            state_dict = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:
-            raise UserError(
-                f"model.checkpoint={path}: cannot be read ({describe_error(error)}); save a state dict"
-            ) from error
-        if not isinstance(state_dict, Mapping) or not all(isinstance(x, torch.Tensor) for x in state_dict.values()):
-            raise UserError(f"model.checkpoint={path}: is not a state dict; save model.state_dict()")
-        return {name: tensor.double().numpy() for name, tensor in state_dict.items() if tensor.is_floating_point()}
+        """Return the floating-point tensors of a state dict. Raise UserError if the file has none."""
+        return read_state_dict(path)
 
     def compute_loss_shapes(self, task: TaskSettings, output: str, labels: np.ndarray) -> list[tuple[int, ...]]:
         """Return the shapes of the losses of the examples, for float32 outputs, as in training, and for float64.

@@ -18,6 +18,12 @@ def find_unsupported(model: torch.nn.Module, changed: Collection[str]) -> list[s
         for name in changed
     ]
     sentences += [
+        f"parameter {name} is {'complex' if parameter.is_complex() else 'of integers'}, which checkpoints and "
+        f"optimizers do not support; make it {'two real parameters' if parameter.is_complex() else 'a buffer'}"
+        for name, parameter in model.named_parameters()
+        if not parameter.is_floating_point()
+    ]
+    sentences += [
         f"parameter {name} has a gradient hook, which would see the gradients of one replica; remove it"
         for name, parameter in model.named_parameters()
         if parameter._backward_hooks or parameter._post_accumulate_grad_hooks

@@ -20,6 +20,7 @@ SIMPLE_KINDS = {
     "GroupNorm": ("group norm", "weight"),
     "PReLU": ("PReLU", "weight"),
     **{f"BatchNorm{n}d": ("batch norm", "running_mean") for n in (1, 2, 3)},
+    "SyncBatchNorm": ("batch norm", "running_mean"),
     **{f"InstanceNorm{n}d": ("group norm", "weight") for n in (1, 2, 3)},
     **{f"Conv{n}d": ("convolution", "weight") for n in (1, 2, 3)},
     **{f"ConvTranspose{n}d": ("transposed convolution", "weight") for n in (1, 2, 3)},

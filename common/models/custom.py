@@ -25,12 +25,14 @@ from common.map.input_specs import InputSpec
 from common.map.map_file import describe_unmatched
 from common.map.pair_models import PairedModels, PairingRequest, describe_models, pair_models
 from common.map.side import Side
+from common.models.checkpoint_kinds import describe_checkpoint
 from common.models.hf_config import HfConfig
 from common.models.model_outputs import check_output, select_output
-from common.models.user_weights import read_weights
+from common.models.user_weights import ACCEPTED_FILES, read_weights
+from common.models.weight_files import WEIGHTS_FILE
 from common.versions import find_versions
 
-FORMAT = 3  # raise it whenever `build` returns something else, so that models of the old format are built again
+FORMAT = 4  # raise it whenever `build` returns something else, so that models of the old format are built again
 PROOF_EXAMPLES = 4  # the number of examples that both models compute for the proof
 LIBRARIES = ("torch", "tensorflow", "keras", "keras-hub", "transformers")  # a new version may draw other weights
 # The strategies that keep the moving statistics of BatchNorm, averaged over the replicas.
@@ -112,6 +114,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         for side, description in descriptions.items():
             if description.unsupported:
                 raise UserError(f"model.{side}={factories[side]}: {description.unsupported[0]}")
+            _check_batch_norm(settings, side, description)
         if models is not None:
             _check_match(models, settings.prove)
         outputs = {}
@@ -158,10 +161,28 @@ def _check_loss(task: CustomTaskSettings, side: str, process: Side, output: str,
             )
 
 
+def _check_batch_norm(settings: CustomModelSettings, side: str, description: ModelDescription) -> None:
+    """Raise UserError if a layer synchronizes its statistics over replicas by itself, and the config does not."""
+    synchronized = [
+        layer for layer in description.layers if layer.kind == "SyncBatchNorm" or layer.attributes.get("synchronized")
+    ]
+    if synchronized and not settings.sync_batch_norm:
+        raise UserError(
+            f"model.{side}: layer {synchronized[0].path} uses the statistics of all replicas; set "
+            "model.sync_batch_norm=true, or make it a BatchNorm of one replica"
+        )
+
+
 def _find_file(key: str, path: str) -> Path:
-    if not Path(path).is_file():
-        raise UserError(f"{key}={path}: no such file; correct it")
-    return Path(path)
+    if Path(path).is_file():
+        return Path(path)
+    if key == "model.checkpoint" and (kind := describe_checkpoint(Path(path))):
+        raise UserError(f"{key}={path}: {kind}; give {ACCEPTED_FILES}")
+    if (weights := Path(path, WEIGHTS_FILE)).is_file():
+        raise UserError(f"{key}={path}: is a directory; give its file {weights}")
+    if Path(path).is_dir():
+        raise UserError(f"{key}={path}: is a directory; give {ACCEPTED_FILES}")
+    raise UserError(f"{key}={path}: no such file; correct it")
 
 
 def _make_inputs(

@@ -3,12 +3,11 @@
 A side is a process of one framework, "torch" or "tf", that has built the model. A user may have only one of the models.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from common.config.models import CustomModelSettings
 from common.errors import UserError
@@ -16,8 +15,15 @@ from common.map.description import ModelDescription
 from common.map.pair_models import PairedModels
 from common.map.pair_variables import ParameterMap
 from common.map.side import Side
+from common.models.tensor_names import list_prefixes, remove_wrappers
+from common.models.weight_files import FLOAT_TYPES, read_weight_file
 
-TORCH_SUFFIXES, KERAS_SUFFIXES = (".pt", ".pth", ".bin"), (".h5", ".keras")
+log = logging.getLogger("lockstep")
+
+TORCH_SUFFIXES, KERAS_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt"), (".h5", ".keras")
+ACCEPTED_FILES = f"a file of .safetensors, {', '.join((*TORCH_SUFFIXES, *KERAS_SUFFIXES))}"
+# Relative difference of a constant that was stored in bfloat16, the type with the fewest digits
+CONSTANT_ROUNDING = 2**-8
 
 
 def read_weights(
@@ -37,9 +43,10 @@ def read_weights(
     main = "torch" if "torch" in sides else "tf"
     weights: dict[str, np.ndarray] = models.initial_weights if models else sides[main].call("weights")
     parameter_map = models.parameter_map if models else None
-    if settings.checkpoint is not None:
-        weights |= _read_checkpoint(settings.checkpoint, weights, sides, parameter_map)
     variables = descriptions[main].variables
+    if settings.checkpoint is not None:
+        constants = {name for name, variable in variables.items() if variable.constant}
+        weights |= _read_checkpoint(settings.checkpoint, weights, sides, parameter_map, constants)
     folded = fold_sums(weights, parameter_map)
     return {name: array for name, array in folded.items() if not variables[name].constant}  # constants are not trained
 
@@ -58,7 +65,11 @@ def fold_sums(weights: dict[str, np.ndarray], parameter_map: ParameterMap | None
 
 
 def _read_checkpoint(
-    checkpoint: str, drawn: Mapping[str, np.ndarray], sides: Mapping[str, Side], parameter_map: ParameterMap | None
+    checkpoint: str,
+    drawn: Mapping[str, np.ndarray],
+    sides: Mapping[str, Side],
+    parameter_map: ParameterMap | None,
+    constants: Collection[str],
 ) -> dict[str, np.ndarray]:
     path = Path(checkpoint)
     if path.suffix in KERAS_SUFFIXES:
@@ -68,13 +79,11 @@ def _read_checkpoint(
             raise UserError(f"model.checkpoint={path}: Keras cannot read it; give model.torch=... too, or another file")
         stored = sides["torch"].call("read_checkpoint", path=str(path))
     elif path.suffix == ".safetensors":
-        stored = _read_safetensors(path)
+        stored = read_weight_file(path)
     else:
-        raise UserError(
-            f"model.checkpoint={path}: unknown kind of file; give .safetensors, "
-            f"{', '.join((*TORCH_SUFFIXES, *KERAS_SUFFIXES))}"
-        )
-    return _select_weights(path, stored, drawn)
+        raise UserError(f"model.checkpoint={path}: unknown kind of file; give {ACCEPTED_FILES}")
+    floats = {name: array for name, array in stored.items() if array.dtype.name in FLOAT_TYPES}
+    return _select_weights(path, _match_names(path, floats, drawn.keys() - constants), drawn, constants)
 
 
 def _read_keras_checkpoint(
@@ -91,23 +100,58 @@ def _read_keras_checkpoint(
     return weights
 
 
-def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"model.checkpoint={path}: cannot be read ({error}); give a safetensors file") from error
+def _match_names(path: Path, stored: Mapping[str, np.ndarray], parameters: Collection[str]) -> dict[str, np.ndarray]:
+    """Return the tensors of a checkpoint under the model's names, if it was saved from a wrapped model.
+
+    Raises:
+        UserError: Several parts of the checkpoint have all parameters of the model.
+    """
+    if set(parameters) <= stored.keys():
+        return dict(stored)
+    tensors = {remove_wrappers(name): array for name, array in stored.items()}
+    prefixes = [] if set(parameters) <= tensors.keys() else list_prefixes(tensors, parameters)
+    if len(prefixes) > 1:
+        raise UserError(
+            f"model.checkpoint={path}: has the model's parameters under each of {', '.join(prefixes)}; save one of "
+            "them under the model's own names"
+        )
+    if prefixes:
+        log.warning("model.checkpoint=%s: only the tensors under %s are used, without this prefix", path, prefixes[0])
+        return {
+            name.removeprefix(prefixes[0]): array for name, array in tensors.items() if name.startswith(prefixes[0])
+        }
+    return tensors
 
 
 def _select_weights(
-    path: Path, stored: Mapping[str, np.ndarray], drawn: Mapping[str, np.ndarray]
+    path: Path, stored: Mapping[str, np.ndarray], drawn: Mapping[str, np.ndarray], constants: Collection[str]
 ) -> dict[str, np.ndarray]:
-    """Return the stored weights that the model has. Raise UserError if one is missing or has another shape."""
+    """Return the stored weights that the model has.
+
+    Raises:
+        UserError: A parameter is missing or has another shape, a constant has another value than in the model, or the
+            checkpoint has a tensor that the model lacks.
+    """
     for name, array in drawn.items():
         if name not in stored:
+            if name in constants:  # a buffer that is not persistent
+                continue
             raise UserError(f"model.checkpoint={path}: has no {name}; it has {', '.join(list(stored)[:5])}, ...")
         if stored[name].shape != array.shape:
             raise UserError(
                 f"model.checkpoint={path}: {name} has the shape {list(stored[name].shape)}, the model's "
                 f"{list(array.shape)}; give the checkpoint of this model"
             )
-    return {name: stored[name] for name in drawn}
+        if name in constants and not np.allclose(stored[name], array, CONSTANT_ROUNDING, 0, equal_nan=True):
+            raise UserError(
+                f"model.checkpoint={path}: the buffer {name}, which is not trained, has other values than in the model"
+                "; let model.torch create it with these values"
+            )
+    weights = {name: stored[name] for name in drawn if name in stored}
+    for name in stored.keys() - weights.keys():
+        if not any(np.array_equal(stored[name], array) for array in weights.values()):  # tied ones have two names
+            raise UserError(
+                f"model.checkpoint={path}: has {name}, which the model does not have; remove it from the file, or give "
+                "the checkpoint of this model"
+            )
+    return weights

@@ -96,6 +96,59 @@ def clipped() -> nn.Module:
     return model
 
 
+def synchronized() -> nn.Module:
+    return nn.Sequential(nn.Linear(5, 4), nn.SyncBatchNorm(4), nn.Linear(4, 3))
+
+
+class Rotated(Plain):
+    """A model with a parameter, or else a buffer, that is not real."""
+
+    order: torch.Tensor
+    rotation: torch.Tensor
+
+    def __init__(self, order: torch.Tensor, rotation: torch.Tensor) -> None:
+        super().__init__()
+        for name, tensor in (("order", order), ("rotation", rotation)):
+            if isinstance(tensor, nn.Parameter):
+                self.register_parameter(name, tensor)
+            else:
+                self.register_buffer(name, tensor)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward((x[:, self.order] * self.rotation).imag.to(x.dtype))
+
+
+ORDER, ROTATION = torch.arange(5).flip(0), torch.polar(torch.ones(5), torch.arange(5.0))
+
+
+def rotated() -> nn.Module:
+    return Rotated(ORDER, ROTATION)
+
+
+def trained_rotation() -> nn.Module:
+    return Rotated(ORDER, nn.Parameter(ROTATION))
+
+
+def parameter_of_indices() -> nn.Module:
+    return Rotated(nn.Parameter(ORDER, requires_grad=False), ROTATION)
+
+
+class Scaled(Plain):
+    """A model with two constants, of which a state dict has one."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.tensor(scale))
+        self.register_buffer("offset", torch.zeros(5), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x * self.scale + self.offset)
+
+
+def scaled(scale: float = 1.0) -> nn.Module:
+    return Scaled(scale)
+
+
 def plain(classes: int = 3) -> nn.Module:
     return Plain(classes)
 

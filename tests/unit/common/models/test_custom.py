@@ -52,6 +52,17 @@ REFUSED = {  # the factories in PyTorch and Keras, the names of more arrays, the
         [],
         r"parameter hidden\.weight has a gradient hook, which would see the grad",
     ),
+    "a complex parameter": (
+        ("trained_rotation", None),
+        [],
+        r"parameter rotation is complex, which .*; make it two real parameters",
+    ),
+    "an integer parameter": (
+        ("parameter_of_indices", None),
+        [],
+        r"parameter order is of integers, which .*; make it a buffer",
+    ),
+    "SyncBatchNorm": (("synchronized", None), [], r"^model.torch: layer 1 uses .*; set model.sync_batch_norm=true"),
     "a regularizer": (
         (None, "regularized"),
         [],
@@ -89,8 +100,22 @@ MISTAKES = {  # the override, the error
     "no such map": ("model.map=no.yaml", r"^model.map=no.yaml: no such file"),
     "unknown name": ("model.map={}/names.yaml", r"names.yaml: dense/kernel: Keras's model has no such variable"),
     "no such checkpoint": ("model.checkpoint=no.pt", r"^model.checkpoint=no.pt: no such file"),
-    "kind of checkpoint": ("model.checkpoint={}/names.yaml", r"unknown kind of file; give .safetensors"),
-    "no checkpoint": ("model.checkpoint={}/no.safetensors", r"no.safetensors: cannot be read"),
+    "kind of checkpoint": ("model.checkpoint={}/names.yaml", r"unknown kind of file; give a file of .safetensors"),
+    "no checkpoint": ("model.checkpoint={}/no.safetensors", r"no.safetensors cannot be read"),
+    "directory": ("model.checkpoint={}", r"^model.checkpoint=\S*: is a directory; give a file of .safetensors, .pt"),
+    "directory with weights": (
+        "model.checkpoint={}/exported",
+        r": is a directory; give its file \S*/exported/model.safetensors$",
+    ),
+    "SavedModel": (
+        "model.checkpoint={}/saved_model",
+        r": is a TensorFlow SavedModel; give a file of .safetensors, .pt",
+    ),
+    "several state dicts": ("model.checkpoint={}/two.pt", r"two.pt: has several state dicts, model, ema; save one of"),
+    "several models": ("model.checkpoint={}/both.pt", r"both.pt: has .* under each of student., teacher.; save one of"),
+    "a tensor too many": ("model.checkpoint={}/more.pt", r"more.pt: has more.bias, which the model does not have; rem"),
+    "no state dict": ("model.checkpoint={}/none.pt", r"none.pt: is not a state dict; save model.state_dict\(\)"),
+    "a whole model": ("model.checkpoint={}/whole.pt", r"whole.pt: cannot be read \(.*\); save model.state_dict\(\)$"),
     "another model": (
         "model.checkpoint={}/wide.pt",
         r"wide.pt: hidden.weight has the shape \[4, 6\], the model's \[4, 5\]",
@@ -115,8 +140,26 @@ np.random.seed(3)
 state = {name: torch.from_numpy(np.float32(np.random.randn(*t.shape))) for name, t in plain().state_dict().items()}
 torch.save(state, sys.argv[1] + '/saved.pt')
 save_file(state, sys.argv[1] + '/saved.safetensors')
-torch.save({'hidden.weight': torch.zeros(4, 6)}, sys.argv[1] + '/wide.pt')
+save_file({name: tensor.bfloat16() for name, tensor in state.items()}, sys.argv[1] + '/bfloat16.safetensors')
+parts = {
+    'wide': {'hidden.weight': torch.zeros(4, 6)},
+    'two': {'model': state, 'ema': state},
+    'both': {f'{part}.{name}': tensor for name, tensor in state.items() for part in ('teacher', 'student')},
+    'more': {**state, 'more.bias': torch.zeros(7)},
+    'none': {'epoch': 3},
+    'whole': plain(),
+    'module': {f'module.{name}': tensor for name, tensor in state.items()},
+    'compiled': {f'_orig_mod.module.{name}': tensor for name, tensor in state.items()},
+    'inner': {name.replace('.', '._orig_mod.'): tensor for name, tensor in state.items()},
+    'nested': {'epoch': 3, 'model': state, 'optimizer': {'state': {0: {'step': torch.zeros(())}}, 'param_groups': []}},
+    'lightning': {'state_dict': {f'net.{name}': tensor for name, tensor in state.items()}, 'global_step': 3},
+    'tied': {**state, 'copy.bias': state['out.bias'], 'norm.num_batches_tracked': torch.tensor(3)},
+    'scaled': {**state, 'scale': torch.tensor(2.0)},
+}
+for name, content in parts.items():
+    torch.save(content, f'{sys.argv[1]}/{name}.pt')
 """
+WRAPPED = ("module.pt", "compiled.pt", "inner.pt", "nested.pt", "lightning.pt", "tied.pt")
 SAVE_KERAS = """
 import sys
 import numpy as np
@@ -207,6 +250,9 @@ def test_mistakes_are_errors_of_one_line(configure: ConfigureModels, checkpoints
     override, message = MISTAKES[name]
     (checkpoints / "names.yaml").write_text("dense/kernel: hidden.weight\n")
     (checkpoints / "no.safetensors").write_text("nothing")
+    for path in ("exported/model.safetensors", "saved_model/saved_model.pb"):
+        (checkpoints / path).parent.mkdir(exist_ok=True)
+        (checkpoints / path).write_text("")
     keras = "plain" if name == "unknown name" else None
     with pytest.raises(UserError, match=message) as raised:
         open_initial(configure("plain", keras, override.format(checkpoints)))
@@ -259,3 +305,34 @@ def test_checkpoints_of_both_frameworks_hold_the_same_weights(configure: Configu
     for weights in saved.values():
         assert list_equal_parameters(weights, saved["saved.pt"]) == parameters
         assert not list_equal_parameters(weights, drawn)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_sides")
+def test_state_dicts_of_wrapped_models_are_read(configure: ConfigureModels, checkpoints: Path) -> None:
+    """Wrappers add prefixes, trainers save a state dict as one entry, and tied parameters have two names."""
+    expected = open_initial(configure("plain", None, f"model.checkpoint={checkpoints / 'saved.pt'}")).weights()
+    for name in WRAPPED:
+        weights = open_initial(configure("plain", None, f"model.checkpoint={checkpoints / name}")).weights()
+        assert list_equal_parameters(weights, expected) == expected.keys() == weights.keys(), name
+    rounded = open_initial(configure("plain", None, f"model.checkpoint={checkpoints / 'bfloat16.safetensors'}"))
+    for name, array in rounded.weights().items():
+        np.testing.assert_allclose(array, expected[name], rtol=2**-8)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_sides")
+def test_constants_of_a_checkpoint_are_those_of_the_model(configure: ConfigureModels, checkpoints: Path) -> None:
+    checkpoint = f"model.checkpoint={checkpoints / 'scaled.pt'}"
+    assert open_initial(configure("scaled", None, "++model.arguments.scale=2.0", checkpoint)).weights()
+    with pytest.raises(UserError, match=r"scaled.pt: the buffer scale, which is not trained, has other values than "):
+        open_initial(configure("scaled", None, checkpoint))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_sides")
+@pytest.mark.parametrize(
+    ("model", "override"), [("synchronized", "model.sync_batch_norm=true"), ("rotated", "model.sync_batch_norm=false")]
+)
+def test_unusual_layers_and_buffers_are_accepted(configure: ConfigureModels, model: str, override: str) -> None:
+    assert open_initial(configure(model, None, override)).weights()
