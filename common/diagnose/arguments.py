@@ -9,7 +9,7 @@ The command compares two short training runs, its sides: A is the reference, and
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common.config.command_line import compose_options
@@ -62,6 +62,7 @@ class SideArguments:
         strategy: Name of a strategy of that framework.
         overrides: Overrides of the framework's train command, all but the one that chooses the strategy.
         start: Checkpoint to start from; None starts from the initial weights.
+        repeats: Directory of the finished run that this one repeats; None if it repeats none.
     """
 
     name: str
@@ -69,6 +70,7 @@ class SideArguments:
     strategy: str
     overrides: list[str]
     start: Path | None = None
+    repeats: Path | None = None
 
     @property
     def title(self) -> str:
@@ -108,7 +110,9 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[DiagnoseOptions, list[Sid
     options = _compose_options(own_overrides)
     overrides = {name: [*shared_overrides, *side_overrides[name]] for name in SIDE_NAMES}
     _check_precision(options, list(overrides.values()))
-    return options, [_compose_side(options, name, overrides[name]) for name in SIDE_NAMES]
+    sides = [_compose_side(options, name, overrides[name]) for name in SIDE_NAMES]
+    repeated = map(Path, run_dirs) if run_dirs else (None, None)
+    return options, [replace(side, repeats=path) for side, path in zip(sides, repeated, strict=True)]
 
 
 def _expand_run_dirs(run_dirs: Sequence[str], trusted: Sequence[str] | None) -> list[str]:

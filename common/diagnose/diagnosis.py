@@ -7,11 +7,12 @@ gradients.
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict, cast
 
 from common.diagnose.findings import DIFFERS, EQUAL, NOT_COMPARED, Cause, Stage
+from common.diagnose.recorded_run import RecordedRuns
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,14 @@ class Diagnosis:
         stages: Stages in the order in which they were compared.
         unpaired: Parameters of A whose layer has no counterpart in B.
         precision: Precision in which both sides trained.
+        recorded: What is to be said of the finished runs that A and B repeat.
     """
 
     titles: dict[str, str]
     stages: Sequence[Stage]
     unpaired: Sequence[str] = ()
     precision: str = "float64"
+    recorded: RecordedRuns = field(default_factory=RecordedRuns)
 
     @property
     def first_difference(self) -> Stage | None:
@@ -42,14 +45,30 @@ class Diagnosis:
 
     @property
     def is_equal(self) -> bool:
+        """Return whether no stage differs, and the curves of the runs that A and B repeat were reproduced."""
+        return self.has_equal_stages and not self.recorded.unreproduced
+
+    @property
+    def has_equal_stages(self) -> bool:
         """Return whether no stage differs."""
         return all(stage.verdict in (EQUAL, NOT_COMPARED) for stage in self.stages)
 
     @property
     def headline(self) -> str:
-        """The result in one sentence."""
+        """The result in one sentence, with what is to be said of the finished runs that A and B repeat.
+
+        A difference between A and B comes first, unless the runs were made in another environment.
+        """
+        parts = [*self.recorded.unreproduced, self._describe_stages()]
+        if not self.has_equal_stages and not self.recorded.environment:
+            parts.reverse()
+        return "; ".join([*self.recorded.environment, *parts])
+
+    def _describe_stages(self) -> str:
         a, b = self.titles["a"], self.titles["b"]
-        if self.is_equal:
+        if self.has_equal_stages and self.recorded.unreproduced:
+            return f"the repeated runs {a} and {b} do not differ, in {self.precision}; the recorded runs may"
+        if self.has_equal_stages:
             return f"no difference: {a} and {b} are the same at every stage, in {self.precision}"
         first = self.first_difference
         if first is None:
@@ -91,7 +110,10 @@ class StageRecord(TypedDict):
 
 
 class DiagnosisRecord(TypedDict):
-    """The content of diagnosis.json. `sides` holds the titles, and `ladder` the stages in order."""
+    """The content of diagnosis.json. `sides` holds the titles, and `ladder` the stages in order.
+
+    `environment` and `unreproduced` hold the sentences of `RecordedRuns`.
+    """
 
     equal: bool
     sides: dict[str, str]
@@ -101,6 +123,8 @@ class DiagnosisRecord(TypedDict):
     causes: list[CauseRecord]
     ladder: list[StageRecord]
     unpaired: list[str]
+    environment: list[str]
+    unreproduced: list[str]
 
 
 def write_diagnosis(diagnosis: Diagnosis, path: Path) -> None:
@@ -127,6 +151,8 @@ def _to_record(diagnosis: Diagnosis) -> DiagnosisRecord:
         "causes": [cast(CauseRecord, vars(cause)) for cause in diagnosis.causes],
         "ladder": [_to_stage_record(stage) for stage in diagnosis.stages],
         "unpaired": list(diagnosis.unpaired),
+        "environment": diagnosis.recorded.environment,
+        "unreproduced": diagnosis.recorded.unreproduced,
     }
 
 

@@ -4,7 +4,7 @@ A diagnosis trains both runs again for a few steps, from a checkpoint before the
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from json import JSONDecodeError
 from pathlib import Path
 
@@ -92,7 +92,7 @@ def find_starting_point(a: Path, b: Path) -> tuple[Path, int] | None:
         isinstance(config.strategy, ParameterServerSettings) and not config.strategy.synchronous for config in configs
     ):
         return None
-    step_of_divergence = _find_divergence(a, b, {config.train.precision for config in configs})
+    step_of_divergence = find_divergence(a, b, {config.train.precision for config in configs})
     if step_of_divergence is None or configs[0].optimizer.kind != configs[1].optimizer.kind:
         return None
     paths = {parse_step(path): path for run in (b, a) for path in list_checkpoints(run)}  # a's replaces b's
@@ -100,7 +100,7 @@ def find_starting_point(a: Path, b: Path) -> tuple[Path, int] | None:
     return (checkpoints[max(checkpoints)], step_of_divergence) if checkpoints else None
 
 
-def _find_divergence(a: Path, b: Path, precisions: Collection[str]) -> int | None:
+def find_divergence(a: Path, b: Path, precisions: Collection[str]) -> int | None:
     """Return the first step at which the losses or the gradient norms of two runs differ by more than the tolerance.
 
     Args:
@@ -108,16 +108,27 @@ def _find_divergence(a: Path, b: Path, precisions: Collection[str]) -> int | Non
         b: The other run directory.
         precisions: The precisions of the runs. The precision with the largest tolerance decides.
     """
-    settings = OmegaConf.load(Path(CONF, "compare.yaml")).tolerances
-    loss, grad_norm = (max(settings[name][scalar] for name in precisions) for scalar in ("loss", "grad_norm"))
+    tolerances = read_tolerances(precisions)
     rows_a, rows_b = ({row["step"]: row for row in read_rows(run / "metrics.jsonl")} for run in (a, b))
     for step in sorted(rows_a.keys() & rows_b.keys()):
-        row_a, row_b = rows_a[step], rows_b[step]
-        allowed = grad_norm * max(row_a["grad_norm"], row_b["grad_norm"])
-        losses_agree = abs(row_a["loss"] - row_b["loss"]) <= loss
-        if not (losses_agree and abs(row_a["grad_norm"] - row_b["grad_norm"]) <= allowed):  # also true for NaN
+        if not have_same_row(rows_a[step], rows_b[step], tolerances):
             return int(step)
     return None
+
+
+def read_tolerances(precisions: Collection[str]) -> tuple[float, float]:
+    """Return the largest tolerance of the loss and of the gradient norm, by `python -m common.compare`."""
+    settings = OmegaConf.load(Path(CONF, "compare.yaml")).tolerances
+    loss, grad_norm = (max(settings[name][scalar] for name in precisions) for scalar in ("loss", "grad_norm"))
+    return loss, grad_norm
+
+
+def have_same_row(a: Mapping[str, float], b: Mapping[str, float], tolerances: tuple[float, float]) -> bool:
+    """Check whether two rows of a step agree within the tolerances of the loss and of the gradient norm."""
+    loss, grad_norm = tolerances
+    allowed = grad_norm * max(a["grad_norm"], b["grad_norm"])
+    # False for NaN
+    return abs(a["loss"] - b["loss"]) <= loss and abs(a["grad_norm"] - b["grad_norm"]) <= allowed
 
 
 def _find_choice(group: str, kind: str) -> str:

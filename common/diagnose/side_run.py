@@ -64,6 +64,14 @@ class SideRun:
         """Precision in which the side trained."""
         return self.config.train.precision
 
+    @cached_property
+    def recorded_precisions(self) -> set[str]:
+        """Precisions in which the run that this one repeats was trained: that of training, and that of products."""
+        if self.arguments.repeats is None:
+            return set()
+        train = load_config(self.arguments.repeats / "config.yaml").train
+        return {train.precision, train.matmul_precision or train.precision}
+
     @property
     def replicas(self) -> int:
         """Number of replicas of the strategy."""

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from markupsafe import escape
 
 from common.diagnose.diagnosis import Diagnosis, read_diagnosis
 from common.diagnose.findings import Stage, TensorCheck
+from common.diagnose.recorded_run import RecordedRuns
 from common.diagnose.report import print_diagnosis, write_report
 
 TITLES = {"a": "A (torch ddp)", "b": "B (tf <script>)"}
@@ -64,6 +66,27 @@ def test_nothing_differs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     _, data = write_report(equal, tmp_path)
     record = read_diagnosis(data)
     assert (record["equal"], record["first"], record["causes"]) == (True, None, [])
+
+
+@pytest.mark.parametrize("environment", [[], ["A was made in another environment, torch 2.1 (here 2.2)"]])
+@pytest.mark.parametrize("unreproduced", [[], ["B's recorded curve is not reproduced here: step 2 has ..."]])
+def test_other_environments_come_first_and_nothing_unreproduced_is_equal(
+    environment: list[str], unreproduced: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    recorded = RecordedRuns(environment, unreproduced)
+    equal = Diagnosis(TITLES, [Stage("batch", [TensorCheck("step 1: ids", 0.0)])], recorded=recorded)
+    print_diagnosis(equal)
+    headline = capsys.readouterr().out.splitlines()[0]
+    assert headline.startswith("; ".join([*environment, *unreproduced]))
+    assert ("no difference" in headline) == (not unreproduced)
+    page, data = write_report(equal, tmp_path)
+    record = read_diagnosis(data)
+    assert (record["equal"], record["headline"]) == (not unreproduced, headline)
+    assert (record["environment"], record["unreproduced"]) == (environment, unreproduced)
+    assert all(escape(sentence) in page.read_text() for sentence in (*environment, *unreproduced))
+    differs = Diagnosis(TITLES, [Stage("batch", [TensorCheck("step 1: ids", 1.0)])], recorded=recorded)
+    first = [*environment, *unreproduced, "A (torch ddp) and B"] if environment else ["A (torch ddp) and B"]
+    assert differs.headline.startswith("; ".join(first)) and not differs.is_equal
 
 
 def test_the_precision_and_its_limits_are_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

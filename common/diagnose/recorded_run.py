@@ -1,0 +1,120 @@
+"""The finished runs that a diagnosis repeats: whether they were made here, and whether their curves are reproduced.
+
+A run records its versions and its hardware in summary.json, and its curve in metrics.jsonl. The curve of another
+environment may differ from what this one computes. A diagnosis of the repeated runs then says nothing about it.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from common import hardware
+from common.diagnose.from_run import find_divergence, have_same_row, read_tolerances
+from common.diagnose.side_run import SideRun
+from common.errors import one_line
+from common.run.summary import find_versions, read_summary
+from common.training.rows import Row, read_rows
+
+# Not the memory, of which a part may be reserved
+COMPARED_HARDWARE = ("machine", "processor", "cores", "gpus")
+UNRECORDED = "(not recorded)"
+
+
+@dataclass
+class RecordedRuns:
+    """What a diagnosis has to say about the finished runs that it repeats, for a reader of the report.
+
+    Attributes:
+        environment: A sentence for each run that was made in another environment.
+        unreproduced: A sentence for each recorded curve, or part of one, that the repeated runs do not reproduce.
+    """
+
+    environment: list[str] = field(default_factory=list)
+    unreproduced: list[str] = field(default_factory=list)
+
+
+def compare_with_recorded(runs: Sequence[SideRun]) -> RecordedRuns:
+    """Compare repeated runs with the finished runs that they repeat. Runs that repeat none have nothing to say."""
+    recorded = RecordedRuns()
+    for run in runs:
+        if (directory := run.arguments.repeats) is None:
+            continue
+        difference = "" if run.is_asynchronous else find_other_curve(run, directory)
+        if differences := find_other_environment(directory):
+            recorded.environment.append(
+                f"{run.name.upper()} ({directory}) was made in another environment, {', '.join(differences)}"
+                + ("" if difference or run.is_asynchronous else ", and its curve is reproduced here")
+            )
+        if difference:
+            recorded.unreproduced.append(f"{run.name.upper()}'s recorded curve is not reproduced here: {difference}")
+    recorded.unreproduced += _find_unrepeated_divergence(runs)
+    return recorded
+
+
+def find_other_environment(directory: Path) -> list[str]:
+    """Return the versions and the hardware that a run recorded and that are others here, as "torch 2.9 (here 2.11)"."""
+    summary: Mapping[str, object] = read_summary(directory) or {}  # type: ignore[assignment]
+    versions, machine = (_to_mapping(summary.get(key)) for key in ("versions", "hardware"))
+    if not versions:
+        return [f"versions {UNRECORDED}"]
+    present: dict[str, object] = {**find_versions(versions.keys()), "python": sys.version.split()[0]}
+    if "lockstep" not in present:  # a checkout has no version
+        versions.pop("lockstep", None)
+    present_machine = hardware.describe_hardware()
+    machine = {name: machine.get(name, UNRECORDED) for name in COMPARED_HARDWARE}
+    pairs = [
+        *((name, value, present.get(name, "not installed")) for name, value in versions.items()),
+        *((name, value, present_machine[name]) for name, value in machine.items()),
+    ]
+    return [_printable(f"{name} {value} (here {here})") for name, value, here in pairs if value != here]
+
+
+def find_other_curve(run: SideRun, directory: Path) -> str:
+    """Return how the recorded curve of a run differs from the repeated one; empty if it is reproduced.
+
+    The tolerance is that of the least precise of both.
+    """
+    rows = {row["step"]: row for row in read_rows(directory / "metrics.jsonl")}
+    steps = [row["step"] for row in run.rows]
+    missing = [step for step in steps if step not in rows]
+    if missing or not steps:
+        return f"it has no step {missing[0]}" if missing else "no step was repeated"
+    precisions = {run.precision, *run.recorded_precisions}
+    tolerances = read_tolerances(precisions)
+    for row in run.rows:
+        recorded = rows[row["step"]]
+        if not have_same_row(recorded, row, tolerances):
+            others = run.recorded_precisions - {run.precision}
+            advice = f"; try precision={min(others)}" if others else ""
+            return f"step {row['step']} has {_format(recorded)} there and {_format(row)} here{advice}"
+    return ""
+
+
+def _find_unrepeated_divergence(runs: Sequence[SideRun]) -> list[str]:
+    """Return a sentence if two finished runs diverge at a step that the repeated runs do not have."""
+    directories = [run.arguments.repeats for run in runs if run.arguments.repeats is not None]
+    if len(directories) < 2 or any(run.is_asynchronous for run in runs):
+        return []
+    precisions = {precision for run in runs for precision in run.recorded_precisions}
+    step = find_divergence(directories[0], directories[1], precisions)
+    first, last = runs[0].steps_before + 1, runs[0].config.train.steps
+    if step is None or first <= step <= last:
+        return []
+    return [
+        f"the recorded curves diverge at step {step}, and only steps {first} to {last} were repeated; save checkpoints "
+        "before it (train.checkpoint_every)"
+    ]
+
+
+def _to_mapping(value: object) -> dict[str, object]:
+    return {str(name): entry for name, entry in value.items()} if isinstance(value, Mapping) else {}
+
+
+def _printable(text: str) -> str:
+    """Return a text of a run directory, which may be from somebody else, without control characters."""
+    return "".join(character for character in one_line(text)[:100] if character.isprintable())
+
+
+def _format(row: Row | Mapping[str, float]) -> str:
+    return f"loss {row['loss']:.6g} and grad_norm {row['grad_norm']:.6g}"
