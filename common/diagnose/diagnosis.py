@@ -69,7 +69,9 @@ class Diagnosis:
         if self.has_equal_stages and self.recorded.unreproduced:
             return f"the repeated runs {a} and {b} do not differ, in {self.precision}; the recorded runs may"
         if self.has_equal_stages:
-            return f"no difference: {a} and {b} are the same at every stage, in {self.precision}"
+            hidden = [stage.name for stage in self.stages if stage.checks and stage.verdict == NOT_COMPARED]
+            exception = f" except {', '.join(hidden)}, which has only rounding errors" if hidden else ""
+            return f"no difference: {a} and {b} are the same at every stage{exception}, in {self.precision}"
         first = self.first_difference
         if first is None:
             return f"{a} and {b} differ, and no stage explains where the difference begins"

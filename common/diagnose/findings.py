@@ -50,6 +50,11 @@ class TensorCheck:
         return self.difference > self.tolerance
 
     @property
+    def may_hide_any(self) -> bool:
+        """Return whether rounding may hide any difference up to the tensor's own norm."""
+        return self.tolerance >= WHOLE_TENSOR
+
+    @property
     def begins_here(self) -> bool:
         """Return whether the tensor differs and the difference begins at this stage."""
         return self.differs and self.may_begin_here
@@ -113,20 +118,24 @@ class Stage:
 
     @property
     def verdict(self) -> str:
-        """DIFFERS if a difference begins here, INHERITED if one began earlier; otherwise EQUAL or NOT_COMPARED."""
+        """DIFFERS if a difference begins here, INHERITED if one began earlier; otherwise EQUAL or NOT_COMPARED.
+
+        A stage in which rounding may hide any difference of every tensor compares nothing.
+        """
         if self.causes or any(check.begins_here for check in self.checks):
             return DIFFERS
         if any(check.differs for check in self.checks):
             return INHERITED
-        return EQUAL if self.checks else NOT_COMPARED
+        return NOT_COMPARED if all(check.may_hide_any for check in self.checks) else EQUAL
 
     @property
     def rounding_note(self) -> str:
         """Note that names the tensors in which rounding may hide any difference; empty if there are none."""
-        names = [check.tensor for check in self.checks if check.tolerance >= WHOLE_TENSOR]
+        names = [check.tensor for check in self.checks if check.may_hide_any]
         if not names:
             return ""
-        more = f" and {len(names) - LISTED_TENSORS} others" if len(names) > LISTED_TENSORS else ""
+        count = len(names) - LISTED_TENSORS
+        more = f" and {count} other{'s' if count > 1 else ''}" if count > 0 else ""
         listed = ", ".join(names[:LISTED_TENSORS]) + more
         return f"not compared in {self.precision}, because they contain little but rounding errors: {listed}"
 

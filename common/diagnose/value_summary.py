@@ -56,7 +56,10 @@ def summarize_values(a: np.ndarray, b: np.ndarray) -> ValueSummary | None:
         StatisticPair("norm", float(np.linalg.norm(finite_a)), float(np.linalg.norm(finite_b))),
     ]
     if a.size > 1:
-        differences = np.abs(np.nan_to_num(a) - np.nan_to_num(b))
+        with np.errstate(invalid="ignore"):
+            differences = np.abs(a - b)
+        differences[np.isnan(differences)] = np.inf  # a number and NaN, or two infinities
+        differences[(a == b) | (np.isnan(a) & np.isnan(b))] = 0
         index = np.unravel_index(int(differences.argmax()), differences.shape)
         title = f"largest difference, at {[int(position) for position in index]}"
         statistics.append(StatisticPair(title, float(a[index]), float(b[index])))

@@ -34,3 +34,12 @@ def test_a_note_names_tensors_that_hold_rounding_errors_only() -> None:
     assert stage.verdict == "equal"
     assert stage.rounding_note.startswith("not compared in bfloat16") and stage.rounding_note.endswith(": key.bias")
     assert Stage("gradients", [TensorCheck("w", 0.0)]).rounding_note == ""
+
+
+@pytest.mark.parametrize(("count", "end"), [(3, "0, 1, 2"), (4, "0, 1, 2 and 1 other"), (5, "0, 1, 2 and 2 others")])
+def test_a_stage_that_holds_rounding_errors_only_is_not_compared(count: int, end: str) -> None:
+    lost = [TensorCheck(str(number), 0.5, 0.3, precision="bfloat16") for number in range(count)]
+    stage = Stage("gradients", lost, precision="bfloat16")
+    assert stage.verdict == "not compared" and stage.rounding_note.endswith(f": {end}")
+    stage.add_mismatch("missing")
+    assert stage.verdict == "differs"

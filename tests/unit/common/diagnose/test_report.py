@@ -68,6 +68,12 @@ def test_nothing_differs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     assert (record["equal"], record["first"], record["causes"]) == (True, None, [])
 
 
+def test_a_stage_that_rounding_hides_is_not_called_the_same() -> None:
+    lost = Stage("gradients", [TensorCheck("key.bias", 0.5, 0.3, precision="bfloat16")], precision="bfloat16")
+    diagnosis = Diagnosis(TITLES, [Stage("batch", [TensorCheck("step 1: ids", 0.0)]), lost], precision="bfloat16")
+    assert "at every stage except gradients, which has only rounding errors, in bfloat16" in diagnosis.headline
+
+
 @pytest.mark.parametrize("environment", [[], ["A was made in another environment, torch 2.1 (here 2.2)"]])
 @pytest.mark.parametrize("unreproduced", [[], ["B's recorded curve is not reproduced here: step 2 has ..."]])
 def test_other_environments_come_first_and_nothing_unreproduced_is_equal(

@@ -29,6 +29,15 @@ def test_infinite_values_are_left_out_of_the_histogram() -> None:
     assert summarize_values(np.array([np.nan]), np.array([1.0])) is None
 
 
+def test_nan_on_one_side_is_farthest_apart() -> None:
+    a, b = np.array([1.0, np.nan, np.inf, 0.0, 5.0]), np.array([1.5, np.nan, np.inf, np.nan, 9.0])
+    summary = summarize_values(a, b)
+    assert summary and "largest difference, at [3]" in statistics_of(summary)
+    b[3] = 0.0
+    summary = summarize_values(a, b)
+    assert summary and statistics_of(summary)["largest difference, at [4]"] == (5.0, 9.0)
+
+
 def test_a_constant_and_a_scalar_have_bins_too() -> None:
     summary = summarize_values(np.full(4, 7.0), np.full(4, 7.0))
     assert summary and len(summary.counts_a) == BINS and sum(summary.counts_a) == 4
