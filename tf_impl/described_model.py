@@ -137,7 +137,9 @@ class DescribedModel:
         try:
             self.model.load_weights(path)
         except Exception as error:
-            raise UserError(f"model.checkpoint={path}: cannot be read ({describe_error(error)})") from error
+            raise UserError(
+                f"model.checkpoint={path}: cannot be read ({describe_error(error)}); save it with model.save_weights"
+            ) from error
         weights = self.weights()
         for name, variable in self._get_variables().items():
             variable.assign(before[name])
