@@ -54,7 +54,7 @@ def compare_with_recorded(runs: Sequence[SideRun]) -> RecordedRuns:
 
 def find_other_environment(directory: Path) -> list[str]:
     """Return the versions and the hardware that a run recorded and that are others here, as "torch 2.9 (here 2.11)"."""
-    summary: Mapping[str, object] = read_summary(directory) or {}  # type: ignore[assignment]
+    summary: Mapping[str, object] = read_summary(directory) or {}
     versions, machine = (_to_mapping(summary.get(key)) for key in ("versions", "hardware"))
     if not versions:
         return [f"versions {UNRECORDED}"]

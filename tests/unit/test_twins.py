@@ -108,6 +108,7 @@ ONE_SIDED_FILES = {
         "communication/store.py",
         "communication/tour.py",
         "models/linear.py",
+        "state_dict.py",
     ],
     "tf_impl": ["models/layout.py", "float64.py", "convolution.py", "keras_paths.py", "models/bert_operations.py"],
 }

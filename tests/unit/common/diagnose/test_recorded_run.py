@@ -14,7 +14,8 @@ from common.hardware import describe_hardware
 from common.run.summary import find_versions
 from tests.conftest import Compose
 
-PRESENT = {"versions": find_versions(["torch", "numpy"]), "hardware": describe_hardware()}
+VERSIONS, HARDWARE = find_versions(["torch", "numpy"]), describe_hardware()
+PRESENT: dict[str, object] = {"versions": VERSIONS, "hardware": HARDWARE}
 LOSSES = {step: 1.0 / step for step in range(1, 6)}
 
 
@@ -29,17 +30,17 @@ def write_summary(directory: Path, summary: dict[str, object]) -> None:
     (directory / "summary.json").write_text(json.dumps({"framework": "torch", **summary}))
 
 
-CHANGES = {  # what the run recorded, what is said
+CHANGES: dict[str, tuple[dict[str, object], list[str] | None]] = {  # what the run recorded, what is said
     "the same": ({}, []),
-    "another memory": ({"hardware": {**PRESENT["hardware"], "memory_bytes": 1}}, []),
+    "another memory": ({"hardware": {**HARDWARE, "memory_bytes": 1}}, []),
     "another version": (
-        {"versions": {**PRESENT["versions"], "numpy": "1.0"}},
+        {"versions": {**VERSIONS, "numpy": "1.0"}},
         [f"numpy 1.0 (here {find_versions(['numpy'])['numpy']})"],
     ),
     "a missing package": ({"versions": {"no-such-package": "3"}}, ["no-such-package 3 (here not installed)"]),
     "another Python": ({"versions": {"python": "3.1"}}, None),
     "a checkout": ({"versions": {"lockstep": "0.0"}}, None),
-    "GPUs": ({"hardware": {**PRESENT["hardware"], "gpus": 99}}, [f"gpus 99 (here {PRESENT['hardware']['gpus']})"]),
+    "GPUs": ({"hardware": {**HARDWARE, "gpus": 99}}, [f"gpus 99 (here {HARDWARE['gpus']})"]),
     "nothing": ({"versions": {}}, ["versions (not recorded)"]),
     "no versions": ({"versions": ["torch"]}, ["versions (not recorded)"]),
     "escape sequences": ({"versions": {"torch": "\x1b[31m2\n"}}, None),

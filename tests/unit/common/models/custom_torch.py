@@ -136,6 +136,9 @@ def parameter_of_indices() -> nn.Module:
 class Scaled(Plain):
     """A model with two constants, of which a state dict has one."""
 
+    scale: torch.Tensor
+    offset: torch.Tensor
+
     def __init__(self, scale: float) -> None:
         super().__init__()
         self.register_buffer("scale", torch.tensor(scale))

@@ -146,7 +146,10 @@ def test_tensors_of_other_heads_are_named(
     open_pretrained: OpenInitial, old_checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = old_checkpoint / "model.safetensors"
-    more = {"embeddings.position_ids": np.arange(32)[None], "qa_outputs.bias": np.ones(2, np.float32)}
+    more: dict[str, np.ndarray] = {
+        "embeddings.position_ids": np.arange(32)[None],
+        "qa_outputs.bias": np.ones(2, np.float32),
+    }
     save_file({**load_file(path), **more}, path)
     open_pretrained()
     warning = "model.checkpoint: tensors of other heads are not used: cls.predictions.bias, qa_outputs.bias"
