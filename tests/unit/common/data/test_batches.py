@@ -1,6 +1,10 @@
 """Global batches: their shards, micro-batches and padding."""
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -140,3 +144,30 @@ def test_evaluation_takes_every_example_once_from_the_shortest(
     assert sorted(ids.tolist()) == list(range(len(lengths)))
     assert (np.diff(split.lengths(ids)) >= 0).all()
     assert all(batch.size == size for batch in batches[:-1])
+
+
+def count_instructions(function: Callable[[], object]) -> int:
+    """Call a function. Return the number of Python instructions that it executes."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+def test_a_shard_is_assembled_without_a_loop_over_its_examples(make_split: MakeSplit, padding: str) -> None:
+    """A loop in Python would take longer than a step of a small model."""
+    batches = [batch_of(make_split, list(range(2, 2 + count)), padding) for count in (8, 200)]
+    few, many = (count_instructions(lambda batch=batch: batch.shard(0, 2)) for batch in batches)
+    assert 100 < few == many
