@@ -111,12 +111,12 @@ def start() -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
     def starting() -> tuple[subprocess.Popen[str], list[psutil.Process]]:
-        command = [*COMMAND, "--ranks", "3", "--sizes", "64M"]
+        command = [*COMMAND, "--ranks", "2", "--sizes", "64M"]
         started.append(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         assert started[0].stdout is not None
-        assert "3 ranks" in started[0].stdout.readline()
+        assert "2 ranks" in started[0].stdout.readline()
         ranks = psutil.Process(started[0].pid).children(recursive=True)
-        assert len(ranks) == 3
+        assert len(ranks) == 2
         return started[0], ranks
 
     yield starting
@@ -135,11 +135,11 @@ def test_nothing_outlives_the_command(start: Start, signum: int, code: int) -> N
 
 def test_a_rank_that_crashes_ends_the_command_and_is_named(start: Start) -> None:
     command, ranks = start()
-    crashed = next(rank for rank in ranks if rank.environ()["RANK"] == "2")
+    crashed = next(rank for rank in ranks if rank.environ()["RANK"] == "1")
     crashed.kill()
     _, errors = command.communicate(timeout=20)
     assert command.returncode == 1
-    assert "failed: rank 2 ended with signal SIGKILL" in errors
+    assert "failed: rank 1 ended with signal SIGKILL" in errors
     assert not any(map(is_running, ranks))
 
 

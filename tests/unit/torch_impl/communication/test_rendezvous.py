@@ -127,9 +127,8 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, int, 
     for rank, port in enumerate(ports):
         folder = tmp_path_factory.mktemp(f"rank-{rank}")
         command = [sys.executable, "-m", "torch_impl.train", "strategy=ddp", f"cluster.timeout={TIMEOUT}"]
-        sizes = ["train.steps=2", "data.train_examples=60", "data.validation_examples=12"]
         process = subprocess.Popen(
-            [*command, *sizes, f"run_dir={folder / 'run'}"],
+            [*command, "model=convnet", "train.steps=2", f"run_dir={folder / 'run'}"],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(ROOT), **environment(port, RANK=rank, WORLD_SIZE=3)},
             stdout=subprocess.DEVNULL,
