@@ -2,18 +2,19 @@
 
 import pytest
 
-from tests.parity.conftest import EXPERIMENTS, STRATEGIES, Planned, Runs, list_pairs, train
+from tests.parity.conftest import EXPERIMENTS, SINGLES, STRATEGIES, Planned, Runs, list_pairs, train
 from tests.parity.test_parity import assert_lockstep
 
 EXPERIMENT_NAMES = ("adamw", "adamw64", "dropout", "dropout64", "convnet", "convnet64", "convnet_dropout")
 EVERY = dict.fromkeys(EXPERIMENT_NAMES, tuple(STRATEGIES))
+EVERY |= {"adam": (*SINGLES, "torch-dp-4", "tf-mirrored-4"), "sgd": SINGLES}
 
 pytestmark = pytest.mark.bench
 
 
 @pytest.fixture(scope="module")
 def all_runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """All strategies in seven experiments."""
+    """All strategies in seven experiments, and some in two more."""
     runs = Runs(tmp_path_factory.mktemp("every"))
     cache = f"cache_dir={runs.base / 'cache'}"
     train({runs.path(*key): Planned(key[1], (cache, *EXPERIMENTS[key[0]])) for key in list_pairs(EVERY)})

@@ -11,14 +11,14 @@ from safetensors.numpy import load_file
 from common.compare.verdict import RunPair, Tolerance, compare_runs
 from common.data.atomic_directory import compute_checksum
 from common.training.rows import read_rows
-from tests.parity.conftest import EXPERIMENTS, FAULTY, PAIRED, Runs
+from tests.parity.conftest import EXAMPLES, EXPERIMENTS, FAULTY, PAIRED, Runs
 
 TOLERANCES = {
     "float32": Tolerance(loss=1e-5, grad_norm=1e-4),
     "float64": Tolerance(loss=1e-9, grad_norm=1e-9),
 }
 WEIGHTS = {"float32": 2e-5, "float64": 1e-9}
-STEPS = dict.fromkeys(PAIRED, 30) | {"adamw64": 50, "compiled64": 10}
+STEPS = dict.fromkeys((*EXPERIMENTS, *EXAMPLES), 30) | {"adamw64": 50, "compiled64": 10}
 
 
 def find_violations(pair: RunPair, ignored: str = "") -> list[str]:
