@@ -20,16 +20,32 @@ from tests.conftest import ROOT, Compose
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
 README = re.findall(r"^```console\n(.*?)^```", PAGES[0].read_text(), re.MULTILINE | re.DOTALL)
+SHORTER = (  # files of conf with values of the reader's runs, and the values that this test trains with
+    ("train.yaml", "steps: 300", "steps: 12"),
+    ("experiment/demo.yaml", "steps: 400", "steps: 40"),
+    ("experiment/demo.yaml", "eval_every: 100", "eval_every: 10"),
+    ("data/builtin_nli.yaml", "train_examples: 24000", "train_examples: 600"),
+    ("data/builtin_nli.yaml", "validation_examples: 3000", "validation_examples: 60"),
+    ("model/bert_tiny.yaml", "hidden_size: 128", "hidden_size: 8"),
+    ("model/bert_tiny.yaml", "intermediate_size: 512", "intermediate_size: 16"),
+    ("model/bert_tiny.yaml", "max_vocabulary: 8192", "max_vocabulary: 200"),
+)
 SENTENCES = [("a dog runs", "an animal runs", 0), ("a dog runs", "a dog sings", 1), ("a dog runs", "no dog runs", 2)]
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout of the repository with the data and weights of a reader."""
+    """A checkout of the repository with the data and weights of a reader. Its config trains short runs."""
     folder = tmp_path_factory.mktemp("readme")
     for path in ROOT.iterdir():
-        if path.name not in (".venv", "runs", "cache", ".git", "report.html", "report.json"):
+        if path.name in ("common", "conf", "torch_impl", "tf_impl"):  # a linked package would find the linked conf
+            shutil.copytree(path, folder / path.name)
+        elif path.name not in (".venv", "runs", "cache", ".git", "report.html", "report.json"):
             (folder / path.name).symlink_to(path)
+    for name, value, shorter in SHORTER:
+        text = (folder / "conf" / name).read_text()
+        assert text.count(value) == 1, name
+        (folder / "conf" / name).write_text(text.replace(value, shorter))
     (folder / ".venv").symlink_to(sys.prefix)
     rows = [json.dumps(dict(zip(("premise", "hypothesis", "label"), row, strict=True))) for row in SENTENCES * 40]
     (folder / "train.jsonl").write_text("\n".join(rows))
