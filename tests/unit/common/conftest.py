@@ -1,12 +1,14 @@
-"""The machine that the tests of common see."""
+"""The machine that the tests of common see, and a process of each framework."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from common.config import resolve, validate
+from common.map.side import Side
 
 Gpus = Callable[[int], None]
+Sides = dict[str, Side]
 
 
 @pytest.fixture(autouse=True)
@@ -19,3 +21,10 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Gpus:
 
     see(0)
     return see
+
+
+@pytest.fixture(scope="session")
+def sides() -> Iterator[Sides]:
+    """A process of each framework for all tests of a worker, by the name that a request gives their factories."""
+    with Side("torch_impl") as torch_side, Side("tf_impl") as keras_side:
+        yield {"torch": torch_side, "tf": keras_side}

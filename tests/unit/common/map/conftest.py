@@ -1,6 +1,6 @@
-"""One process of each framework for all tests of a worker."""
+"""Pairs and descriptions of models, built in the processes that all tests of a worker share."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,19 +9,11 @@ from common.map.description import ModelDescription
 from common.map.input_specs import InputSpec, parse_input_spec
 from common.map.pair_models import PairedModels, PairingRequest, describe_models
 from common.map.pair_models import pair_models as pair_on_sides
-from common.map.side import Side
+from tests.unit.common.conftest import Sides
 
 HERE = "tests.unit.common.map"
 PairModels = Callable[..., PairedModels]
 DescribeModel = Callable[[str, str, dict[str, str]], ModelDescription]
-Sides = dict[str, Side]
-
-
-@pytest.fixture(scope="session")
-def sides() -> Iterator[Sides]:
-    """The processes by the name that a request gives their factories."""
-    with Side("torch_impl") as torch_side, Side("tf_impl") as keras_side:
-        yield {"torch": torch_side, "tf": keras_side}
 
 
 @pytest.fixture(scope="session")

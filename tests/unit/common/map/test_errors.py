@@ -20,7 +20,8 @@ from common.map.map_file import read_map
 from common.map.pair_variables import pair_variables
 from common.map.proof import map_weights
 from common.map.side import Side
-from tests.unit.common.map.conftest import PairModels, Sides
+from tests.unit.common.conftest import Sides
+from tests.unit.common.map.conftest import PairModels
 from tests.unit.common.map.test_pairs import FEATURES, MODELS
 
 pytestmark = pytest.mark.slow

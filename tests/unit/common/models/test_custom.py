@@ -1,6 +1,6 @@
 """Initial checkpoints of a user's model: models that are refused, builds after a change of code, and stored weights."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from unittest.mock import Mock
@@ -15,6 +15,7 @@ from common.models import custom
 from common.models.initial_weights import InitialCheckpoint
 from common.run.prepare import prepare_inputs
 from tests.conftest import MakeConfig, Python
+from tests.unit.common.conftest import Sides
 from tests.unit.common.models.conftest import list_equal_parameters
 
 PACKAGE = "tests.unit.common.models"
@@ -23,7 +24,6 @@ STREAM = np.random.default_rng(0)
 ARRAYS = {"x": STREAM.standard_normal((12, 5)).astype(np.float32), "labels": np.arange(12) % 3}
 MORE_ARRAYS = {"mask": STREAM.integers(0, 2, (12, 5)), "y": ARRAYS["x"]}
 ConfigureModels = Callable[..., Config]
-Sides = dict[str, Side]
 
 REFUSED = {  # the factories in PyTorch and Keras, the names of more arrays, the error
     "an unknown array": (("plain", None), ["mask"], r"model.torch: takes no input mask, which the data has; "),
@@ -172,18 +172,12 @@ model.save(sys.argv[1] + '/saved.keras')
 """
 
 
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Sides]:
-    with Side("torch_impl") as torch, Side("tf_impl") as keras:
-        yield {"torch_impl": torch, "tf_impl": keras}
-
-
 @pytest.fixture
-def shared_sides(processes: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
+def shared_sides(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
     """Build the models of all tests in one process of each framework."""
 
     def open_side(package: str) -> AbstractContextManager[Side]:
-        return nullcontext(processes[package])
+        return nullcontext(sides[package.removesuffix("_impl")])
 
     monkeypatch.setattr(custom, "Side", open_side)
 
