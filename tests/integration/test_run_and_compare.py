@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from common.training.rows import read_rows
-from tests.conftest import ROOT, in_matrix, wait_until
+from tests.conftest import ROOT, SMALL_CORPUS, in_matrix, wait_until
 
-SMALL = ("model=bert_tiny", "train.global_batch_size=8")
+SMALL = (*SMALL_CORPUS, "model=bert_tiny", "train.global_batch_size=8")
 
 
 class CompareCommand:
