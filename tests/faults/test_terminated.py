@@ -57,12 +57,12 @@ def test_a_terminated_run_saves_its_step_and_is_resumed(
 @pytest.mark.survives("SIGTERM in an evaluation")
 def test_in_an_evaluation(start: Start, framework: str) -> None:
     """The step of the interrupted evaluation is saved. Resuming would repeat the evaluation."""
-    long_evaluation = ("model=bert_small", "data.validation_examples=4000", "train.steps=30", "train.eval_every=20")
-    run = start(framework, *long_evaluation).wait_for_step(20)
-    time.sleep(1)  # The evaluation takes many times longer. Any moment between step 20 and its end is right.
+    long_evaluation = ("model=bert_small", "data.validation_examples=4000", "train.steps=30", "train.eval_every=2")
+    run = start(framework, *long_evaluation).wait_for_step(2)
+    time.sleep(1)  # The evaluation takes many times longer. Any moment between step 2 and its end is right.
     terminate(run)
     checkpoint = find_newest_checkpoint(run.run_dir)
-    assert checkpoint is not None and checkpoint.position.step == 20 and checkpoint.position.validation is None
+    assert checkpoint is not None and checkpoint.position.step == 2 and checkpoint.position.validation is None
     assert not read_rows(run.run_dir / "evals.jsonl")
 
 
