@@ -75,7 +75,7 @@ def codes(slurm: Slurm, directory: Path, expected: np.ndarray, request: pytest.F
 
 
 @pytest.mark.parametrize(
-    "name", ["ddp", "multiworker", *map(in_matrix, ("allreduce", "parameter_server", "tf_parameter_server"))]
+    "name", ["multiworker", *map(in_matrix, ("ddp", "allreduce", "parameter_server", "tf_parameter_server"))]
 )
 def test_a_job_of_two_nodes_draws_the_curve_of_one_replica(
     directory: Path, expected: np.ndarray, codes: dict[str, int], name: str
