@@ -43,7 +43,7 @@ def test_every_script_has_a_contestant_here() -> None:
 @pytest.mark.parametrize(
     "names",
     [
-        pytest.param(["tf_multiworker", "plain_tf", "link_rate", "torch_ddp"], id="some"),
+        pytest.param(["tf_multiworker", "plain_ddp", "link_rate", "torch_ddp"], id="some"),
         pytest.param(ALL, id="all", marks=pytest.mark.matrix),
     ],
 )
