@@ -103,10 +103,9 @@ for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
     results = {"zeros": zeros, "saved": slots}
     results["whole"] = {"norms": norms, **training.parameters(), **training.optimizer.slots()}
     if "clipped" in path.stem:
-        training = Training(config, initial_parameters(), kind, sparse=True)
-        sparse_norms = training.train(data, 1)
-        results["sparse"] = {"norms": sparse_norms, **training.parameters(), **training.optimizer.slots()}
-    training = Training(config, initial_parameters(), kind)
+        sparse = Training(config, initial_parameters(), kind, sparse=True)
+        sparse_norms = sparse.train(data, 1)
+        results["sparse"] = {"norms": sparse_norms, **sparse.parameters(), **sparse.optimizer.slots()}
     for part, step in (("resumed", HALF), ("ahead", HALF + AHEAD)):
         training.load(parameters)
         training.optimizer.load(slots, Position(step=step, plan_position=HALF))
